@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from coordinator.runs.stages import Stage
 from coordinator.service import serve
-from coordinator.stages import Stage
 from pate_fed.nodes import write_logs_as_json
 
 

@@ -31,15 +31,15 @@ import numpy as np
 
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.secure_sum import masked_bytes
-from coordinator.flower_app import GridTransport
-from coordinator.home import FederationHome
-from coordinator.open_run import results_of
+from coordinator.federation.home import FederationHome
+from coordinator.flower.app import GridTransport
 from coordinator.operator import Coordinator
-from coordinator.run_request import source_of
-from party.enrollment import CoordinatorDoor
-from party.site import Site
-from party.site_records import SiteRecords, Subject
-from party.tasks import fetch_task
+from coordinator.runs.open_run import results_of
+from coordinator.runs.request import source_of
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
+from party.site.records import SiteRecords, Subject
+from party.site.tasks import fetch_task
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols import wire

@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from coordinator.errors import RunQueueError, SetupError
-from coordinator.open_run import results_of
 from coordinator.operator import Coordinator
-from coordinator.run_queue import ENDED, Run, RunState
-from coordinator.run_worker import RunWorker
-from coordinator.surroundings import Surroundings
-from coordinator.transport import Transport
+from coordinator.runs.open_run import results_of
+from coordinator.runs.queue import ENDED, Run, RunState
+from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.transport import Transport
+from coordinator.runs.worker import RunWorker
 
 WHAT_IS_LOST: Final = (
     "The run directory was written anew from the database. Lost: how much was sent, in how many "

@@ -26,10 +26,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from coordinator.connections import listen
 from coordinator.errors import CoordinatorError, InternalError, ServiceError
-from coordinator.home import LOOPBACK
-from coordinator.run_queue import Run, RunState
+from coordinator.federation.connections import listen
+from coordinator.federation.home import LOOPBACK
+from coordinator.runs.queue import Run, RunState
 from pate_fed.nodes import place_of
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

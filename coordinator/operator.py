@@ -20,25 +20,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from coordinator.database import Database, ReleasedAnswers
-from coordinator.enrollment import (
-    INVITATION_LIFETIME,
-    USUAL_TEACHERS,
-    EnrolledParty,
-    Enrollment,
-    MadeInvitation,
-)
 from coordinator.errors import (
     EnrollmentError,
     RunQueueError,
     RunRequestError,
     SuperLinkError,
 )
-from coordinator.home import LOOPBACK, FederationHome, utc_now
-from coordinator.open_run import results_of
-from coordinator.query_states import AskedQuery, query_states
-from coordinator.run_queue import ENDED, Run, RunQueue, RunState
-from coordinator.run_request import RunRequest
-from coordinator.superlink_child import flower_variables
+from coordinator.federation.enrollment import (
+    INVITATION_LIFETIME,
+    USUAL_TEACHERS,
+    EnrolledParty,
+    Enrollment,
+    MadeInvitation,
+)
+from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
+from coordinator.flower.superlink_child import flower_variables
+from coordinator.runs.open_run import results_of
+from coordinator.runs.query_states import AskedQuery, query_states
+from coordinator.runs.queue import ENDED, Run, RunQueue, RunState
+from coordinator.runs.request import RunRequest
 from pate_fed.data.task import LearningTask, TaskSchema, schema_in
 from pate_fed.errors import InvalidTaskError
 from pate_fed.nodes import write_file
@@ -48,7 +48,7 @@ from protocols.fingerprint_words import WORDS, heard_words, is_same
 from protocols.party_names import normalized
 
 if TYPE_CHECKING:
-    from coordinator.flower_runtime import SuperLinkClient
+    from coordinator.flower.runtime import SuperLinkClient
 
 PATIENCE_S: Final = 24 * 3600.0
 _POLL_S: Final = 0.5
@@ -153,7 +153,7 @@ class Coordinator:
     def superlink(self) -> SuperLinkClient:
         """Return a connection to the SuperLink; whether one runs, its first call tells."""
         # Flower takes a second to load, and most of what an operator does needs none of it.
-        from coordinator.flower_runtime import SuperLinkClient  # noqa: PLC0415
+        from coordinator.flower.runtime import SuperLinkClient  # noqa: PLC0415
 
         be_quiet(self.home)
         return SuperLinkClient(

@@ -20,9 +20,6 @@ from typing import Final
 
 import httpx
 
-from coordinator.certificates import days_left, end_of, is_pair
-from coordinator.connections import listen
-from coordinator.enrollment import EnrolledParty
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
@@ -30,17 +27,20 @@ from coordinator.errors import (
     ServiceError,
     SuperLinkError,
 )
-from coordinator.flower_app import GridTransport
-from coordinator.flower_runtime import forget_delivered
-from coordinator.home import LOCK_FILE, LOOPBACK, SETTINGS_FILE, FederationHome, utc_now
+from coordinator.federation.certificates import days_left, end_of, is_pair
+from coordinator.federation.connections import listen
+from coordinator.federation.enrollment import EnrolledParty
+from coordinator.federation.home import LOCK_FILE, LOOPBACK, SETTINGS_FILE, FederationHome, utc_now
+from coordinator.flower.app import GridTransport
+from coordinator.flower.runtime import forget_delivered
+from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
-from coordinator.run_queue import PAUSE, Run, RunState
-from coordinator.run_worker import RunWorker, said
-from coordinator.stages import OnStage, Stage, pass_by
-from coordinator.superlink_child import SuperLinkChild
-from coordinator.surroundings import Surroundings
-from coordinator.transport import Transport
+from coordinator.runs.queue import PAUSE, Run, RunState
+from coordinator.runs.stages import OnStage, Stage, pass_by
+from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.transport import Transport
+from coordinator.runs.worker import RunWorker, said
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.nodes import facts, place_of, take_lock
@@ -321,7 +321,7 @@ def serve(
     Args:
         folder: The federation's.
         noise_bytes: Source of the noise; for tests.
-        on_stage: For tests; see `coordinator.stages`.
+        on_stage: For tests; see `coordinator.runs.stages`.
         on_ready: Called once the public port is served.
 
     Raises:

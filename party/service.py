@@ -19,8 +19,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from party.audit import sign_head
-from party.decisions import (
+from party.decision.decisions import (
     BatchAccepted,
     BatchRefused,
     Decision,
@@ -29,7 +28,10 @@ from party.decisions import (
     RunRefused,
     record_of,
 )
-from party.enrollment import CoordinatorDoor
+from party.decision.federation_node import FederationNode
+from party.decision.guard import Consent, Guard
+from party.decision.node import PartyNode
+from party.decision.refusals import Refusals
 from party.errors import (
     CANNOT_STORE,
     BrokenAuditLogError,
@@ -41,18 +43,16 @@ from party.errors import (
     StorageError,
     TooManyPendingError,
 )
-from party.federation_node import FederationNode
-from party.guard import Consent, Guard
-from party.membership import SiteMembership
-from party.node import PartyNode, PartyTask, Vote
-from party.refusals import Refusals
-from party.site import Site
-from party.site_records import Decided, SiteRecords, Subject
-from party.status_file import FILE as STATUS_FILE
-from party.status_file import FRESH_S, Status, write_status
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
+from party.site.membership import SiteMembership
+from party.site.records import Decided, SiteRecords, Subject
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import FRESH_S, Status, write_status
+from party.site.tasks import PartyTask, Vote, party_task, read_task
+from party.site.training import load_teachers, ready_teachers, teachers_digest
 from party.storage import AuditLog, SqlJournal, SqlLedgerStore
-from party.tasks import party_task, read_task
-from party.training import load_teachers, ready_teachers, teachers_digest
+from party.storage.audit import sign_head
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
@@ -72,7 +72,7 @@ teachers that were not ready are tried again."""
 _log = logging.getLogger(__name__)
 
 VoteOf = Callable[[Site, LearningTask], Vote]
-"""Gives the teachers of a task, for tests; in a service they are those of `party.training`."""
+"""Gives the teachers of a task, for tests; in a service they are those of `party.site.training`."""
 
 
 class PartyService:

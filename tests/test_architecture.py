@@ -122,13 +122,13 @@ class TestImports:
     def test_flower_is_met_where_it_may_be(self) -> None:
         met = {path.as_posix() for path in SOURCES if "flwr" in str(imported_by(path))}
         assert met == {
-            "party/flower_app.py",
-            "party/flower_runtime.py",
-            "party/supernode.py",
-            "coordinator/flower_app.py",
-            "coordinator/flower_runtime.py",
-            "coordinator/superlink.py",
-            "coordinator/local_grid.py",
+            "party/flower/app.py",
+            "party/flower/runtime.py",
+            "party/flower/supernode.py",
+            "coordinator/flower/app.py",
+            "coordinator/flower/runtime.py",
+            "coordinator/flower/superlink.py",
+            "coordinator/flower/local_grid.py",
             "coordinator/simulation/engines.py",
         }
 
@@ -244,7 +244,7 @@ class TestErrors:
             and not kind.__module__.endswith(".errors")
             and not kind.__name__.startswith("_")
         }
-        assert elsewhere <= {"coordinator.labeling.messenger.SilenceError"}
+        assert elsewhere <= {"coordinator.runs.labeling.messenger.SilenceError"}
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.journal import MemoryJournal
 from party.storage import SqlJournal
+from party.storage.query_journal import MemoryJournal
 from party.storage.schema import Base
 from protocols import wire
 from protocols.errors import HistoryError, KeyConfirmationError

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coordinator.errors import PartyFailedError, PartyRefusedError, VoidBatchError
-from coordinator.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
 from party.errors import Reason
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.votes import TeacherWeights

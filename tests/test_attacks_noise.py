@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from coordinator.labeling import deciding
+from coordinator.runs.labeling import deciding
 from pate_fed.accounting import (
     DistributedConfidentMaxEvent,
     DistributedGaussianMaxEvent,

@@ -18,16 +18,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from party import guard as guard_module
-from party.dataset import add
+from party.decision import guard as guard_module
+from party.decision.guard import Guard
+from party.decision.node import PartyNode
 from party.errors import Reason, RefusalError
-from party.guard import Guard, Policy
-from party.journal import Journal, MemoryJournal, NearQueries, QueryJournal, SketchedQueries
-from party.node import PartyNode, PartyTask, tasks_of
-from party.site import Site
+from party.site.dataset import add
+from party.site.folder import Site
+from party.site.policy import Policy
+from party.site.tasks import PartyTask, party_task, tasks_of
+from party.site.training import folder_of, ready_teachers, teachers_digest
 from party.storage import PartyDatabase, SqlJournal
-from party.tasks import party_task
-from party.training import folder_of, ready_teachers, teachers_digest
+from party.storage.query_journal import (
+    Journal,
+    MemoryJournal,
+    NearQueries,
+    QueryJournal,
+    SketchedQueries,
+)
 from pate_fed.federation import NO_TASK, PhaseTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE
@@ -1285,7 +1292,7 @@ def test_without_its_rule_one_body_with_six_of_ten_seats_reads_a_hospital(
 ) -> None:
     chain = [4, 5, 6, 7, 8, 9]
     world = make(10, liars=chain)
-    monkeypatch.setattr("party.guard._most_seats", lambda seats_of: 0)
+    monkeypatch.setattr("party.decision.guard._most_seats", lambda seats_of: 0)
     chain_of(world, chain)
     run = Run(world, range(10), "masked").set_up()
     assert run.ask(range(world.queries)) == {}

@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.enrollment import CoordinatorDoor
-from party.site import Site
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
 from pate_fed.data.task import LearningTask
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity

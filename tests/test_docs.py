@@ -18,9 +18,9 @@ from coordinator.errors import CoordinatorError
 from party.cli import app as party_app
 from party.cli.policy import RULES, SETTINGS
 from party.errors import PartyError, Reason
-from party.guard import Policy
-from party.membership import MembershipSettings
-from party.site import SiteSettings
+from party.site.folder import SiteSettings
+from party.site.membership import MembershipSettings
+from party.site.policy import Policy
 from pate_fed.data.tables import load_csv
 from pate_fed.errors import PateFedError
 from pate_fed.planning import DEFAULTS

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import party.flower_app
+import party.flower.app
 from coordinator.errors import (
     PartyFailedError,
     PartyRefusedError,
     SetupError,
     VoidBatchError,
 )
-from coordinator.flower_app import GridTransport
-from coordinator.labeling.messenger import SETUP_ANSWER_BYTES
-from coordinator.local_grid import LocalGrid
-from coordinator.transport import Silence
+from coordinator.flower.app import GridTransport
+from coordinator.flower.local_grid import LocalGrid
+from coordinator.runs.labeling.messenger import SETUP_ANSWER_BYTES
+from coordinator.runs.transport import Silence
 from party.errors import Reason
 from pate_fed.accounting import (
     ConfidentGaussianMaxEvent,
@@ -547,7 +547,7 @@ class TestSumsAreForgotten:
         def failing(*_: Any, **__: Any) -> NoReturn:
             raise InvalidParameterError("noise must be drawn", "none")
 
-        monkeypatch.setattr("coordinator.labeling.deciding.open_sum", spy)
+        monkeypatch.setattr("coordinator.runs.labeling.deciding.open_sum", spy)
         if fails:
             monkeypatch.setattr("pate_fed.mechanisms.noise.sample_gaussian", failing)
         federation = ready()
@@ -593,7 +593,7 @@ class TestSumPreservingLies:
             opened.append(summed.counts[0].copy())  # the run overwrites the sum
             return summed
 
-        monkeypatch.setattr("coordinator.labeling.deciding.open_sum", look)
+        monkeypatch.setattr("coordinator.runs.labeling.deciding.open_sum", look)
         for votes in (TEACHERS, TEACHERS - 1):
             federation = ready(
                 votes={
@@ -809,7 +809,7 @@ class TestOverFlower:
     def over_grid(self, *, down: set[int], **changed: Any) -> Federation:
 
         def network(nodes: list[LyingNode]) -> GridTransport:
-            app = party.flower_app.build(lambda partition: nodes[partition])
+            app = party.flower.app.build(lambda partition: nodes[partition])
             grid = LocalGrid(
                 app, nodes=len(nodes), workers=2, is_down=lambda partition: partition in down
             )
@@ -1209,7 +1209,7 @@ class TestTeacherWeights:
             sums.append(SummedHistogram(summed.counts.copy(), summed.total_votes))
             return summed  # the run overwrites this one
 
-        monkeypatch.setattr("coordinator.labeling.deciding.open_sum", spy)
+        monkeypatch.setattr("coordinator.runs.labeling.deciding.open_sum", spy)
 
         def vote(batch: QueryBatch) -> NDArray[np.int64]:
             votes = np.zeros((66, len(batch)), dtype=np.int64)

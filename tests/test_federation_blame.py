@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from coordinator.errors import SpoiledBatchError, VoidBatchError
-from coordinator.labeling import batches
-from coordinator.transport import Silence
+from coordinator.runs.labeling import batches
+from coordinator.runs.transport import Silence
 from party.errors import Reason
 from protocols import wire
 from protocols.messages import BlameRequest, Refusal, StreamSums
@@ -39,7 +39,7 @@ def test_the_hospital_that_spoils_a_row_is_named_and_the_run_goes_on(
     form: str, parties: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     federation = spoiled(form, parties)
-    with caplog.at_level(logging.WARNING, logger="coordinator.labeling.blame"):
+    with caplog.at_level(logging.WARNING, logger="coordinator.runs.labeling.blame"):
         error = void(federation)
     line = f"hospital-{CULPRIT}: its row is not its votes"
     assert error.named == (line,)

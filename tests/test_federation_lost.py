@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.errors import PartyFailedError, VoidBatchError
-from coordinator.transport import Silence
+from coordinator.runs.transport import Silence
 from party.errors import Reason, RefusalError, StorageError
 from pate_fed.federation import MOST_VOID_BATCHES
 from protocols import wire
@@ -959,7 +959,7 @@ def again(federation: Federation, *, without: int | None = None) -> Any:
     """Another run by the same coordinator, which has lost the first one or has closed it."""
     import secrets  # noqa: PLC0415 - the only use
 
-    from coordinator.labeling import LabelingRun, LabelingSettings, Member  # noqa: PLC0415
+    from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member  # noqa: PLC0415
     from protocols.additive import AdditiveSum  # noqa: PLC0415
 
     places = [place for place in range(len(federation.nodes)) if place != without]

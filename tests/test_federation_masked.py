@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
-from coordinator.labeling import deciding
+from coordinator.runs.labeling import deciding
 from party.errors import Reason, RefusalError
 from pate_fed.votes import SummedHistogram, open_sum
 from protocols import wire

@@ -14,10 +14,10 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
-from coordinator.labeling import deciding
+from coordinator.runs.labeling import deciding
+from party.decision.guard import Guard
+from party.decision.node import PartyNode
 from party.errors import Reason, RefusalError
-from party.guard import Guard
-from party.node import PartyNode
 from pate_fed.accounting import (
     ConfidentGaussianMaxEvent,
     DistributedGaussianMaxEvent,

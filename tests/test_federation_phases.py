@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.errors import VoidBatchError
-from coordinator.labeling import batches, deciding
+from coordinator.runs.labeling import batches, deciding
+from party.decision.guard import Consent
 from party.errors import Reason
-from party.guard import Consent
 from pate_fed.accounting import DistributedConfidentMaxEvent
 from pate_fed.charging import noise_of
 from pate_fed.errors import InvalidParameterError, InvalidTermsError

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from party.journal import MemoryJournal
+from party.storage.query_journal import MemoryJournal
 from protocols.additive import AdditiveSum
 from protocols.masked import MaskedSum
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound

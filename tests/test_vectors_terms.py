@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.labeling.deciding import digest_of_predictions
+from coordinator.runs.labeling.deciding import digest_of_predictions
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
 from pate_fed.mechanisms import FirstPhase

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from coordinator.labeling import deciding
+from coordinator.runs.labeling import deciding
 from pate_fed import public_rows, queries, releases
 from pate_fed.accounting.statement import NoisePlace, Pricing, PrivacyUnit
 from pate_fed.federation import (

@@ -79,7 +79,7 @@ def account(  # noqa: PLR0917 - one argument per option
     private, for the operator only.
     """
     single_threaded_kernels()
-    from coordinator import account as pricing  # noqa: PLC0415 - keeps --help fast
+    from coordinator.cli import account as pricing  # noqa: PLC0415 - keeps --help fast
     from pate_fed.accounting.compare import render_comparison  # noqa: PLC0415 - the same
 
     found = pricing.account(

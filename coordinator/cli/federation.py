@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.certificates import days_left
 from coordinator.cli.console import (
     DEFAULT_HOME,
     FormatOption,
@@ -19,8 +18,9 @@ from coordinator.cli.console import (
     show,
     write_secret,
 )
-from coordinator.enrollment import USUAL_TEACHERS, EnrolledParty, MadeInvitation
-from coordinator.home import (
+from coordinator.federation.certificates import days_left
+from coordinator.federation.enrollment import USUAL_TEACHERS, EnrolledParty, MadeInvitation
+from coordinator.federation.home import (
     DATABASE_VARIABLE,
     FederationHome,
     FederationSettings,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.console import DEFAULT_HOME, FormatOption, HomeOption, open_coordinator, show
-from coordinator.query_states import AskedQuery, QueryState
+from coordinator.runs.query_states import AskedQuery, QueryState
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
 

@@ -66,7 +66,7 @@ def verify(
     Compare the shown fingerprints with the ones you know, or pass those as options.
     `python -m protocols.transcript_verifier` does the same without the rest of this program.
     """
-    from coordinator import transcripts  # noqa: PLC0415 - keeps --help fast
+    from coordinator.runs import transcripts  # noqa: PLC0415 - keeps --help fast
     from protocols.transcript_verifier import render_verdict  # noqa: PLC0415
 
     try:

@@ -22,7 +22,7 @@ from coordinator.cli.console import (
     single_threaded_kernels,
 )
 from coordinator.errors import RunEndedError
-from coordinator.run_queue import ENDED, Run, RunState
+from coordinator.runs.queue import ENDED, Run, RunState
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, write_logs_as_json
 from pate_fed.nodes.command_line import print_json
@@ -218,9 +218,9 @@ def run(  # noqa: PLR0917 - one argument per option
     Ctrl-C ends only the following: `pate-fed status` shows the run, `pate-fed stop` ends it.
     """
     single_threaded_kernels()
+    from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415
     from coordinator.operator import follow  # noqa: PLC0415
-    from coordinator.readiness import readiness, what_is_missing  # noqa: PLC0415
-    from coordinator.run_request import source_of  # noqa: PLC0415
+    from coordinator.runs.request import source_of  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
 
     if not 0 < patience < float("inf"):
@@ -286,7 +286,7 @@ def status(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the state of runs with the reason, and obstacles to the service."""
-    from coordinator.readiness import readiness, what_is_missing  # noqa: PLC0415 - see `serve`
+    from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415 - see `serve`
 
     coordinator = open_coordinator(home)
     queue = coordinator.queue

@@ -26,8 +26,8 @@ from coordinator.database.schema import (
     SkippedRow,
     StatementRow,
 )
+from coordinator.database.store import AskedBatch, BatchState, MemoryStore, newer_statements
 from coordinator.errors import RunDamagedError
-from coordinator.store import AskedBatch, BatchState, MemoryStore, newer_statements
 from pate_fed.accounting import OutcomeLedger, Outcomes, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError

@@ -92,7 +92,7 @@ class RunRow(Base):
         state: A `RunState`.
         wanted: "" or "pause": what the operator asked of a run that is under way.
         reason: Why it is in that state, with codes and names of hospitals; no secret.
-        request: What was asked, canonical JSON; see `coordinator.run_request`.
+        request: What was asked, canonical JSON; see `coordinator.runs.request`.
         progress: Counts and released values, JSON.
         fence: How often it was taken up: who took it up before may not write any more.
         waiting_since: When its hospitals were asked in vain for the first time; None while it waits
@@ -196,7 +196,7 @@ class RunBatchRow(Base):
         run: `RunRow.number`.
         number: Its number in the run.
         attempt: `AttemptRow.number`: in which setup of the run it was asked.
-        state: `coordinator.store.BatchState`.
+        state: `coordinator.database.store.BatchState`.
         record: Indices, what the caps left, and what the student believed, JSON.
         first_phase: What its first phase decided, JSON; None without one.
         release: Its release, JSON; None without one.

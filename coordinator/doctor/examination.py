@@ -19,7 +19,7 @@ from coordinator.doctor.machine import check_database, check_disk, check_service
 from coordinator.doctor.standing import check_hospitals, check_invitations, check_runs
 from coordinator.doctor.surroundings import Surroundings
 from coordinator.errors import HomeError
-from coordinator.home import SETTINGS_FILE, FederationHome
+from coordinator.federation.home import SETTINGS_FILE, FederationHome
 from coordinator.operator import Coordinator
 from pate_fed.nodes import FAIL, OK, WARN, Check, made_checks
 

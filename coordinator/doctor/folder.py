@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from coordinator.certificates import (
+from coordinator.doctor.surroundings import Surroundings
+from coordinator.errors import CertificateError, HomeError
+from coordinator.federation.certificates import (
     days_left,
     end_of,
     is_pair,
@@ -14,9 +16,7 @@ from coordinator.certificates import (
     names_of,
     read_certificate,
 )
-from coordinator.doctor.surroundings import Surroundings
-from coordinator.errors import CertificateError, HomeError
-from coordinator.home import (
+from coordinator.federation.home import (
     CA_KEY,
     DATABASE_FILE,
     FOLDERS,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from coordinator.certificates import read_certificate
 from coordinator.database import Database
 from coordinator.doctor.surroundings import Surroundings
 from coordinator.errors import (
@@ -13,8 +12,9 @@ from coordinator.errors import (
     DatabaseVersionError,
     HomeError,
 )
-from coordinator.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, FederationHome
-from coordinator.readiness import what_is_missing
+from coordinator.federation.certificates import read_certificate
+from coordinator.federation.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, FederationHome
+from coordinator.federation.readiness import what_is_missing
 from pate_fed.nodes import FAIL, OK, WARN, Check, check_room
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from coordinator.doctor.surroundings import Surroundings
 from coordinator.operator import Coordinator
-from coordinator.run_queue import ENDED, Run, RunState
+from coordinator.runs.queue import ENDED, Run, RunState
 from pate_fed.nodes import OK, WARN, Check
 from protocols.additive import AdditiveSum
 

@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.connections import listen
 from coordinator.errors import CoordinatorError, ServiceError
-from coordinator.home import LOCK_FILE, LOOPBACK, FederationHome, utc_now
+from coordinator.federation.connections import listen
+from coordinator.federation.home import LOCK_FILE, LOOPBACK, FederationHome, utc_now
+from coordinator.federation.readiness import readiness
 from coordinator.operator import Coordinator
-from coordinator.readiness import readiness
 from pate_fed.nodes import free_disk, is_locked
 
 _TIMEOUT_S = 10.0

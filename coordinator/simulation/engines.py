@@ -14,11 +14,11 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from coordinator import flower_app as server_side
-from coordinator.local_grid import LocalGrid
+from coordinator.flower import app as server_side
+from coordinator.flower.local_grid import LocalGrid
+from coordinator.runs.transport import Transport
 from coordinator.simulation.hospitals import HospitalsBlueprint
-from coordinator.transport import Transport
-from party import flower_app as client_side
+from party.flower import app as client_side
 from pate_fed.errors import InvalidSettingError, MissingExtraError
 from pate_fed.nodes import QUIET_FLOWER
 

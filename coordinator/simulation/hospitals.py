@@ -12,10 +12,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from party.guard import Guard, Policy
-from party.journal import MemoryJournal
-from party.ledger_store import MemoryLedgerStore
-from party.node import PartyNode, PartyTask, tasks_of
+from party.decision.guard import Guard
+from party.decision.node import PartyNode
+from party.site.policy import Policy
+from party.site.tasks import PartyTask, tasks_of
+from party.storage.ledger_store import MemoryLedgerStore
+from party.storage.query_journal import MemoryJournal
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms

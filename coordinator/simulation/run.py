@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator import results
+from coordinator.database.store import MemoryStore
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
-from coordinator.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs import results
+from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.transport import Traffic, Transport
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
     FORM_MAKERS,
@@ -27,8 +29,6 @@ from coordinator.simulation.hospitals import (
     train_hospitals,
     yardsticks,
 )
-from coordinator.store import MemoryStore
-from coordinator.transport import Traffic, Transport
 from pate_fed.accounting import PrivacyLedger, delta_warning
 from pate_fed.charging import RunLedger, ledger_of
 from pate_fed.data import Dataset, load_dataset

@@ -27,7 +27,7 @@ from party.errors import (
     UsageError,
     WordsDifferError,
 )
-from party.site import Site
+from party.site.folder import Site
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
 from pate_fed.nodes import Format
@@ -44,9 +44,9 @@ from pate_fed.nodes.command_line import (
 from protocols.errors import InvitationError, ProtocolError
 
 if TYPE_CHECKING:
-    from party.audit import AuditRecord
-    from party.site_records import SiteRecords
+    from party.site.records import SiteRecords
     from party.storage import PartyDatabase
+    from party.storage.audit import AuditRecord
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UsageError, EXIT_USAGE),
@@ -139,7 +139,7 @@ def open_records(folder: Path) -> Iterator[OpenSite]:
 @contextmanager
 def opened_records(site: Site) -> Iterator[OpenSite]:
     """Open the database of a folder."""
-    from party.site_records import SiteRecords  # noqa: PLC0415 - keeps --help fast
+    from party.site.records import SiteRecords  # noqa: PLC0415 - keeps --help fast
 
     with site.open_database() as database:
         yield OpenSite(site, database, SiteRecords(database, clock=time.time))

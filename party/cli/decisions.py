@@ -25,15 +25,15 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError, MembershipError, NotConfirmedError
-from party.site import Site
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import Format
 
 if TYPE_CHECKING:
-    from party.proposals import Cost, Proposal
-    from party.site_records import Approval
+    from party.decision.proposals import Cost, Proposal
+    from party.site.records import Approval
 
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[DIGEST]", help="First digits of a listed item.")
@@ -246,7 +246,7 @@ def _record(found: Proposal) -> dict[str, Any]:
 
 
 def _proposal(opened: OpenSite, approval: Approval) -> Proposal:
-    from party.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
+    from party.decision.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
 
     return proposal_of(opened.site, approval, ledger=opened.ledger(), pins=opened.records.pins())
 
@@ -264,7 +264,7 @@ def _find(opened: OpenSite, digits: str, federation: str | None) -> Approval:
 
 def _task(opened: OpenSite, approval: Approval) -> LearningTask:
     """Return the task that is kept, or fetch it and check that it is of the pool."""
-    from party.tasks import fetch_task  # noqa: PLC0415 - keeps --help fast
+    from party.site.tasks import fetch_task  # noqa: PLC0415 - keeps --help fast
 
     asking = [
         one
@@ -278,7 +278,7 @@ def _task(opened: OpenSite, approval: Approval) -> LearningTask:
 
 
 def _train(site: Site, task: LearningTask) -> None:
-    from party.training import ready_teachers  # noqa: PLC0415 - keeps --help fast
+    from party.site.training import ready_teachers  # noqa: PLC0415 - keeps --help fast
 
     ready_teachers(
         site,
@@ -290,7 +290,7 @@ def _train(site: Site, task: LearningTask) -> None:
 
 def _pool_of(opened: OpenSite, approval: Approval, task: LearningTask) -> tuple[Approval, ...]:
     """Return the pool of a run, to be approved with it, unless it is."""
-    from party.site_records import Subject  # noqa: PLC0415 - keeps --help fast
+    from party.site.records import Subject  # noqa: PLC0415 - keeps --help fast
 
     if approval.subject.value == "pool":
         return ()

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, open_site, show
-from party.site import Site
-from party.systemd import DEFAULT_UNIT, ServiceUnit
+from party.cli.systemd import DEFAULT_UNIT, ServiceUnit
+from party.site.folder import Site
 from pate_fed.nodes import Format, lines_of_checks, table_of_checks
 
 service_app = typer.Typer(

@@ -26,7 +26,6 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.enrollment import CoordinatorDoor, ask_membership, require_way_out
 from party.errors import (
     EnrollmentError,
     JournalLockedError,
@@ -36,10 +35,11 @@ from party.errors import (
     UsageError,
     WordsDifferError,
 )
-from party.membership import CA_FILE, SiteMembership
-from party.site import SETTINGS_FILE, Site
-from party.status_file import FILE as STATUS_FILE
-from party.status_file import known_status
+from party.site.enrollment import CoordinatorDoor, ask_membership, require_way_out
+from party.site.folder import SETTINGS_FILE, Site
+from party.site.membership import CA_FILE, SiteMembership
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import known_status
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import EXIT_FAILED
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation

@@ -23,8 +23,8 @@ from party.cli.console import (
     tell,
 )
 from party.errors import EnrollmentError, NotReadyError, UsageError
-from party.membership import SiteMembership
-from party.site import Site
+from party.site.folder import Site
+from party.site.membership import SiteMembership
 from pate_fed.nodes import QUIET_FLOWER, Format, facts, write_logs_as_json
 from pate_fed.nodes.command_line import EXIT_DONE
 
@@ -51,8 +51,8 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
     memberships = _ask_doctor(opened)
     _quieten(opened)
     # Flower reads its environment when it is imported.
+    from party.flower.serving import serve  # noqa: PLC0415
     from party.service import PartyService  # noqa: PLC0415
-    from party.serving import serve  # noqa: PLC0415
 
     write_logs_as_json(_PACKAGE)  # once more: Flower, which is loaded now, has a handler of its own
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it says what fails, not what was sent
@@ -88,7 +88,7 @@ def resume(
 
 def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
     """Show the lifetime charge, the remaining budget, and each run's cost."""
-    from party.spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
+    from party.decision.spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog  # noqa: PLC0415
 
     with open_records(site) as opened:
@@ -149,8 +149,8 @@ def verify(
     This asks each coordinator for the newest head that it holds: a cut or rewritten log does not
     continue it. `--head` does the same for a head that you kept.
     """
-    from party.audit import sign_head  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog  # noqa: PLC0415
+    from party.storage.audit import sign_head  # noqa: PLC0415 - keeps --help fast
 
     kept = [_head(text) for text in head or []]
     with open_records(site) as opened:
@@ -183,8 +183,8 @@ def verify(
 
 def _witnessed(site: Site) -> dict[str, tuple[int, bytes]]:
     """Return the newest head that each coordinator holds of us, if it can be asked."""
-    from party.audit import read_head  # noqa: PLC0415 - keeps --help fast
-    from party.enrollment import ask_membership  # noqa: PLC0415
+    from party.site.enrollment import ask_membership  # noqa: PLC0415
+    from party.storage.audit import read_head  # noqa: PLC0415 - keeps --help fast
 
     found: dict[str, tuple[int, bytes]] = {}
     for one in site.current if site.has_keys else ():

@@ -22,9 +22,9 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.enrollment import ask_membership
 from party.errors import EnrollmentError, NotConfirmedError, PinError, WordsDifferError
-from party.peers import Standing, named_by, require_compared, standings
+from party.site.enrollment import ask_membership
+from party.site.peers import Standing, named_by, require_compared, standings
 from pate_fed.nodes import Format, one_line
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership

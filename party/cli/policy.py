@@ -22,9 +22,9 @@ from party.cli.console import (
     show,
 )
 from party.errors import RecordError, UsageError
-from party.guard import Policy
-from party.membership import MembershipSettings
-from party.site import SETTINGS_FILE, Site, SiteSettings
+from party.site.folder import SETTINGS_FILE, Site, SiteSettings
+from party.site.membership import MembershipSettings
+from party.site.policy import Policy
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.mechanisms import DEPLOYED
@@ -76,7 +76,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "most_delta": Rule("largest delta of a run", 0, 1),
     "trusts_valid_votes": Rule("whether all hospitals are trusted to send valid votes"),
 }
-"""Rules of `party.guard.Policy` that an owner can set, in their order there."""
+"""Rules of `party.decision.guard.Policy` that an owner can set, in their order there."""
 
 SETTINGS: Final[Mapping[str, Rule]] = {
     "approval": Rule("what a person approves: each run, or a pool", choices=("each run", "pool")),

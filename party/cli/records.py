@@ -37,7 +37,7 @@ def add(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Register the teachers' table. Nothing of it leaves this machine."""
-    from party import dataset  # noqa: PLC0415 - keeps --help fast
+    from party.site import dataset  # noqa: PLC0415 - keeps --help fast
 
     _, summary = dataset.add(open_site(site), file, label=label, patient_id=patient_id)
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"

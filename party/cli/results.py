@@ -19,13 +19,13 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError, MembershipError
-from party.membership import SiteMembership
+from party.site.enrollment import CoordinatorDoor
+from party.site.membership import SiteMembership
 from pate_fed.nodes import Format, one_line
 
 if TYPE_CHECKING:
-    from party.results import AnsweredRun
+    from party.site.results import AnsweredRun
 
 MOST_ASKED = 20
 """Newest runs of a list whose coordinator is asked whether there are results."""
@@ -47,7 +47,7 @@ def results(
     Every file is checked against the coordinator's seal and the transcript that this hospital
     signed. A mismatch keeps nothing.
     """
-    from party.results import answered_runs, find_run  # noqa: PLC0415 - keeps --help fast
+    from party.site.results import answered_runs, find_run  # noqa: PLC0415 - keeps --help fast
 
     with open_records(site) as opened:
         runs = answered_runs(opened.audit_records())
@@ -86,7 +86,7 @@ def _list(opened: OpenSite, runs: tuple[AnsweredRun, ...], output_format: Format
 
 def _state(opened: OpenSite, one: AnsweredRun) -> str:
     """Return "ready" or "none yet"; else why that is not known."""
-    from party.results import are_there  # noqa: PLC0415 - keeps --help fast
+    from party.site.results import are_there  # noqa: PLC0415 - keeps --help fast
 
     try:
         with closing(_door(_membership(opened, one))) as door:
@@ -96,7 +96,7 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
 
 
 def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None, output_format: Format) -> None:
-    from party.results import fetch_results  # noqa: PLC0415 - keeps --help fast
+    from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
 
     joined = _membership(opened, one)
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final
 import click
 import typer
 
-from party.audit import AuditKind
 from party.cli.console import (
     DEFAULT_SITE,
     ByOption,
@@ -32,11 +31,12 @@ from party.cli.peers import add as add_peer
 from party.cli.peers import check_in_one_sitting
 from party.cli.policy import RULES, SETTINGS, set_rule
 from party.cli.records import add as add_table
-from party.enrollment import ask_membership
 from party.errors import EnrollmentError, NotConfirmedError, PartyError, UsageError
-from party.membership import SiteMembership
-from party.peers import Standing, standings
-from party.site import SETTINGS_FILE
+from party.site.enrollment import ask_membership
+from party.site.folder import SETTINGS_FILE
+from party.site.membership import SiteMembership
+from party.site.peers import Standing, standings
+from party.storage.audit import AuditKind
 from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import Format, one_line, printable, read_settings

@@ -16,12 +16,12 @@ from party.cli.console import (
     opened_records,
     show,
 )
-from party.enrollment import ask_membership
 from party.errors import EnrollmentError, PartyError, ServiceError
-from party.membership import SiteMembership
-from party.site import DATABASE_FILE, Site
-from party.status_file import FILE as STATUS_FILE
-from party.status_file import FederationStatus, Status, read_status
+from party.site.enrollment import ask_membership
+from party.site.folder import DATABASE_FILE, Site
+from party.site.membership import SiteMembership
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import FederationStatus, Status, read_status
 from pate_fed.nodes import Format, one_line
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership

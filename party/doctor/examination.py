@@ -25,8 +25,8 @@ from party.doctor.standing import (
 )
 from party.doctor.surroundings import Surroundings
 from party.errors import EnrollmentError
-from party.membership import SiteMembership
-from party.site import Site
+from party.site.folder import Site
+from party.site.membership import SiteMembership
 from pate_fed.nodes import FAIL, Check, made_checks
 from protocols.messages import Membership
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from party.doctor.surroundings import Surroundings
-from party.membership import MEMBERSHIPS_FOLDER, NODE_KEYS, SiteMembership
-from party.site import DATABASE_FILE, IDENTITY_KEY, Site
-from party.status_file import FILE, known_status
+from party.site.folder import DATABASE_FILE, IDENTITY_KEY, Site
+from party.site.membership import MEMBERSHIPS_FOLDER, NODE_KEYS, SiteMembership
+from party.site.status_file import FILE, known_status
 from pate_fed import __version__
 from pate_fed.nodes import FAIL, GIB, OK, WARN, Check, check_owner_only, check_room
 

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from party.doctor.surroundings import Surroundings
 from party.errors import EnrollmentError
-from party.membership import CA_FILE, SiteMembership
-from party.proxy import Proxy, proxy_to
+from party.site.membership import CA_FILE, SiteMembership
+from party.site.proxy import Proxy, proxy_to
 from pate_fed.nodes import FAIL, OK, WARN, Check
 
 NAMES = ("proxy", "name", "connection", "tls", "clock")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from party.dataset import read_registered
 from party.doctor.surroundings import Surroundings
 from party.errors import DataChangedError, DataError
-from party.site import Site
+from party.site.dataset import read_registered
+from party.site.folder import Site
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.table_features import fit_table_encoder

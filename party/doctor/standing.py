@@ -17,12 +17,12 @@ from party.errors import (
     SiteError,
     StorageError,
 )
-from party.membership import CA_FILE, MEMBERSHIPS_FOLDER, SiteMembership
-from party.site import SETTINGS_FILE, Site
-from party.site_records import SiteRecords
-from party.status_file import FILE, known_status
+from party.site.folder import SETTINGS_FILE, Site
+from party.site.membership import CA_FILE, MEMBERSHIPS_FOLDER, SiteMembership
+from party.site.records import SiteRecords
+from party.site.status_file import FILE, known_status
+from party.site.tasks import read_task
 from party.storage import AuditLog, read_ledger
-from party.tasks import read_task
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import FAIL, OK, WARN, Check

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from party.enrollment import ask_membership
-from party.membership import SiteMembership
-from party.site import DATABASE_FILE, Site
+from party.site.enrollment import ask_membership
+from party.site.folder import DATABASE_FILE, Site
+from party.site.membership import SiteMembership
 from party.storage import has_node
 from pate_fed.nodes import free_disk
 from protocols.messages import Membership

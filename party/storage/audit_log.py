@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from sqlalchemy import LargeBinary, cast, func, select
 from sqlalchemy.orm import Session
 
-from party.audit import AuditKind, AuditRecord, Detail, is_plain
 from party.errors import BrokenAuditLogError
+from party.storage.audit import AuditKind, AuditRecord, Detail, is_plain
 from party.storage.engine import PartyDatabase
 from party.storage.schema import AuditRow
 from protocols.errors import ProtocolError
@@ -97,7 +97,7 @@ class AuditLog:
 
         Args:
             heads: Numbers of records and links of the last of them: as the coordinator holds them
-                (`party.audit.read_head`), or as our own people wrote them down.
+                (`party.storage.audit.read_head`), or as our own people wrote them down.
 
         Returns:
             The number of records.

@@ -28,8 +28,8 @@ from party.errors import (
     StorageDamagedError,
     StorageError,
 )
-from party.journal import Journal, KnownSketches, SketchedQueries
 from party.storage.engine import PartyDatabase
+from party.storage.query_journal import Journal, KnownSketches, SketchedQueries
 from party.storage.schema import (
     ClaimRow,
     JournalRow,

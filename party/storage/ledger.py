@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from party.audit import AuditKind
 from party.errors import RecordError, StorageDamagedError, StorageError
-from party.ledger_store import LedgerStore, RunCharges
+from party.storage.audit import AuditKind
 from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase
+from party.storage.ledger_store import LedgerStore, RunCharges
 from party.storage.schema import BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
 from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from hypothesis import strategies as st
 
-from coordinator.transport import Silence, Transport
+from coordinator.runs.transport import Silence, Transport
 from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.identity import SigningIdentity

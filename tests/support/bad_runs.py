@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.database.store import MemoryStore
 from coordinator.errors import CoordinatorError, RunEndedError, SetupError
-from coordinator.labeling import LabelingRun, LabelingSettings, Member
-from coordinator.store import MemoryStore
-from party.guard import Guard, Policy
-from party.journal import MemoryJournal
-from party.ledger_store import MemoryLedgerStore
-from party.node import PartyNode, PartyTask, tasks_of
+from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from party.decision.guard import Guard
+from party.decision.node import PartyNode
+from party.site.policy import Policy
+from party.site.tasks import PartyTask, tasks_of
+from party.storage.ledger_store import MemoryLedgerStore
+from party.storage.query_journal import MemoryJournal
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import charge_of, outcomes_of
 from pate_fed.errors import PateFedError
@@ -497,7 +499,7 @@ class _Errors(logging.Handler):
 
 @contextmanager
 def _errors_of_nodes(witness: Witness) -> Iterator[None]:
-    logger, handler = logging.getLogger("party.node"), _Errors(witness)
+    logger, handler = logging.getLogger("party.decision.node"), _Errors(witness)
     propagated, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:

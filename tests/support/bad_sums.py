@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.transport import Silence
-from party.journal import MemoryJournal
+from coordinator.runs.transport import Silence
+from party.storage.query_journal import MemoryJournal
 from protocols import wire
 from protocols.envelope import SUITES
 from protocols.errors import (

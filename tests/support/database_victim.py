@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from coordinator.database import Database, RunAttempt, SqlRunStore
+from coordinator.database.store import AskedBatch
 from coordinator.errors import DatabaseError
-from coordinator.run_queue import RunQueue
-from coordinator.store import AskedBatch
+from coordinator.runs.queue import RunQueue
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
 from pate_fed.queries import QueryPool

@@ -21,16 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.home import FederationHome
+from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
-from party import flower_app
-from party.enrollment import CoordinatorDoor
-from party.flower_runtime import Executor, SuperNodeSettings
-from party.guard import Guard, Policy
-from party.journal import MemoryJournal
-from party.ledger_store import MemoryLedgerStore
-from party.node import PartyNode, PartyTask, Vote, tasks_of
-from party.site import Site
+from party.decision.guard import Guard
+from party.decision.node import PartyNode
+from party.flower import app as flower_app
+from party.flower.runtime import Executor, SuperNodeSettings
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
+from party.site.policy import Policy
+from party.site.tasks import PartyTask, Vote, tasks_of
+from party.storage.ledger_store import MemoryLedgerStore
+from party.storage.query_journal import MemoryJournal
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import DEPLOYED

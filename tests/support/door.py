@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from coordinator.flower_runtime import NodeAtLink
+from coordinator.flower.runtime import NodeAtLink
 
 
 class Door:

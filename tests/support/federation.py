@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.labeling import LabelingRun, LabelingSettings, Member
-from coordinator.store import MemoryStore
-from coordinator.transport import Silence, Transport
-from party.guard import Guard, Policy
-from party.journal import MemoryJournal, SketchedQueries
-from party.ledger_store import MemoryLedgerStore
-from party.node import PartyNode, PartyTask, tasks_of
+from coordinator.database.store import MemoryStore
+from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.transport import Silence, Transport
+from party.decision.guard import Guard
+from party.decision.node import PartyNode
+from party.site.policy import Policy
+from party.site.tasks import PartyTask, tasks_of
+from party.storage.ledger_store import MemoryLedgerStore
+from party.storage.query_journal import MemoryJournal, SketchedQueries
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.federation import NO_TASK, RunTerms

@@ -11,16 +11,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from coordinator.certificates import make_ca
-from coordinator.labeling import LabelingRun, LabelingSettings, Member
-from coordinator.store import MemoryStore
-from coordinator.transport import Transport
-from party.audit import AuditRecord
-from party.dataset import add
-from party.site import Site
-from party.site_records import SiteRecords, Subject
+from coordinator.database.store import MemoryStore
+from coordinator.federation.certificates import make_ca
+from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.transport import Transport
+from party.site.dataset import add
+from party.site.folder import Site
+from party.site.records import SiteRecords, Subject
+from party.site.tasks import fetch_task
 from party.storage import AuditLog, SqlLedgerStore
-from party.tasks import fetch_task
+from party.storage.audit import AuditRecord
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask

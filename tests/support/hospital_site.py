@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.certificates import make_ca
-from party.membership import NODE_KEYS
-from party.site import IDENTITY_KEY, Site
-from party.status_file import FederationStatus, Status
+from coordinator.federation.certificates import make_ca
+from party.site.folder import IDENTITY_KEY, Site
+from party.site.membership import NODE_KEYS
+from party.site.status_file import FederationStatus, Status
 from pate_fed.data.task import LearningTask
 from protocols.enrollment import Invitation
 from protocols.identity import SigningIdentity

@@ -28,12 +28,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from party.decision.guard import Guard
+from party.decision.node import PartyNode
 from party.errors import Reason
-from party.guard import Guard, Policy
-from party.journal import Journal, MemoryJournal, NearQueries, QueryJournal, SketchedQueries
-from party.ledger_store import MemoryLedgerStore
-from party.node import PartyNode, PartyTask, tasks_of
+from party.site.policy import Policy
+from party.site.tasks import PartyTask, tasks_of
 from party.storage import PartyDatabase, SqlJournal
+from party.storage.ledger_store import MemoryLedgerStore
+from party.storage.query_journal import (
+    Journal,
+    MemoryJournal,
+    NearQueries,
+    QueryJournal,
+    SketchedQueries,
+)
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.federation import NO_TASK, BatchTerms, PhaseTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
@@ -864,7 +872,7 @@ def without_bound_on_seats(patch: Patch) -> None:
 
 def without_any_bound(patch: Patch) -> None:
     """Earlier plans bind nothing."""
-    patch.setattr("party.journal.bound_on", lambda same, near: ANY_SET)
+    patch.setattr("party.storage.query_journal.bound_on", lambda same, near: ANY_SET)
 
 
 def without_bound_in_verdicts(patch: Patch) -> None:

@@ -22,10 +22,10 @@ from typing import Any
 import click
 
 from coordinator.cli.runs import status
-from coordinator.open_run import results_of
 from coordinator.operator import Coordinator
-from coordinator.run_queue import ENDED, Run, RunState
-from coordinator.run_request import RunRequest
+from coordinator.runs.open_run import results_of
+from coordinator.runs.queue import ENDED, Run, RunState
+from coordinator.runs.request import RunRequest
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of
 from pate_fed.federation import BatchTerms, RunTerms

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coordinator.transport import Silence, Transport
+from coordinator.runs.transport import Silence, Transport
 from protocols import wire
 from tests.support.killing import PARTIES, MortalFederation
 

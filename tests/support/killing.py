@@ -18,10 +18,10 @@ from sqlalchemy import event, select
 from sqlalchemy.exc import OperationalError
 
 from coordinator.database import Database, RunAttempt, RunRow, SqlCoordinatorJournal, SqlRunStore
-from coordinator.labeling import LabelingRun, LabelingSettings, Member
-from coordinator.run_queue import RunQueue
-from coordinator.stages import Stage
-from coordinator.store import RunStore
+from coordinator.database.store import RunStore
+from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.queue import RunQueue
+from coordinator.runs.stages import Stage
 from pate_fed.charging import RunLedger
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch

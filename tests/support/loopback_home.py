@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from coordinator.home import FederationHome, FederationSettings
+from coordinator.federation.home import FederationHome, FederationSettings
 from pate_fed import __version__
 from pate_fed.nodes import QUIET_FLOWER
 

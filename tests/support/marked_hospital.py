@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from party.node import Vote
+from party.flower.serving import serve
 from party.service import PartyService
-from party.serving import serve
-from party.site import Site
+from party.site.folder import Site
+from party.site.tasks import Vote
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
 

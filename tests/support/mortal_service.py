@@ -10,8 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
+from coordinator.runs.stages import Stage
 from coordinator.service import serve
-from coordinator.stages import Stage
 from pate_fed.nodes import write_logs_as_json
 
 

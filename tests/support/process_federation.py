@@ -27,16 +27,16 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.home import FederationHome, FederationSettings
+from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
-from coordinator.run_queue import Run
-from coordinator.run_request import source_of
-from coordinator.run_worker import RunWorker
-from coordinator.stages import Stage
-from coordinator.surroundings import Surroundings
-from coordinator.transport import Silence, Transport
+from coordinator.runs.queue import Run
+from coordinator.runs.request import source_of
+from coordinator.runs.stages import Stage
+from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.transport import Silence, Transport
+from coordinator.runs.worker import RunWorker
 from party.service import PartyService
-from party.site import Site
+from party.site.folder import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols import wire

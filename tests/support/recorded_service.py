@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coordinator import service
-from coordinator.flower_app import GridTransport
-from coordinator.transport import Silence
+from coordinator.flower.app import GridTransport
+from coordinator.runs.transport import Silence
 from pate_fed.nodes import write_logs_as_json
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from party.journal import MemoryJournal
+from party.storage.query_journal import MemoryJournal
 from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
 from protocols.identity import PublicIdentity, SigningIdentity

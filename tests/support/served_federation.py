@@ -15,11 +15,11 @@ from pathlib import Path
 import uvicorn
 
 from coordinator.database import Database
-from coordinator.enrollment import Enrollment
-from coordinator.enrollment_app import build
-from coordinator.home import FederationHome, FederationSettings
-from coordinator.rate_limit import RateLimit
-from coordinator.run_files import RunFiles
+from coordinator.federation.enrollment import Enrollment
+from coordinator.federation.enrollment_app import build
+from coordinator.federation.home import FederationHome, FederationSettings
+from coordinator.federation.rate_limit import RateLimit
+from coordinator.federation.run_files import RunFiles
 
 
 @dataclass

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from party.errors import JournalError, PartyError
-from party.journal import SketchedQueries
 from party.storage import PartyDatabase, SqlJournal, SqlLedgerStore
+from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
 from pate_fed.query_sketches import sketch
 from protocols.rounds import PlanClaim

@@ -49,7 +49,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from party.journal import MemoryJournal, SketchedQueries
+from party.storage.query_journal import MemoryJournal, SketchedQueries
 from pate_fed.query_sketches import sketch
 from protocols.additive import AdditiveSum
 from protocols.errors import (

@@ -27,16 +27,16 @@ from typing import Any
 import httpx
 import numpy as np
 
-from coordinator.home import FederationHome
+from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
-from coordinator.run_queue import ENDED, Run
-from coordinator.run_request import source_of
-from party.dataset import add
-from party.enrollment import CoordinatorDoor
-from party.site import Site
-from party.status_file import FILE as STATUS_FILE
-from party.status_file import FederationStatus, Status, read_status
-from party.training import ready_teachers
+from coordinator.runs.queue import ENDED, Run
+from coordinator.runs.request import source_of
+from party.site.dataset import add
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import FederationStatus, Status, read_status
+from party.site.training import ready_teachers
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols.envelope import DEFAULT_SUITE

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from party import service
 from party.cli import main
-from party.node import PartyTask
+from party.site.tasks import PartyTask
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
 from protocols import wire

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import CoordinatorError, DatabaseError, RunRequestError
-from coordinator.home import FederationHome
+from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from pate_fed.data.task import LearningTask
 from tests.support.deployed import CLASSES, LABEL, write_public_table

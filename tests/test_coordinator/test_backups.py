@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.database.store import MemoryStore
 from coordinator.errors import RunDamagedError, SetupError
-from coordinator.labeling import LabelingRun, LabelingSettings, Member
-from coordinator.store import MemoryStore
-from party.journal import MemoryJournal
+from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from party.storage.query_journal import MemoryJournal
 from protocols.additive import AdditiveSum
 from protocols.errors import RestoredJournalError
 from tests.support.federation import Federation, kinds

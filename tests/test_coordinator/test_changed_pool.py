@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from coordinator.errors import RunRequestError
-from coordinator.open_run import results_of
-from coordinator.run_queue import RunState
+from coordinator.runs.open_run import results_of
+from coordinator.runs.queue import RunState
 from pate_fed.data.table_features import NumberEncoder
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch

@@ -471,9 +471,9 @@ class TestBrokenInput:
 STAGES = [
     pytest.param("coordinator.simulation.run.load_dataset", id="loading"),
     pytest.param("coordinator.simulation.run.train_hospitals", id="training"),
-    pytest.param("coordinator.labeling.deciding.open_sum", id="labeling"),
+    pytest.param("coordinator.runs.labeling.deciding.open_sum", id="labeling"),
     pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),
-    pytest.param("coordinator.results.render_report", id="writing"),
+    pytest.param("coordinator.runs.results.render_report", id="writing"),
 ]
 
 

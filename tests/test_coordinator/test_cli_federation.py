@@ -19,10 +19,10 @@ from sqlalchemy import select
 
 from coordinator import operator
 from coordinator.database import Database, InvitationRow
-from coordinator.home import FederationHome
+from coordinator.federation.home import FederationHome
 from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator
-from coordinator.run_queue import RunState
+from coordinator.runs.queue import RunState
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from tests.support import postgres

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coordinator.connections import Connections, PortLimits, origin_of
 from coordinator.errors import HomeError
-from coordinator.home import FederationHome
-from coordinator.superlink import server_of
+from coordinator.federation.connections import Connections, PortLimits, origin_of
+from coordinator.federation.home import FederationHome
+from coordinator.flower.superlink import server_of
 from tests.support.deployed import make_home
 
 LIMITS = PortLimits(connections=8, connections_per_address=4, head_s=120, body_s=120, answer_s=120)

@@ -34,6 +34,7 @@ from coordinator.database import (
     run_store,
 )
 from coordinator.database.schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
+from coordinator.database.store import AskedBatch, MemoryStore
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,
@@ -41,9 +42,8 @@ from coordinator.errors import (
     RunDamagedError,
     RunLockedError,
 )
-from coordinator.run_queue import RunQueue
-from coordinator.stages import Stage
-from coordinator.store import AskedBatch, MemoryStore
+from coordinator.runs.queue import RunQueue
+from coordinator.runs.stages import Stage
 from pate_fed.charging import RunLedger
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.run_request import source_of
-from party.node import Vote
+from coordinator.runs.request import source_of
+from party.site.tasks import Vote
 from pate_fed.mechanisms.sampling import sample_gaussian
 from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from coordinator.certificates import issue_server_certificate, make_ca
 from coordinator.database import Database
 from coordinator.doctor import Surroundings, examine
-from coordinator.home import FederationHome
+from coordinator.federation.certificates import issue_server_certificate, make_ca
+from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
-from coordinator.run_queue import RunState
+from coordinator.runs.queue import RunState
 from pate_fed.nodes import FAIL, GIB, OK, WARN, Check, exit_code
 from tests.support.command import Command, pate_fed
 from tests.support.loopback_home import make_home
@@ -144,7 +144,7 @@ class TestItsCertificate:
     @pytest.fixture
     def write(self, home: FederationHome) -> Callable[..., None]:
         def write(*, ca: Any = None, hosts: tuple[str, ...] = ("127.0.0.1",)) -> None:
-            from coordinator.certificates import KeyedCertificate  # noqa: PLC0415
+            from coordinator.federation.certificates import KeyedCertificate  # noqa: PLC0415
 
             ours = KeyedCertificate(home.ca_certificate, home.path("ca.key").read_bytes())
             made = issue_server_certificate(ca or ours, hosts=hosts, now=datetime.now(UTC))

@@ -179,8 +179,13 @@ def test_nothing_is_left_of_it(played: Played) -> None:
 def test_no_process_resolves_or_connects_to_anything_but_loopback(played: Played) -> None:
     commands, spoken = heard(played.watched)
     for part in (
-        *("pate-fed init", "pate-fed serve", "coordinator.superlink_process", "pate-fed run"),
-        *("pate-party join", "pate-party doctor", "pate-party start", "party.supernode"),
+        *(
+            "pate-fed init",
+            "pate-fed serve",
+            "coordinator.flower.superlink_process",
+            "pate-fed run",
+        ),
+        *("pate-party join", "pate-party doctor", "pate-party start", "party.flower.supernode"),
     ):
         assert any(part in command for command in commands), part
     assert {"socket.connect", "socket.getaddrinfo", "socket.bind"} <= {one.what for one in spoken}

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coordinator.flower_runtime import forget_delivered, stub
-from coordinator.long_polling import PULL_PATH, PUSH_PATHS
-from party.flower_runtime import STUB_DIGEST
+from coordinator.flower.long_polling import PULL_PATH, PUSH_PATHS
+from coordinator.flower.runtime import forget_delivered, stub
+from party.flower.runtime import STUB_DIGEST
 
 NAMES = {
     "flwr.cli.build": ("build_fab_from_files",),

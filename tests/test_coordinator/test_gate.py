@@ -24,10 +24,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from coordinator import superlink
-from coordinator.admin_key import KEY_HEADER, key_of
-from coordinator.connections import Connections, PortLimits, listen
-from coordinator.superlink import Gate, server_of
+from coordinator.federation.admin_key import KEY_HEADER, key_of
+from coordinator.federation.connections import Connections, PortLimits, listen
+from coordinator.flower import superlink
+from coordinator.flower.superlink import Gate, server_of
 from tests.support.deployed import make_home
 
 SECRET = bytes(range(32))

@@ -18,16 +18,16 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from coordinator.certificates import (
+from coordinator.errors import CertificateError, DatabaseError, HomeError, ServiceError
+from coordinator.federation.certificates import (
     KeyedCertificate,
     days_left,
     issue_server_certificate,
     make_ca,
     read_certificate,
 )
-from coordinator.connections import PortLimits
-from coordinator.errors import CertificateError, DatabaseError, HomeError, ServiceError
-from coordinator.home import (
+from coordinator.federation.connections import PortLimits
+from coordinator.federation.home import (
     FederationHome,
     FederationSettings,
     has_password,
@@ -35,7 +35,7 @@ from coordinator.home import (
 )
 from coordinator.operator import Coordinator
 from coordinator.service import require_certificate, serve
-from party.site import Site
+from party.site.folder import Site
 from pate_fed.nodes import JsonFormatter, owner_files
 from protocols.enrollment import Invitation
 

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from coordinator.local_grid import LocalGrid
+from coordinator.flower.local_grid import LocalGrid
 
 KIND = "query.exchange"
 Handler = Callable[[Message, Context], Message]

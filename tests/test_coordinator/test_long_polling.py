@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from coordinator import long_polling
-from coordinator.long_polling import (
+from coordinator.flower import long_polling
+from coordinator.flower.long_polling import (
     MOST_BODY_BYTES,
     PULL_PATH,
     PUSH_PATHS,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from coordinator.errors import VoidBatchError
 from coordinator.simulation.hospitals import Hospital, HospitalsBlueprint
-from party.node import PartyNode
+from party.decision.node import PartyNode
 from pate_fed.data import Records
 from pate_fed.queries import QueryBatch
 from pate_fed.teachers import TeacherEnsemble
@@ -43,7 +43,7 @@ __all__ = ["pate_fed"]  # a fixture
 
 MARKED = 1
 PLACES_AT_A_PARTY = [
-    pytest.param("party.node.count_votes", id="while counting"),
+    pytest.param("party.decision.node.count_votes", id="while counting"),
     pytest.param("protocols.additive.add_streams", id="while hiding"),
 ]
 SIGMA = 20_000.0
@@ -320,8 +320,8 @@ class TestCommandLine:
     @pytest.mark.parametrize(
         "place",
         [
-            pytest.param("coordinator.labeling.deciding.open_sum", id="opening the sum"),
-            pytest.param("coordinator.labeling.deciding.NoisePlan", id="adding noise"),
+            pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
+            pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
             pytest.param("pate_fed.mechanisms.gaussian_max.threshold_total_rdp", id="pricing"),
             pytest.param("pate_fed.report.tables.formal_cost_at", id="writing down"),
             pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),

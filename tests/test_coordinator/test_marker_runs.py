@@ -203,8 +203,8 @@ def left_in_frames(error: BaseException) -> list[Any]:
 
 
 PLACES = {
-    "while drawing": "party.node.noise_of",
-    "while counting": "party.node.count_votes",
+    "while drawing": "party.decision.node.noise_of",
+    "while counting": "party.decision.node.count_votes",
     "while hiding": "protocols.additive.add_streams",
 }
 

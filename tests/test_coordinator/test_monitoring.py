@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator import monitoring
 from coordinator.errors import DatabaseError, ServiceError
 from coordinator.monitoring import Monitor, Probe
-from coordinator.run_queue import Run, RunState
+from coordinator.runs.queue import Run, RunState
 from tests.support.loopback_home import free_ports
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.rate_limit import MOST_ADDRESSES, RateLimit
+from coordinator.federation.rate_limit import MOST_ADDRESSES, RateLimit
 
 
 @dataclass

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator import stages
 from coordinator.database import Database, SqlRunStore
 from coordinator.errors import DatabaseError, SetupError, VoidBatchError
-from coordinator.stages import Stage
+from coordinator.runs import stages
+from coordinator.runs.stages import Stage
 from party.errors import Reason
 from pate_fed.charging import RunLedger
 from pate_fed.errors import InvalidParameterError
@@ -670,14 +670,14 @@ class TestSecrets:
     def test_nothing_from_outside_can_set_the_hook(self) -> None:
         """It is an argument of the program's own code: no option, setting or file names it."""
         passes_it_on = {
-            "coordinator/labeling/batches.py",
-            "coordinator/labeling/collecting.py",
-            "coordinator/labeling/messenger.py",
-            "coordinator/labeling/run.py",
-            "coordinator/open_run.py",
+            "coordinator/runs/labeling/batches.py",
+            "coordinator/runs/labeling/collecting.py",
+            "coordinator/runs/labeling/messenger.py",
+            "coordinator/runs/labeling/run.py",
+            "coordinator/runs/open_run.py",
             "coordinator/service.py",
-            "coordinator/stages.py",
-            "coordinator/surroundings.py",
+            "coordinator/runs/stages.py",
+            "coordinator/runs/surroundings.py",
         }
         root = Path(__file__).parents[2]
         sources = {

@@ -10,7 +10,7 @@ from sqlalchemy import event
 from coordinator.database import Database, RunAttempt, SqlCoordinatorJournal
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.operator import follow
-from coordinator.run_queue import ENDED, PAUSE, Run, RunQueue, RunState
+from coordinator.runs.queue import ENDED, PAUSE, Run, RunQueue, RunState
 from protocols.rounds.coordinator_journal import RunClosed
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

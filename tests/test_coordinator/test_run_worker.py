@@ -20,7 +20,6 @@ from sqlalchemy.orm import Session
 from coordinator.cli.pools import show_pool
 from coordinator.database import Database, ReleasedAnswers
 from coordinator.database.schema import AnswerRow, AttemptRow
-from coordinator.enrollment import NodeInside
 from coordinator.errors import (
     AlteredResultsError,
     BrokenTranscriptError,
@@ -28,17 +27,18 @@ from coordinator.errors import (
     RunQueueError,
     RunRequestError,
 )
-from coordinator.labeling import deciding
-from coordinator.open_run import RUN_LIFETIME_S, results_of
+from coordinator.federation.enrollment import NodeInside
 from coordinator.operator import Coordinator
-from coordinator.query_states import QueryState
-from coordinator.run_queue import PAUSE, Run, RunQueue, RunState
-from coordinator.run_request import RunRequest
-from coordinator.run_worker import MOST_FRUITLESS, OFFER_AGAIN_S
-from coordinator.stages import Stage
-from coordinator.transcripts import check_transcript
-from party.guard import Consent
-from party.journal import SketchedQueries
+from coordinator.runs.labeling import deciding
+from coordinator.runs.open_run import RUN_LIFETIME_S, results_of
+from coordinator.runs.query_states import QueryState
+from coordinator.runs.queue import PAUSE, Run, RunQueue, RunState
+from coordinator.runs.request import RunRequest
+from coordinator.runs.stages import Stage
+from coordinator.runs.transcripts import check_transcript
+from coordinator.runs.worker import MOST_FRUITLESS, OFFER_AGAIN_S
+from party.decision.guard import Consent
+from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import EntryState
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTermsError

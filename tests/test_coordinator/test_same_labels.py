@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.run_request import source_of
+from coordinator.runs.request import source_of
 from coordinator.simulation import run as simulation
 from coordinator.simulation.hospitals import Hospital as SimulatedHospital
 from pate_fed.data import Dataset
@@ -204,15 +204,15 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
     assert len(sources) > 50
     named = {path for path, text in sources.items() if re.search("noise_?(bytes|seed)", text, re.I)}
     assert named == {
-        "coordinator/labeling/deciding.py",
-        "coordinator/labeling/run.py",
+        "coordinator/runs/labeling/deciding.py",
+        "coordinator/runs/labeling/run.py",
         "coordinator/lost_results.py",
-        "coordinator/open_run.py",
+        "coordinator/runs/open_run.py",
         "coordinator/service.py",
         "coordinator/simulation/hospitals.py",
         "coordinator/simulation/run.py",
-        "coordinator/surroundings.py",
-        "party/node.py",
+        "coordinator/runs/surroundings.py",
+        "party/decision/node.py",
     }
     deployed_parts = [
         text for path, text in sources.items() if not path.startswith("coordinator/simulation")

@@ -13,12 +13,12 @@ import pytest
 
 from coordinator import service as service_module
 from coordinator.errors import SuperLinkError
-from coordinator.open_run import OpenRun, results_of
-from coordinator.run_queue import RunState
+from coordinator.runs.open_run import OpenRun, results_of
+from coordinator.runs.queue import RunState
+from coordinator.runs.stages import Stage
 from coordinator.service import _MOST_FAILURES, Service
-from coordinator.stages import Stage
+from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
-from party.guard import Guard
 from pate_fed.errors import RunDirectoryError
 from pate_fed.federation import RunTerms
 from pate_fed.report.run_directory import _writing

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from coordinator.doctor import Surroundings, examine
-from coordinator.home import FederationHome
+from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
-from party.enrollment import CoordinatorDoor
-from party.site import Site
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
 from pate_fed.nodes import OK
 from protocols.fingerprint_words import spoken
 from tests.support.loopback_home import environment, make_home

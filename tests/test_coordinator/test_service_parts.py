@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from coordinator import service as service_module
+from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.operator import Coordinator
 from coordinator.service import Service
-from coordinator.superlink_child import SuperLinkChild
 from tests.support.loopback_home import make_home
 
 PATIENCE_S = 60.0

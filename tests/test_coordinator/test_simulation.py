@@ -19,7 +19,7 @@ import pytest
 from coordinator.errors import SpoiledBatchError
 from coordinator.simulation.hospitals import FORM_MAKERS, KEYSTREAM
 from coordinator.simulation.run import _Chance
-from party.node import PartyNode
+from party.decision.node import PartyNode
 from pate_fed.queries import QueryBatch
 from pate_fed.report import tables
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from coordinator.database import Database, SqlRunStore
-from coordinator.run_queue import RunQueue
-from coordinator.store import AskedBatch, BatchState, MemoryStore, RunStore
+from coordinator.database.store import AskedBatch, BatchState, MemoryStore, RunStore
+from coordinator.runs.queue import RunQueue
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
 from pate_fed.queries import QueryPool

@@ -27,13 +27,13 @@ from flwr.supercore import sql_mixin
 from flwr.supercore.constant import SQLITE_PRAGMAS
 from flwr.supernode.fleet_http_connection import http_request_response
 
-from coordinator import superlink as superlink_module
-from coordinator import superlink_child
 from coordinator.errors import ServiceError, SuperLinkError
-from coordinator.flower_runtime import SuperLinkClient
-from coordinator.home import FederationHome
+from coordinator.federation.home import FederationHome
+from coordinator.flower import superlink as superlink_module
+from coordinator.flower import superlink_child
+from coordinator.flower.runtime import SuperLinkClient
+from coordinator.flower.superlink_child import SuperLinkChild, flower_variables
 from coordinator.service import require_ports
-from coordinator.superlink_child import SuperLinkChild, flower_variables
 from protocols import wire
 from tests.support.loopback_home import make_home
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.run_queue import RunState
+from coordinator.runs.queue import RunState
 from pate_fed.accounting import EntryState
 from protocols.messages import Refusal
 from tests.support.changed_pool import rewrite

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.run_queue import ENDED, Run, RunState
-from party.site import DATABASE_FILE
+from coordinator.runs.queue import ENDED, Run, RunState
+from party.site.folder import DATABASE_FILE
 from tests.support.hospital_services import NAMES
 from tests.support.invariants import require_sound
 from tests.support.whole_federation import (

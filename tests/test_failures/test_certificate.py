@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.certificates import SERVER_LIFETIME
-from coordinator.home import FederationHome, utc_now
+from coordinator.federation.certificates import SERVER_LIFETIME
+from coordinator.federation.home import FederationHome, utc_now
 from coordinator.operator import Coordinator
-from coordinator.run_queue import Run, RunState
-from coordinator.run_request import source_of
+from coordinator.runs.queue import Run, RunState
+from coordinator.runs.request import source_of
 from coordinator.service import Service
-from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
-from party.site import Site
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols.envelope import DEFAULT_SUITE

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.run_queue import RunState
+from coordinator.runs.queue import RunState
 from pate_fed.accounting import EntryState
 from pate_fed.releases import NoisyRelease
 from protocols import wire

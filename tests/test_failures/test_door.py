@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.flower_runtime import NodeAtLink
-from coordinator.home import FederationHome
+from coordinator.federation.home import FederationHome
+from coordinator.flower.runtime import NodeAtLink
+from coordinator.flower.superlink_child import SuperLinkChild
+from coordinator.flower.superlink_process import settings_of
 from coordinator.operator import Coordinator
-from coordinator.superlink_child import SuperLinkChild
-from coordinator.superlink_process import settings_of
-from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
-from party.flower_runtime import SuperNodeSettings
-from party.site import Site
+from party.flower.runtime import SuperNodeSettings
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from tests.support.loopback_home import environment, free_ports, make_home

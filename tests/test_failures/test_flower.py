@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.run_queue import ENDED, RunState
-from coordinator.run_request import source_of
+from coordinator.runs.queue import ENDED, RunState
+from coordinator.runs.request import source_of
 from coordinator.service import EXCHANGE_S
 from pate_fed.accounting import EntryState
 from pate_fed.planning import RunSettings

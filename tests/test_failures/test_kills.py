@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.run_queue import RunState
-from coordinator.stages import Stage
+from coordinator.runs.queue import RunState
+from coordinator.runs.stages import Stage
 from pate_fed.accounting import EntryState
 from tests.support.invariants import Seen, require_sound
 from tests.support.markers import more

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.run_queue import ENDED, RunState
-from coordinator.stages import Stage
+from coordinator.runs.queue import ENDED, RunState
+from coordinator.runs.stages import Stage
 from tests.support.invariants import require_sound
 from tests.support.markers import more
 from tests.support.mortal_hospital import Fate, Moment

@@ -11,7 +11,7 @@ import pytest
 
 import pate_fed
 import protocols.wire
-from coordinator.run_queue import RunState
+from coordinator.runs.queue import RunState
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import RunTerms
 from tests.support.invariants import require_sound

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.errors import CoordinatorError
-from party.audit import AuditKind, AuditRecord, read_head, sign_head
-from party.decisions import Decision, record_of
+from party.decision.decisions import Decision, record_of
 from party.errors import BrokenAuditLogError, StorageError
 from party.storage import AuditLog, PartyDatabase, SqlJournal, SqlLedgerStore
+from party.storage.audit import AuditKind, AuditRecord, read_head, sign_head
 from protocols import wire
 from protocols.errors import MalformedMessageError, ProtocolError
 from protocols.identity import SigningIdentity

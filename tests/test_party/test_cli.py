@@ -22,9 +22,9 @@ import trustme
 
 from coordinator.errors import DatabaseError
 from party import cli
-from party.audit import AuditKind
-from party.site import Site
-from party.status_file import Status, write_status
+from party.site.folder import Site
+from party.site.status_file import Status, write_status
+from party.storage.audit import AuditKind
 from pate_fed import __version__
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
@@ -798,7 +798,7 @@ class TestMachine:
     ) -> None:
         owner = SimpleNamespace(pw_uid=4242)
         monkeypatch.setattr("pwd.getpwnam", lambda _: owner)
-        monkeypatch.setattr("party.systemd.owner_of", lambda _: 4242)
+        monkeypatch.setattr("party.cli.systemd.owner_of", lambda _: 4242)
         line = ("service", "install", "--site", joined, "--user", "pate")
         shown = pate_party(*line, "--print")
         assert f'ReadWritePaths="{joined}"' in shown.out

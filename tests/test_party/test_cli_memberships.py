@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from party.audit import AuditKind
-from party.site import IDENTITY_KEY, Site
-from party.status_file import Status, write_status
+from party.site.folder import IDENTITY_KEY, Site
+from party.site.status_file import Status, write_status
+from party.storage.audit import AuditKind
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of
@@ -276,7 +276,7 @@ class TestStart:
             service.close()  # type: ignore[attr-defined]
 
         monkeypatch.setattr("party.doctor.examine", self.checks(*failing))
-        monkeypatch.setattr("party.serving.serve", serve)
+        monkeypatch.setattr("party.flower.serving.serve", serve)
         monkeypatch.setattr("signal.signal", lambda *_: None)
         monkeypatch.setattr("os.umask", lambda _: 0)
         monkeypatch.setattr("party.cli.node._quieten", lambda _: None)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from party.audit import read_head
 from party.doctor import Check
-from party.site import DATABASE_FILE, Site
-from party.site_records import Approval, ApprovalState, Subject
+from party.site.folder import DATABASE_FILE, Site
+from party.site.records import Approval, ApprovalState, Subject
+from party.storage.audit import read_head
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.run_scope import RunScope
@@ -49,7 +49,7 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
         records.ask(Subject.POOL, terms.pool_digest, **asked)
         records.ask(Subject.RUN, scope.digest, **asked)
     monkeypatch.setattr(
-        "party.enrollment.CoordinatorDoor.fetch_pool",
+        "party.site.enrollment.CoordinatorDoor.fetch_pool",
         lambda self, digest: hospitals.task.to_bytes(),
     )
     return site
@@ -180,7 +180,7 @@ class TestApprove:
         content = bytearray(hospitals.task.to_bytes())
         content[-1] ^= 1  # one bit of one public input
         monkeypatch.setattr(
-            "party.enrollment.CoordinatorDoor.fetch_pool", lambda self, digest: bytes(content)
+            "party.site.enrollment.CoordinatorDoor.fetch_pool", lambda self, digest: bytes(content)
         )
         ended = pate_party(
             "approve", digest_of(waiting, Subject.RUN), "--yes", "--site", waiting.folder
@@ -273,7 +273,9 @@ class TestPauseBudgetAudit:
     ) -> None:
         site, held = ran.hospitals.sites[0], ran.services[0].signed_head()
         answer = membership_of(site, audit_head=held)
-        monkeypatch.setattr("party.enrollment.CoordinatorDoor.membership", lambda self, **_: answer)
+        monkeypatch.setattr(
+            "party.site.enrollment.CoordinatorDoor.membership", lambda self, **_: answer
+        )
         verify = ("audit", "verify", "--site", site.folder)
         shown = pate_party(*verify, "--format", "json").json
         assert shown["records"] == ran.services[0]._audit.count

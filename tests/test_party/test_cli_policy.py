@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from party.audit import AuditKind
 from party.cli.policy import RULES, SETTINGS
-from party.site import Site
+from party.site.folder import Site
 from party.storage import SqlLedgerStore
+from party.storage.audit import AuditKind
 from pate_fed.accounting import PrivacyLedger
 from tests.support.hospital_services import audit_of
 from tests.support.hospital_site import make_site

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from party.dataset import DatasetSummary, add, examine, read_registered
 from party.errors import DataChangedError, DataError, PartyError
-from party.site import Site
+from party.site.dataset import DatasetSummary, add, examine, read_registered
+from party.site.folder import Site
 from pate_fed.errors import (
     InvalidCellError,
     InvalidParameterError,

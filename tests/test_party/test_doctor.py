@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import trustme
 
-from party.dataset import add
 from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code, network
 from party.doctor.network import NAMES
 from party.errors import EnrollmentError
-from party.membership import SiteMembership
-from party.site import Site
-from party.site_records import SiteRecords
-from party.status_file import Status, write_status
+from party.site.dataset import add
+from party.site.folder import Site
+from party.site.membership import SiteMembership
+from party.site.records import SiteRecords
+from party.site.status_file import Status, write_status
 from party.storage import SqlLedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.nodes import GIB

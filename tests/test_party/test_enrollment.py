@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coordinator.certificates import make_ca
-from party.enrollment import CoordinatorDoor
+from coordinator.federation.certificates import make_ca
 from party.errors import EnrollmentError
-from party.site import Site
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
 from protocols import wire
 from protocols.enrollment import Invitation
 from protocols.identity import SigningIdentity

@@ -20,9 +20,9 @@ from sqlalchemy import event
 from coordinator.errors import CoordinatorError, VoidBatchError
 from party.doctor import FAIL, OK, WARN, Surroundings, examine_standing
 from party.errors import EnrollmentError, Reason, ServiceError, StorageError
-from party.site import DATABASE_FILE, Site
-from party.status_file import FILE as STATUS_FILE
-from party.status_file import FRESH_S, Status, read_status, write_status
+from party.site.folder import DATABASE_FILE, Site
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import FRESH_S, Status, read_status, write_status
 from protocols.messages import Membership
 from tests.support.federation import holds_vector
 from tests.support.hospital_services import audit_of, make_hospitals

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from coordinator.local_grid import LocalGrid
-from party import flower_app
+from coordinator.flower.local_grid import LocalGrid
 from party.errors import Reason
+from party.flower import app as flower_app
 from protocols import wire
 
 SECRET = "7919 votes of patient 4711"

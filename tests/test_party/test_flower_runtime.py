@@ -20,10 +20,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.supercore.task_identity import TaskIdentity
 
-import party.flower_app
-from coordinator.flower_runtime import stub
-from party import flower_runtime
-from party.flower_runtime import STUB_DIGEST, Executor, SuperNodeSettings
+import party.flower.app
+from coordinator.flower.runtime import stub
+from party.flower import runtime as flower_runtime
+from party.flower.runtime import STUB_DIGEST, Executor, SuperNodeSettings
 from protocols import wire
 from tests.support.loopback_tls import listening
 
@@ -55,7 +55,7 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def executor(door: Door) -> Executor:
-    return Executor(party.flower_app.build(lambda _: door), address="127.0.0.1:1", secret=b"secret")
+    return Executor(party.flower.app.build(lambda _: door), address="127.0.0.1:1", secret=b"secret")
 
 
 def message(packet: bytes = b"packet", kind: str = "query.exchange") -> Message:
@@ -255,7 +255,7 @@ class TestAnswer:
         monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
         with listening(answer) as port:
             address = f"127.0.0.1:{port}"
-            app = party.flower_app.build(lambda _: Door())
+            app = party.flower.app.build(lambda _: Door())
             Executor(app, address=address, secret=b"secret")._answer("token")
         assert any(b"send-task-heartbeat" in one for one in asked)
         assert any(b"pull-task-input" in one for one in asked)
@@ -330,7 +330,7 @@ class TestFlowersInternals:
 
         settings = SuperNodeSettings("h:1", Path("ca"), Path("key"), Path("secret"), 9094)
         command = settings.command()
-        assert command[:4] == [sys.executable, "-P", "-m", "party.supernode"]
+        assert command[:4] == [sys.executable, "-P", "-m", "party.flower.supernode"]
         arguments = _parse_args_run_supernode().parse_args(command[4:])
         assert (arguments.superlink, arguments.isolation) == ("h:1", "process")
         assert not getattr(arguments, "allow_runtime_dependency_installation", False)

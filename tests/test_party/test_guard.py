@@ -11,9 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
+from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
-from party.guard import Guard, Policy
-from party.journal import KnownSketches, MemoryJournal
+from party.site.policy import Policy
+from party.storage.query_journal import KnownSketches, MemoryJournal
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.statement import NoisePlace
 from pate_fed.errors import OutcomeCapError
@@ -126,7 +127,7 @@ class TestRun:
     def test_review_that_fails_is_a_refusal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         federation = Federation()
         federation.run.set_up()
-        monkeypatch.setattr("party.guard.lifelong_charge", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr("party.decision.guard.lifelong_charge", lambda *_, **__: 1 / 0)
         with pytest.raises(VoidBatchError, match=Reason.FAULT) as void:
             federation.ask(0)
         assert void.value.reservation == "cancelled"

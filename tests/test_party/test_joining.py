@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.dataset import add
-from party.enrollment import CoordinatorDoor
 from party.errors import EnrollmentError
-from party.peers import named_by, require_compared
-from party.site import Site
-from party.tasks import fetch_task
-from party.training import ready_teachers
+from party.site.dataset import add
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
+from party.site.peers import named_by, require_compared
+from party.site.tasks import fetch_task
+from party.site.training import ready_teachers
 from pate_fed.data.csv_file import read_csv
 from pate_fed.data.task import LearningTask
 from protocols.enrollment import Invitation

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from party.journal import Journal, MemoryJournal, NearQueries, SketchedQueries
 from party.storage import PartyDatabase, SqlJournal
+from party.storage.query_journal import Journal, MemoryJournal, NearQueries, SketchedQueries
 from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import sketch, to_bytes
 from protocols.additive import AdditiveSum

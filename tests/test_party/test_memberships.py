@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
-from coordinator.labeling import LabelingRun
-from party.audit import sign_head
+from coordinator.runs.labeling import LabelingRun
+from party.decision.spending import spending_by_run
 from party.errors import BrokenAuditLogError, MembershipError, Reason, SiteError
-from party.membership import MembershipSettings, free_name, free_port, is_membership_name
 from party.service import PartyService
-from party.site import IDENTITY_KEY, SETTINGS_FILE, Site
-from party.site_records import Subject
-from party.spending import spending_by_run
+from party.site.folder import IDENTITY_KEY, SETTINGS_FILE, Site
+from party.site.membership import MembershipSettings, free_name, free_port, is_membership_name
+from party.site.records import Subject
+from party.storage.audit import sign_head
 from pate_fed.accounting import GaussianMaxEvent
 from pate_fed.data.table_features import NumberEncoder, TableEncoder
 from pate_fed.data.task import LearningTask

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.errors import PartyRefusedError, RunEndedError, VoidBatchError
-from party.decisions import BatchAccepted, Decision, RunRefused, record_of
+from party.decision.decisions import BatchAccepted, Decision, RunRefused, record_of
+from party.decision.guard import Consent
+from party.decision.node import MAX_PACKET_BYTES
 from party.errors import ApprovalError, Reason, RefusalError, StorageError
-from party.guard import Consent
-from party.node import MAX_PACKET_BYTES, PartyTask, tasks_of
+from party.site.tasks import PartyTask, tasks_of
 from pate_fed.accounting import ConfidentGaussianMaxEvent, EntryState
 from pate_fed.charging import RunLedger
 from pate_fed.federation import BatchTerms, RunTerms

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from party.errors import PinError, WordsDifferError
-from party.peers import Pin, named_by, require_compared, standings
+from party.site.peers import Pin, named_by, require_compared, standings
 from protocols.fingerprint_words import spoken, words_of
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import Membership

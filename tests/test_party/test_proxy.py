@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from party.errors import EnrollmentError
-from party.proxy import Proxy, proxy_to
+from party.site.proxy import Proxy, proxy_to
 
 COORDINATOR = "coordinator.example.org"
 

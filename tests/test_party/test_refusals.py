@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from party.audit import AuditKind
-from party.refusals import MOST_A_DAY, Refusals
+from party.decision.refusals import MOST_A_DAY, Refusals
 from party.storage import AuditLog, PartyDatabase
+from party.storage.audit import AuditKind
 
 DAY_S = 86_400.0
 NOON = 20_000 * DAY_S + 43_200

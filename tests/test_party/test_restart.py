@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coordinator.errors import VoidBatchError
-from party.node import PartyNode
+from party.decision.node import PartyNode
 from party.storage import PartyDatabase, SqlJournal
 from protocols import wire
 from protocols.errors import (

@@ -15,13 +15,13 @@ import httpx
 import pytest
 
 from coordinator.database import AttemptRow
-from coordinator.home import utc_now
-from coordinator.run_queue import RunQueue
-from party import enrollment
-from party.enrollment import CoordinatorDoor
+from coordinator.federation.home import utc_now
+from coordinator.runs.queue import RunQueue
 from party.errors import EnrollmentError, ResultsError
-from party.results import AnsweredRun, answered_runs, fetch_results
-from party.site import Site
+from party.site import enrollment
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
+from party.site.results import AnsweredRun, answered_runs, fetch_results
 from pate_fed.report import SEAL, RunDirectory
 from pate_fed.report.run_directory import SEALED, digests_of
 from protocols import wire
@@ -323,8 +323,8 @@ class TestLyingCoordinator:
     def test_a_file_without_end_is_cut_off(
         self, ended: Ended, file: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("party.results.MAX_FILE_BYTES", 2**20)
-        monkeypatch.setattr("party.results.MAX_TABLE_BYTES", 2**18)
+        monkeypatch.setattr("party.site.results.MAX_FILE_BYTES", 2**20)
+        monkeypatch.setattr("party.site.results.MAX_TABLE_BYTES", 2**18)
         sent = 0
 
         class Endless:

@@ -19,14 +19,12 @@ import httpx
 import numpy as np
 import pytest
 
-import party.flower_app
+import party.flower.app
 from coordinator.database import Database
-from coordinator.enrollment import Enrollment
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
-from coordinator.home import utc_now
-from coordinator.labeling import LabelingRun
-from party.audit import AuditKind
-from party.enrollment import CoordinatorDoor
+from coordinator.federation.enrollment import Enrollment
+from coordinator.federation.home import utc_now
+from coordinator.runs.labeling import LabelingRun
 from party.errors import (
     BrokenAuditLogError,
     EnrollmentError,
@@ -35,12 +33,14 @@ from party.errors import (
     RecordError,
     StorageError,
 )
-from party.node import Vote
 from party.service import PartyService
-from party.site import DATABASE_FILE, SETTINGS_FILE, Site
-from party.site_records import MOST_PENDING, Approval, ApprovalState, Subject
-from party.status_file import FILE as STATUS_FILE
-from party.status_file import Status, read_status, write_status
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import DATABASE_FILE, SETTINGS_FILE, Site
+from party.site.records import MOST_PENDING, Approval, ApprovalState, Subject
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import Status, read_status, write_status
+from party.site.tasks import Vote
+from party.storage.audit import AuditKind
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
@@ -909,9 +909,9 @@ class TestNothingLeaks:
 
 def answer_by_flower(running: Running) -> None:
     """Send one packet through the party's Flower app, as an executor does."""
-    from coordinator.flower_app import GridTransport  # noqa: PLC0415
-    from coordinator.local_grid import LocalGrid  # noqa: PLC0415
+    from coordinator.flower.app import GridTransport  # noqa: PLC0415
+    from coordinator.flower.local_grid import LocalGrid  # noqa: PLC0415
 
-    app = party.flower_app.build(lambda node: running.services[node])
+    app = party.flower.app.build(lambda node: running.services[node])
     transport = GridTransport(LocalGrid(app, nodes=3, workers=1), nodes=3, timeout_s=120)
     running.hospitals.run(transport, clock=lambda: running.now).set_up()

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from coordinator.database import Database
-from coordinator.enrollment import Enrollment
 from coordinator.errors import VoidBatchError
-from coordinator.flower_app import GridTransport
-from coordinator.flower_runtime import SuperLinkClient
-from coordinator.home import FederationHome, FederationSettings, utc_now
-from coordinator.transport import Silence
-from party.enrollment import CoordinatorDoor
-from party.status_file import FILE as STATUS_FILE
-from party.status_file import read_status
+from coordinator.federation.enrollment import Enrollment
+from coordinator.federation.home import FederationHome, FederationSettings, utc_now
+from coordinator.flower.app import GridTransport
+from coordinator.flower.runtime import SuperLinkClient
+from coordinator.runs.transport import Silence
+from party.site.enrollment import CoordinatorDoor
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import read_status
 from protocols import wire
 from tests.support.federation import holds_vector, kinds
 from tests.support.hospital_services import Hospitals, audit_of, ledger_of, make_hospitals
@@ -60,7 +60,7 @@ class Deployed:
             "lung study", f"127.0.0.1:{port}", host="127.0.0.1", port=port, admin_port=admin
         )
         self.home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
-        self.link = self.start("-m", "coordinator.superlink_process", str(self.home.folder))
+        self.link = self.start("-m", "coordinator.flower.superlink_process", str(self.home.folder))
         self.client = SuperLinkClient(
             f"127.0.0.1:{admin}",
             ca_certificate=self.home.ca_certificate,

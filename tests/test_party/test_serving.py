@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from coordinator.database import Database
-from coordinator.enrollment import Enrollment
-from coordinator.flower_app import GridTransport
-from coordinator.flower_runtime import SuperLinkClient
-from coordinator.home import FederationHome, utc_now
-from party.dataset import add
-from party.enrollment import CoordinatorDoor
-from party.site import Site
-from party.status_file import FILE as STATUS_FILE
-from party.status_file import Status, read_status
+from coordinator.federation.enrollment import Enrollment
+from coordinator.federation.home import FederationHome, utc_now
+from coordinator.flower.app import GridTransport
+from coordinator.flower.runtime import SuperLinkClient
+from party.site.dataset import add
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import Status, read_status
 from protocols import wire
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.loopback_home import environment, free_ports, installed, make_home
@@ -42,7 +42,7 @@ class Link:
     def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self.home: FederationHome = make_home(folder)
         self.log = folder.with_suffix(".log")
-        self.process = start(self.log, variables, "coordinator.superlink_process", folder)
+        self.process = start(self.log, variables, "coordinator.flower.superlink_process", folder)
         self.client = SuperLinkClient(
             f"127.0.0.1:{self.home.settings.admin_port}",
             ca_certificate=self.home.ca_certificate,

@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 
 from party.errors import SiteError
-from party.site import SETTINGS_FILE, Site
+from party.site.folder import SETTINGS_FILE, Site
 from tests.support.hospital_site import make_site
 
 LUNG = ("memberships", "lung-study")

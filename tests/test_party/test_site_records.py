@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from party.audit import AuditKind
 from party.errors import (
     ApprovalError,
     PinError,
@@ -20,9 +19,10 @@ from party.errors import (
     StorageError,
     TooManyPendingError,
 )
-from party.peers import Pin
-from party.site_records import MOST_PENDING, ApprovalState, SiteRecords, Subject
+from party.site.peers import Pin
+from party.site.records import MOST_PENDING, ApprovalState, SiteRecords, Subject
 from party.storage import AuditLog, PartyDatabase
+from party.storage.audit import AuditKind
 from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire

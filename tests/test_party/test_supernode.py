@@ -24,12 +24,12 @@ from flwr.supercore.inflatable import inflatable_utils
 from flwr.supernode import start_client_internal
 from flwr.supernode.runtime import run_clientapp
 
-from coordinator.long_polling import HOLD_S
-from party import flower_runtime
-from party.flower_runtime import Executor, quiet_environment
-from party.serving import serve
-from party.site import Site
-from party.supernode import IDLE_S, Pace, whole_or_over
+from coordinator.flower.long_polling import HOLD_S
+from party.flower import runtime as flower_runtime
+from party.flower.runtime import Executor, quiet_environment
+from party.flower.serving import serve
+from party.flower.supernode import IDLE_S, Pace, whole_or_over
+from party.site.folder import Site
 from pate_fed.nodes import QUIET_FLOWER
 from tests.support.hospital_services import make_hospitals
 from tests.support.loopback_home import free_ports
@@ -145,7 +145,7 @@ class TestFlowersInternals:
     def test_a_process_that_is_quickened_sleeps_by_our_pace(self) -> None:
         # In a process of its own: Flower's module is changed for good.
         program = (
-            "from party.supernode import Pace, quicken\n"
+            "from party.flower.supernode import Pace, quicken\n"
             "from flwr.supernode import start_client_internal as loop\n"
             "quicken()\n"
             "assert type(loop.time) is Pace\n"
@@ -224,8 +224,8 @@ def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
         hung_up.wait(60)  # says no more: the SuperNode waits for the coordinator's certificate
 
     caplog.set_level(logging.INFO, logger="httpx")
-    # The door that asks who is a member goes the same way, in `party.enrollment`.
-    monkeypatch.setattr("party.serving._Line._listen", lambda *_: None)
+    # The door that asks who is a member goes the same way, in `party.site.enrollment`.
+    monkeypatch.setattr("party.flower.serving._Line._listen", lambda *_: None)
     with listening(answer) as port:
         for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.delenv(name.lower(), raising=False)
@@ -293,7 +293,7 @@ def test_it_ends_with_any_thread_of_flowers_that_fails_so_that_another_is_starte
     """At a 500 either Flower's heartbeat or its loop ends: the node would be there, and deaf."""
     script = (
         "import logging, signal, threading, time\n"
-        "from party import supernode\n"
+        "from party.flower import supernode\n"
         f"signal.signal(signal.SIGTERM, signal.{handler})\n"
         "supernode._END_S = 0.1\n"
         "def fail():\n"

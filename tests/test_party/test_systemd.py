@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from party.cli.systemd import ServiceUnit
 from party.errors import UnitError
-from party.systemd import ServiceUnit
 
 UNIT = ServiceUnit(Path("/usr/bin/true"), Path("/srv/pate party"), "pate")
 
@@ -117,7 +117,7 @@ class TestUser:
         monkeypatch.setattr("pwd.getpwnam", getpwnam)
         site = tmp_path / "site"
         site.mkdir()
-        monkeypatch.setattr("party.systemd.owner_of", lambda _: 1000)
+        monkeypatch.setattr("party.cli.systemd.owner_of", lambda _: 1000)
         return ServiceUnit(Path("/usr/bin/true"), site, "pate")
 
     def test_the_folders_owner_may_run_it(self, unit: ServiceUnit) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.dataset import add
 from party.errors import DataChangedError, DataError, TeachersError
-from party.site import Site
-from party.training import folder_of, load_teachers, ready_teachers, teachers_digest
+from party.site.dataset import add
+from party.site.folder import Site
+from party.site.training import folder_of, load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError
 from pate_fed.teachers import TeacherEnsemble

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.journal import SketchedQueries
+from party.storage.query_journal import SketchedQueries
 from pate_fed.query_sketches import sketch
 from protocols import wire
 from protocols.additive import AdditiveSum

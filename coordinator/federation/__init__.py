@@ -1,0 +1,1 @@
+"""The federation at its coordinator: its folder, keys and certificates, and who takes part."""

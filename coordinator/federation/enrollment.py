@@ -1,0 +1,558 @@
+"""Who may take part: invitations, requests, the operator's approval (rule R5).
+
+An invitation opens one request. A request is signed by the identity whose fingerprint the
+operator and the hospital compare by telephone; only then is it approved, and the hospital's node
+let in at the SuperLink. Whoever asks with a token that is wrong, used or expired hears the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+)
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from coordinator.database import ENDED, Database, InvitationRow, MemberRow, RunRow
+from coordinator.errors import EnrollmentError, SuperLinkError
+from coordinator.federation.home import FederationHome
+from pate_fed.votes import MAX_TOTAL_VOTES
+from protocols import wire
+from protocols.enrollment import CLOCK_SKEW_S, TOKEN_BYTES, Invitation, token_digest
+from protocols.identity import PublicIdentity
+from protocols.messages import (
+    MOST_OPEN_RUNS,
+    AuditHead,
+    JoinRequest,
+    Membership,
+    MembershipQuery,
+    PoolQuery,
+    ResultsQuery,
+)
+from protocols.party_names import NAME_RULE, is_alike, is_party_name, normalized
+
+INVITATION_LIFETIME = timedelta(days=7)
+USUAL_TEACHERS = 10
+"""Teachers of a hospital that chose no other number."""
+
+
+class NodeDoor(Protocol):
+    """What lets nodes in and puts them out: `flower_runtime.SuperLinkClient` is one."""
+
+    def register(self, public_key: bytes, *, name: str) -> int:
+        """Let a node in, and return its number."""
+
+    def unregister(self, node_id: int) -> None:
+        """Put a node out."""
+
+    def nodes(self) -> Sequence[NodeInside]:
+        """Return all nodes that were let in and not put out."""
+
+
+class NodeInside(Protocol):
+    """A node that was let in: `flower_runtime.NodeAtLink` is one."""
+
+    @property
+    def node_id(self) -> int:
+        """Flower's number for it."""
+
+    @property
+    def public_key(self) -> bytes:
+        """Its EC key, PEM."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledParty:
+    """A hospital that asked to join.
+
+    Attributes:
+        name: What people call it.
+        identity: Its identity.
+        state: "requested", "member" or "revoked".
+        node_id: Flower's number for its node; None until it was let in.
+        requested_at: When it asked.
+        teachers: Teachers that it votes with; 0 until it is a member.
+    """
+
+    name: str
+    identity: PublicIdentity
+    state: str
+    node_id: int | None
+    requested_at: datetime
+    teachers: int
+
+
+@dataclass(frozen=True, slots=True)
+class MadeInvitation:
+    """An invitation that was made; its token is known to nobody but the hospital.
+
+    Attributes:
+        party: The hospital that it is for.
+        made_at: When it was made.
+        expires_at: Until when it is good: the moment at which it was withdrawn, if it was.
+        used_at: When a request came with it; None if none did.
+    """
+
+    party: str
+    made_at: datetime
+    expires_at: datetime
+    used_at: datetime | None
+
+    def is_open(self, *, now: datetime) -> bool:
+        """Tell whether somebody may still come with it."""
+        return self.used_at is None and self.expires_at > now
+
+
+class Enrollment:
+    """The members of one federation.
+
+    Args:
+        home: The federation.
+        database: Its database.
+        random_bytes: Cryptographic random numbers.
+        clock: The time, with its zone.
+    """
+
+    def __init__(
+        self,
+        home: FederationHome,
+        database: Database,
+        *,
+        random_bytes: Callable[[int], bytes],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._home = home
+        self._database = database
+        self._random_bytes = random_bytes
+        self._clock = clock
+        self._identity = home.identity
+
+    # The operator -----------------------------------------------------------------------------
+
+    def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
+        """Make an invitation. One that is out for the same hospital is good no more.
+
+        Of two that are good, one could be lying somewhere without anybody thinking of it.
+
+        Raises:
+            EnrollmentError: the name cannot be, is a member's, or too like another's.
+        """
+        party = normalized(party)
+        if not is_party_name(party):
+            raise EnrollmentError(f"a hospital's name must be {NAME_RULE}", ascii(party))
+        if not timedelta(0) < lifetime <= timedelta(days=30):
+            raise EnrollmentError("an invitation must last above 0 and up to 30 days", lifetime)
+        now, token = self._clock(), self._random_bytes(TOKEN_BYTES)
+        with self._database.transaction() as session:
+            if self._member_called(session, party) is not None:
+                raise EnrollmentError("a hospital is invited once", f"a member called {party}")
+            self._require_unlike(session, party, now=now)
+            self._withdraw(session, party, now=now)
+            session.add(
+                InvitationRow(
+                    token_digest=token_digest(token),
+                    party=party,
+                    made_at=now,
+                    expires_at=now + lifetime,
+                )
+            )
+        return Invitation(
+            federation=self._home.settings.name,
+            party=party,
+            address=self._home.settings.address,
+            ca_certificate=self._home.ca_certificate.decode(),
+            coordinator_key=self._identity.public.key,
+            token=token,
+            expires_at=int((now + lifetime).timestamp()),
+        )
+
+    def invitations(self) -> list[MadeInvitation]:
+        """Return all invitations that were made, in the order in which they were."""
+        with self._database.transaction() as session:
+            rows = session.scalars(select(InvitationRow).order_by(InvitationRow.made_at)).all()
+            return [_invitation(row) for row in rows]
+
+    def parties(self) -> list[EnrolledParty]:
+        """Return all hospitals that ever asked, in the order of their names."""
+        with self._database.transaction() as session:
+            rows = session.scalars(select(MemberRow).order_by(MemberRow.name)).all()
+            return [_party(row) for row in rows]
+
+    def approve(
+        self, party: str, *, fingerprint: bytes, teachers: int = USUAL_TEACHERS
+    ) -> EnrolledParty:
+        """Make a hospital a member, after its fingerprint was compared by telephone.
+
+        `settle` lets its node in. For a member it corrects the number of teachers; that holds from
+        the next run on.
+
+        Args:
+            party: Its name.
+            fingerprint: What its people read aloud, 32 bytes.
+            teachers: Teachers that it votes with.
+
+        Raises:
+            EnrollmentError: no such request, of another identity, or no teacher.
+        """
+        if not 1 <= teachers <= MAX_TOTAL_VOTES:
+            raise EnrollmentError("a hospital must have at least one teacher", teachers)
+        party = normalized(party)
+        with self._database.transaction() as session:
+            row = self._member_called(session, party)
+            if row is None:
+                raise EnrollmentError("a hospital must have asked to join", f"none called {party}")
+            if row.fingerprint != fingerprint:
+                raise EnrollmentError(
+                    "both must read the same words aloud", "others: do not approve"
+                )
+            if row.state == "requested":
+                row.state, row.approved_at = "member", self._clock()
+            row.teachers = teachers
+            return _party(row)
+
+    def revoke(self, party: str) -> EnrolledParty | None:
+        """Put a hospital out, or turn its request down; its identity never comes back.
+
+        It is out from here on, whether a SuperLink answers or not; `settle` puts its node out. An
+        invitation that is out for it is good no more.
+
+        Args:
+            party: Its name.
+
+        Returns:
+            The hospital; None if it had not asked yet, and its invitation was withdrawn.
+
+        Raises:
+            EnrollmentError: there is none of this name, and no invitation.
+        """
+        party = normalized(party)
+        with self._database.transaction() as session:
+            row = self._member_called(session, party)
+            was_invited = self._withdraw(session, party, now=self._clock())
+            if row is None and was_invited:
+                return None
+            if row is None:
+                raise EnrollmentError(
+                    "a hospital must be of this name, or an invitation that is good still",
+                    f"none called {party}",
+                )
+            row.state, row.revoked_at = "revoked", self._clock()
+            return replace(_party(row), node_id=None)
+
+    def is_settled(self) -> bool:
+        """Tell whether the nodes of all members, and of nobody else, were let in."""
+        return all((one.state == "member") is (one.node_id is not None) for one in self.parties())
+
+    def settle(self, door: NodeDoor) -> None:
+        """Let in the nodes of all members, and put all others out, whatever happened before.
+
+        Several may do so at once: `pate-fed approve` and the service both do. Whoever finds it done
+        meanwhile has nothing more to do.
+
+        Raises:
+            SuperLinkError: the door does not answer; another try does the rest.
+        """
+        inside = _inside(door)
+        with self._database.transaction() as session:
+            rows = session.scalars(select(MemberRow)).all()
+        members = {_one_form(row.node_key.encode()): row for row in rows if row.state == "member"}
+        for key, node_id in inside.items():
+            if key not in members:
+                _put_out(door, key, node_id)
+        for key, row in members.items():
+            node = inside.get(key)
+            if node is None:
+                node = _let_in(door, key, row)
+            self._note_node(row.fingerprint, node)
+        for row in rows:
+            if row.state != "member" and row.node_id is not None:
+                self._note_node(row.fingerprint, None)
+
+    def _note_node(self, fingerprint: bytes, node_id: int | None) -> None:
+        with self._database.transaction() as session:
+            row = session.get(MemberRow, fingerprint)
+            if row is not None:
+                row.node_id = None if node_id is None else str(node_id)
+
+    # Hospitals --------------------------------------------------------------------------------
+
+    def answer_join(self, frame: bytes) -> bytes:
+        """Take a request, and return a signed `Membership`.
+
+        The same request again gets the same answer.
+
+        Raises:
+            EnrollmentError: it is not to be had; why, nobody outside learns.
+            ProtocolError: it is malformed.
+        """
+        signed = wire.decode(frame)
+        request = wire.expect(signed, JoinRequest)
+        identity = PublicIdentity(request.identity_key)
+        signed.verify(identity)
+        self._require_ours(request.coordinator, request.asked_at)
+        _require_node_key(request.node_key)
+        now = self._clock()
+        with self._database.transaction() as session:
+            invitation = session.get(InvitationRow, token_digest(request.token))
+            if invitation is None or invitation.party != request.party_name:
+                raise _refused()
+            known = session.get(MemberRow, identity.fingerprint)
+            if known is not None:
+                again = (known.name, known.node_key) == (
+                    request.party_name,
+                    request.node_key.decode(),
+                )
+                if not again or invitation.used_at is None:
+                    raise _refused()
+            else:
+                if invitation.used_at is not None or _utc(invitation.expires_at) <= now:
+                    raise _refused()
+                # Nobody proves to hold it: else a hospital could name the node of another one.
+                same_node = select(MemberRow).where(MemberRow.node_key == request.node_key.decode())
+                if session.scalars(same_node).first() is not None:
+                    raise _refused()
+                invitation.used_at = now
+                known = MemberRow(
+                    fingerprint=identity.fingerprint,
+                    name=request.party_name,
+                    identity_key=request.identity_key,
+                    node_key=request.node_key.decode(),
+                    state="requested",
+                    requested_at=now,
+                )
+                session.add(known)
+            state = known.state
+        return self._membership(identity.fingerprint, state, teachers=0)
+
+    def answer_membership(self, frame: bytes) -> bytes:
+        """Answer a hospital's question, with a signed `Membership`.
+
+        A head of its audit log that it signed is kept and given back, until the hospital has said
+        that it found that head in its log and gives a newer one: a hospital whose log was put back,
+        cut or written anew learns it from its own signature, however much that log has grown since
+        and however many answers were lost.
+
+        Raises:
+            EnrollmentError, ProtocolError: see `answer_join`.
+        """
+        signed = wire.decode(frame)
+        query = wire.expect(signed, MembershipQuery)
+        row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
+        kept = self._keep_head(PublicIdentity(row.identity_key), query)
+        teachers = row.teachers if row.state == "member" else 0
+        return self._membership(query.sender, row.state, teachers=teachers, audit_head=kept)
+
+    def pool_asked(self, frame: bytes) -> tuple[bytes, int]:
+        """Return the digest and the offset of what a member asks of a pool.
+
+        Raises:
+            EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
+        """
+        signed = wire.decode(frame)
+        query = wire.expect(signed, PoolQuery)
+        row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
+        if row.state != "member":
+            raise _refused()
+        return query.pool, query.offset
+
+    def results_asked(self, frame: bytes) -> ResultsQuery:
+        """Return what a member asks of a run's results; whether it took part is another question.
+
+        Raises:
+            EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
+        """
+        signed = wire.decode(frame)
+        query = wire.expect(signed, ResultsQuery)
+        row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
+        if row.state != "member":
+            raise _refused()
+        return query
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _asking(
+        self, signed: wire.Signed, sender: bytes, coordinator: bytes, asked_at: int
+    ) -> MemberRow:
+        with self._database.transaction() as session:
+            row = session.get(MemberRow, sender)
+        if row is None:
+            raise _refused()
+        signed.verify(PublicIdentity(row.identity_key))
+        self._require_ours(coordinator, asked_at)
+        return row
+
+    def _keep_head(self, identity: PublicIdentity, query: MembershipQuery) -> bytes:
+        """Keep a head that a hospital gives, unless one is kept that it did not find in its log.
+
+        Returns:
+            The frame that is kept now; empty if there is none.
+        """
+        head = _read_head(query.audit_head, identity) if query.audit_head else None
+        with self._database.transaction() as session:
+            row = session.get_one(MemberRow, identity.fingerprint, with_for_update=True)
+            kept = row.audit_head or b""
+            is_found = not kept or query.goes_on_from == hashlib.sha256(kept).digest()
+            is_newer = head is not None and head.records > _records_of(row)
+            if is_found and is_newer:
+                row.audit_head = kept = query.audit_head
+            return kept
+
+    def _require_ours(self, coordinator: bytes, asked_at: int) -> None:
+        is_near = abs(self._clock().timestamp() - asked_at) <= CLOCK_SKEW_S
+        if coordinator != self._identity.fingerprint or not is_near:
+            raise _refused()
+
+    def _membership(
+        self, party: bytes, state: str, *, teachers: int, audit_head: bytes = b""
+    ) -> bytes:
+        peers = [one for one in self.parties() if one.state == "member"]
+        if state != "member":
+            peers = []
+        message = Membership(
+            party=party,
+            federation=self._home.settings.name,
+            state=state,
+            teachers=teachers,
+            answered_at=int(self._clock().timestamp()),
+            peer_names=tuple(one.name for one in peers if one.identity.fingerprint != party),
+            peer_keys=tuple(one.identity.key for one in peers if one.identity.fingerprint != party),
+            audit_head=audit_head,
+            open_runs=self._open_runs() if state == "member" else (),
+        )
+        return wire.sign(message, self._identity).frame
+
+    def _open_runs(self) -> tuple[str, ...]:
+        """Return the names of runs that have not ended, the first ones if there are too many."""
+        names = select(RunRow.name).where(RunRow.state.not_in(ENDED)).order_by(RunRow.number)
+        with self._database.transaction() as session:
+            return tuple(session.scalars(names.limit(MOST_OPEN_RUNS)))
+
+    @staticmethod
+    def _withdraw(session: Session, party: str, *, now: datetime) -> bool:
+        """End the invitation that is out for a hospital; tell whether one was."""
+        out = (
+            InvitationRow.party == party,
+            InvitationRow.used_at.is_(None),
+            InvitationRow.expires_at > now,
+        )
+        found = session.scalars(select(InvitationRow).where(*out)).all()
+        for row in found:
+            row.expires_at = now
+        return bool(found)
+
+    @staticmethod
+    def _member_called(session: Session, name: str) -> MemberRow | None:
+        here = MemberRow.name == normalized(name), MemberRow.state != "revoked"
+        return session.scalars(select(MemberRow).where(*here)).first()
+
+    @staticmethod
+    def _require_unlike(session: Session, name: str, *, now: datetime) -> None:
+        """Refuse a name that people could take for another hospital's."""
+        here = select(MemberRow.name).where(MemberRow.state != "revoked")
+        invited = select(InvitationRow.party).where(
+            InvitationRow.used_at.is_(None), InvitationRow.expires_at > now
+        )
+        for known in (*session.scalars(here), *session.scalars(invited)):
+            if known != name and is_alike(known, name):
+                raise EnrollmentError(
+                    "names must differ in more than capitals and spaces", f"another called {known}"
+                )
+
+
+def _party(row: MemberRow) -> EnrolledParty:
+    return EnrolledParty(
+        row.name,
+        PublicIdentity(row.identity_key),
+        row.state,
+        None if row.node_id is None else int(row.node_id),
+        _utc(row.requested_at),
+        row.teachers,
+    )
+
+
+def _invitation(row: InvitationRow) -> MadeInvitation:
+    used_at = None if row.used_at is None else _utc(row.used_at)
+    return MadeInvitation(row.party, _utc(row.made_at), _utc(row.expires_at), used_at)
+
+
+def _records_of(row: MemberRow) -> int:
+    """Return how many records the kept head commits to; -1 if there is none."""
+    if row.audit_head is None:
+        return -1
+    return wire.expect(wire.decode(row.audit_head), AuditHead).records
+
+
+def _inside(door: NodeDoor) -> dict[bytes, int]:
+    """Return the numbers of all nodes that were let in, by their keys in one form."""
+    return {_one_form(node.public_key): node.node_id for node in door.nodes()}
+
+
+def _let_in(door: NodeDoor, key: bytes, row: MemberRow) -> int:
+    try:
+        return door.register(row.node_key.encode(), name=row.name)
+    except SuperLinkError:
+        node = _inside(door).get(key)  # of a key there is one: somebody may have been faster
+        if node is None:
+            raise
+        return node
+
+
+def _put_out(door: NodeDoor, key: bytes, node_id: int) -> None:
+    try:
+        door.unregister(node_id)
+    except SuperLinkError:
+        if key in _inside(door):
+            raise
+
+
+def _read_head(frame: bytes, identity: PublicIdentity) -> AuditHead:
+    signed = wire.decode(frame)
+    signed.verify(identity)
+    head = wire.expect(signed, AuditHead)
+    if head.party != identity.fingerprint:
+        raise _refused()
+    return head
+
+
+def _one_form(pem: bytes) -> bytes:
+    """Return a key in a form that two writers agree on."""
+    try:
+        return load_pem_public_key(pem).public_bytes(
+            Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+        )
+    except (ValueError, UnsupportedAlgorithm):
+        return pem
+
+
+def _utc(moment: datetime) -> datetime:
+    # SQLite keeps no zone: what was written was UTC.
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _require_node_key(pem: bytes) -> None:
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _refused() from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _CURVES:
+        raise _refused()
+    # Written in one way only, so that two that are the same are known to be.
+    if pem != key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo):
+        raise _refused()
+
+
+_CURVES = ("secp256r1", "secp384r1", "secp521r1")
+
+
+def _refused() -> EnrollmentError:
+    return EnrollmentError("a request must be one that the operator expects", "another")

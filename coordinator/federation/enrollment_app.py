@@ -1,0 +1,118 @@
+"""Enrollment over the public port: four paths, small bodies, one answer to whatever is wrong.
+
+Every request is a signed frame, and every answer is one but the bytes of a pool or of a run's
+results: the first has its digest, the second its seal. Nothing of an error
+is told: who may know why reads the coordinator's log. A refusal is final, and a hospital may then
+throw its new keys away: a database that fails refuses nobody, hence has a status of its own.
+Whoever asks too often hears just that, before anything is read; and few are worked on at once, so
+that nodes are served meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from coordinator.errors import CoordinatorError, DatabaseError, EnrollmentError, RunQueueError
+from coordinator.federation.connections import origin_of
+from coordinator.federation.enrollment import Enrollment
+from coordinator.federation.rate_limit import RateLimit
+from coordinator.federation.run_files import RunFiles
+from protocols.errors import ProtocolError
+
+PREFIX = "/v1/fleet/pate-fed/"
+MAX_BODY_BYTES = 16 * 1024
+POOL_CHUNK_BYTES = 4 * 2**20
+_THREADS = 2
+"""Of its own: nodes do not queue behind those who ask to join."""
+
+_MOST_QUEUED = 64
+"""Requests that wait for them: who hangs up stays in the queue."""
+
+_REFUSED, _NOT_THERE, _TOO_OFTEN, _NOT_NOW = 403, 404, 429, 503
+_COME_BACK_S = 60
+
+_log = logging.getLogger(__name__)
+
+
+def build(enrollment: Enrollment, *, pools: Path, results: RunFiles, rate: RateLimit) -> Starlette:
+    """Make the app.
+
+    Args:
+        enrollment: Who may take part.
+        pools: Folder of the pools of public queries, each in a file named for its digest.
+        results: Files of finished runs.
+        rate: How often one address may ask.
+    """
+    threads = CapacityLimiter(_THREADS)
+
+    def pool(frame: bytes) -> bytes:
+        digest, offset = enrollment.pool_asked(frame)
+        with (pools / digest.hex()).open("rb") as file:
+            file.seek(offset)
+            return file.read(POOL_CHUNK_BYTES)
+
+    def results_piece(frame: bytes) -> bytes:
+        query = enrollment.results_asked(frame)
+        return results.read(
+            query.run,
+            query.file,
+            party=query.sender,
+            offset=query.offset,
+            most_bytes=POOL_CHUNK_BYTES,
+        )
+
+    answers: dict[str, Callable[[bytes], bytes]] = {
+        "join": enrollment.answer_join,
+        "membership": enrollment.answer_membership,
+        "pool": pool,
+        "results": results_piece,
+    }
+    return Starlette(
+        routes=[
+            Route(PREFIX + name, _endpoint(name, answer, rate, threads), methods=["POST"])
+            for name, answer in answers.items()
+        ]
+    )
+
+
+def _endpoint(
+    name: str, answer: Callable[[bytes], bytes], rate: RateLimit, threads: CapacityLimiter
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        is_full = threads.statistics().tasks_waiting >= _MOST_QUEUED
+        if request.client is None or is_full or not rate.allows(origin_of(request.client.host)):
+            return Response(status_code=_TOO_OFTEN, headers={"retry-after": str(_COME_BACK_S)})
+        try:
+            body = await _body(request)
+            content = await run_sync(answer, body, limiter=threads)
+        except DatabaseError as error:
+            _log.error("a request to %s could not be worked on: %s", name, error.code)
+            return Response(status_code=_NOT_NOW)
+        except RunQueueError:  # not yet, or not for this hospital: it hears the same
+            return Response(status_code=_NOT_THERE)
+        except (CoordinatorError, ProtocolError, OSError, ClientDisconnect) as error:
+            code = getattr(error, "code", type(error).__name__)
+            _log.warning("a request to %s was refused: %s", name, code)
+            return Response(status_code=_REFUSED)
+        return Response(content, media_type="application/octet-stream")
+
+    return endpoint
+
+
+async def _body(request: Request) -> bytes:
+    """Read a body, never more of it than allowed, whatever its length was said to be."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise EnrollmentError(f"a request must have at most {MAX_BODY_BYTES} bytes", "more")
+    return bytes(body)

@@ -1,0 +1,347 @@
+"""The folder of a federation at its coordinator: who it is, its keys, and where things lie.
+
+Made once, and never overwritten. What is secret is readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from coordinator.errors import HomeError
+from coordinator.federation.certificates import (
+    KeyedCertificate,
+    is_host,
+    issue_server_certificate,
+    make_ca,
+)
+from coordinator.federation.connections import PortLimits
+from pate_fed.nodes import VERSION_KEY, read_settings, write_named
+from protocols.enrollment import certificate_fingerprint, federation_fingerprint
+from protocols.identity import SigningIdentity
+from protocols.party_names import NAME_RULE, is_party_name, normalized
+
+SCHEMA_VERSION = 1
+SETTINGS_FILE = "federation.toml"
+DATABASE_FILE = "coordinator.db"
+LOOPBACK = "127.0.0.1"
+LOCK_FILE = "service.lock"
+"""Whose lock a service holds while it has the folder."""
+
+DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
+"""Environment variable with the URL of the federation's database, and the password in it."""
+
+SECRET_BYTES = 32
+FOLDERS = ("pools", "runs")
+CA_KEY = "ca.key"
+SECRETS = frozenset({CA_KEY, "identity.key", "server.key", "superlink.secret"})
+_PORTS = ("port", "admin_port", "metrics_port", "health_port")
+_PASSWORDS = ("password", "sslpassword")
+"""What PostgreSQL takes as a password in a URL's query: its user's, its client key's."""
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSettings:
+    """What the operator decides when a federation is made; may be edited in its file later.
+
+    Attributes:
+        name: What people call the federation, in letters of any language; see
+            `protocols.party_names`.
+        address: Where hospitals reach it, "host:port".
+        host: Address that its public socket is bound to.
+        port: Port of that socket.
+        admin_port: Port on loopback for its own use.
+        metrics_port: Port on loopback for health and metrics.
+        health_port: Port on loopback of the standard gRPC health service.
+        database: URL of its database; empty for SQLite in its folder. With a password only where
+            its people wrote one into the file, which is theirs alone.
+        hosts: Names and addresses that its certificate is for.
+        limits: What its public socket puts up with.
+    """
+
+    name: str
+    address: str
+    host: str = "0.0.0.0"  # noqa: S104 - hospitals are elsewhere; what is served there, the gate says
+    port: int = 8443
+    admin_port: int = 8444
+    metrics_port: int = 8445
+    health_port: int = 8446
+    database: str = field(default="", repr=False)
+    hosts: tuple[str, ...] = ()
+    limits: PortLimits = field(default_factory=PortLimits)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", normalized(self.name))
+        if not is_party_name(self.name):
+            raise HomeError(f"name must be {NAME_RULE}", ascii(self.name))
+        host, _, port = self.address.rpartition(":")
+        is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
+        if not (is_port and is_host(host.removeprefix("[").removesuffix("]"))):
+            raise HomeError(
+                "address must be 'host:port', a name or an IP address and a port",
+                ascii(self.address),
+            )
+        if not is_host(self.host):
+            raise HomeError(
+                "host must be an IP address or a name of this machine; 0.0.0.0 serves all",
+                ascii(self.host),
+            )
+        ports = {name: getattr(self, name) for name in _PORTS}
+        for name, given in ports.items():
+            if not 0 < given < 2**16:
+                raise HomeError(f"{name} must be between 1 and 65535", given)
+        if len(set(ports.values())) != len(ports):
+            raise HomeError(f"{', '.join(_PORTS)} must differ", tuple(ports.values()))
+        if not self.hosts:
+            object.__setattr__(self, "hosts", (host.strip("[]"),))
+
+    @property
+    def certified_hosts(self) -> tuple[str, ...]:
+        """What the server's certificate is for: the coordinator itself comes over loopback."""
+        return (*self.hosts, *({LOOPBACK} - set(self.hosts)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FederationHome:
+    """A federation's folder.
+
+    Attributes:
+        folder: Where it is.
+        settings: What its file says.
+    """
+
+    folder: Path
+    settings: FederationSettings
+
+    # Opening ----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, settings: FederationSettings, *, now: datetime) -> FederationHome:
+        """Make a federation: its CA, server certificate, identity, secrets and database.
+
+        Raises:
+            HomeError: the folder exists, or cannot be made or filled, or the environment names
+                another database; nothing is left behind.
+            CertificateError: a host cannot be certified; nothing is left behind.
+            DatabaseError: its database cannot be reached, or is somebody's; nothing is left behind.
+        """
+        home = cls(folder, settings)
+        _ = home.database_url  # another one in the environment is refused before anything is made
+        ca = make_ca(settings.name, now=now)
+        server = issue_server_certificate(ca, hosts=settings.certified_hosts, now=now)
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except FileExistsError as error:
+            raise HomeError("a federation is made once, in a new folder", folder) from error
+        except OSError as error:
+            raise HomeError("the folder must be one that can be made", error.strerror) from error
+        try:
+            home._fill(ca, server)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # nobody has seen its words or keys
+            raise
+        return home
+
+    @classmethod
+    def open(cls, folder: Path) -> FederationHome:
+        """Open a federation's folder.
+
+        Raises:
+            HomeError: it is none, or its file cannot be read.
+        """
+        home = cls.of_settings(folder)
+        if not home.settings.database and not home.path(DATABASE_FILE).exists():
+            # A new one would know no member, and nothing that was answered or charged.
+            raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder", "none")
+        return home
+
+    @classmethod
+    def of_settings(cls, folder: Path) -> FederationHome:
+        """Open a federation's folder whatever else is missing there than its file.
+
+        Raises:
+            HomeError: its file cannot be read.
+        """
+        settings = read_settings(
+            folder / SETTINGS_FILE,
+            FederationSettings,
+            version=SCHEMA_VERSION,
+            advice=f"a federation's folder must hold {SETTINGS_FILE}: `pate-fed init` makes one",
+            fault=HomeError,
+        )
+        return cls(folder, settings)
+
+    # What it holds ----------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> SigningIdentity:
+        """The coordinator's identity."""
+        try:
+            text = self._read("identity.key").decode()
+            return SigningIdentity.from_private_bytes(bytes.fromhex(text.strip()))
+        except ValueError as error:
+            raise HomeError("identity.key must hold a private key", "another text") from error
+
+    @property
+    def ca_certificate(self) -> bytes:
+        """The CA's certificate, PEM."""
+        return self._read("ca.crt")
+
+    @property
+    def server_certificate(self) -> bytes:
+        """The server's certificate, PEM."""
+        return self._read("server.crt")
+
+    @property
+    def server_key(self) -> bytes:
+        """The server's private key, PEM."""
+        return self._read("server.key")
+
+    @property
+    def superlink_secret(self) -> bytes:
+        """What whoever takes tasks from the SuperLink must know."""
+        return self._read("superlink.secret")
+
+    @property
+    def fingerprint(self) -> bytes:
+        """What is read aloud on the telephone, 32 bytes."""
+        ca = certificate_fingerprint(self.ca_certificate.decode())
+        return federation_fingerprint(ca, self.identity.public)
+
+    @property
+    def database_url(self) -> str:
+        """URL of its database, as SQLAlchemy takes it. Secret: it may hold a password.
+
+        Raises:
+            HomeError: the environment names another database than the federation's own file: what
+                is in the one is not in the other.
+        """
+        given, kept = os.environ.get(DATABASE_VARIABLE, ""), self.settings.database
+        if not given:
+            return kept or f"sqlite:///{self.path(DATABASE_FILE).absolute()}"
+        if not kept or without_password(given) != without_password(kept):
+            raise HomeError(
+                f"{DATABASE_VARIABLE} must name the database of {SETTINGS_FILE}", "another one"
+            )
+        return given
+
+    def path(self, *parts: str) -> Path:
+        """Return where something of it lies."""
+        return self.folder.joinpath(*parts)
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def require_secrets(self) -> None:
+        """Check that every secret is here, and readable by its owner alone; ca.key may be away.
+
+        Raises:
+            HomeError: one is not.
+        """
+        for name in sorted(SECRETS):
+            if name != CA_KEY or self.path(name).exists():
+                self._read(name)
+
+    def renew_server_certificate(self, *, now: datetime) -> None:
+        """Issue the server another certificate; the CA, hence what hospitals trust, stays.
+
+        Raises:
+            HomeError: the CA's key is not here.
+            CertificateError: the CA has ended.
+        """
+        if not self.path(CA_KEY).exists():
+            raise HomeError(
+                f"{CA_KEY} must be here while the certificate is renewed: put it back from where "
+                f"it is kept, and take it away again",
+                "none",
+            )
+        ca = KeyedCertificate(self.ca_certificate, self._read(CA_KEY))
+        server = issue_server_certificate(ca, hosts=self.settings.certified_hosts, now=now)
+        self._write("server.key", server.private_key)
+        self._write("server.crt", server.certificate)
+
+    def _fill(self, ca: KeyedCertificate, server: KeyedCertificate) -> None:
+        from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
+
+        for name in FOLDERS:
+            try:
+                self.path(name).mkdir(mode=0o700)
+            except OSError as error:
+                raise HomeError(f"{name} must be writable", error.strerror) from error
+        self._write("ca.crt", ca.certificate)
+        self._write(CA_KEY, ca.private_key)
+        self._write("server.crt", server.certificate)
+        self._write("server.key", server.private_key)
+        self._write("identity.key", SigningIdentity.generate().private_bytes.hex().encode())
+        self._write("superlink.secret", secrets.token_bytes(SECRET_BYTES))
+        Database(self.database_url, is_new=True).close()
+        # Last: without it the folder is no federation.
+        table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(self.settings)}
+        self._write(SETTINGS_FILE, tomli_w.dumps(table).encode())
+
+    def _read(self, name: str) -> bytes:
+        try:
+            with self.path(name).open("rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                if name in SECRETS and mode & 0o077:
+                    raise HomeError(
+                        f"{name} must be readable by its owner alone: `chmod 600` it. If others "
+                        "may have read it, make the federation anew",
+                        f"mode {mode:o}",
+                    )
+                return file.read()
+        except OSError as error:
+            raise HomeError(f"{name} must be readable", error.strerror) from error
+
+    def _write(self, name: str, content: bytes) -> None:
+        write_named(self.path(name), name, content, fault=HomeError)
+
+    def __repr__(self) -> str:
+        return f"FederationHome({self.settings.name})"
+
+
+def has_password(url: str) -> bool:
+    """Tell whether a database's URL holds a password.
+
+    Raises:
+        HomeError: it is no URL.
+    """
+    parsed = _parsed(url)
+    return parsed.password is not None or any(name in parsed.query for name in _PASSWORDS)
+
+
+def without_password(url: str) -> str:
+    """Return a database's URL as it may be kept and shown.
+
+    Raises:
+        HomeError: it is no URL.
+    """
+    parsed = _parsed(url)
+    parsed = parsed._replace(drivername=parsed.get_backend_name(), password=None)
+    return parsed.difference_update_query(_PASSWORDS).render_as_string(hide_password=False)
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError) as error:  # a port that is no number
+        raise HomeError("a database must have a URL", "another text") from error
+
+
+def utc_now() -> datetime:
+    """Return the time, with its zone."""
+    return datetime.now(UTC)
+
+
+def _as_table(settings: FederationSettings) -> dict[str, Any]:
+    table = {one.name: getattr(settings, one.name) for one in fields(settings)}
+    return {**table, "hosts": list(settings.hosts), "limits": asdict(settings.limits)}

@@ -1,0 +1,1 @@
+"""Flower at the coordinator: its app, its grids, its SuperLink, and the gate before that."""

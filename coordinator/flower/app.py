@@ -1,0 +1,154 @@
+"""The coordinator's Flower app: one plain call over Flower's grid.
+
+The same app runs in every engine: in process, on Ray, over SuperLink and SuperNodes.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from coordinator.runs.transport import Silence, Transport
+from protocols import wire
+
+MESSAGE_TYPE = "query.exchange"
+_POLL_S = 0.01
+_SLOWEST_POLL_S = 0.2
+_LOOK_S = 2.0
+"""While answers are waited for, how often to look who is still there."""
+
+_GONE_S = 10.0
+"""A node that was put out, or has been away for so long, is not waited for."""
+
+_CODE = re.compile(r"PF-\d{3}")
+
+
+def build(main: Callable[[Transport], None], *, nodes: int, timeout_s: float) -> ServerApp:
+    """Make the app.
+
+    Args:
+        main: What to do once the transport stands.
+        nodes: Number of nodes to wait for.
+        timeout_s: How long an exchange may take, and how long to wait for the nodes.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def run(grid: Grid, _: Context) -> None:
+        main(GridTransport(grid, nodes=nodes, timeout_s=timeout_s))
+
+    return app
+
+
+class GridTransport(Transport):
+    """Packets over a Flower grid.
+
+    Args:
+        grid: Flower's.
+        nodes: The nodes that it may reach, all of which are waited for; or how many to wait for,
+            where the grid has no others and nobody knows their numbers before: a simulation's.
+        timeout_s: How long an exchange may take: messages live no longer, so that nobody answers
+            an old one later.
+        wait_s: How long to wait for the nodes; None for as long as for an exchange.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        *,
+        nodes: Collection[int] | int,
+        timeout_s: float,
+        wait_s: float | None = None,
+    ) -> None:
+        super().__init__()
+        self._wait_s = timeout_s if wait_s is None else wait_s
+        self._grid = grid
+        self._only = None if isinstance(nodes, int) else frozenset(nodes)
+        self._expected = nodes if isinstance(nodes, int) else len(nodes)
+        self._timeout_s = timeout_s
+
+    def nodes(self) -> list[int]:
+        """Wait until all nodes are there, or the time is over; return those that are."""
+        deadline = time.monotonic() + self._wait_s
+        while True:
+            nodes = self.nodes_now()
+            if len(nodes) >= self._expected or time.monotonic() > deadline:
+                return nodes
+            time.sleep(_SLOWEST_POLL_S)
+
+    def nodes_now(self) -> list[int]:
+        """See `Transport.nodes_now`."""
+        there = sorted(self._grid.get_node_ids())
+        return [node for node in there if self._only is None or node in self._only]
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        messages = [self._message(node, packet) for node, packet in packets.items()]
+        pushed = zip(self._grid.push_messages(messages), packets, strict=True)
+        # An id is None where a message could not be sent; an error reply's sender is the link, so
+        # a reply is known by the message that it answers.
+        waiting = {message_id: node for message_id, node in pushed if message_id is not None}
+        answers: dict[int, bytes | Silence] = {}
+        deadline = time.monotonic() + self._timeout_s
+        absences = _Absences(self._grid)
+        pause = _POLL_S
+        while waiting:
+            for reply in self._grid.pull_messages(list(waiting)):
+                node = waiting.pop(reply.metadata.reply_to_message_id, None)
+                if node is not None:
+                    answers[node] = _body(reply)
+            if waiting.keys() <= absences.gone(waiting) or time.monotonic() > deadline:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, _SLOWEST_POLL_S)
+        return answers
+
+    def _message(self, node: int, packet: bytes) -> Message:
+        body = ArrayRecord({"body": Array("uint8", (len(packet),), wire.PACKET_FORM, packet)})
+        return Message(
+            RecordDict({"packet": body}),
+            dst_node_id=node,
+            message_type=MESSAGE_TYPE,
+            ttl=self._timeout_s,
+        )
+
+
+class _Absences:
+    """Which nodes left the grid while their answers are waited for."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._looked_at = time.monotonic()
+        self._since: dict[int, float] = {}
+
+    def gone(self, waiting: Mapping[str, int]) -> set[str]:
+        """Return the messages, of those by their ids, whose nodes have been away for long."""
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            away = set(waiting.values()) - set(self._grid.get_node_ids())
+            self._since = {node: self._since.get(node, now) for node in away}
+        return {
+            message
+            for message, node in waiting.items()
+            if now - self._since.get(node, now) >= _GONE_S
+        }
+
+
+def _body(reply: Message) -> bytes | Silence:
+    """Read a packet from a reply, trusting nothing about its shape."""
+    if reply.has_error():
+        return Silence(f"flower error {reply.error.code}")
+    record = reply.content.get("packet")
+    if not isinstance(record, ArrayRecord) or "body" not in record:
+        fault = reply.content.get("fault")
+        code = fault.get("code") if isinstance(fault, ConfigRecord) else None
+        return Silence(code if isinstance(code, str) and _CODE.fullmatch(code) else "no packet")
+    # Bytes as they are, never an array file: NumPy's reader evaluates a header as Python, which two
+    # threads cannot always do at once (CPython 3.11: "AST constructor recursion depth mismatch").
+    array = record["body"]
+    fits = array.stype == wire.PACKET_FORM and isinstance(array.data, bytes)
+    return array.data if fits else Silence("no packet")

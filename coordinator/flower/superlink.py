@@ -1,0 +1,325 @@
+"""Flower's SuperLink behind our gate, as a process of its own.
+
+Flower serves everything on one port: what nodes need, what starts runs, and what hands out tasks,
+the last two without a login. Here the public socket serves nodes alone, `/v1/fleet/*` and
+`/health`; the rest is on loopback, for whoever knows the federation's secret. The process ends with
+its parent: it reads a pipe that its parent holds open.
+
+Flower's parts that are named here are internal: `tests/test_coordinator/test_superlink.py` holds
+what we rely on.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import sys
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+from anyio.to_thread import current_default_thread_limiter
+from flwr.supercore import sql_mixin
+from flwr.supercore.constant import SQLITE_PRAGMAS
+from flwr.superlink.cli.flower_superlink import (
+    SuperLinkLifespan,
+    _parse_superlink_lifespan_config,
+)
+from flwr.superlink.main import create_app
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coordinator.federation.admin_key import is_known, key_of
+from coordinator.federation.connections import Connections, PortLimits, listen, origin_of
+from coordinator.flower.long_polling import LongPolling
+
+LOOPBACK = "127.0.0.1"
+PUBLIC_PREFIX = "/v1/fleet/"
+HEALTH_PATH = "/health"
+
+PART_PATHS = (PUBLIC_PREFIX + "push-object", PUBLIC_PREFIX + "push-messages")
+"""Where nodes send what they answer; a message travels in parts of at most 5 MiB."""
+
+MOST_PART_BYTES = 8 * 2**20
+MOST_BODY_BYTES = 64 * 2**10
+"""Of all other requests of a node: they hold numbers, keys and signatures."""
+
+MOST_HELD_BYTES = 512 * 2**20
+"""Of all parts of messages that are under way on the public socket."""
+
+ORIGIN_SHARE = 4
+"""Whoever comes from one address may hold that part of it."""
+
+_THREADS = 4
+"""Requests that Flower works on at once; others queue. Its database has one writer at a time, and
+who waits for that one is served in no order: with 40 threads, Flower's default, a request of ten
+busy nodes can wait in vain until it fails. Each thread has a cache of 64 MB besides."""
+
+_BACKLOG = 128
+"""Connections that wait to be accepted; all of them are accepted at once."""
+
+_FAREWELL_S = 3
+"""How long requests may take that are under way when the process is told to end."""
+
+_BUSY_MS = 20_000
+"""How long a request waits for the writer before it: less than a node waits for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuperLinkSettings:
+    """What a SuperLink needs.
+
+    Attributes:
+        host: Address of the public socket.
+        port: Its port.
+        admin_port: Port on loopback for the coordinator's own use.
+        certificate: Server certificate, PEM.
+        private_key: Its key, PEM.
+        ca_certificate: Certificate of the federation's CA, PEM.
+        secret: Holds what whoever takes tasks, or calls at the admin port, must know.
+        database: Flower's own database: nodes and messages under way.
+        limits: What the public socket puts up with.
+    """
+
+    host: str
+    port: int
+    admin_port: int
+    certificate: Path
+    private_key: Path
+    ca_certificate: Path
+    secret: Path
+    database: Path
+    limits: PortLimits = field(default_factory=PortLimits)
+
+    def arguments(self) -> list[str]:
+        """Return Flower's command line."""
+        return [
+            "flower-superlink",
+            "--host",
+            self.host,
+            "--port",
+            str(self.port),
+            "--ssl-certfile",
+            str(self.certificate),
+            "--ssl-keyfile",
+            str(self.private_key),
+            "--ssl-ca-certfile",
+            str(self.ca_certificate),
+            "--superexec-auth-secret-file",
+            str(self.secret),
+            "--database",
+            str(self.database),
+            # Nodes prove who they are; nothing is run or installed for a run by Flower.
+            "--enable-supernode-auth",
+            "--isolation",
+            "process",
+            "--disable-runtime-dependency-installation",
+        ]
+
+
+class _Bodies:
+    """Bounds what the public socket takes before Flower has checked who sends it.
+
+    Flower reads a request whole, and parses it, before it looks at a signature.
+    """
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()  # of parts of messages, by whom they come from
+
+    async def pass_on(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let an app answer a request, as long as its body stays in bounds."""
+        is_part = scope["path"] in PART_PATHS
+        most = MOST_PART_BYTES if is_part else MOST_BODY_BYTES
+        origin = origin_of(scope["client"][0]) if scope.get("client") else ""
+        mine = 0
+
+        async def bounded() -> Message:
+            nonlocal mine
+            message = await receive()
+            size = len(message.get("body", b""))
+            mine += size
+            if is_part:  # the others are so small that their number bounds them
+                self._held[origin] += size
+            if mine > most or (is_part and self._is_too_much(origin)):
+                return {"type": "http.disconnect"}
+            return message
+
+        try:
+            if _length_of(scope) > most:
+                await _refuse(scope, send)
+            else:
+                await app(scope, bounded, send)
+        finally:
+            if is_part:
+                self._held[origin] -= mine
+                if not self._held[origin]:
+                    del self._held[origin]
+
+    def _is_too_much(self, origin: str) -> bool:
+        return (
+            self._held[origin] > MOST_HELD_BYTES // ORIGIN_SHARE
+            or self._held.total() > MOST_HELD_BYTES
+        )
+
+
+class Gate:
+    """Lets the public socket reach what nodes need, and the admin port whoever has its key.
+
+    Args:
+        app: Flower's.
+        admin_port: Port of the socket that may reach all of it.
+        admin_key: What whoever calls there must know: see `coordinator.federation.admin_key`.
+        enrollment: Answers paths below `ENROLLMENT_PREFIX`, if there is one.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        admin_port: int,
+        admin_key: str,
+        enrollment: ASGIApp | None = None,
+    ) -> None:
+        self._app = app
+        self._admin_port = admin_port
+        self._admin_key = admin_key
+        self._enrollment = enrollment
+        self._bodies = _Bodies()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer that there is nothing."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["server"][1] == self._admin_port:
+            if self._is_ours(scope):
+                await self._app(scope, receive, send)
+            else:
+                await _refuse(scope, send)
+        elif scope["type"] != "http" or not _is_public(scope["path"]):
+            await _refuse(scope, send)
+        elif self._enrollment is not None and scope["path"].startswith(ENROLLMENT_PREFIX):
+            await self._enrollment(scope, receive, send)
+        else:
+            await self._bodies.pass_on(self._app, scope, receive, send)
+
+    def _is_ours(self, scope: Scope) -> bool:
+        """Tell whether a request at the admin port may pass: all but whether we live needs the key.
+
+        Nothing else is read of one that may not.
+        """
+        return scope["type"] == "http" and (
+            scope["path"] == HEALTH_PATH or is_known(scope["headers"], key=self._admin_key)
+        )
+
+
+ENROLLMENT_PREFIX = PUBLIC_PREFIX + "pate-fed/"
+"""Below what nodes may reach: how a hospital asks to join, before it is a node."""
+
+
+def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> None:
+    """Serve until the process is told to stop, or its parent ends.
+
+    Raises:
+        ServiceError: a port cannot be had.
+    """
+    sys.argv = settings.arguments()
+    config = _parse_superlink_lifespan_config()
+    _set_pragmas()
+    flower = _with_few_threads(create_app(config, SuperLinkLifespan))
+    app = Gate(
+        LongPolling(flower, is_over=lambda: server.should_exit),
+        admin_port=settings.admin_port,
+        admin_key=key_of(settings.secret.read_bytes()),
+        enrollment=enrollment,
+    )
+    connections = Connections(settings.limits)
+    server = server_of(
+        connections.over_time(app), certificate=settings.certificate, key=settings.private_key
+    )
+    threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
+    server.run(
+        sockets=[
+            connections.listen(settings.host, settings.port),
+            listen(LOOPBACK, settings.admin_port),
+        ]
+    )
+
+
+def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
+    """Return what serves an app over TLS.
+
+    Args:
+        app: The app.
+        certificate: Server certificate, PEM.
+        key: Its key, PEM.
+    """
+    config = uvicorn.Config(
+        app,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        access_log=False,
+        log_config=None,  # the log of the process is all
+        lifespan="on",
+        # The one that accepts by the socket itself, which is where connections are counted.
+        loop="asyncio",
+        # The one that bounds a request's head.
+        http="h11",
+        ws="none",
+        # Who asks says no header: else everybody could ask in the name of others.
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        # Who does not hang up in turn is not waited for: TLS would, for half a minute.
+        timeout_graceful_shutdown=_FAREWELL_S,
+    )
+    config.load()
+    assert config.ssl is not None
+    # Whatever a machine's OpenSSL would still speak.
+    config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+    return uvicorn.Server(config)
+
+
+def _set_pragmas() -> None:
+    """Let Flower's database wait longer than its 5 s, and overwrite messages that it deletes."""
+    pragmas = {
+        **dict(SQLITE_PRAGMAS),
+        "busy_timeout": str(_BUSY_MS),
+        "secure_delete": "ON",
+    }
+    vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(pragmas.items())
+
+
+def _with_few_threads(app: ASGIApp) -> ASGIApp:
+    async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":  # the one call that comes before all others
+            current_default_thread_limiter().total_tokens = _THREADS
+        await app(scope, receive, send)
+
+    return limited
+
+
+def _length_of(scope: Scope) -> int:
+    """Return the length that a request says it has; 0 where it says none that is one."""
+    said = [value for name, value in scope.get("headers", ()) if name == b"content-length"]
+    return int(said[0]) if said and said[0].isdigit() else 0
+
+
+def _is_public(path: str) -> bool:
+    # Decoded already: whoever writes a path otherwise than plainly has no business here.
+    plain = not any(part in ("..", ".", "") for part in path.split("/")[1:])
+    return plain and (path == HEALTH_PATH or path.startswith(PUBLIC_PREFIX))
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] != "http":  # a WebSocket: nobody here speaks it
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _follow_parent(server: uvicorn.Server) -> None:
+    """End with the parent: its end of our standard input closes, whatever killed it."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    server.should_exit = True

@@ -1,0 +1,66 @@
+"""The process that serves a federation's public port: SuperLink, gate and enrollment.
+
+`python -P -m coordinator.flower.superlink_process HOME` is started by `coordinator.service`, whose
+end of its standard input keeps it alive.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+
+from coordinator.database import Database
+from coordinator.errors import ServiceError
+from coordinator.federation import enrollment_app
+from coordinator.federation.enrollment import Enrollment
+from coordinator.federation.home import FederationHome, utc_now
+from coordinator.federation.rate_limit import RateLimit
+from coordinator.federation.run_files import RunFiles
+from coordinator.flower.superlink import SuperLinkSettings, serve
+from coordinator.flower.superlink_child import NO_PORT
+from pate_fed.nodes import write_logs_as_json
+
+_log = logging.getLogger(__name__)
+
+
+def settings_of(home: FederationHome) -> SuperLinkSettings:
+    """Return what the SuperLink of a federation needs."""
+    return SuperLinkSettings(
+        host=home.settings.host,
+        port=home.settings.port,
+        admin_port=home.settings.admin_port,
+        certificate=home.path("server.crt"),
+        private_key=home.path("server.key"),
+        ca_certificate=home.path("ca.crt"),
+        secret=home.path("superlink.secret"),
+        database=home.path("superlink.db"),
+        limits=home.settings.limits,
+    )
+
+
+def main() -> None:
+    """Serve until our parent ends."""
+    # Our parent keeps signals back; we take them as they come.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    write_logs_as_json("coordinator")
+    home = FederationHome.open(Path(sys.argv[1]))
+    database = Database(home.database_url)
+    enrollment = Enrollment(home, database, random_bytes=secrets.token_bytes, clock=utc_now)
+    settings = settings_of(home)
+    rate = RateLimit(settings.limits.enrollments_per_minute, clock=time.monotonic)
+    app = enrollment_app.build(
+        enrollment, pools=home.path("pools"), results=RunFiles(home, database), rate=rate
+    )
+    try:
+        serve(settings, enrollment=app)
+    except ServiceError as error:
+        _log.error("[%s] %s", error.code, error)
+        sys.exit(NO_PORT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A run: what was asked, who works on it, its labeling, and the directory that it leaves."""

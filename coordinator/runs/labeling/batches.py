@@ -1,0 +1,318 @@
+"""The batches of a run, one after another: reserve and plan, open, decide, charge and settle.
+
+Each charge is stored together with the step of the journal that it is for. A batch may also end
+void: nothing of it is released. It stays charged, unless the settlement proves that its sum never
+opens.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.database.store import AskedBatch, BatchState, RunStore
+from coordinator.errors import (
+    CoordinatorError,
+    DatabaseError,
+    RunDamagedError,
+    RunEndedError,
+    RunStateError,
+    SpoiledBatchError,
+    VoidBatchError,
+)
+from coordinator.runs.labeling.blame import who_spoiled
+from coordinator.runs.labeling.collecting import SumCollector
+from coordinator.runs.labeling.deciding import Decider, digest_of_predictions
+from coordinator.runs.labeling.messenger import Messenger
+from coordinator.runs.labeling.roster import Roster
+from coordinator.runs.stages import OnStage, Stage
+from pate_fed.charging import outcomes_of
+from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
+from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
+from pate_fed.mechanisms import ConfidentGaussianMax, FirstPhase, Mechanism
+from pate_fed.releases import NoisyRelease
+from pate_fed.votes import NoisyHistogram, SummedHistogram
+from protocols import wire
+from protocols.errors import ProtocolError
+from protocols.rounds import CoordinatorRound, PlanClaim
+from protocols.secure_sum import SecureSum
+
+Failure = ProtocolError | CoordinatorError | PateFedError
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A batch that is being answered.
+
+    Attributes:
+        batch: As it is stored.
+        terms: What its plan says.
+        rule: What decides it.
+    """
+
+    batch: AskedBatch
+    terms: BatchTerms = field(repr=False)
+    rule: Mechanism = field(repr=False)
+
+
+class Batches:
+    """What a run asked, and what becomes of it.
+
+    Args:
+        run: The protocol's end of the run.
+        form: Secure sum.
+        terms: Of the run.
+        roster: The parties.
+        store: Ledger and releases.
+        messenger: Reaches the parties.
+        collector: Opens sums.
+        decider: Makes labels of them.
+        on_stage: Called at every point where the run may be stopped.
+    """
+
+    def __init__(
+        self,
+        *,
+        run: CoordinatorRound,
+        form: SecureSum,
+        terms: RunTerms,
+        roster: Roster,
+        store: RunStore,
+        messenger: Messenger,
+        collector: SumCollector,
+        decider: Decider,
+        on_stage: OnStage,
+    ) -> None:
+        self._round = run
+        self._form = form
+        self._terms = terms
+        self._roster = roster
+        self._store = store
+        self._messenger = messenger
+        self._collector = collector
+        self._decider = decider
+        self._on_stage = on_stage
+        self._next = 0
+        self._voids = 0
+        self._asked: set[int] = set()
+        self._is_unfinished = False
+
+    @property
+    def asked(self) -> frozenset[int]:
+        """Positions in the pool that may not be asked about again in this run."""
+        return frozenset(self._asked)
+
+    @property
+    def voids(self) -> int:
+        """Void batches so far."""
+        return self._voids
+
+    def take_up(self, *, is_resumed: bool) -> None:
+        """Read off the store what was asked before.
+
+        Args:
+            is_resumed: Whether it is the same setup of the run: then `finish` has to follow. Else
+                it was set up anew, and hospitals count void batches from the start.
+
+        Raises:
+            RunDamagedError: it was set up anew, though a batch is open.
+        """
+        asked = self._store.asked()
+        self._next = max(asked, default=-1) + 1
+        self._asked = {
+            index
+            for each in asked.values()
+            if each.state is not BatchState.FREED
+            for index in each.indices
+        }
+        self._voids = len({each.plan.batch for each in self._round.settled if each.is_void})
+        self._is_unfinished = is_resumed
+        if not is_resumed and any(each.state is BatchState.OPEN for each in asked.values()):
+            raise RunDamagedError("every batch of an earlier setup must be settled", "an open one")
+
+    def require_askable(self, indices: tuple[int, ...]) -> None:
+        """Raise InvalidParameterError unless these may be asked about now."""
+        if self._is_unfinished:
+            raise InvalidParameterError("the last batch must be finished before another", "not so")
+        if not self._asked.isdisjoint(indices):
+            raise InvalidParameterError("no query may be asked twice", "one that was asked")
+
+    def ask(
+        self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None
+    ) -> NoisyRelease:
+        """Reserve the worst case of one batch with its plan, and bring it to its end.
+
+        Raises:
+            OutcomeCapError: a cap of the run is reached; nothing happened.
+            BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
+            VoidBatchError: nothing of it was released.
+        """
+        ledger = self._store.ledger()
+        asked = AskedBatch(self._next, indices, ledger.left, predictions)
+        reserved = ledger.reserve(asked.entry_id, ledger.worst_case(len(indices)))
+        terms = self._terms_of(asked)
+        self._is_unfinished = True
+        with self._store.together():
+            self._store.save_asked(reserved, asked)
+            self._collector.plan(asked.number, terms.as_record(), words=terms.words, phase=0)
+        self._next += 1
+        self._asked.update(indices)
+        self._on_stage(Stage.PLANNED)
+        return self._answer(asked)
+
+    def finish(self, *, gives_up: bool) -> NoisyRelease | None:
+        """Finish the open batch, if there is one, after `take_up`.
+
+        Args:
+            gives_up: Whether to void an open batch, with no noise drawn for it any more.
+
+        Returns:
+            Release of the last batch, if there is one.
+
+        Raises:
+            VoidBatchError: nothing of it was released.
+        """
+        last = max(self._store.asked().values(), key=lambda each: each.number, default=None)
+        release = None
+        if last is not None and last.state is BatchState.OPEN:
+            if gives_up:
+                raise self._void(last, RunEndedError("a batch must be finished", "a stop"))
+            return self._answer(last)
+        if last is not None and last.state is BatchState.RELEASED:
+            _, release = self._store.releases()[last.number]
+        self._is_unfinished = False
+        return release
+
+    # To its end -------------------------------------------------------------------------------
+
+    def _answer(self, batch: AskedBatch) -> NoisyRelease:
+        """Bring a batch that is reserved to its end, wherever it stands."""
+        rule = self._decider.rule_for(batch.indices, batch.predictions)
+        asked = _Asked(batch, self._terms_of(batch), rule)
+        try:
+            if self._terms.phases == 2:
+                assert isinstance(asked.rule, ConfidentGaussianMax)
+                release = self._ask_in_two_phases(asked, asked.rule)
+            else:
+                release = self._decider.decide(
+                    self._open_first(asked), rule=asked.rule, left=batch.left
+                )
+        except (RunStateError, DatabaseError) as error:
+            # Nobody knows what is on disk: only a restart tells. The batch stays as it is.
+            traceback.clear_frames(error.__traceback__)
+            raise
+        except (ProtocolError, CoordinatorError, PateFedError) as error:
+            raise self._void(batch, error) from error
+        self._on_stage(Stage.DECIDED)
+        ledger = self._store.ledger().commit(batch.entry_id, outcomes_of(release), release.digest)
+        with self._store.together():
+            self._store.save_release(
+                ledger, batch=batch.number, indices=batch.indices, release=release
+            )
+            if self._round.has_open_plan:  # otherwise the first phase has said it all
+                self._settle(release)
+        self._on_stage(Stage.STORED)
+        self._is_unfinished = False
+        return release
+
+    def _terms_of(self, batch: AskedBatch) -> BatchTerms:
+        return BatchTerms(self._terms, batch.indices, digest_of_predictions(batch.predictions))
+
+    def _open_first(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
+        """Ask a batch, and open the sum of its first vector."""
+        terms = asked.terms
+        self._collector.plan(asked.batch.number, terms.as_record(), words=terms.words, phase=0)
+        words = self._collector.collect()
+        return self._decider.open(words, queries=len(terms.indices), places=self._collector.places)
+
+    def _ask_in_two_phases(self, asked: _Asked, rule: ConfidentGaussianMax) -> NoisyRelease:
+        """Open the check's rows, say which passed, and open fresh rows of these: two sums.
+
+        A cap cuts rows off before they are opened: every opened row is paid for.
+        """
+        number, left = asked.batch.number, asked.batch.left
+        first = self._store.first_phase(number)
+        if first is None:
+            noisy = self._open_first(asked)
+            assert isinstance(noisy, NoisyHistogram)
+            first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
+            # Stored before anybody is told: which rows passed is decided once.
+            with self._store.together():
+                self._store.save_first_phase(number, first)
+                self._settle(first)
+            self._on_stage(Stage.FIRST_STORED)
+        if not len(first.passed):
+            return first.as_release()
+        return rule.phase_two(first, self._open_second(number, first))
+
+    def _open_second(self, number: int, first: FirstPhase) -> NoisyHistogram:
+        """Ask for fresh rows of what passed, and open their sum."""
+        terms = PhaseTerms(self._first_plan(number), tuple(first.passed.tolist()), first.digest)
+        queries = len(terms.rows)
+        words = queries * self._terms.classes
+        self._collector.plan(number, terms.as_record(), words=words, phase=1)
+        self._on_stage(Stage.PLANNED)
+        opened = self._collector.collect()
+        return self._decider.open_noisy(
+            opened, queries=queries, phase=1, places=self._collector.places
+        )
+
+    def _first_plan(self, number: int) -> bytes:
+        """Digest of the plan of a batch's first phase, which is settled."""
+        [digest] = [
+            each.plan_digest
+            for each in self._round.settled[-2:]
+            if each.plan.batch == number and each.plan.phase == 0
+        ]
+        return digest
+
+    def _settle(self, result: NoisyRelease | FirstPhase) -> None:
+        """Close the open plan; parties hear of it with the next message."""
+        self._messenger.note_settled(
+            self._round.settle(released=True, result=wire.encode_value(result.as_record()))
+        )
+
+    # Void -------------------------------------------------------------------------------------
+
+    def _void(self, batch: AskedBatch, error: Failure) -> VoidBatchError:
+        """Settle a failed batch: it stays charged, unless its sum provably never opens."""
+        # Otherwise the error would keep the frames of `open_sum`, and the sum in them, alive.
+        traceback.clear_frames(error.__traceback__)
+        is_open = self._round.has_open_plan
+        if is_open and not self._round.nothing_was_shared:
+            self._collector.close_plan()
+        ledger, entry_id = self._store.ledger(), batch.entry_id
+        proven: PlanClaim | None = None
+        with self._store.together():
+            if is_open:
+                is_first = self._round.open_plan.plan.phase == 0
+                self._messenger.note_settled(self._round.settle(released=False, result=b""))
+                # A second phase opened rows already.
+                proven = self._round.claim_of(self._round.settled[-1]) if is_first else None
+            is_freed = proven is not None and proven.is_free
+            comes_back = proven is not None and proven.gives_back(
+                noise_at_parties=self._terms.at_parties
+            )
+            settled = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
+            self._store.save_void(settled, batch=batch.number, is_freed=is_freed)
+        self._on_stage(Stage.VOID_STORED)
+        self._voids += 1
+        self._is_unfinished = False
+        if is_freed:
+            self._asked.difference_update(batch.indices)
+        must = "every party must keep to the protocol for a batch to be released"
+        got = f"{error.must}, got {error.got}"
+        reservation = "cancelled" if comes_back else "forfeited"
+        if isinstance(error, RowSumError) and self._round.traces_rows:
+            named = who_spoiled(
+                error.row,
+                run=self._round,
+                terms=self._terms,
+                roster=self._roster,
+                messenger=self._messenger,
+            )
+            return SpoiledBatchError(must, got, reservation=reservation, named=named)
+        return VoidBatchError(must, got, reservation=reservation, may_ask_again=is_freed)

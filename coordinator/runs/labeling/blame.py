@@ -1,0 +1,52 @@
+"""Who spoiled a row of a batch that is void: which rows can be traced, and what the parties say."""
+
+from __future__ import annotations
+
+import logging
+
+from coordinator.runs.labeling.messenger import Messenger
+from coordinator.runs.labeling.roster import Roster
+from pate_fed.federation import RunTerms
+from protocols.rounds import CoordinatorRound
+from protocols.secure_sum import SecureSum
+
+_MOST_TRACED_BYTES = 4 * 2**20
+"""Row sums of all parties that are kept to find out who spoiled a row; of more, nobody does."""
+
+_log = logging.getLogger(__name__)
+
+
+def traced_row_words(words: int, *, parties: int, form: SecureSum, terms: RunTerms) -> int:
+    """Return the words of a row, if it is to be found out who spoils one; else 0.
+
+    With noise at the parties a row's sum is secret; the plain form has no streams to compare;
+    and more row sums than fit the coordinator's memory are not kept.
+
+    Args:
+        words: Length of the vector.
+        parties: How many there are.
+        form: Secure sum of the run.
+        terms: Of the run.
+    """
+    kept = parties * words // terms.classes * form.ring.bits // 8
+    is_fit = kept <= _MOST_TRACED_BYTES and form.hides_vectors
+    return terms.classes if is_fit and not terms.at_parties else 0
+
+
+def who_spoiled(
+    row: int, *, run: CoordinatorRound, terms: RunTerms, roster: Roster, messenger: Messenger
+) -> tuple[str, ...]:
+    """Ask whose row it was; one exchange. Returns a line for each who is named."""
+    request = run.ask_for_sums(row)
+    failures = messenger.tell(request, only=run.missing)
+    blame = run.name_liars(terms.quotas)
+    named = [f"{roster.name(seat)}: its row is not its votes" for seat in blame.parties]
+    named += [
+        f"{roster.name(one)} and {roster.name(two)}: one of them lies" for one, two in blame.pairs
+    ]
+    for seat in blame.silent:
+        cause = failures[seat].cause if seat in failures else "PF-412"
+        named.append(f"{roster.name(seat)}: it does not say [{cause}]")
+    for line in named:
+        _log.warning("a batch is void; %s", line)
+    return tuple(named)

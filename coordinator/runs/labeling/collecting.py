@@ -1,0 +1,258 @@
+"""One secure sum over the parties: a plan, their vectors, the survivors' shares, the opened sum.
+
+A silent party is waited for while that may help. A party that refused or broke the protocol is not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.errors import RunDamagedError, RunEndedError
+from coordinator.runs.labeling.blame import traced_row_words
+from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
+from coordinator.runs.labeling.roster import Roster
+from coordinator.runs.stages import OnStage, Stage
+from pate_fed.federation import RunTerms
+from protocols import wire
+from protocols.errors import FalseCertificateError, TooFewSharesError
+from protocols.rounds import CoordinatorRound
+from protocols.secure_sum import SecureSum
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+"""Between two tries to reach a silent party; each pause is twice the one before."""
+
+_log = logging.getLogger(__name__)
+
+
+class SumCollector:
+    """Collects the sums of a run, one at a time.
+
+    Args:
+        run: The protocol's end of it.
+        form: Secure sum.
+        terms: Of the run.
+        roster: The parties.
+        messenger: Reaches them.
+        clock: Unix time, in seconds.
+        sleep: Waits for so many seconds.
+        patience_s: Seconds for which a sum waits for a party that is silent.
+        expires_at: Unix time after which nobody sends for the run, in seconds.
+        on_stage: Called at every point where the run may be stopped.
+        was_resumed: Whether the run went on after a restart.
+
+    Attributes:
+        lost: For each sum that could be opened without them, the names of the parties that were
+            lost in it.
+        share_faults: For each dropped share, the names of the parties that may be at fault.
+    """
+
+    def __init__(
+        self,
+        *,
+        run: CoordinatorRound,
+        form: SecureSum,
+        terms: RunTerms,
+        roster: Roster,
+        messenger: Messenger,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        patience_s: float,
+        expires_at: int,
+        on_stage: OnStage,
+        was_resumed: bool,
+    ) -> None:
+        self._round = run
+        self._form = form
+        self._terms = terms
+        self._roster = roster
+        self._messenger = messenger
+        self._clock = clock
+        self._sleep = sleep
+        self._patience_s = patience_s
+        self._expires_at = expires_at
+        self._on_stage = on_stage
+        self._was_resumed = was_resumed
+        self.share_faults: list[tuple[str, ...]] = []
+        self.lost = [
+            self._names_without(each.settlement.contributions)
+            for each in run.settled
+            if each.is_released and form.survives_dropouts
+        ]
+
+    def plan(self, batch: int, terms: dict[str, Any], *, words: int, phase: int) -> None:
+        """Open the plan of one vector; one that was open before a restart stays.
+
+        Args:
+            batch: Number of the batch.
+            terms: What its plan says.
+            words: Length of the vector.
+            phase: Which vector of the batch it is, from 0.
+
+        Raises:
+            RunDamagedError: the plan that was open before a restart is another one.
+        """
+        encoded = wire.encode_value(terms)
+        if self._round.has_open_plan:
+            plan = self._round.open_plan.plan
+            if (plan.batch, plan.phase, plan.words, plan.terms) != (batch, phase, words, encoded):
+                raise RunDamagedError("the open plan must be the open batch's", "another")
+            return
+        self._round.plan(
+            batch=batch,
+            attempt=0,
+            words=words,
+            expires_at=self._expires_at,
+            terms=encoded,
+            phase=phase,
+            row_words=traced_row_words(
+                words, parties=len(self._round.seats), form=self._form, terms=self._terms
+            ),
+        )
+
+    def collect(self) -> NDArray[np.int64]:
+        """Ask for the open plan's vectors and add them up. Secret unless the parties add noise.
+
+        Raises:
+            PartyFailedError: too few parties answered for the form; names the first that failed.
+            RunEndedError: the plan is to be closed: it was void before a restart.
+            ProtocolError: the sum cannot be opened.
+        """
+        open_plan = self._round.open_plan
+        if not open_plan.may_open:
+            raise RunEndedError("a batch must not be void already", "one before a restart")
+        self._messenger.expect_vectors(open_plan.plan.words)
+        failures = self._messenger.tell(open_plan.frame)
+        if self._was_resumed and failures:
+            failures = self._tell_bare(open_plan.frame, failures)
+        failures = self._wait(open_plan.frame, failures)
+        self._on_stage(Stage.ANSWERED)
+        self._open_set(failures)
+        self._on_stage(Stage.REVEALED)
+        try:
+            opened = self._round.open_total()
+        finally:
+            self._note_share_faults()
+        self._on_stage(Stage.OPENED)
+        return opened
+
+    def close_plan(self) -> None:
+        """Ask all parties to close a plan that did not open, so that its queries are free again.
+
+        Nothing happens where the form has no such thing, or the plan's set is certified.
+        """
+        if not self._form.survives_dropouts or self._round.open_plan.is_certified:
+            return
+        frames = self._round.propose_closing()
+        self._on_stage(Stage.CLOSING_PROPOSED)
+        for frame in set(frames.values()):
+            self._messenger.tell(frame, only=frames)
+        with suppress(TooFewSharesError):  # then its queries are never asked again
+            self._round.certify()
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Seats, by number, of the parties whose vectors are in the sum."""
+        return tuple(self._round.seats.index(seat) for seat in self._round.survivors)
+
+    def _tell_bare(self, plan: bytes, failed: Failures) -> Failures:
+        """Send a plan once more to who failed, alone.
+
+        A party that was restarted, too, knows nothing of the run but its stored y, and stumbles
+        over settlements that it cannot place.
+        """
+        return self._messenger.exchange({seat: [plan] for seat in failed})
+
+    def _wait(self, plan: bytes, failures: Failures) -> Failures:
+        """Send a plan again to silent parties, as it is, while there is hope and time.
+
+        Nobody waits for a party that broke the protocol or refused, nor where that voids the batch.
+        """
+
+        def again(silent: Collection[bytes]) -> Failures:
+            return self._messenger.tell(plan, only=silent)
+
+        def is_hopeful(silent: int) -> bool:
+            return len(self._round.survivors) + silent >= self._needed
+
+        return self._until(failures, again, is_hopeful)
+
+    def _exchange(self, frames: Mapping[bytes, list[bytes]]) -> Failures:
+        """Send frames by party, again to silent ones while too few have answered."""
+
+        def again(silent: Collection[bytes]) -> Failures:
+            return self._messenger.exchange({seat: frames[seat] for seat in silent})
+
+        def is_hopeful(silent: int) -> bool:
+            return self._round.heard < self._needed <= self._round.heard + silent
+
+        return self._until(self._messenger.exchange(frames), again, is_hopeful)
+
+    def _until(
+        self,
+        failures: Failures,
+        again: Callable[[Collection[bytes]], Failures],
+        is_hopeful: Callable[[int], bool],
+    ) -> Failures:
+        """Ask silent parties again, with growing pauses, while that may help and time is left."""
+        deadline = min(self._clock() + self._patience_s, self._expires_at)
+        pause = _FIRST_PAUSE_S
+        while self._clock() < deadline:
+            silent = {seat for seat, failure in failures.items() if failure.is_silent}
+            if not silent or not is_hopeful(len(silent)):
+                break
+            self._sleep(min(pause, deadline - self._clock()))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            waited = again(silent)
+            failures = {seat: failures[seat] for seat in failures if seat not in silent} | waited
+        return failures
+
+    @property
+    def _needed(self) -> int:
+        """Parties without whom the sum does not open."""
+        return self._form.threshold(len(self._round.seats))
+
+    def _open_set(self, failures: Failures) -> None:
+        """Do without the parties that failed, if the form can: verdicts, then shares."""
+        if not self._form.survives_dropouts:
+            require_no(failures)
+            return
+        if len(self._round.survivors) < self._needed:
+            require_no(failures)
+        proposals = self._round.propose()
+        self._on_stage(Stage.PROPOSED)
+        unsure = self._exchange({seat: [frame] for seat, frame in proposals.items()})
+        self._on_stage(Stage.AGREED)
+        try:
+            frames = self._round.certify()
+        except TooFewSharesError as error:
+            raise next(iter(unsure.values()), error) from error
+        self._on_stage(Stage.CERTIFIED)
+        lost = self._exchange(frames)
+        doubting = {
+            seat: frames
+            for seat, frames in self._round.certify_by_signatures().items()
+            if seat in lost and lost[seat].cause == FalseCertificateError.code
+        }
+        if doubting:
+            lost = {seat: lost[seat] for seat in lost if seat not in doubting}
+            lost |= self._exchange(doubting)
+        # A party that came back after a restart is not in a set that was proposed before it.
+        absent = set(self._round.seats).difference(self._round.survivors)
+        self.lost.append(self._roster.names({*absent, *failures, *unsure, *lost}))
+
+    def _note_share_faults(self) -> None:
+        """Name the parties of shares that were dropped, to our own people."""
+        for fault in self._round.share_faults:
+            names = self._roster.names(fault.named)
+            self.share_faults.append(names)
+            _log.warning("a share did not fit what its dealer signed: %s", " or ".join(names))
+
+    def _names_without(self, contributions: tuple[bytes, ...]) -> tuple[str, ...]:
+        seats = zip(self._roster.members, contributions, strict=True)
+        return tuple(member.name for member, entry in seats if not entry)

@@ -1,0 +1,137 @@
+"""Which node is which party of a run: whoever signs as a party is at that node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from coordinator.database.store import RunStore
+from coordinator.errors import SetupError
+from coordinator.runs.labeling.messenger import Messenger, SilenceError, cause_of
+from coordinator.runs.labeling.roster import Roster
+from coordinator.runs.transport import Silence, Transport
+from protocols import wire
+from protocols.errors import HistoryError, ProtocolError, RefusedError
+from protocols.rounds import CoordinatorRound
+
+_MOST_NAMED = 10
+"""Parties that one sentence names."""
+
+
+class NodeFinder:
+    """Finds the parties of a run among the nodes, and notes them in the roster.
+
+    Args:
+        transport: Reaches the nodes.
+        run: Knows what the parties sign.
+        roster: The parties.
+        messenger: Reads answers.
+        store: Keeps what parties signed of their journals.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        run: CoordinatorRound,
+        roster: Roster,
+        messenger: Messenger,
+        store: RunStore,
+    ) -> None:
+        self._transport = transport
+        self._round = run
+        self._roster = roster
+        self._messenger = messenger
+        self._store = store
+
+    def offer_run(self) -> None:
+        """Offer the run to the nodes; who signs tells which party a node is.
+
+        A node that is nobody's of the run may answer what it likes.
+
+        Raises:
+            SetupError: not every party answered the offer.
+        """
+        nodes = self._transport.nodes()
+        offer = wire.pack([self._round.offer()])
+        names = {member.node: member.name for member in self._roster.members}
+        failures: dict[int, str] = {}
+        restored: dict[int, bytes] = {}
+        for node, answer in self._transport.exchange(dict.fromkeys(nodes, offer)).items():
+            who = names.get(node, f"node {node}")
+            try:
+                for frame in self._messenger.read(answer):
+                    self._roster.nodes[self._round.receive(frame)] = node
+            except RefusedError as error:
+                failures[node] = f"{who}: a refusal [{cause_of(error)}]"
+            except ProtocolError as error:
+                failures[node] = f"{who}: {error} [{error.code}]"
+                if isinstance(error, HistoryError):
+                    restored[node] = bytes.fromhex(error.peer)
+            except SilenceError as error:
+                failures[node] = f"{who}: {error.code}"
+        self._store.save_statements(self._round.statements)
+        if restored:  # a journal below what its party signed: the party is told, and stops
+            said = {node: self._roster.said_by(party) for node, party in restored.items()}
+            self._transport.exchange({node: wire.pack(frames) for node, frames in said.items()})
+        self._require_all(failures)
+
+    def _require_all(self, failures: Mapping[int, str]) -> None:
+        """Require every party, and none that said something else beside.
+
+        Args:
+            failures: What is wrong with some nodes' answers, in words.
+
+        Raises:
+            SetupError: some party is missing, or failed.
+        """
+        found = self._roster.nodes.values()
+        missing = self._round.missing
+        seated = [failure for node, failure in failures.items() if node in found]
+        if missing or seated:
+            silent = [one for one in self._roster.members if one.identity.fingerprint in missing]
+            heard = [*seated, *failures.values()] + [
+                f"no word of {one.name}" for one in silent if one.node not in failures
+            ]
+            said = "; ".join(heard[:_MOST_NAMED])
+            raise SetupError(
+                f"all {len(self._round.seats)} parties must take part",
+                f"{len(self._round.seats) - len(missing)} of them ({said})",
+            )
+
+    def find_again(self, *, least: int) -> None:
+        """Wait for the parties of a run that goes on, and find out which node is which.
+
+        Raises:
+            SetupError: fewer were found than are needed.
+        """
+        self._transport.nodes()
+        self.look_for_missing()
+        if len(self._roster.nodes) < least:
+            missing = [seat for seat in self._round.seats if seat not in self._roster.nodes]
+            names = ", ".join(self._roster.names(missing)[:_MOST_NAMED])
+            raise SetupError(
+                f"at least {least} parties must be there for the run to go on",
+                f"{len(self._roster.nodes)} (without {names})",
+            )
+
+    def look_for_missing(self) -> None:
+        """Find out which node is which party of the run, by what it signs; changes nothing there.
+
+        Nobody is waited for: who said that it is ready may be gone by then. A party that cannot be
+        reached is silent until it can.
+        """
+        known = set(self._roster.nodes.values())
+        if len(known) == len(self._round.seats):
+            return
+        waiting = [node for node in self._transport.nodes_now() if node not in known]
+        if not waiting:
+            return
+        packet = wire.pack([self._round.record_frame])
+        for node, answer in self._transport.exchange(dict.fromkeys(waiting, packet)).items():
+            self._recognize(node, answer)
+
+    def _recognize(self, node: int, answer: bytes | Silence) -> None:
+        with suppress(ProtocolError, SilenceError):
+            for frame in self._messenger.read(answer):
+                self._roster.nodes.setdefault(self._round.recognize(frame), node)

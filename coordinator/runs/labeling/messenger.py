@@ -1,0 +1,246 @@
+"""Frames to the parties of a run, and what became of each: heard, silent, refused, or broken.
+
+Who misses a settlement hears of it with the next message: its history has to be the others'.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+
+from coordinator.errors import PartyFailedError, PartyRefusedError
+from coordinator.runs.labeling.roster import Roster
+from coordinator.runs.stages import OnStage, Stage
+from coordinator.runs.transport import Silence, Transport
+from protocols import wire
+from protocols.errors import LateMessageError, ProtocolError, RefusedError
+from protocols.messages import Readiness, Refusal
+from protocols.rounds import CoordinatorRound
+
+SETUP_ANSWER_BYTES = 5 * 2**20
+"""Largest answer while a run is set up: a bundle of envelopes."""
+
+_MOST_TOLD = wire.MAX_PACKET_FRAMES - 3
+"""Settlements that fit into a packet with what comes behind them."""
+
+_NOTHING = "no answer"
+"""Why there is no answer where an empty packet came."""
+
+CANNOT_STORE = "PF-326"
+"""Code of a hospital whose disk is full: it can answer once there is room."""
+
+UP_TO_PEOPLE = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", CANNOT_STORE)
+"""Codes with which a hospital says that its people have to act first: check peers, approve the pool
+or the run, end a pause, decide on other pending runs, make room on a disk."""
+
+_ABSENT = Silence("not reached")
+_CODE = re.compile(r"PF-\d{3}")
+
+Failures = dict[bytes, PartyFailedError]
+"""Who failed, by seat; those of one exchange in seat order."""
+
+
+class SilenceError(Exception):
+    """No packet came; `code` says why."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(code)
+
+
+class Messenger:
+    """Carries a run's frames to its parties, and gives their answers to the round.
+
+    Args:
+        transport: Reaches the nodes.
+        run: Takes the answers.
+        roster: The parties, and where they were found.
+        on_stage: Called when each party's answer was taken.
+    """
+
+    def __init__(
+        self, *, transport: Transport, run: CoordinatorRound, roster: Roster, on_stage: OnStage
+    ) -> None:
+        self._transport = transport
+        self._round = run
+        self._roster = roster
+        self._on_stage = on_stage
+        self._words = 0
+        self._unheard = run.unheard()
+
+    def exchange(self, frames: Mapping[bytes, list[bytes]]) -> Failures:
+        """Send frames by party and take all answers; return who failed."""
+        nodes = self._roster.nodes
+        packets = {nodes[seat]: wire.pack(items) for seat, items in frames.items() if seat in nodes}
+        answers = self._transport.exchange(packets) if packets else {}
+        failures: Failures = {}
+        for seat in frames:
+            try:
+                for frame in self.read(answers.get(nodes.get(seat, -1), _ABSENT)):
+                    self._receive(frame, seat)
+                if seat in self._round.missing:
+                    failures[seat] = self._silent(seat, _NOTHING)
+            except ProtocolError as error:
+                failures[seat] = self._failed(seat, error)
+            except SilenceError as error:
+                failures[seat] = self._silent(seat, error.code)
+            self._on_stage(Stage.HEARD)
+        return failures
+
+    def tell(self, frame: bytes, *, only: Collection[bytes] | None = None) -> Failures:
+        """Send a frame to all, or to some, behind the settlements each may not have heard of.
+
+        Who missed more than a packet holds is told a part of it, and is silent until it has all.
+        Who missed a batch needs them all; one that comes twice changes nothing.
+        """
+        frames = {
+            seat: told[:_MOST_TOLD] if len(told) > _MOST_TOLD else [*told, frame]
+            for seat, told in self._unheard.items()
+            if only is None or seat in only
+        }
+        failures = self.exchange(frames)
+        for seat, sent in frames.items():
+            # A part of what it missed is answered by nothing at all.
+            heard = _NOTHING if sent[-1] is not frame else None
+            cause = failures[seat].cause if seat in failures else None
+            if cause == heard:
+                del self._unheard[seat][: len(sent)]
+        return failures
+
+    def hand_over(self, settlements: Mapping[bytes, Sequence[bytes]]) -> Failures:
+        """Send settlements of earlier setups by party, in parts; return who may not have them.
+
+        A party answers them by an empty packet, or says that it could not store one.
+        """
+        rest = {seat: list(frames) for seat, frames in settlements.items() if frames}
+        failures: Failures = {}
+        while rest and not failures:
+            failures = self._tell_part({seat: told[:_MOST_TOLD] for seat, told in rest.items()})
+            rest = {seat: told[_MOST_TOLD:] for seat, told in rest.items() if told[_MOST_TOLD:]}
+        return failures
+
+    def _tell_part(self, parts: Mapping[bytes, Sequence[bytes]]) -> Failures:
+        nodes = self._roster.nodes
+        packets = {nodes[seat]: wire.pack(list(told)) for seat, told in parts.items()}
+        answers = self._transport.exchange(packets)
+        failures: Failures = {}
+        for seat in parts:
+            try:
+                frames = self.read(answers.get(nodes[seat], _ABSENT))
+                said = [wire.decode(frame).message for frame in frames]
+            except ProtocolError as error:
+                failures[seat] = self._failed(seat, error)
+            except SilenceError as error:
+                failures[seat] = self._silent(seat, error.code)
+            else:
+                if any(isinstance(one, Refusal) and one.reason == CANNOT_STORE for one in said):
+                    failures[seat] = self._silent(seat, CANNOT_STORE)
+        return failures
+
+    def inquire(self, inquiry: bytes) -> dict[bytes, Readiness | Refusal]:
+        """Ask all parties whether they would serve a plan, behind the settlements they missed.
+
+        Nothing of it is in anybody's history, and nothing is charged.
+
+        Args:
+            inquiry: Frame of the inquiry.
+
+        Returns:
+            What each party signed, by seat; without those that gave no answer to it.
+        """
+        seats = {self._roster.nodes[seat]: seat for seat in self._roster.nodes}
+        told = {seat: self._unheard[seat][:_MOST_TOLD] for seat in seats.values()}
+        packets = {
+            node: wire.pack(
+                [*told[seat], inquiry] if told[seat] == self._unheard[seat] else told[seat]
+            )
+            for node, seat in seats.items()
+        }
+        said: dict[bytes, Readiness | Refusal] = {}
+        for node, answer in (self._transport.exchange(packets) if packets else {}).items():
+            seat = seats[node]
+            with suppress(ProtocolError, SilenceError):
+                frames = self.read(answer)
+                for frame in frames:
+                    sender, message = self._round.read_readiness(frame, inquiry=inquiry)
+                    if sender == seat:
+                        said[seat] = message
+                if not frames or isinstance(said.get(seat), Readiness):  # it heard all it was told
+                    del self._unheard[seat][: len(told[seat])]
+        return said
+
+    def note_settled(self, settlement: bytes) -> None:
+        """Let all parties hear of a settlement, with the next message."""
+        for told in self._unheard.values():
+            told.append(settlement)
+
+    def expect_vectors(self, words: int) -> None:
+        """Let answers be as long as vectors of so many words need."""
+        self._words = words
+
+    def read(self, answer: bytes | Silence) -> list[bytes]:
+        """Return the frames of an answer.
+
+        Raises:
+            SilenceError: there is none.
+            ProtocolError: it is malformed or too long.
+        """
+        if isinstance(answer, Silence):
+            raise SilenceError(answer.code)
+        return wire.unpack(answer, max_bytes=self._max_answer_bytes)
+
+    @property
+    def _max_answer_bytes(self) -> int:
+        words = max(self._words, 1)
+        return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024 + self._round.most_share_bytes)
+
+    def _receive(self, frame: bytes, seat: bytes) -> None:
+        """Take a frame. What was under way for too long is refused, and is no fault."""
+        try:
+            self._round.receive(frame, peer=seat)
+        except LateMessageError:
+            return
+
+    def _failed(self, seat: bytes, error: ProtocolError) -> PartyFailedError:
+        """Put the party's name to what it sent."""
+        name = self._roster.name(seat)
+        if isinstance(error, RefusedError):
+            cause = cause_of(error)
+            if cause == CANNOT_STORE:  # it is asked again, as one that is silent
+                return self._silent(seat, cause)
+            return PartyRefusedError(error.must, "a refusal", party=name, cause=cause)
+        return PartyFailedError(error.must, error.got, party=name, cause=error.code)
+
+    def _silent(self, seat: bytes, code: str) -> PartyFailedError:
+        name = self._roster.name(seat)
+        return PartyFailedError(
+            "every party must answer", "none", party=name, cause=code, is_silent=True
+        )
+
+
+def require_no(failures: Failures) -> None:
+    """Raise the first of the failures, if there is one."""
+    for failure in failures.values():
+        raise failure
+
+
+def require_agreement(failures: Failures) -> None:
+    """Raise a failure, if there is one: the first that no waiting ends, else the first.
+
+    Others would decide in vain, perhaps over a day, on a run that one refuses for good.
+    """
+    for failure in failures.values():
+        if not (failure.is_silent or failure.cause in UP_TO_PEOPLE):
+            raise failure
+    require_no(failures)
+
+
+def cause_of(error: RefusedError) -> str:
+    """Code of a refusal. The text is the party's: only a code may go on to screens and reports."""
+    return code_of(error.reason) or error.code
+
+
+def code_of(reason: str) -> str:
+    """Return a reason that is a code; any other text is the party's, and is left out."""
+    return reason if _CODE.fullmatch(reason) else ""

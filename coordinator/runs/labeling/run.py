@@ -1,0 +1,523 @@
+"""The life of one run: setup, batches while the caps allow, closing; and going on after a crash."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.database.store import RunStore
+from coordinator.errors import PartyRefusedError, RunDamagedError, RunEndedError
+from coordinator.runs.labeling.batches import Batches
+from coordinator.runs.labeling.collecting import SumCollector
+from coordinator.runs.labeling.deciding import Decider
+from coordinator.runs.labeling.finding import NodeFinder
+from coordinator.runs.labeling.messenger import (
+    Failures,
+    Messenger,
+    code_of,
+    require_agreement,
+    require_no,
+)
+from coordinator.runs.labeling.roster import Member, Roster, in_seat_order
+from coordinator.runs.stages import OnStage, Stage, pass_by
+from coordinator.runs.transport import Transport
+from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost
+from pate_fed.charging import RunLedger
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
+from pate_fed.mechanisms import Mechanism, RandomBytes
+from pate_fed.queries import QueryPool
+from pate_fed.releases import NoisyRelease
+from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
+from protocols.errors import TooFewHeadsError, UnexpectedMessageError
+from protocols.identity import SigningIdentity
+from protocols.messages import Readiness
+from protocols.rounds import CoordinatorJournal, CoordinatorRound, CoordinatorState
+from protocols.secure_sum import SecureSum
+
+
+@dataclass(frozen=True, slots=True)
+class LabelingSettings:
+    """What a run is asked to do; `RunTerms` without what only the federation knows.
+
+    Attributes:
+        terms: Makes the terms from the parties in seat order.
+        simulated: Whether the run is a simulation.
+        lifetime_s: Seconds after which the run and its plans expire.
+        suite: Sealing suite of the run, the same for all.
+        patience_s: Seconds for which a batch waits for a party that is silent, at the longest
+            until its plan expires.
+    """
+
+    terms: Callable[[tuple[Member, ...]], RunTerms]
+    simulated: bool
+    lifetime_s: int = 24 * 3600
+    suite: str = DEFAULT_SUITE
+    patience_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What parties say of a batch before it is asked.
+
+    Attributes:
+        unready: Code of its refusal by the name of each party that would not answer at all, "" for
+            one that is silent, in seat order; empty where a batch can do without these parties.
+        refused: By position in the pool, names of the parties that would not answer a query: they
+            answered it, or one close to it, before.
+    """
+
+    unready: Mapping[str, str]
+    refused: Mapping[int, tuple[str, ...]]
+
+
+class LabelingRun:
+    """A run over one transport, from setup to closing.
+
+    Args:
+        transport: Reaches the parties.
+        identity: The coordinator's identity.
+        form: Secure sum.
+        members: The parties, all of whom take part.
+        pool: Public inputs that may be asked about.
+        settings: What the run is asked to do.
+        store: Makes room for ledger and releases; given the run's empty ledger.
+        random_bytes: Cryptographic random numbers for protocol nonces.
+        noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
+            simulation. Not used where the parties add the noise.
+        clock: Unix time, in seconds.
+        sleep: Waits for so many seconds.
+        journal: Where the round's steps are written; in memory alone if None.
+        owed: By fingerprint, the settlements of earlier setups that a party may not have heard of.
+        on_stage: Called at every point where a run may be stopped; for tests.
+
+    Raises:
+        TooFewPartiesError: fewer members than the form needs.
+        InvalidParameterError: the terms name a mechanism or noise that cannot be.
+        WrongStateError: the journal is that of a run that was begun: see `resume`.
+        RunDamagedError: the store has an open batch.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        identity: SigningIdentity,
+        form: SecureSum,
+        members: list[Member],
+        pool: QueryPool,
+        settings: LabelingSettings,
+        store: Callable[[RunLedger], RunStore],
+        random_bytes: RandomBytes,
+        noise_bytes: RandomBytes,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None] = time.sleep,
+        journal: CoordinatorJournal | None = None,
+        owed: Mapping[bytes, Sequence[bytes]] | None = None,
+        on_stage: OnStage = pass_by,
+    ) -> None:
+        self._owed = dict(owed or {})
+        self._agree(members, settings, store, noise_bytes=noise_bytes, is_metered=True)
+        expires_at = int(clock()) + settings.lifetime_s
+        self._round = CoordinatorRound(
+            identity=identity,
+            form=form,
+            parties=self._roster.identities,
+            nonce=random_bytes(32),
+            expires_at=expires_at,
+            simulated=settings.simulated,
+            suite=settings.suite,
+            known_statements=self._roster.statements,
+            journal=journal,
+        )
+        self._compose(
+            transport=transport,
+            form=form,
+            pool=pool,
+            clock=clock,
+            sleep=sleep,
+            patience_s=settings.patience_s,
+            expires_at=expires_at,
+            on_stage=on_stage,
+            was_resumed=False,
+        )
+        self._batches.take_up(is_resumed=False)
+
+    @classmethod
+    def resume(
+        cls,
+        *,
+        transport: Transport,
+        identity: SigningIdentity,
+        form: SecureSum,
+        members: list[Member],
+        pool: QueryPool,
+        settings: LabelingSettings,
+        store: Callable[[RunLedger], RunStore],
+        noise_bytes: RandomBytes,
+        clock: Callable[[], float],
+        journal: CoordinatorJournal,
+        sleep: Callable[[float], None] = time.sleep,
+        on_stage: OnStage = pass_by,
+        is_read_only: bool = False,
+    ) -> Self:
+        """Go on with a run after a crash; one exchange tells which node is which party.
+
+        `finish` has to follow, before anything else is asked. `per_instance_cost` is lost.
+
+        Args:
+            transport: Reaches the parties.
+            identity: The coordinator's identity.
+            form: Secure sum of the run.
+            members: All parties of the run.
+            pool: Public inputs that may be asked about.
+            settings: What the run was asked to do; its terms must be the same.
+            store: Opens the run's store, given its empty ledger.
+            noise_bytes: Source of noise; must not repeat what it gave before the crash.
+            clock: Unix time, in seconds.
+            journal: The run's.
+            sleep: Waits for so many seconds.
+            on_stage: As for a new run.
+            is_read_only: Whether only to read results: no party is looked for.
+
+        Raises:
+            UnfinishedSetupError: the run was not set up: it is given up.
+            BrokenJournalError: the journal does not fit itself, or is of other parties.
+            RunDamagedError: journal, store and terms do not fit each other.
+            SetupError: fewer parties can be reached than the form needs; the run may be resumed
+                later.
+        """
+        run = cls.__new__(cls)
+        run._owed = {}
+        run._agree(members, settings, store, noise_bytes=noise_bytes, is_metered=False)
+        run._round = CoordinatorRound.resumed(
+            identity=identity, form=form, parties=run._roster.identities, journal=journal
+        )
+        _require("results must be of the journal's run", run._store.run_id() == run._round.run_id)
+        recorded = run._round.run_record.terms
+        terms = wire.encode_value(run.terms.as_record())
+        _require("the run must be of its terms", recorded == terms)
+        run._compose(
+            transport=transport,
+            form=form,
+            pool=pool,
+            clock=clock,
+            sleep=sleep,
+            patience_s=settings.patience_s,
+            expires_at=run._round.run_record.expires_at,
+            on_stage=on_stage,
+            was_resumed=True,
+        )
+        run._take_up(find_nodes=not is_read_only)
+        return run
+
+    def _agree(
+        self,
+        members: list[Member],
+        settings: LabelingSettings,
+        store: Callable[[RunLedger], RunStore],
+        *,
+        noise_bytes: RandomBytes,
+        is_metered: bool,
+    ) -> None:
+        """Make what a round is begun with: the terms, the rule that they name, store and roster."""
+        seated = in_seat_order(members)
+        self.terms = settings.terms(seated)
+        self._decider = Decider(self.terms, noise_bytes=noise_bytes, is_metered=is_metered)
+        self._store = store(RunLedger.of(self.terms))
+        self._roster = Roster(seated, self._store.statements())
+
+    def _compose(
+        self,
+        *,
+        transport: Transport,
+        form: SecureSum,
+        pool: QueryPool,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        patience_s: float,
+        expires_at: int,
+        on_stage: OnStage,
+        was_resumed: bool,
+    ) -> None:
+        """Put the parts of a run together, around its round."""
+        self._form = form
+        self._pool = pool
+        self._clock = clock
+        self._expires_at = expires_at
+        self._on_stage = on_stage
+        self._not_heard: tuple[str, ...] = ()
+        self._messenger = Messenger(
+            transport=transport, run=self._round, roster=self._roster, on_stage=on_stage
+        )
+        self._finder = NodeFinder(
+            transport=transport,
+            run=self._round,
+            roster=self._roster,
+            messenger=self._messenger,
+            store=self._store,
+        )
+        self._collector = SumCollector(
+            run=self._round,
+            form=form,
+            terms=self.terms,
+            roster=self._roster,
+            messenger=self._messenger,
+            clock=clock,
+            sleep=sleep,
+            patience_s=patience_s,
+            expires_at=expires_at,
+            on_stage=on_stage,
+            was_resumed=was_resumed,
+        )
+        self._batches = Batches(
+            run=self._round,
+            form=form,
+            terms=self.terms,
+            roster=self._roster,
+            store=self._store,
+            messenger=self._messenger,
+            collector=self._collector,
+            decider=self._decider,
+            on_stage=on_stage,
+        )
+
+    def _take_up(self, *, find_nodes: bool) -> None:
+        """Read off journal and store where the run stood, and find the parties."""
+        self._batches.take_up(is_resumed=True)
+        if find_nodes and self._round.state is not CoordinatorState.DONE:
+            self._finder.find_again(least=self._form.threshold(len(self._round.seats)))
+        self._store.save_statements(self._round.statements)
+
+    # What others may know ---------------------------------------------------------------------
+
+    @property
+    def round(self) -> CoordinatorRound:
+        """The protocol's end of this run."""
+        return self._round
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The parties, in seat order."""
+        return self._roster.members
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The rule of the run, without what a batch adds to it."""
+        return self._decider.mechanism
+
+    @property
+    def lost(self) -> tuple[tuple[str, ...], ...]:
+        """For each batch that could be opened without them, the parties that were lost in it."""
+        return tuple(self._collector.lost)
+
+    @property
+    def share_faults(self) -> tuple[tuple[str, ...], ...]:
+        """For each share that did not fit what its dealer signed, the parties that may be at fault.
+
+        One of two where the word of one stands against the other's.
+        """
+        return tuple(self._collector.share_faults)
+
+    @property
+    def not_heard(self) -> tuple[str, ...]:
+        """Parties that were lost at the closing: nobody compared their heads, in seat order."""
+        return self._not_heard
+
+    @property
+    def asked(self) -> frozenset[int]:
+        """Positions in the pool that may not be asked about again in this run."""
+        return self._batches.asked
+
+    @property
+    def voids(self) -> int:
+        """Void batches so far."""
+        return self._batches.voids
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a cap is reached, or too many batches were void."""
+        return self.left == NO_OUTCOMES or self.voids >= MOST_VOID_BATCHES
+
+    @property
+    def left(self) -> Outcomes:
+        """What the caps still allow."""
+        return self._store.ledger().left
+
+    @property
+    def asks_left(self) -> int:
+        """Queries that may still be asked, whatever the other caps say."""
+        return self._store.ledger().outcomes.asks_left
+
+    @property
+    def per_instance_cost(self) -> PerInstanceCost | None:
+        """What the run cost on the votes that it met. Private: not to be published.
+
+        None with noise at the parties: nobody sees the votes that it would be computed from. None
+        after a restart, too: the cost of earlier batches is not stored.
+        """
+        return self._decider.per_instance_cost
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def set_up(self) -> None:
+        """Enrol all parties in the run and make their pair roots; four exchanges.
+
+        Raises:
+            SetupError: not every party answered the offer.
+            PartyFailedError: a party failed, refused or was silent; says which.
+        """
+        self._finder.offer_run()
+        record = self._round.record(
+            terms=wire.encode_value(self.terms.as_record()), **self._tolerated
+        )
+        self._store.save_run_id(self._round.run_id)
+        require_no(self._messenger.hand_over(self._owed))
+        # Each first sees what it signed last: a journal that is older stops it (rule R4).
+        offered = {seat: [*self._roster.said_by(seat), record] for seat in self._round.seats}
+        require_agreement(self._messenger.exchange(offered))
+        for frames in (self._round.deliver, self._round.close_setup):
+            step = {seat: [frame] for seat, frame in frames().items()}
+            require_agreement(self._messenger.exchange(step))
+        self._store.save_statements(self._round.statements)
+
+    def ask(
+        self, indices: tuple[int, ...], *, predictions: NDArray[np.float64] | None = None
+    ) -> NoisyRelease:
+        """Ask one batch; one exchange, or three where the form survives drop-outs.
+
+        With noise at the parties a check opens rows of its own: that doubles the exchanges.
+
+        Args:
+            indices: Positions in the pool, none of which was asked before, except in a void batch
+                whose error said that they may be asked again.
+            predictions: For Interactive-GNMax, the student's chances of each class, from released
+                labels and public inputs only; shape (queries, classes). None before there is a
+                student.
+
+        Returns:
+            What was released; it is stored and charged already.
+
+        Raises:
+            InvalidParameterError: a query was asked before, or is not in the pool; or predictions
+                came that do not fit.
+            RunEndedError: the run has expired; nothing happened.
+            OutcomeCapError: a cap of the run is reached; nothing happened.
+            BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
+            VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
+                was released, and the error says what became of its budget. A `SpoiledBatchError`
+                names whose row was wrong, as far as that can be found out.
+        """
+        self._require_askable(indices)
+        self._decider.rule_for(indices, predictions)
+        self._finder.look_for_missing()
+        return self._batches.ask(indices, predictions)
+
+    def ask_ready(self, indices: tuple[int, ...]) -> Standing:
+        """Ask all parties whether they would answer a batch; one exchange, nothing is charged.
+
+        Args:
+            indices: Positions in the pool.
+
+        Raises:
+            InvalidParameterError: a query was asked before, or is not in the pool.
+            RunEndedError: the run has expired; nobody was asked.
+        """
+        self._require_askable(indices)
+        self._finder.look_for_missing()
+        terms = BatchTerms(self.terms, indices)
+        said = self._messenger.inquire(self._round.inquire(wire.encode_value(terms.as_record())))
+        unready: dict[str, str] = {}
+        refused: dict[int, tuple[str, ...]] = {}
+        for seat in self._round.seats:
+            name, answer = self._roster.name(seat), said.get(seat)
+            if isinstance(answer, Readiness):
+                for place in answer.refused:
+                    if place < len(indices):
+                        refused[indices[place]] = (*refused.get(indices[place], ()), name)
+            else:
+                unready[name] = "" if answer is None else code_of(answer.reason)
+        seats = self._round.seats
+        is_needed = len(seats) - len(unready) < self._form.threshold(len(seats))
+        return Standing(unready if is_needed else {}, refused)
+
+    def _require_askable(self, indices: tuple[int, ...]) -> None:
+        self._pool.ask(indices)
+        self._batches.require_askable(indices)
+        if self._clock() >= self._expires_at:  # every hospital would refuse
+            raise RunEndedError("a run must be asked before it expires", "one that expired")
+
+    def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
+        """Finish the open batch after `resume`.
+
+        Args:
+            gives_up: Whether to void an open batch, with no noise drawn for it any more. Use it
+                after a restore: nobody knows which noise was drawn for the batch before.
+
+        Returns:
+            Release of the last batch, from the store if it is there: noise is never drawn twice for
+            a sum that may have been seen. None if no batch was asked, or the last one is void.
+
+        Raises:
+            VoidBatchError: as for `ask`.
+        """
+        return self._batches.finish(gives_up=gives_up)
+
+    def close(self) -> None:
+        """End the run: all parties settle, and compare their transcripts; two exchanges.
+
+        A party that does not answer, or has lost the run, does not fail it; `not_heard` names it.
+
+        Raises:
+            PartyFailedError: a party failed or remembers another run, or too many were lost; says
+                which.
+        """
+        if self._round.state is CoordinatorState.DONE:
+            return
+        self._finder.look_for_missing()
+        lost: Failures = {}
+        if not self._round.heads_frame:
+            closing = self._round.closing_frame or self._round.close()
+            self._on_stage(Stage.CLOSING)
+            lost = _require_lost_only(self._messenger.tell(closing))
+        try:
+            heads = self._round.heads_frame or self._round.compare()
+        except TooFewHeadsError as error:
+            raise next(iter(lost.values())) from error
+        self._on_stage(Stage.COMPARING)
+        heard = self._round.heads_compared
+        self._not_heard = self._roster.names(set(self._round.seats).difference(heard))
+        _require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
+        self._store.save_statements(self._round.statements)
+        self._on_stage(Stage.FINISHED)
+
+    @property
+    def _tolerated(self) -> dict[str, int]:
+        """How many parties may collude with us, and how many may drop out."""
+        if self.terms.colluders is not None and self.terms.dropouts is not None:
+            return {"colluders": self.terms.colluders, "dropouts": self.terms.dropouts}
+        parties = len(self._round.seats)
+        dropouts = parties - self._form.threshold(parties)
+        colluders = self._form.most_colluders(parties)
+        return {"colluders": colluders, "dropouts": dropouts}
+
+
+def _require(must: str, holds: bool) -> None:
+    if not holds:
+        raise RunDamagedError(f"the journal and the results must fit: {must}", "otherwise")
+
+
+def _require_lost_only(failures: Failures) -> Failures:
+    """Raise what is worse than a lost party: somebody who remembers another run, above all."""
+    for failure in failures.values():
+        has_no_run = isinstance(failure, PartyRefusedError) and (
+            failure.cause == UnexpectedMessageError.code
+        )
+        if not (failure.is_silent or has_no_run):
+            raise failure
+    return failures

@@ -1,0 +1,436 @@
+"""One run that was taken up: what it was asked, what earlier lives left of it, and what it gives.
+
+It opens or resumes the labeling run, and writes the run directory; when to do what is the worker's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from coordinator.database import (
+    Answer,
+    ReleasedAnswers,
+    RunAttempt,
+    SqlCoordinatorJournal,
+    SqlRunStore,
+    unclosed_setups,
+)
+from coordinator.database.store import BatchState
+from coordinator.federation.home import FederationHome
+from coordinator.runs import results
+from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member, in_seat_order
+from coordinator.runs.request import RunRequest
+from coordinator.runs.results import EarlierSetup
+from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.transport import Transport
+from pate_fed.charging import RunLedger
+from pate_fed.data.task import LearningTask
+from pate_fed.federation import RunTerms
+from pate_fed.releases import ABSTAIN, Outcome
+from pate_fed.report.tables import Answers, metrics_table
+from pate_fed.report.warning_words import (
+    earlier_warnings,
+    end_warnings,
+    setup_warnings,
+    slack_warnings,
+)
+from protocols.forms import DEPLOYED_FORMS
+from protocols.identity import SigningIdentity
+from protocols.prg import fastest_keystream
+from protocols.rounds import CoordinatorRound, unheard
+from protocols.secure_sum import SecureSum
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
+
+RUN_LIFETIME_S: Final = 7 * 24 * 3600
+"""From a run's setup on, pauses included; hospitals refuse every batch after it."""
+
+_VOID: Final = (BatchState.VOID, BatchState.FREED)
+
+_KEYSTREAM = fastest_keystream(time.thread_time)
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """One run that was taken up, and what it left in an earlier life.
+
+    Attributes:
+        attempt: Its newest one, in the database.
+        journal: That attempt's steps.
+        earlier: What earlier runs know of its queries, by position in the pool.
+        store: What the run was charged and released, over all its attempts.
+        warnings: For people.
+        last_void: Why the last void batch of this life is one; "" if none is.
+        labeling: The run itself, once it is begun or taken up.
+        refused: Names of the hospitals that would not answer a query in this life, by position in
+            the pool.
+    """
+
+    home: FederationHome
+    identity: SigningIdentity
+    request: RunRequest
+    task: LearningTask
+    members: list[Member]
+    attempt: RunAttempt
+    warnings: list[str] = field(default_factory=list)
+    last_void: str = ""
+    labeling: LabelingRun | None = field(init=False, default=None)
+    refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
+    journal: SqlCoordinatorJournal = field(init=False)
+    earlier: dict[int, Answer] = field(init=False)
+    store: SqlRunStore = field(init=False)
+    _is_given_up: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self.journal = SqlCoordinatorJournal(self.attempt)
+        self.earlier = self._find_earlier()
+        self.store = self._open_store(RunLedger.of(self._terms(in_seat_order(self.members))))
+
+    def _find_earlier(self) -> dict[int, Answer]:
+        queries, pool = self.request.queries, self.task.pool
+        digests = pool.ask(queries).digests
+        found = ReleasedAnswers(self.attempt.database).find(
+            digests,
+            task_digest=self.task.digest,
+            members=[one.identity.fingerprint for one in self.members],
+        )
+        return {
+            index: found[digest]
+            for index, digest in zip(queries, digests, strict=True)
+            if digest in found and found[digest].run != self.request.name
+        }
+
+    @property
+    def left(self) -> list[int]:
+        """Queries that no earlier run asked, nor this one for good, nor a hospital refuses."""
+        asked = {
+            index
+            for each in self.store.asked().values()
+            if each.state is not BatchState.FREED
+            for index in each.indices
+        }
+        known = self.earlier.keys() | asked | self.store.skipped().keys()
+        return [index for index in self.request.queries if index not in known]
+
+    def save_refused(self) -> None:
+        """Note what hospitals refused to the end: this run does not ask it."""
+        left = set(self.left)
+        self.store.save_skipped({at: who for at, who in self.refused.items() if at in left})
+
+    @property
+    def skipped_words(self) -> list[str]:
+        """Say in a line which queries hospitals would not answer; nothing if there are none."""
+        skipped = self.store.skipped()
+        if not skipped:
+            return []
+        names = ", ".join(sorted({name for each in skipped.values() for name in each}))
+        return [
+            f"{len(skipped)} queries were not asked: {names} answered them, or others close to "
+            f"them, before (pate-fed pool show {self.request.name})"
+        ]
+
+    @property
+    def outcomes(self) -> Answers:
+        """What is known of its queries: what earlier runs drew, and then its own."""
+        drawn = [
+            (index, ABSTAIN, Outcome.REFUSED)
+            if answer.label is None
+            else (index, answer.label, Outcome.ANSWERED)
+            for index, answer in self.earlier.items()
+            if answer.was_looked_at
+        ]
+        return drawn + results.answers_of(self.store)
+
+    @property
+    def drawn_in(self) -> dict[int, str]:
+        """Which earlier run drew an answer, by position in the pool."""
+        return {index: answer.run for index, answer in self.earlier.items() if answer.was_looked_at}
+
+    @property
+    def is_unbegun(self) -> bool:
+        """Whether no hospital was offered it, but for attempts that were given up."""
+        return self._is_given_up or not self.journal.steps()
+
+    @property
+    def voids(self) -> int:
+        """Batches that were void, in whatever attempt."""
+        return sum(each.state in _VOID for each in self.store.asked().values())
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether hospitals were asked anything, in whatever attempt."""
+        return bool(self.store.asked())
+
+    def before(self) -> OpenRun | None:
+        """Return the run as its last attempt that was set up left it; None if there is none."""
+        earlier = self.attempt.earlier()
+        if not earlier:
+            return None
+        attempt, reason = earlier[-1]
+        found = replace(self, attempt=attempt)
+        found.warnings = [*self.warnings, f"The run ended when it was to be set up anew: {reason}"]
+        return found
+
+    @property
+    def results(self) -> Path:
+        """Its run directory."""
+        return results_of(self.home, self.request.name)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether anything was released."""
+        return bool(self.drawn_in) or bool(self.store.releases())
+
+    def give_up(self, reason: str) -> None:
+        """Note that an attempt came to nothing: the next one has rows of its own."""
+        self.attempt.give_up(reason)
+        self._is_given_up = True
+
+    def begun(
+        self,
+        world: Surroundings,
+        transport: Transport,
+        sleep: Callable[[float], None],
+    ) -> LabelingRun:
+        """Open the run, before any hospital heard of it."""
+        self.labeling = LabelingRun(
+            transport=transport,
+            identity=self.identity,
+            form=self._form(),
+            members=self.members,
+            pool=self.task.pool,
+            settings=self._settings(None),
+            store=self._open_store,
+            random_bytes=world.random_bytes,
+            noise_bytes=world.noise_bytes,
+            clock=world.clock,
+            sleep=sleep,
+            journal=self.journal,
+            owed=self._owed(),
+            on_stage=world.on_stage,
+        )
+        return self.labeling
+
+    def resumed(
+        self,
+        world: Surroundings,
+        transport: Transport,
+        sleep: Callable[[float], None],
+        *,
+        patience_s: float | None = None,
+        is_read_only: bool = False,
+    ) -> LabelingRun:
+        """Take the run up where an earlier life left it."""
+        self.labeling = LabelingRun.resume(
+            transport=transport,
+            identity=self.identity,
+            form=self._form(),
+            members=self.members,
+            pool=self.task.pool,
+            settings=self._settings(patience_s),
+            store=self._open_store,
+            noise_bytes=world.noise_bytes,
+            clock=world.clock,
+            sleep=sleep,
+            journal=self.journal,
+            on_stage=world.on_stage,
+            is_read_only=is_read_only,
+        )
+        return self.labeling
+
+    @property
+    def silent(self) -> str:
+        """Names of the hospitals whose answers are not in."""
+        missing = () if self.labeling is None else self.labeling.round.missing
+        names = [one.name for one in self.members if one.identity.fingerprint in missing]
+        return ", ".join(names) or "hospitals that do not answer"
+
+    def progress(self, transport: Transport) -> dict[str, Any]:
+        """Return how far it is: counts and charges, nothing about votes."""
+        outcomes = self.outcomes
+        ledger = self.store.ledger()
+        return {
+            "queries": len(self.request.queries),
+            "asked": sum(what is not Outcome.NOT_ASKED for _, _, what in outcomes),
+            "answered": sum(what is Outcome.ANSWERED for _, _, what in outcomes),
+            "refused": sum(what is Outcome.REFUSED for _, _, what in outcomes),
+            "from_store": len(self.drawn_in),
+            "batches": len(ledger.states),
+            "void": self.voids,
+            "exchanges": transport.traffic.exchanges,
+            "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
+        }
+
+    def write_results(
+        self,
+        labeling: LabelingRun,
+        transport: Transport,
+        *,
+        exchanges: Mapping[str, int],
+        seconds: float,
+        seed: bytes,
+    ) -> None:
+        """Train the student and write the run directory."""
+        request, settings = self.request, self.request.settings
+        outcomes, earlier_runs = self.outcomes, dict(Counter(self.drawn_in.values()))
+        setups = self._earlier_setups()
+        student = self._student(outcomes, seed)
+        privacy = results.privacy_of(
+            labeling,
+            settings=settings,
+            store=self.store,
+            simulated=False,
+            asks_nothing=not self.left and not self.store.asked(),
+        )
+        # What was asked and is in no release.
+        void = len(labeling.asked) - len(results.answers_of(self.store))
+        self.warnings += [
+            *slack_warnings(privacy),
+            *end_warnings(
+                labeling.terms,
+                is_over=labeling.is_over,
+                ledger=privacy["ledger"],
+                queries=len(request.queries) - len(self.earlier),
+                void=void,
+                voids=self.voids,
+            ),
+            *(f"{said}." for said in self.skipped_words),
+            *setup_warnings(setup.reason for setup in setups),
+            *results.warnings_of(labeling),
+            *earlier_warnings(earlier_runs),
+        ]
+        metrics = metrics_table(
+            parties=len(request.parties),
+            teachers=settings.all_teachers,
+            truth=None,
+            pool=len(self.task.pool),
+            queries=request.queries,
+            outcomes=outcomes,
+            void=void,
+            reinforced=0,
+            student_accuracy=None,
+            yardsticks={},
+            sent=transport.traffic.sent,
+            received=transport.traffic.received,
+            exchanges=exchanges,
+            batches=len(self.store.ledger().states),
+            seconds={"labeling": seconds},
+            warnings=self.warnings,
+            earlier_runs=earlier_runs,
+        )
+        results.write_results(
+            self.results,
+            metrics=metrics,
+            privacy=privacy,
+            settings=self._settings_table(),
+            manifest=results.manifest_table(
+                settings=settings,
+                partition=None,
+                run=labeling,
+                pool_digest=request.pool,
+                earlier=setups,
+            ),
+            outcomes=outcomes,
+            class_names=request.class_names,
+            run=labeling,
+            student=student,
+            drawn_in=self.drawn_in,
+            earlier=setups,
+        )
+
+    def _settings_table(self) -> dict[str, object]:
+        table = self.request.settings.as_table()
+        source = dict(table["source"])  # type: ignore[call-overload]
+        return {
+            **table,
+            "data": self.request.source,
+            "source": {**source, "classes": list(self.request.class_names)},
+        }
+
+    def _student(self, outcomes: Answers, seed: bytes) -> Student | None:
+        answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
+        if not answered:
+            self.warnings.append("No query was answered: there is no student.")
+            return None
+        indices, classes = (
+            np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
+        )
+        from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
+
+        student = make_student(self.request.settings.student, self.task.kind)
+        student.fit(
+            self.task.pool.inputs,
+            indices,
+            classes,
+            classes=self.task.classes,
+            rng=np.random.default_rng(list(seed)),
+        )
+        return student
+
+    def _form(self) -> SecureSum:
+        form = DEPLOYED_FORMS[self.request.settings.form]
+        return form(keystream=_KEYSTREAM)
+
+    def _settings(self, patience_s: float | None) -> LabelingSettings:
+        patience = self.request.patience_s if patience_s is None else patience_s
+        return LabelingSettings(
+            self._terms,
+            simulated=False,
+            lifetime_s=RUN_LIFETIME_S,
+            suite=self.request.settings.suite,
+            patience_s=patience,
+        )
+
+    def _terms(self, members: tuple[Member, ...]) -> RunTerms:
+        names = tuple(one.name for one in self.request.parties)
+        return results.in_seat_order(self.request.terms, names=names, members=members)
+
+    def _open_store(self, ledger: RunLedger) -> SqlRunStore:
+        self.store = SqlRunStore(
+            self.attempt,
+            ledger,
+            pool=self.task.pool,
+            task_digest=self.task.digest,
+            members=[one.identity.fingerprint for one in self.members],
+        )
+        return self.store
+
+    def _owed(self) -> dict[bytes, list[bytes]]:
+        """Return the settlements that a party may not have heard of, from whatever run.
+
+        A hospital that was lost still has to charge what that setup gave. Of each run the last
+        setup is enough: it began only once all had heard of those before.
+        """
+        owed: dict[bytes, list[bytes]] = {one.identity.fingerprint: [] for one in self.members}
+        for setup in unclosed_setups(self.attempt):
+            for party, frames in unheard(setup.steps()).items():
+                if party in owed:
+                    owed[party] += frames
+        return owed
+
+    def _earlier_setups(self) -> list[EarlierSetup]:
+        return [
+            EarlierSetup(
+                CoordinatorRound.resumed(
+                    identity=self.identity,
+                    form=self._form(),
+                    parties={one.identity.fingerprint: one.identity for one in self.members},
+                    journal=SqlCoordinatorJournal(attempt),
+                ),
+                reason,
+            )
+            for attempt, reason in self.attempt.earlier()
+        ]
+
+
+def results_of(home: FederationHome, name: str) -> Path:
+    """Return where a run's directory is, or will be."""
+    return home.path("runs", name, "results")

@@ -1,0 +1,143 @@
+"""What became of each query of a run: what was drawn, what is lost, what hospitals refuse."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from coordinator.database import Database, ReleasedAnswers, RunRow
+from coordinator.database.schema import RunBatchRow, SkippedRow
+from coordinator.database.store import BatchState
+from coordinator.runs.request import RunRequest
+from pate_fed.data.task import LearningTask
+from pate_fed.releases import NoisyRelease, Outcome
+
+
+class QueryState(StrEnum):
+    """What became of a query."""
+
+    ANSWERED = "answered"
+    NO_ANSWER = "no answer"
+    REFUSED = "refused"  # hospitals answered it, or one close to it, before
+    LOST = "lost"  # its batch is void, and hospitals that may have sent do not vote on it again
+    CUT_OFF = "cut off"  # hospitals voted on it, and a cap ended the run before it was looked at
+    OPEN = "not asked"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuery:
+    """One query that a run is to ask.
+
+    Attributes:
+        place: Its position in the pool, from 0: `query_id` of `labels.csv`.
+        state: What became of it.
+        label: Name of its class; empty without one.
+        drawn_in: Name of the run that drew it; empty if none did.
+        parties: Names of the hospitals that refuse it.
+    """
+
+    place: int
+    state: QueryState
+    label: str = ""
+    drawn_in: str = ""
+    parties: tuple[str, ...] = ()
+
+    def as_table(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "query_id": self.place,
+            "state": self.state.value,
+            "label": self.label,
+            "drawn_in": self.drawn_in,
+            "refused_by": list(self.parties),
+        }
+
+
+def query_states(
+    database: Database, request: RunRequest, *, task: LearningTask
+) -> list[AskedQuery]:
+    """Return what became of each query of a run, in the order of the pool.
+
+    Args:
+        database: The coordinator's.
+        request: What the run was asked.
+        task: Its task.
+
+    Raises:
+        DatabaseError: it cannot be read.
+    """
+    known = {
+        place: AskedQuery(place, QueryState.OPEN) for place in request.queries
+    } | _of_earlier_runs(database, request, task)
+    with database.transaction() as session:
+        number = session.scalar(select(RunRow.number).where(RunRow.name == request.name))
+        for row in session.scalars(select(SkippedRow).where(SkippedRow.run == number)):
+            names = tuple(json.loads(row.parties))
+            known[row.place] = AskedQuery(row.place, QueryState.REFUSED, parties=names)
+        for asked in _of_batches(session, number, request):
+            known[asked.place] = asked
+    return [known[place] for place in sorted(known)]
+
+
+def _of_earlier_runs(
+    database: Database, request: RunRequest, task: LearningTask
+) -> dict[int, AskedQuery]:
+    digests = task.pool.ask(request.queries).digests
+    found = ReleasedAnswers(database).find(
+        digests,
+        task_digest=task.digest,
+        members=[one.fingerprint for one in request.parties],
+    )
+    answers = {
+        place: found[digest]
+        for place, digest in zip(request.queries, digests, strict=True)
+        if digest in found and found[digest].run != request.name
+    }
+    return {
+        place: _drawn(
+            place,
+            answer.label,
+            was_looked_at=answer.was_looked_at,
+            run=answer.run,
+            names=request.class_names,
+        )
+        for place, answer in answers.items()
+    }
+
+
+def _of_batches(session: Session, number: int | None, request: RunRequest) -> list[AskedQuery]:
+    found = []
+    batches = select(RunBatchRow).where(RunBatchRow.run == number).order_by(RunBatchRow.number)
+    for row in session.scalars(batches):
+        indices = json.loads(row.record)["indices"]
+        if row.state == BatchState.VOID.value:
+            found += [AskedQuery(place, QueryState.LOST) for place in indices]
+        if row.release is None:
+            continue
+        release = NoisyRelease.from_record(json.loads(row.release))
+        for place, label, outcome in zip(indices, release.labels, release.outcomes, strict=True):
+            found.append(
+                _drawn(
+                    place,
+                    int(label) if outcome == Outcome.ANSWERED else None,
+                    was_looked_at=bool(outcome != Outcome.NOT_ASKED),
+                    run=request.name,
+                    names=request.class_names,
+                )
+            )
+    return found
+
+
+def _drawn(
+    place: int, label: int | None, *, was_looked_at: bool, run: str, names: tuple[str, ...]
+) -> AskedQuery:
+    if not was_looked_at:
+        return AskedQuery(place, QueryState.CUT_OFF, drawn_in=run)
+    if label is None:
+        return AskedQuery(place, QueryState.NO_ANSWER, drawn_in=run)
+    return AskedQuery(place, QueryState.ANSWERED, names[label], run)

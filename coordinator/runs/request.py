@@ -1,0 +1,235 @@
+"""What a labeling run was asked to do, written down once: the same after every restart.
+
+Everything that was left open is filled in before: mechanism, caps, price, members, queries. What a
+request comes to can then not change with the version of a default, or with who joins meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coordinator.errors import RunRequestError
+from coordinator.federation.enrollment import EnrolledParty
+from pate_fed.charging import RunLedger
+from pate_fed.data import DataSource
+from pate_fed.data.task import LearningTask
+from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
+from pate_fed.mechanisms import DEPLOYED
+from pate_fed.planning import RunSettings, resolve_for, terms_of
+from pate_fed.planning.fine_noise import require_fine_noise
+from protocols.forms import FORMS
+
+SCHEMA_VERSION = 1
+_NOT_DEPLOYED = ("data", "engine", "seed", "timeout_s", "partition", "teachers", "teacher_model")
+"""Settings that a deployment has not: hospitals keep them, or nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedParty:
+    """A member as it was when the run was asked for.
+
+    Attributes:
+        name: What people call it.
+        fingerprint: Of its identity, 32 bytes.
+        teachers: Teachers that it votes with.
+    """
+
+    name: str
+    fingerprint: bytes
+    teachers: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A run as it was asked for, with everything filled in.
+
+    Attributes:
+        name: What the operator calls it.
+        pool: Digest of its query pool, 32 bytes.
+        task: Digest of the task document, 32 bytes.
+        source: Name of the file that the public queries came from.
+        label: Column that is predicted.
+        class_names: Names of the classes.
+        parties: Its members, in the order that the terms are drafted in.
+        queries: Positions in the pool, in the order that they are asked.
+        patience_s: How long it waits for hospitals that are silent, or have to approve it.
+        settings: How they are asked.
+    """
+
+    name: str
+    pool: bytes
+    task: bytes
+    source: str
+    label: str
+    class_names: tuple[str, ...]
+    parties: tuple[RequestedParty, ...]
+    queries: tuple[int, ...]
+    patience_s: float
+    settings: RunSettings
+
+    @classmethod
+    def make(
+        cls,
+        name: str,
+        task: LearningTask,
+        *,
+        members: list[EnrolledParty],
+        settings: RunSettings,
+        source: str,
+        select: str,
+        patience_s: float,
+        seed: int,
+    ) -> RunRequest:
+        """Fill a request in.
+
+        Args:
+            name: What the operator calls the run.
+            task: What is learned.
+            members: All members.
+            settings: What the operator chose; None where nothing was.
+            source: Name of the file of the public queries.
+            select: "medoids" or "all".
+            patience_s: How long it waits for hospitals.
+            seed: Of the clustering of public inputs.
+
+        Raises:
+            RunRequestError: the name cannot be.
+            TooFewPartiesError: fewer members than a secure sum needs.
+            InvalidSettingError: settings that contradict each other, or the pool.
+            BudgetExhaustedError: the budget does not afford the first batch.
+        """
+        if not is_run_name(name):
+            raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
+        if settings.mechanism not in DEPLOYED:
+            raise RunRequestError(f"the mechanism must be {' or '.join(DEPLOYED)}", "another")
+        settings.check(FORMS)
+        pool = task.pool
+        distinct = pool.distinct
+        parties = tuple(
+            RequestedParty(one.name, one.identity.fingerprint, one.teachers) for one in members
+        )
+        resolved = resolve_for(
+            settings,
+            tuple(one.teachers for one in parties),
+            pool=len(distinct),
+            classes=task.classes,
+            sums=FORMS,
+        )
+        count = resolved.queries or 0
+        if select == "all":
+            chosen: tuple[int, ...] = tuple(range(count))
+        else:
+            from pate_fed.students import select_queries  # noqa: PLC0415 - takes seconds
+
+            inputs = pool.inputs[list(distinct)]
+            rng = np.random.default_rng(seed)
+            chosen = select_queries(inputs, count, method="medoids", rng=rng)
+        request = cls(
+            name=name,
+            pool=pool.digest,
+            task=task.digest,
+            source=source,
+            label=task.label,
+            class_names=task.class_names,
+            parties=parties,
+            queries=tuple(distinct[place] for place in chosen),
+            patience_s=patience_s,
+            settings=resolved,
+        )
+        terms = request.terms
+        require_fine_noise(terms)
+        ledger = RunLedger.of(terms)
+        ledger.reserve("first batch", ledger.worst_case(min(resolved.batch_size or 1, count)))
+        return request
+
+    @property
+    def terms(self) -> RunTerms:
+        """Terms of the run, its parties in the order of `parties`."""
+        return terms_of(
+            self.settings,
+            name=self.name,
+            classes=len(self.class_names),
+            pool_digest=self.pool,
+            task_digest=self.task,
+            sums=FORMS,
+        )
+
+    def to_json(self) -> str:
+        """Return its one form."""
+        record = {
+            "schema_version": SCHEMA_VERSION,
+            "name": self.name,
+            "pool": self.pool.hex(),
+            "task": self.task.hex(),
+            "source": self.source,
+            "label": self.label,
+            "class_names": list(self.class_names),
+            "parties": [
+                {
+                    "name": one.name,
+                    "fingerprint": one.fingerprint.hex(),
+                    "teachers": one.teachers,
+                }
+                for one in self.parties
+            ],
+            "queries": list(self.queries),
+            "patience_s": self.patience_s,
+            "settings": _as_record(self.settings),
+        }
+        return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> RunRequest:
+        """Read what `to_json` wrote.
+
+        Raises:
+            RunRequestError: it is anything else.
+        """
+        try:
+            record: dict[str, Any] = json.loads(text)
+            if record.pop("schema_version") != SCHEMA_VERSION:
+                raise RunRequestError(f"a request must be of version {SCHEMA_VERSION}", "another")
+            request = cls(
+                name=record["name"],
+                pool=bytes.fromhex(record["pool"]),
+                task=bytes.fromhex(record["task"]),
+                source=record["source"],
+                label=record["label"],
+                class_names=tuple(record["class_names"]),
+                parties=tuple(
+                    RequestedParty(one["name"], bytes.fromhex(one["fingerprint"]), one["teachers"])
+                    for one in record["parties"]
+                ),
+                queries=tuple(record["queries"]),
+                patience_s=record["patience_s"],
+                settings=_from_record(record["settings"], record["source"], record["label"]),
+            )
+        except (ValueError, LookupError, TypeError) as error:
+            raise RunRequestError("a request must be as it was written", "another text") from error
+        return request
+
+
+def source_of(file: str, label: str) -> DataSource:
+    """Return the public queries' source, as settings name it."""
+    return DataSource("csv", data_file=Path(file), label_column=label)
+
+
+def _as_record(settings: RunSettings) -> dict[str, Any]:
+    return {
+        field.name: getattr(settings, field.name)
+        for field in fields(settings)
+        if field.name not in _NOT_DEPLOYED
+    }
+
+
+def _from_record(record: Mapping[str, Any], source: str, label: str) -> RunSettings:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
+    }
+    return RunSettings(data=source_of(source, label), **values)

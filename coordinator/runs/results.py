@@ -1,0 +1,226 @@
+"""What a run leaves behind: its directory, written from its tables and its transcripts."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coordinator.database.store import RunStore
+from coordinator.runs.labeling import LabelingRun, Member
+from pate_fed import __version__
+from pate_fed.federation import RunTerms
+from pate_fed.partition import Manifest
+from pate_fed.planning import RunSettings
+from pate_fed.releases import Outcome
+from pate_fed.report import EARLIER, SEAL, RunDirectory, render_model_card, render_report
+from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, privacy_table
+from pate_fed.report.warning_words import party_warnings
+from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
+from protocols.forms import FORMS
+from protocols.rounds import CoordinatorRound
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
+
+_SEALING: Mapping[str, str] = {
+    SUITE_MLKEM768_X25519: (
+        "What hospitals tell each other through the coordinator is sealed with ML-KEM-768 and "
+        "X25519 together: whoever records it today and has a quantum computer one day still cannot "
+        "open it, as long as one of the two holds."
+    ),
+    SUITE_X25519: (
+        "What hospitals tell each other through the coordinator is sealed with X25519 alone: "
+        "whoever records it today and has a quantum computer one day can open it, and then sees "
+        "what single hospitals sent."
+    ),
+}
+"""What each sealing suite means, for people."""
+
+_VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierSetup:
+    """A setup of a run that was given up, so that the run was set up anew.
+
+    Attributes:
+        round: It.
+        reason: Why it was given up.
+    """
+
+    round: CoordinatorRound
+    reason: str
+
+
+def answers_of(store: RunStore) -> Answers:
+    """Return every query of every released batch, in order."""
+    return [
+        (index, int(label), Outcome(int(outcome)))
+        for indices, release in store.releases().values()
+        for index, label, outcome in zip(indices, release.labels, release.outcomes, strict=True)
+    ]
+
+
+def in_seat_order(
+    drafted: RunTerms, *, names: tuple[str, ...], members: tuple[Member, ...]
+) -> RunTerms:
+    """Put terms that were drafted for parties in some order in the order of their seats.
+
+    Args:
+        drafted: The terms.
+        names: Of the parties, in the order that they were drafted for.
+        members: The parties, in seat order.
+    """
+    places = [names.index(member.name) for member in members]
+    return replace(
+        drafted,
+        weights=tuple(member.weights for member in members),
+        budgets=tuple(drafted.budgets[place] for place in places),
+        orders=tuple(drafted.orders[place] for place in places) if drafted.orders else (),
+    )
+
+
+def privacy_of(
+    run: LabelingRun,
+    *,
+    settings: RunSettings,
+    store: RunStore,
+    simulated: bool,
+    asks_nothing: bool = False,
+) -> dict[str, Any]:
+    """Return the content of `privacy.json`.
+
+    Args:
+        run: The run.
+        settings: What was done.
+        store: Its ledger and releases.
+        simulated: Whether it was a simulation.
+        asks_nothing: As for `privacy_table`.
+    """
+    form = FORMS[settings.form]
+    return privacy_table(
+        ended=EndedRun(
+            terms=run.terms,
+            parties=tuple(member.name for member in run.members),
+            ledger=store.ledger(),
+            releases={batch: release for batch, (_, release) in store.releases().items()},
+            instance=run.per_instance_cost,
+        ),
+        form=form,
+        sealing=_SEALING[settings.suite] if form.hides_vectors else "",
+        seed=settings.seed,
+        votes_are_valid=settings.valid_votes,
+        simulated=simulated,
+        asks_nothing=asks_nothing,
+    )
+
+
+def warnings_of(run: LabelingRun) -> list[str]:
+    """Say which hospitals were lost, and whose shares were wrong; see `party_warnings`."""
+    return party_warnings(
+        lost=run.lost,
+        share_faults=run.share_faults,
+        not_heard=run.not_heard,
+        parties=len(run.members),
+    )
+
+
+def write_results(
+    out: Path,
+    *,
+    metrics: dict[str, Any],
+    privacy: dict[str, Any],
+    settings: Mapping[str, object],
+    manifest: dict[str, Any],
+    outcomes: Answers,
+    class_names: tuple[str, ...],
+    run: LabelingRun,
+    student: Student | None,
+    drawn_in: Mapping[int, str] | None = None,
+    earlier: Sequence[EarlierSetup] = (),
+) -> None:
+    """Write a run directory: all of it, or nothing.
+
+    A run that asked nobody has no transcript.
+
+    Raises:
+        RunDirectoryError: it exists, or cannot be written.
+    """
+    with RunDirectory.open_new(out) as directory:
+        directory.write_settings(settings)
+        directory.write_json("metrics.json", metrics)
+        directory.write_json("privacy.json", privacy)
+        directory.write_json("manifest.json", manifest)
+        directory.write_labels(
+            (
+                (index, class_names[label] if outcome is Outcome.ANSWERED else "")
+                for index, label, outcome in outcomes
+                if outcome is not Outcome.NOT_ASKED
+            ),
+            drawn_in=drawn_in,
+        )
+        if earlier:
+            lost = (line for setup in earlier for line in _transcript_of(setup.round))
+            directory.write_transcript(lost, name=EARLIER)
+        if run.round.run_id:
+            directory.write_transcript(_transcript_of(run.round))
+        if student is not None:
+            folder = directory.student_directory()
+            student.save(folder)
+            card = render_model_card(metrics, privacy, settings)
+            (folder / "model_card.md").write_text(card, encoding="utf-8")
+        if run.round.run_id:
+            files = directory.read_back().digests
+            directory.write_json(SEAL, run.round.seal_results(files))
+        directory.write_report(render_report(directory.read_back()))
+
+
+def _transcript_of(setup: CoordinatorRound) -> Iterator[str]:
+    return (json.dumps(line, sort_keys=True) for line in setup.signed_transcript())
+
+
+def manifest_table(
+    *,
+    settings: RunSettings,
+    partition: Manifest | None,
+    run: LabelingRun,
+    pool_digest: bytes,
+    earlier: Sequence[EarlierSetup] = (),
+) -> dict[str, Any]:
+    """Return the content of `manifest.json`.
+
+    Args:
+        settings: What was done.
+        partition: Who holds which record, which a simulation alone knows.
+        run: The run.
+        pool_digest: Digest of its query pool, 32 bytes.
+        earlier: Its earlier setups, oldest first.
+    """
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "pate_fed": __version__,
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in _VERSIONS_OF},
+        "seed": settings.seed,
+        "suite": settings.suite,
+        # Who holds which record is known to a simulation alone.
+        **({} if partition is None else {"partition": partition.as_json()}),
+        "pool_sha256": pool_digest.hex(),
+        "run_id": run.round.run_id.hex(),
+        "transcript_head": run.round.transcript.head.hex(),
+        "heads_compared": [seat.hex() for seat in run.round.heads_compared],
+        "not_heard": list(run.not_heard),
+        "earlier_setups": [
+            {
+                "run_id": setup.round.run_id.hex(),
+                "transcript_head": setup.round.transcript.head.hex(),
+                "reason": setup.reason,
+            }
+            for setup in earlier
+        ],
+    }

@@ -1,0 +1,640 @@
+"""Takes one queued run from its first offer to its run directory, over whatever lives it needs.
+
+All that counts is on disk before it is said: a worker that is killed anywhere is followed by one
+that goes on. A run whose setup had not finished is offered anew, as another attempt; one that was
+set up is resumed from what the database has of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from coordinator.errors import (
+    CoordinatorError,
+    DatabaseError,
+    PartyFailedError,
+    PartyRefusedError,
+    RunEndedError,
+    RunLockedError,
+    RunRequestError,
+    RunStateError,
+    SetupError,
+    VoidBatchError,
+)
+from coordinator.federation.enrollment import EnrolledParty
+from coordinator.federation.home import FederationHome
+from coordinator.runs.labeling import LabelingRun, Member
+from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
+from coordinator.runs.open_run import OpenRun
+from coordinator.runs.queue import PAUSE, Run, RunQueue, RunState
+from coordinator.runs.request import RunRequest
+from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.transport import Silence, Transport
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import BudgetExhaustedError, PateFedError
+from pate_fed.report import forget_unfinished
+from pate_fed.votes import TeacherWeights
+from protocols.errors import (
+    BrokenJournalError,
+    KeysGoneError,
+    ProtocolError,
+    UnexpectedMessageError,
+    UnfinishedSetupError,
+)
+from protocols.identity import SigningIdentity
+from protocols.rounds import CoordinatorState
+
+OFFER_AGAIN_S: Final = 10.0
+"""Between two offers of a run that waits for hospitals."""
+
+_LOOK_S: Final = 1.0
+"""While waiting, how often to look whether the operator wants something else."""
+
+MOST_FRUITLESS: Final = 10
+"""How often in a row a run is set up without a batch that is released: some hospital does not stay
+up long enough."""
+
+_LOST: Final = {
+    KeysGoneError.code: "a hospital must not have been restarted since the run was set up",
+    UnexpectedMessageError.code: "a hospital must not have left the run since it was set up",
+}
+"""Codes with which a hospital says that it has lost the run: what must hold for it to go on."""
+
+_NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
+_log = logging.getLogger(__name__)
+
+
+class _HaltedError(Exception):
+    """The operator wants a run paused or stopped: it rests where it is, or is taken up to end."""
+
+
+class RunWorker:
+    """Works on one run at a time.
+
+    Args:
+        home: The federation.
+        queue: Its runs.
+        parties: Gives all hospitals that ever asked to join.
+        surroundings: What it takes from the world.
+    """
+
+    def __init__(
+        self,
+        home: FederationHome,
+        queue: RunQueue,
+        *,
+        parties: Callable[[], list[EnrolledParty]],
+        surroundings: Surroundings,
+    ) -> None:
+        self._home = home
+        self._queue = queue
+        self._parties = parties
+        self._with = surroundings
+        self._identity: SigningIdentity = home.identity
+
+    def work(self, run: Run) -> None:
+        """Work on a run until it ends, rests, or has to wait; its state says which.
+
+        Raises:
+            Exception: something that is no error of ours came in between; the run goes on from
+                disk with the next call.
+        """
+        try:
+            open_run, gone = self._taken_up(run)
+            if gone is None:
+                self._go_on(open_run)
+            else:
+                self._end(open_run, gone)
+        except _HaltedError:
+            return
+        except RunLockedError:
+            # Whoever took it over says how it goes on.
+            _log.warning("run %s was taken over by another service", run.name)
+        except (RunStateError, RunRequestError, BrokenJournalError) as error:
+            self._fail(run.name, error)
+
+    def give_up(self, run: Run, reason: str) -> None:
+        """End a run that nobody can go on with, and keep what it gave, if that can be read.
+
+        Args:
+            run: It.
+            reason: Why, for people; no secret.
+
+        Raises:
+            DatabaseError: the database does not answer: the run is where it was.
+        """
+        state = RunState.FAILED
+        try:
+            open_run, _ = self._taken_up(run)
+            self._read_out(open_run, reason)
+            if self._queue.find(run.name).state is RunState.STOPPING:
+                state = RunState.STOPPED
+        except DatabaseError:
+            raise
+        except Exception:
+            _log.exception("what run %s gave could not be written", run.name)
+        _log.error("run %s is given up: %s", run.name, reason)
+        self._queue.enter(run.name, state, reason)
+
+    # Steps ------------------------------------------------------------------------------------
+
+    def _go_on(self, run: OpenRun) -> None:
+        """Do what can be done now."""
+        name = run.request.name
+        if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
+            self._stop(run, "by the operator, before it began")
+            return
+        if self._rest_if_wanted(name) is not RunState.WAITING:  # else it waits until it is set up
+            self._enter(name, RunState.RUNNING)
+        start = time.monotonic()
+        if run.is_unbegun and not run.left:
+            self._answer_from_store(run)
+            return
+        resting = self._begun_and_paused()
+        if run.is_unbegun and resting:
+            reason = f"{resting} is paused, with all hospitals in it: resume or stop it"
+            self._wait(name, reason, OFFER_AGAIN_S)
+            return
+        # Who was approved later is at the SuperLink, too: this run is none of its business.
+        nodes = [one.node for one in run.members if one.node is not None]
+        with self._with.open_transport(nodes) as carrier:
+            transport = _Watched(carrier, self._with.on_exchange)
+            there = transport.nodes_now()
+            away = [one.name for one in run.members if one.node not in there]
+            missed = f"not connected: {', '.join(away)}"
+            if away and run.is_unbegun:  # those who are there would agree to it in vain
+                self._wait_for_hospitals(run, missed)
+                return
+            if away:
+                self._enter(name, RunState.WAITING, missed)
+            labeling = self._opened(run, transport)
+            if labeling is None:
+                return
+            self._queue.end_wait(name)
+            self._enter(name, RunState.RUNNING)
+            traffic = transport.traffic
+            set_up = traffic.exchanges
+            stopped_by = self._ask_all(run, labeling, transport)
+            asked = traffic.exchanges
+            self._close(run, labeling, transport)
+            if _has_lost_keys(stopped_by) and self._set_up_anew(run, stopped_by):
+                return
+            run.save_refused()
+            exchanges = {
+                "setup": set_up,
+                "batches": asked - set_up,
+                "closing": traffic.exchanges - asked,
+            }
+            seconds = time.monotonic() - start
+            self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
+        if stopped_by is None:
+            skipped = run.skipped_words
+            flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void)]
+            is_short = skipped or (run.voids and run.left)  # voids used up the caps
+            self._queue.enter(name, _end_of(run) if is_short else RunState.DONE, "; ".join(flaws))
+        elif isinstance(stopped_by, _HaltedError):
+            self._queue.enter(name, RunState.STOPPED, "by the operator")
+        else:
+            reason = "; ".join((said(stopped_by), *run.skipped_words, *_flaws(run, labeling)))
+            self._queue.enter(name, _end_of(run), reason)
+
+    def _end(self, run: OpenRun, reason: RunRequestError) -> None:
+        """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
+        self._read_out(run, str(reason))
+        self._fail(run.request.name, reason)
+
+    def _stop(self, run: OpenRun, before: str) -> None:
+        """End a run that no hospital is in, by the operator; keep what it gave before."""
+        self._read_out(run, "by the operator")
+        self._queue.enter(
+            run.request.name, RunState.STOPPED, "by the operator" if run.has_asked else before
+        )
+
+    def _set_up_anew(self, run: OpenRun, error: Exception | None) -> bool:
+        """Let a run begin again with all its hospitals, and with what it has; return whether.
+
+        A hospital that was restarted has none of the keys: every batch without it would be void.
+        """
+        if run.attempt.fruitless() >= MOST_FRUITLESS:
+            run.warnings.append(
+                f"The run was set up {MOST_FRUITLESS} times in a row and gave nothing."
+            )
+            return False
+        assert error is not None
+        run.give_up(said(error))
+        self._wait(run.request.name, f"set up anew: {said(error)}", 0.0)
+        return True
+
+    def _read_out(self, run: OpenRun, reason: str) -> None:
+        """Keep what a run gave that nobody closes."""
+        last = run.before() if run.is_unbegun else run
+        if last is None:
+            return
+        run = last
+        nobody = _Nobody()
+        try:
+            labeling = run.resumed(self._with, nobody, self._with.wait, is_read_only=True)
+        except UnfinishedSetupError:
+            run.give_up("the setup was cut off")
+            return
+        if labeling.round.state is not CoordinatorState.DONE:
+            run.warnings.append(f"The run was not closed: {reason}")
+        self._note(run, nobody)
+        self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
+
+    def _answer_from_store(self, run: OpenRun) -> None:
+        """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
+        nobody = _Nobody()
+        labeling = run.begun(self._with, nobody, self._with.wait)
+        self._note(run, nobody)
+        self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
+        self._queue.enter(run.request.name, RunState.DONE)
+
+    def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
+        """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
+        name = run.request.name
+        stopping = self._queue.find(name).state is RunState.STOPPING
+        sleep = self._sleep_for_silent(run, stopping=stopping)
+        try:
+            if run.is_unbegun:
+                return self._offered(run, transport, sleep)
+            # Who is told to stop waits for nobody.
+            labeling = run.resumed(
+                self._with, transport, sleep, patience_s=0.0 if stopping else None
+            )
+        except UnfinishedSetupError:
+            run.give_up("the setup was cut off")
+            self._wait(name, "the setup was cut off: the run is offered anew", 0.0)
+        except SetupError as error:
+            if stopping:
+                self._read_out(run, str(error))
+                self._queue.enter(name, RunState.STOPPED, f"by the operator: {said(error)}")
+            else:
+                self._wait_for_hospitals(run, said(error))
+        else:
+            self._finish(run, labeling, gives_up=stopping)
+            return labeling
+        return None
+
+    def _offered(
+        self,
+        run: OpenRun,
+        transport: Transport,
+        sleep: Callable[[float], None],
+    ) -> LabelingRun | None:
+        """Offer a run to all its hospitals."""
+        try:
+            labeling = run.begun(self._with, transport, sleep)
+            labeling.set_up()
+        except PartyRefusedError as error:
+            run.give_up(said(error))
+            if error.cause not in UP_TO_PEOPLE:
+                self._end_unoffered(run, error)
+                return None
+            what = labeling.round.scope.digest.hex()[:16]
+            self._wait_for_hospitals(
+                run,
+                f"waits for the people of {error.party} [{error.cause}]; the run's digest: {what}",
+            )
+            return None
+        except (SetupError, PartyFailedError) as error:
+            run.give_up(said(error))
+            # Who was restarted in the middle of the setup knows nothing of it: it is offered anew.
+            is_for_good = isinstance(error, PartyFailedError) and not (
+                error.is_silent or error.cause == UnexpectedMessageError.code
+            )
+            if is_for_good:
+                self._end_unoffered(run, error)
+                return None
+            self._wait_for_hospitals(run, said(error))
+            return None
+        except (RunStateError, DatabaseError):
+            raise
+        except (ProtocolError, PateFedError, CoordinatorError) as error:
+            run.give_up(said(error))
+            self._end_unoffered(run, error)
+            return None
+        return labeling
+
+    def _end_unoffered(self, run: OpenRun, error: Exception) -> None:
+        """End a run that hospitals do not take up; keep what it gave before."""
+        if not run.has_answers:
+            self._fail(run.request.name, error)
+            return
+        self._read_out(run, said(error))
+        self._queue.enter(run.request.name, RunState.INCOMPLETE, said(error))
+
+    def _finish(self, run: OpenRun, labeling: LabelingRun, *, gives_up: bool) -> None:
+        """Bring the batch to its end that was open when an earlier life ended."""
+        try:
+            labeling.finish(gives_up=gives_up)
+        except VoidBatchError as error:
+            run.warnings.append(f"A batch is void: {error}")
+            _log.warning("run %s: %s", run.request.name, said(error))
+
+    def _ask_all(
+        self, run: OpenRun, labeling: LabelingRun, transport: Transport
+    ) -> Exception | None:
+        """Ask batch after batch; return what ended the run before all was asked."""
+        name, stopped_by = run.request.name, None
+        size = run.request.settings.batch_size or len(run.request.queries)
+        while True:
+            self._note(run, transport)
+            self._require_members(run.request)
+            state = self._rest_if_wanted(name)
+            if state is RunState.STOPPING:
+                return _HaltedError()
+            if state is RunState.WAITING:  # nobody is waited for any more
+                self._enter(name, RunState.RUNNING)
+            asked = labeling.asked
+            left = [index for index in run.left if index not in asked]
+            fresh = [index for index in left if index not in run.refused]
+            # What was refused may have been open elsewhere: in the end it is tried once more.
+            batch = tuple((fresh or left)[:size][: labeling.asks_left])
+            if labeling.is_over or not batch:
+                return stopped_by
+            if labeling.round.closing_frame:  # an earlier life was about to set it up anew
+                return stopped_by or _lost("a hospital")
+            try:
+                ready = labeling.ask_ready(batch)
+                if (error := _not_to_be_waited_for(ready.unready)) is not None:
+                    if not _has_lost_keys(error):
+                        run.warnings.append(f"The run ended before all was asked: {error}")
+                    return error
+                if ready.unready:
+                    self._wait_for_all(run, ready.unready)
+                    continue
+                self._queue.end_wait(name)
+                if ready.refused:  # others are asked in their place
+                    run.refused |= ready.refused
+                    run.store.save_skipped({} if fresh else ready.refused)
+                    continue
+                labeling.ask(batch)
+                stopped_by = None  # a void batch of before was not the end
+            except BudgetExhaustedError as error:
+                return error
+            except RunEndedError as error:
+                run.warnings.append(f"The run ended before all was asked: {error}")
+                return error
+            except VoidBatchError as error:
+                stopped_by = error
+                run.last_void = said(error)
+                run.warnings.append(f"A batch is void: {error}")
+                self._enter(name, RunState.RUNNING, said(error))
+
+    def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str]) -> None:
+        """Wait before a batch that would be void, at the charge of everybody who answered it."""
+        people = [f"{name} [{code}]" for name, code in unready.items() if code]
+        silent = [name for name, code in unready.items() if not code]
+        said = [f"waits for the people of {', '.join(people)}"] if people else []
+        said += [f"waits for {', '.join(silent)}"] if silent else []
+        if not self._wait_for_hospitals(run, "; ".join(said)):
+            raise _HaltedError
+
+    def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
+        try:
+            labeling.close()
+        except (RunStateError, DatabaseError):
+            raise
+        except (CoordinatorError, ProtocolError) as error:
+            run.warnings.append(f"The run could not be closed by all parties: {error}")
+            _log.warning("run %s could not be closed: %s", run.request.name, said(error))
+        self._note(run, transport)
+
+    def _write(
+        self,
+        run: OpenRun,
+        labeling: LabelingRun,
+        transport: Transport,
+        *,
+        exchanges: Mapping[str, int],
+        seconds: float,
+    ) -> None:
+        """Train the student and write the run directory; nothing if it was written before."""
+        if not run.has_answers:
+            return
+        forget_unfinished(run.results)  # of a life that ended while it wrote
+        if run.results.exists():
+            return
+        run.results.parent.mkdir(mode=0o700, exist_ok=True)
+        run.write_results(
+            labeling,
+            transport,
+            exchanges=exchanges,
+            seconds=seconds,
+            seed=self._with.random_bytes(32),
+        )
+
+    # Waiting ----------------------------------------------------------------------------------
+
+    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> bool:
+        """Wait until a run is tried again, or give up once its patience is over.
+
+        Returns:
+            Whether it goes on; else it has ended, or rests.
+        """
+        name = run.request.name
+        if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
+            self._stop(run, "by the operator, before it began")
+            return False
+        now = datetime.fromtimestamp(self._with.clock(), UTC)
+        since = self._queue.wait_since(name, now=now)
+        if (now - since).total_seconds() > run.request.patience_s:
+            # What was begun may be taken up once hospitals are back.
+            is_fresh = run.is_unbegun and not run.has_asked
+            state = RunState.FAILED if is_fresh else RunState.PAUSED
+            self._queue.enter(name, state, f"its patience is over: {reason}")
+            return False
+        self._wait(name, reason, OFFER_AGAIN_S)
+        return True
+
+    def _wait(self, name: str, reason: str, seconds: float) -> None:
+        _log.info("run %s waits: %s", name, reason)
+        self._enter(name, RunState.WAITING, reason)
+        self._sleep_of(name, stopping=False)(seconds)
+
+    def _sleep_of(self, name: str, *, stopping: bool) -> Callable[[float], None]:
+        """Return how a run waits: the operator may call it off."""
+
+        def sleep(seconds: float) -> None:
+            left = seconds
+            while left > 0:
+                self._with.wait(min(left, _LOOK_S))
+                left -= _LOOK_S
+                if not stopping:
+                    self._require_wanted(name)
+
+        return sleep
+
+    def _sleep_for_silent(self, run: OpenRun, *, stopping: bool) -> Callable[[float], None]:
+        """Return how a batch waits for hospitals that are silent: it says for whom."""
+        sleep = self._sleep_of(run.request.name, stopping=stopping)
+
+        def sleep_and_say(seconds: float) -> None:
+            self._require_members(run.request)
+            self._enter(run.request.name, RunState.WAITING, f"waits for {run.silent}")
+            sleep(seconds)
+
+        return sleep_and_say
+
+    def _require_wanted(self, name: str) -> None:
+        if self._rest_if_wanted(name) is RunState.STOPPING:
+            raise _HaltedError
+
+    def _rest_if_wanted(self, name: str) -> RunState:
+        """Rest where the operator wants a pause; else return where the run stands."""
+        run = self._queue.find(name)
+        if run.wanted == PAUSE:
+            if self._queue.rest(name):
+                raise _HaltedError
+            run = self._queue.find(name)  # the operator said otherwise just now
+        return run.state
+
+    def _begun_and_paused(self) -> str:
+        """Return the name of a run that rests with its hospitals in it; "" if there is none.
+
+        A hospital is in one run at a time: it would leave that one for another, for good.
+        """
+        runs = self._queue.all()
+        rests = (one.name for one in runs if one.is_begun and one.state is RunState.PAUSED)
+        return next(rests, "")
+
+    def _require_members(self, request: RunRequest) -> None:
+        """Rest where a hospital was put out since: taken up again, the run ends."""
+        _, gone = self._members(request)
+        if gone is not None:
+            raise _HaltedError
+
+    def _enter(self, name: str, state: RunState, reason: str = "") -> None:
+        if self._queue.enter(name, state, reason).state is RunState.PAUSED:
+            raise _HaltedError
+
+    def _fail(self, name: str, error: Exception) -> None:
+        _log.error("run %s failed: %s", name, said(error))
+        self._queue.enter(name, RunState.FAILED, said(error))
+
+    # What it works on -------------------------------------------------------------------------
+
+    def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
+        """Become the one who works on a run; say, too, which of its hospitals is gone."""
+        request = RunRequest.from_json(self._queue.request(run.name))
+        task = self._task(request)
+        members, gone = self._members(request)
+        rows = self._queue.take_up(run.name)
+        return OpenRun(self._home, self._identity, request, task, members, rows), gone
+
+    def _task(self, request: RunRequest) -> LearningTask:
+        try:
+            task = LearningTask.from_bytes(
+                self._home.path("pools", request.pool.hex()).read_bytes()
+            )
+        except OSError as error:
+            raise RunRequestError("the run's pool must be readable", error.strerror) from error
+        if (task.pool.digest, task.digest) != (request.pool, request.task):
+            raise RunRequestError("the run's task must be as it was published", "another")
+        return task
+
+    def _members(self, request: RunRequest) -> tuple[list[Member], RunRequestError | None]:
+        """Return the run's hospitals, and what is wrong where one of them is put out since.
+
+        Raises:
+            RunRequestError: nobody knows one of them.
+        """
+        known = {one.identity.fingerprint: one for one in self._parties()}
+        members, gone = [], None
+        for party in request.parties:
+            found = known.get(party.fingerprint)
+            if found is None:
+                raise RunRequestError(f"{party.name} must be a member", "unknown")
+            if found.state != "member":
+                gone = RunRequestError(f"{party.name} must be a member", found.state)
+            weights = TeacherWeights.equal(party.teachers)
+            members.append(Member(party.name, found.identity, weights, node=found.node_id))
+        return members, gone
+
+    def _note(self, run: OpenRun, transport: Transport) -> None:
+        self._queue.note(run.request.name, run.progress(transport))
+
+
+class _Watched(Transport):
+    """A transport whose exchanges are timed."""
+
+    def __init__(self, carrier: Transport, on_exchange: Callable[[float], None]) -> None:
+        super().__init__()
+        self._carrier = carrier
+        self._on_exchange = on_exchange
+
+    def nodes(self) -> list[int]:
+        """See `Transport.nodes`."""
+        return self._carrier.nodes()
+
+    def nodes_now(self) -> list[int]:
+        """See `Transport.nodes_now`."""
+        return self._carrier.nodes_now()
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        start = time.monotonic()
+        answers = self._carrier.exchange(packets)
+        self._on_exchange(time.monotonic() - start)
+        return answers
+
+
+class _Nobody(Transport):
+    """The transport of a run that asks no hospital."""
+
+    def nodes(self) -> list[int]:
+        """See `Transport.nodes`."""
+        return []
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        raise SetupError("a run whose answers are all known must ask nobody", len(packets))
+
+
+def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:
+    """Return why no batch of a run will be answered any more, if that is so."""
+    for name, code in unready.items():
+        if code in _LOST:
+            return _lost(name, code)
+        if code and code not in UP_TO_PEOPLE:
+            must = "every hospital must agree to the next batch"
+            return PartyRefusedError(must, "a refusal", party=name, cause=code)
+    return None
+
+
+def _lost(name: str, code: str = KeysGoneError.code) -> PartyRefusedError:
+    return PartyRefusedError(_LOST[code], "a lost run", party=name, cause=code)
+
+
+def _end_of(run: OpenRun) -> RunState:
+    """Return how a run stands that ended before all was asked."""
+    return RunState.INCOMPLETE if run.has_answers else RunState.FAILED
+
+
+def _has_lost_keys(error: Exception | None) -> bool:
+    """Return whether a hospital has lost a run since that was set up."""
+    return isinstance(error, PartyRefusedError) and error.cause in _LOST
+
+
+def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[str]:
+    """Say what did not go well in a run that is done."""
+    flaws = []
+    if run.voids:  # of a batch that an earlier life gave up nothing else tells
+        why = f", the last one by {last_void}" if last_void else ""
+        flaws.append(f"{run.voids} of its batches are void{why}")
+    heard = labeling.round.heads_compared
+    lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
+    if lost:
+        flaws.append(f"not there at the closing: {', '.join(lost)}")
+    for names in dict.fromkeys(labeling.share_faults):
+        flaws.append(f"a share did not fit what its dealer signed: {' or '.join(names)}")
+    return flaws
+
+
+def said(error: Exception) -> str:
+    """Say an error of ours in one line: its code, what must hold, what came."""
+    code = getattr(error, "code", type(error).__name__)
+    return f"{code}: {error}" if hasattr(error, "code") else str(code)

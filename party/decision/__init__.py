@@ -1,0 +1,1 @@
+"""What a hospital decides: its veto, its answers, and what they were charged."""

@@ -1,0 +1,127 @@
+"""What a party decides, as its owner may read it later: codes, digests and prices, never a vote."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from party.errors import Reason
+from party.storage.audit import AuditKind, Detail
+from pate_fed.federation import RunTerms
+from protocols.run_scope import RunScope
+
+
+@dataclass(frozen=True, slots=True)
+class RunAccepted:
+    """The party agrees to a run.
+
+    Attributes:
+        run_id: The run.
+        terms: What it agrees to.
+        scope: What its people approved of it, where they were asked.
+    """
+
+    run_id: bytes
+    terms: RunTerms
+    scope: RunScope
+
+
+@dataclass(frozen=True, slots=True)
+class RunRefused:
+    """The party refuses a run.
+
+    Attributes:
+        run_id: The run.
+        reason: What it says.
+        scope: What its people may be asked about: whether its terms can be read is not said.
+    """
+
+    run_id: bytes
+    reason: Reason
+    scope: RunScope
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAccepted:
+    """The party was charged for a batch and is about to answer it, or to be silent.
+
+    Attributes:
+        run_id: Its run.
+        scope: The run's.
+        plan_digest: Its plan.
+        queries: How many it asks.
+        phase: Of the batch, from 0; it is charged with the first.
+    """
+
+    run_id: bytes
+    scope: RunScope
+    plan_digest: bytes
+    queries: int
+    phase: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRefused:
+    """The party refuses a batch.
+
+    Attributes:
+        plan_digest: Its plan.
+        reason: What it says.
+    """
+
+    plan_digest: bytes
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class RunClosed:
+    """The run is over, and the party compared its transcript with the others'.
+
+    Attributes:
+        run_id: The run.
+        head: Last head of its transcript, the same at every party that is in `compared`.
+        compared: Fingerprints of these parties, in seat order; this party is one of them.
+    """
+
+    run_id: bytes
+    head: bytes
+    compared: tuple[bytes, ...]
+
+
+Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused | RunClosed
+
+
+def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
+    """Return what the audit log says of a decision.
+
+    Of a run that is refused it says the same however often it is offered: its id is left out.
+    """
+    match decision:
+        case RunAccepted(run_id, terms, scope):
+            return AuditKind.RUN_ACCEPTED, {
+                "run": run_id,
+                "coordinator": scope.coordinator,
+                "terms": scope.digest,
+                "parties": len(scope.seats),
+                "mechanism": terms.mechanism,
+                "delta": repr(terms.delta),
+            }
+        case RunRefused(_, reason, scope):
+            digest = hashlib.sha256(scope.terms).digest()
+            return AuditKind.RUN_REFUSED, {
+                "code": reason.value,
+                "coordinator": scope.coordinator,
+                "terms": digest,
+            }
+        case BatchAccepted(run_id, _, plan_digest, queries, phase):
+            return AuditKind.BATCH_ANSWERED, {
+                "run": run_id,
+                "plan": plan_digest,
+                "queries": queries,
+                "phase": phase,
+            }
+        case BatchRefused(plan_digest, reason):
+            return AuditKind.BATCH_REFUSED, {"plan": plan_digest, "code": reason.value}
+        case RunClosed(run_id, head, compared):
+            return AuditKind.RUN_CLOSED, {"run": run_id, "head": head, "parties": len(compared)}

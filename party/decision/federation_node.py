@@ -1,0 +1,117 @@
+"""A hospital's node in one federation: its rounds, its coordinator's word, how it stands there.
+
+The journal, the ledger, the records and the teachers behind it are the hospital's, and the same in
+every federation: `party.service` hands packets to one of these nodes at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from party.decision.node import PartyNode
+from party.site.membership import SiteMembership
+from party.site.records import SiteRecords
+from party.site.status_file import FederationStatus
+from party.storage import AuditLog
+from party.storage.audit import read_head
+from pate_fed.nodes import KeptChild
+from protocols.identity import PublicIdentity
+from protocols.messages import Membership
+
+_log = logging.getLogger(__name__)
+
+
+class FederationNode:
+    """What the service keeps of one federation while it runs.
+
+    Args:
+        membership: The federation.
+        node: What takes part in its rounds.
+        audit: The hospital's audit log.
+        records: What its people decided.
+        clock: Unix time, in seconds.
+
+    Attributes:
+        status: How it stands, for the status file.
+        supernode: Keeps its SuperNode; None until the service is served.
+        heard: Peers that the coordinator named last, by fingerprint: hearsay.
+        seen: The decisions that `node` adopted last.
+        found_head: SHA-256 of the audit head that the coordinator gave back, once our log holds it.
+    """
+
+    def __init__(
+        self,
+        membership: SiteMembership,
+        *,
+        node: PartyNode,
+        audit: AuditLog,
+        records: SiteRecords,
+        clock: Callable[[], float],
+    ) -> None:
+        self.membership = membership
+        self.node = node
+        self.status = FederationStatus()
+        self.supernode: KeptChild | None = None
+        self.heard: Mapping[bytes, PublicIdentity] = {}
+        self.seen: tuple[object, ...] = ()
+        self.found_head = b""
+        self._audit = audit
+        self._records = records
+        self._clock = clock
+        self._standing = "", 0.0  # set by the thread that listens, hence not in the status
+
+    @property
+    def coordinator(self) -> bytes:
+        """Fingerprint of its coordinator."""
+        return self.membership.coordinator.fingerprint
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether the coordinator was heard since the start: before that, nothing is answered.
+
+        Otherwise a node with a restored database would answer until the coordinator tells it.
+        """
+        return bool(self._standing[0])
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the coordinator said last that it revoked this hospital."""
+        return self._standing[0] == "revoked"
+
+    def hear(self, answer: Membership) -> None:
+        """Take the coordinator's word; see `PartyService.hear`."""
+        if answer.audit_head:
+            self._compare(answer.audit_head)
+        identities = [PublicIdentity(key) for key in answer.peer_keys]
+        self.heard = {identity.fingerprint: identity for identity in identities}
+        if answer.state == "member":
+            self._records.withdraw(coordinator=self.coordinator, open_runs=answer.open_runs)
+        self._standing = answer.state, self._clock()
+
+    def current_status(self) -> FederationStatus:
+        """Return how it stands now."""
+        keeper = self.supernode
+        self.status = replace(
+            self.status,
+            state="connecting" if keeper is None or keeper.pid is None else "ready",
+            round_state=self.node.state.value,
+            transcript_head=self.node.transcript_head.hex(),
+            supernode_starts=0 if keeper is None else keeper.starts,
+            membership=self._standing[0],
+            heard_at=self._standing[1],
+        )
+        return self.status
+
+    def _compare(self, audit_head: bytes) -> None:
+        count, head = read_head(audit_head, self.membership.identity.public)
+        if self._audit.goes_on_from(count, head):
+            self.found_head = hashlib.sha256(audit_head).digest()
+        elif not self._records.witness():
+            _log.error("the audit log does not go on from what was signed before")
+            self._records.note_witness(count, head)
+
+    def __repr__(self) -> str:
+        return f"FederationNode({self.membership.name})"

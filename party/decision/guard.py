@@ -1,0 +1,484 @@
+"""The hospital's veto: decides before the teachers run (rule R14). Any doubt is a refusal.
+
+Nothing that the coordinator sends can lower a `Policy`. Every refusal comes before a vote exists,
+and is a public code, so that none can depend on a vote (rule R12).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from party.errors import Reason, RefusalError
+from party.site.policy import Policy
+from party.storage.query_journal import QueryJournal, SketchedQueries
+from pate_fed.accounting import Outcomes, PrivacyLedger
+from pate_fed.charging import RunLedger, lifelong_charge, noise_of
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    InvalidTermsError,
+    OutcomeCapError,
+    UnsupportedEventError,
+)
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, PhaseTerms, RunTerms
+from pate_fed.mechanisms import FirstPhase
+from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
+from pate_fed.votes import TeacherWeights
+from protocols.errors import KeyReuseError, MalformedMessageError
+from protocols.forms import FORMS
+from protocols.messages import Plan, RunRecord
+from protocols.rounds import ANY_SET, SetBound, bound_on
+from protocols.run_scope import RunScope
+from protocols.wire import decode_value
+
+T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What this party's people decided about runs, besides the policy.
+
+    Attributes:
+        approved_runs: Digest of every `RunScope` that a person approved; None where an approved
+            pool is enough.
+        is_paused: Whether nothing new may be answered.
+    """
+
+    approved_runs: frozenset[bytes] | None = None
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Checks runs and batches against policy, journal and ledger; changes none of them.
+
+    Attributes:
+        policy: What the owner allows.
+        weights: Votes per query of each of this party's teachers; together its quota.
+        checked_peers: Fingerprints that its own people checked, by whom they belong to.
+        consent: What its people decided about runs.
+    """
+
+    policy: Policy
+    weights: TeacherWeights
+    checked_peers: Mapping[bytes, str]
+    consent: Consent = Consent()
+
+    def review_run(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> RunTerms:
+        """Decide on a run.
+
+        Args:
+            record: Its record, whose signatures were verified.
+            seats: Fingerprints of all parties, in seat order.
+            me: This party's fingerprint.
+
+        Returns:
+            The terms that it agrees to.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        self._review_parties(record, seats=seats, me=me)
+        terms = _read(RunTerms, record.terms)
+        if len(terms.weights) != len(seats):
+            raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.weights))
+        self._review_terms(terms, seat=seats.index(me))
+        self._review_noise(terms, record)
+        return terms
+
+    def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
+        """Refuse a run whose price no ledger here can add up: each batch would be void for all.
+
+        Args:
+            run_ledger: Of the run, with what was spent when it was set up before.
+            seat: This party's place among all, from 0.
+            ledger: What it was charged before, over all runs, within its own budget.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        terms = run_ledger.terms
+        if run_ledger.is_over:  # said when a query is asked
+            return
+        worst = run_ledger.worst_case(1)
+        charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
+        try:
+            run_ledger.reserve("review", worst)
+            if charge is not None:
+                ledger.can_afford(charge)
+        except (UnsupportedEventError, InvalidParameterError) as error:
+            raise RefusalError(Reason.PRICING, error.must, error.got) from error
+        except BudgetExhaustedError:  # said when a query is asked
+            return
+
+    def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
+        """Refuse while the hospital is paused, or a person has yet to approve the run.
+
+        It is the last check of a run, so that people are not asked about a run that is refused
+        anyhow. It comes before every batch and phase, so that people can take an approval back.
+
+        Args:
+            terms: The run's.
+            scope: What a person is asked about.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        if self.consent.is_paused:
+            raise RefusalError(Reason.PAUSED, "the hospital must not be paused", "a pause")
+        if terms.pool_digest not in self.policy.approved_pools:
+            raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
+        approved = self.consent.approved_runs
+        if approved is not None and scope.digest not in approved:
+            raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
+
+    def review_batch(
+        self,
+        terms: bytes,
+        *,
+        words: int | None = None,
+        seat: int,
+        void_batches: int,
+        pool: QueryPool,
+        queries: QueryJournal,
+        ledger: PrivacyLedger,
+        run_ledger: RunLedger,
+    ) -> tuple[QueryBatch, Outcomes]:
+        """Decide on a batch.
+
+        Args:
+            terms: What its plan asks, canonical CBOR.
+            words: Length of the vector that the plan asks for; None where there is no plan yet.
+            seat: This party's place among all, from 0.
+            void_batches: Batches of this run that were void so far.
+            pool: The public queries that this party holds.
+            queries: Every query that this party ever answered.
+            ledger: What it was charged before, over all runs, within its own budget.
+            run_ledger: What it was charged in this run, within the run's budget and caps.
+
+        Returns:
+            What is asked, and the worst case to be charged before anything is sent.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        asked, run_terms = _read(BatchTerms, terms), run_ledger.terms
+        if asked.run != run_terms or words not in (None, asked.words):
+            raise RefusalError(Reason.TERMS, "a batch must keep to the run's terms", "others")
+        if void_batches >= MOST_VOID_BATCHES:
+            raise RefusalError(
+                Reason.VOIDS, f"a run must end after {MOST_VOID_BATCHES} void batches", "another"
+            )
+        batch = _ask(pool, asked)
+        if queries.count() + queries.count_new(batch.digests) > self.policy.most_queries:
+            raise RefusalError(
+                Reason.QUERIES, f"at most {self.policy.most_queries} queries", "more"
+            )
+        if len(batch) > run_ledger.outcomes.asks_left or run_ledger.is_over:
+            # Otherwise votes would leave for a charge of nothing.
+            raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
+        worst = run_ledger.worst_case(len(batch))
+        if run_terms.at_parties and worst.asks < len(batch):
+            # Every row that is sent is opened, whatever a cap stops afterwards.
+            raise RefusalError(Reason.QUERIES, "every row must be one that the caps allow", "more")
+        weight = run_terms.unit_votes_at(seat)
+        charge = lifelong_charge(run_terms, worst, weight=weight, ledger=ledger)
+        try:
+            run_ledger.reserve("review", worst)
+            if charge is not None:
+                ledger.reserve("review", charge)
+        except (BudgetExhaustedError, OutcomeCapError) as error:
+            raise RefusalError(Reason.BUDGET, error.must, error.got) from error
+        return batch, worst
+
+    def review_queries(
+        self,
+        batch: QueryBatch,
+        *,
+        queries: QueryJournal,
+        seats: Collection[bytes],
+        threshold: int,
+        task: bytes = b"",
+        teachers: bytes = b"",
+        after: bytes = b"",
+    ) -> tuple[SketchedQueries, SetBound]:
+        """Refuse a batch that asks the same again, or much the same (rule R3).
+
+        The bound of near queries holds whatever the policy says of their number: it protects the
+        hospitals of the earlier sum, which may not take part in this one.
+
+        Args:
+            batch: The queries.
+            queries: Every query that this party ever answered.
+            seats: Fingerprints of all parties of the run.
+            threshold: Fewest parties whose sum opens; all of them in the additive form.
+            task: Digest of the task that is served.
+            teachers: Digest of the teachers that would vote. Other teachers than those of an
+                earlier plan would show, in the difference of two sums, how their votes differ.
+            after: For a second phase, the plan of the first.
+
+        Returns:
+            What the journal is to keep of the batch, and the bound on the set that may open.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        policy, asked = self.policy, sketch(batch.inputs, batch.rows, key=queries.sketch_key)
+        near = queries.near_to(
+            batch.digests,
+            asked,
+            distance=max(policy.near_distance, LEAST_NEAR_DISTANCE),
+            most=policy.most_near_queries,
+        )
+        if policy.most_near_queries is not None and near.total > policy.most_near_queries:
+            raise RefusalError(
+                Reason.NEAR_QUERIES,
+                f"at most {policy.most_near_queries} queries near others",
+                "more",
+            )
+        earlier = queries.claims_of([*batch.digests, *near.known])
+        if any(claim.task == task and claim.teachers != teachers for claim in earlier):
+            raise RefusalError(
+                Reason.QUERIES, "the teachers of an earlier plan must answer again", "others"
+            )
+        bound = _bound(queries, batch, seats=seats, threshold=threshold, after=after)
+        if near.known:
+            bound = _bound(
+                queries, batch, seats=seats, threshold=threshold, near=near.known, after=after
+            )
+        return near.batch, bound
+
+    def refused_alone(
+        self,
+        batch: QueryBatch,
+        *,
+        queries: QueryJournal,
+        seats: Collection[bytes],
+        threshold: int,
+        task: bytes = b"",
+        teachers: bytes = b"",
+    ) -> list[int]:
+        """Return the places of queries without which `review_queries` serves the others.
+
+        Each is looked at once, after those before it: journals are large.
+
+        Args:
+            batch: The queries.
+            queries: Every query that this party ever answered.
+            seats: Fingerprints of all parties of the run.
+            threshold: Fewest parties whose sum opens; all of them in the additive form.
+            task: Digest of the task that is served.
+            teachers: Digest of the teachers that would vote.
+        """
+        same = [queries.claims_of([query]) for query in batch.digests]
+        places = [at for at, claims in enumerate(same) if all(one.is_free for one in claims)]
+        digests = [batch.digests[place] for place in places]
+        asked = sketch(batch.inputs, batch.rows, key=queries.sketch_key)[places]
+        distance = max(self.policy.near_distance, LEAST_NEAR_DISTANCE)
+        found, near = queries.neighbors_of(digests, asked, distance=distance)
+        most = self.policy.most_near_queries
+        served: dict[int, bytes] = {}
+        bound = ANY_SET
+        for at, (query, others) in enumerate(zip(digests, found, strict=True)):
+            is_near = others.is_new and bool(others.known or others.earlier & served.keys())
+            if query in served.values() or (most is not None and near + is_near > most):
+                continue
+            own, close = same[places[at]], queries.claims_of(others.known)
+            if any(one.task == task and one.teachers != teachers for one in (*own, *close)):
+                continue
+            with suppress(KeyReuseError):
+                narrower = bound & bound_on(own, close)
+                if narrower.leaves_room(seats, threshold=threshold):
+                    served[at], bound, near = query, narrower, near + is_near
+        kept = {places[at] for at in served}
+        return [place for place in range(len(batch)) if place not in kept]
+
+    def review_phase(
+        self,
+        plan: Plan,
+        *,
+        first_plan: bytes,
+        first: FirstPhase,
+        batch: QueryBatch,
+        pool: QueryPool,
+        classes: int,
+    ) -> QueryBatch:
+        """Decide on the second phase of a batch, which was charged and noted with the first.
+
+        Nobody but the coordinator sees the rows of the first phase: a party holds it to what it
+        signed that they had decided.
+
+        Args:
+            plan: Of the second phase, whose history was verified.
+            first_plan: Digest of the first phase's plan.
+            first: What the coordinator signed that it decided.
+            batch: What the first phase asked.
+            pool: The public queries that this party holds.
+            classes: Number of classes.
+
+        Returns:
+            What is asked: the queries that passed.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        terms = _read(PhaseTerms, plan.terms)
+        bound = (terms.first_plan, terms.first_result) == (first_plan, first.digest)
+        if not bound or plan.words != len(terms.rows) * classes:
+            raise RefusalError(Reason.TERMS, "a second phase must be of the first", "another")
+        if list(terms.rows) != first.passed.tolist():
+            raise RefusalError(
+                Reason.QUERIES, "exactly the rows that passed may be opened again", "others"
+            )
+        return pool.ask(tuple(batch.indices[row] for row in terms.rows))
+
+    def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
+        policy = self.policy
+        if record.simulated != policy.simulated:
+            raise RefusalError(
+                Reason.SIMULATED, f"simulated must be {policy.simulated}", record.simulated
+            )
+        # Of a form that survives drop-outs as few as its threshold may open.
+        if min(len(seats), record.threshold) < max(3, policy.least_parties):
+            raise RefusalError(
+                Reason.TOO_FEW_PARTIES,
+                f"a sum must hold at least {policy.least_parties} parties",
+                min(len(seats), record.threshold),
+            )
+        peers = [seat for seat in seats if seat != me]
+        bodies = {self.checked_peers[peer] for peer in peers if peer in self.checked_peers}
+        bodies -= {self.checked_peers.get(me, ""), policy.operator_body}
+        least = max(2, policy.least_checked_peers)
+        if len(bodies) < least:
+            raise RefusalError(
+                Reason.UNCHECKED_PEERS,
+                f"peers of at least {least} other bodies checked by our people",
+                len(bodies),
+            )
+        # Whoever was not checked may be the coordinator's invention, and counts as its ally; so
+        # do the parties of the operator's own body. A body with several seats lies with all of
+        # them, or with none (rule R2).
+        seats_of = Counter(self.checked_peers.get(peer, "") for peer in peers)
+        allied = sum(seats_of.pop(ally, 0) for ally in {"", policy.operator_body})
+        allied += _most_seats(seats_of)
+        form = FORMS.get(record.form) if record.form in policy.forms else None
+        least_colluders = max(1, policy.least_colluders, allied)
+        fits = (
+            form is not None
+            and record.suite in policy.suites
+            and len(seats) >= form.smallest
+            and record.threshold == form.threshold(len(seats))
+            and record.dropouts == len(seats) - record.threshold
+            and least_colluders <= record.colluders <= form.most_colluders(len(seats))
+        )
+        if not fits:
+            raise RefusalError(
+                Reason.FORM,
+                "the form must be allowed, and hide votes from all we do not trust",
+                "not",
+            )
+
+    def _review_terms(self, terms: RunTerms, *, seat: int) -> None:
+        policy, budget = self.policy, terms.budgets[seat]
+        if terms.weights[seat] != self.weights:
+            raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
+        if terms.unit not in policy.units:
+            raise RefusalError(Reason.UNIT, "the privacy unit must be one we allow", terms.unit)
+        if terms.pool_digest not in policy.approved_pools:
+            raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
+        votes = terms.unit_votes
+        quiet = (terms.sigma2 is not None and terms.sigma2 < policy.least_sigma2 * votes) or (
+            terms.sigma1 is not None and terms.sigma1 < policy.least_sigma1 * _moved(terms)
+        )
+        if quiet or terms.delta > policy.most_delta or terms.mechanism not in policy.mechanisms:
+            raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
+        if terms.pricing == "joint" and not policy.trusts_valid_votes:
+            raise RefusalError(
+                Reason.PRICING, "charges must hold for parties that send what they like", "joint"
+            )
+        if terms.pricing == "none" and not policy.simulated:
+            raise RefusalError(Reason.PRICING, "every mechanism must have a price", "none")
+        if budget > policy.most_epsilon:
+            raise RefusalError(
+                Reason.BUDGET, f"epsilon must be at most {policy.most_epsilon}", budget
+            )
+
+    def _review_noise(self, terms: RunTerms, record: RunRecord) -> None:
+        """Check who adds the noise, and that the parties' shares of it are what is paid for."""
+        if terms.noise_place not in self.policy.noise_places:
+            raise RefusalError(
+                Reason.MECHANISM, "noise must be added where our owner allows", terms.noise_place
+            )
+        if not terms.at_parties:
+            return
+        # `_review_parties` has compared these with whom our people checked.
+        if (terms.colluders, terms.dropouts) != (record.colluders, record.dropouts):
+            raise RefusalError(
+                Reason.TERMS, "noise must be divided for the colluders of the run", "others"
+            )
+        if not FORMS[record.form].hides_vectors:
+            raise RefusalError(
+                Reason.FORM, "noise shares must be hidden: each alone is too narrow", record.form
+            )
+        try:
+            for phase in range(terms.phases):
+                noise_of(terms, phase=phase).require_room(terms.total_votes)
+        except InvalidParameterError as error:
+            raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
+
+
+def _moved(terms: RunTerms) -> int:
+    """Return by how much one unit moves what is checked: votes, or steps of a test of stability."""
+    return 1 if terms.test_delta is not None else terms.unit_votes
+
+
+def _most_seats(seats_of: Mapping[str, int]) -> int:
+    """Return the seats of the largest body that has several; 0 if none has."""
+    most = max(seats_of.values(), default=0)
+    return most if most > 1 else 0
+
+
+def _bound(
+    queries: QueryJournal,
+    batch: QueryBatch,
+    *,
+    seats: Collection[bytes],
+    threshold: int,
+    near: frozenset[bytes] = frozenset(),
+    after: bytes = b"",
+) -> SetBound:
+    """Return the bound on the set that may open; refuse where no set of the run is within it."""
+    reason = Reason.NEAR_QUERIES if near else Reason.QUERIES
+    try:
+        bound = queries.bound_on(batch.digests, near=near, after=after)
+    except KeyReuseError as error:
+        raise RefusalError(reason, error.must, error.got) from error
+    if not bound.leaves_room(seats, threshold=threshold):
+        raise RefusalError(
+            reason,
+            "an earlier plan with one of these queries, or one close to it, must leave a set of "
+            "this run that may open",
+            "none",
+        )
+    return bound
+
+
+def _ask(pool: QueryPool, terms: BatchTerms) -> QueryBatch:
+    if terms.run.pool_digest != pool.digest:
+        raise RefusalError(Reason.POOL, "the pool must be the one at this party", "another")
+    try:
+        return pool.ask(terms.indices)
+    except InvalidParameterError as error:
+        raise RefusalError(Reason.QUERIES, error.must, error.got) from error
+
+
+def _read(kind: type[T], data: bytes) -> T:
+    try:
+        return kind.from_record(decode_value(data))
+    except (InvalidTermsError, MalformedMessageError) as error:
+        raise RefusalError(Reason.TERMS, error.must, error.got) from error

@@ -1,0 +1,665 @@
+"""A party without a network: packets in, packets out.
+
+The node ties the pieces together in the order that the rules ask for: the protocol checks who
+speaks and what came before, the guard decides, the charge is stored, the queries are journalled,
+then noise is drawn if the parties add it, the teachers vote and y is sent. Whatever goes wrong,
+only a stable code leaves the site.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from party.decision.decisions import (
+    BatchAccepted,
+    BatchRefused,
+    Decision,
+    RunAccepted,
+    RunClosed,
+    RunRefused,
+)
+from party.decision.guard import Guard
+from party.decision.run_account import RunAccount
+from party.errors import (
+    ApprovalError,
+    JournalStorageError,
+    PartyError,
+    Reason,
+    RefusalError,
+    StorageError,
+)
+from party.site.tasks import PartyTask
+from party.storage.ledger_store import LedgerStore
+from party.storage.query_journal import Journal, SketchedQueries
+from pate_fed.accounting import Outcomes, PrivacyLedger
+from pate_fed.charging import noise_of
+from pate_fed.errors import InvalidParameterError, PateFedError
+from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
+from pate_fed.mechanisms import FirstPhase
+from pate_fed.queries import QueryBatch
+from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
+from protocols import wire
+from protocols.errors import BlameError, ProtocolError
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import (
+    BlameRequest,
+    HeadBundle,
+    Inquiry,
+    Plan,
+    Refusal,
+    RunOffer,
+    RunRecord,
+    Settlement,
+)
+from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
+from protocols.run_scope import RunScope
+from protocols.secure_sum import SecureSum
+
+MAX_PACKET_BYTES = 8 * 2**20
+Tell = Callable[[Decision], None]
+"""Told of every decision, before anything that follows from it leaves."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What a party agreed to, and what it was charged for it."""
+
+    run_id: bytes
+    terms: RunTerms
+    form: SecureSum
+    scope: RunScope
+    seat: int
+    account: RunAccount
+    task: PartyTask
+    void_batches: int = 0
+    is_closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The batch that is open.
+
+    Attributes:
+        plan_digest: Of its plan; of two phases of the first's.
+        queries: How many it asks.
+        batch: What it asks; None if this party was not charged for it.
+        bound: What the journal allows to be opened for its queries (rule R3).
+        first: What its first phase decided, once that is settled and another is to come.
+        is_silent: Whether its answer failed once teachers were asked: nothing is said of this phase
+            any more (rule R12).
+    """
+
+    plan_digest: bytes
+    queries: int
+    batch: QueryBatch | None = None
+    bound: SetBound = ANY_SET
+    first: FirstPhase | None = None
+    is_silent: bool = False
+
+    @property
+    def entry_id(self) -> str:
+        """Its name in ledgers."""
+        return self.plan_digest.hex()
+
+
+class PartyNode:
+    """One hospital's node.
+
+    Args:
+        identity: Its identity.
+        coordinator: The pinned coordinator.
+        pins: Pinned peers by fingerprint.
+        guard: Its veto.
+        tasks: What it can be asked about, by the digest of the pool: see `tasks_of`.
+        forms: Secure sums that it knows, by name.
+        journal: What it remembers of plans and queries.
+        ledger: Where it keeps what it was charged.
+        random_bytes: Cryptographic random numbers.
+        clock: Unix time, in seconds.
+        tell: Told of every decision; nothing is done that it cannot take note of.
+        noise_bytes: In a simulation, a repeatable source of this party's noise. Otherwise its noise
+            comes from `random_bytes`.
+
+    Raises:
+        InvalidParameterError: a repeatable source of noise, but the policy is no simulation's.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: SigningIdentity,
+        coordinator: PublicIdentity,
+        pins: Mapping[bytes, PublicIdentity],
+        guard: Guard,
+        tasks: Mapping[bytes, PartyTask],
+        forms: Mapping[str, SecureSum],
+        journal: Journal,
+        ledger: LedgerStore,
+        random_bytes: Callable[[int], bytes],
+        clock: Callable[[], float],
+        tell: Tell = lambda _: None,
+        noise_bytes: Callable[[int], bytes] | None = None,
+    ) -> None:
+        if noise_bytes is not None and not guard.policy.simulated:
+            raise InvalidParameterError("noise must be drawn afresh", "a source of its own")
+        self._identity = identity
+        self._coordinator = coordinator
+        self._pins = dict(pins)
+        self._guard = guard
+        self._tasks = dict(tasks)
+        self._forms = dict(forms)
+        self._journal = journal
+        self._ledger = ledger
+        self._random_bytes = random_bytes
+        self._noise_bytes = random_bytes if noise_bytes is None else noise_bytes
+        self._clock = clock
+        self._tell = tell
+        self._round = self._new_round()
+        self._run: _Run | None = None
+        self._asked: _Asked | None = None
+        self._unsettled: list[tuple[Settlement, PlanClaim | None]] = []
+        self._late_voids: dict[bytes, set[bytes]] = {}
+        self._offers: set[bytes] = set()
+        self._fault = ""
+        journal.sweep(now=clock())
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What this party was charged."""
+        return self._ledger.load()
+
+    @property
+    def fault(self) -> str:
+        """Code of the last packet's fault, ours or its sender's; empty if it had none."""
+        return self._fault
+
+    @property
+    def state(self) -> PartyState:
+        """Where the party is in its run."""
+        return self._round.state
+
+    @property
+    def transcript_head(self) -> bytes:
+        """Head of the run's chain as this party saw it."""
+        return self._round.transcript.head
+
+    @property
+    def heads_compared(self) -> tuple[bytes, ...]:
+        """Parties whose last heads agreed with this party's own, in seat order."""
+        return self._round.heads_compared
+
+    def adopt(
+        self,
+        *,
+        guard: Guard,
+        pins: Mapping[bytes, PublicIdentity],
+        tasks: Mapping[bytes, PartyTask],
+    ) -> None:
+        """Take what the owner decided since: the guard at once, pins and tasks from the next run.
+
+        Args:
+            guard: Its veto.
+            pins: Pinned peers by fingerprint.
+            tasks: What it can be asked about.
+        """
+        self._guard = guard
+        self._pins = dict(pins)
+        self._tasks = dict(tasks)
+
+    def receive(self, packet: bytes) -> bytes:
+        """Answer one packet. Never raises: whatever goes wrong becomes a coded refusal."""
+        replies: list[bytes] = []
+        frame = b""
+        self._fault = ""
+        try:
+            self._settle_all()
+            for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
+                replies.extend(self._take(frame))
+        except (ProtocolError, PateFedError) as error:
+            self._note_fault(error)
+            _log.warning("a message was refused: %s", error.code)
+            replies.append(self._refusal(error.code, of=frame))
+        except Exception as error:
+            self._note_fault(error)
+            _log.error("something unexpected went wrong: %s", type(error).__name__)
+            replies.append(self._refusal(_fault_of(error).value, of=frame))
+        return wire.pack(replies[: wire.MAX_PACKET_FRAMES])  # an honest packet asks for fewer
+
+    def _take(self, frame: bytes) -> tuple[bytes, ...]:
+        received = self._receive(frame)
+        match received.event:
+            case RunRecord():
+                return self._judge_run(received.event)
+            case Plan():
+                return self._judge_plan(received.event)
+            case Settlement():
+                self._settle(received.event, received.proven)
+            case BlameRequest():
+                return self._judge_row()
+            case Inquiry():
+                return self._judge_inquiry(received.event)
+            case None:
+                self._note_closed(frame)
+        return received.replies
+
+    def _note_closed(self, frame: bytes) -> None:
+        run, round_ = self._run, self._round
+        if run is None or run.is_closed or not isinstance(wire.decode(frame).message, HeadBundle):
+            return
+        self._tell(RunClosed(round_.run_id, round_.transcript.head, round_.heads_compared))
+        run.is_closed = True
+
+    def _receive(self, frame: bytes) -> Received:
+        """Hand a frame to its run. A run makes room for another that is truly offered, once.
+
+        Its coordinator may have lost it. An offer that this party saw before changes nothing.
+        """
+        signed = wire.decode(frame)
+        if not isinstance(signed.message, RunOffer) or signed.digest in self._offers:
+            return self._round.receive(frame, now=self._clock())
+        fresh = self._new_round()
+        received = fresh.receive(frame, now=self._clock())  # raises unless it is genuine
+        self._give_up_run()
+        self._offers.add(signed.digest)
+        self._round = fresh
+        return received
+
+    def _give_up_run(self) -> None:
+        """Leave the run: its keys are gone. What is reserved stays so, until it is settled."""
+        self._round.give_up()
+        self._run = self._asked = None
+
+    def _new_round(self) -> PartyRound:
+        return PartyRound(
+            identity=self._identity,
+            coordinator=self._coordinator,
+            pins=self._pins,
+            forms=self._forms,
+            journal=self._journal,
+            random_bytes=self._random_bytes,
+            least_survivors=self._guard.policy.least_parties,
+            suites=self._guard.policy.suites,
+        )
+
+    def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
+        seats, me = self._round.seat_fingerprints, self._identity.fingerprint
+        self._journal.require_whole()
+        run_id = self._round.run_id or bytes(32)
+        scope = RunScope.of(record, seats=seats)
+        try:
+            terms = self._guard.review_run(record, seats=seats, me=me)
+            seat = seats.index(me)
+            account = RunAccount.open(
+                self._ledger, terms, scope=scope.digest, seat=seat, run_id=run_id
+            )
+            form = self._forms[record.form]
+            run = _Run(run_id, terms, form, scope, seat, account, self._task_for(terms))
+            self._guard.review_price(account.ledger, seat=seat, ledger=self._ledger.load())
+            self._guard.review_consent(terms, scope=scope)
+            self._tell(RunAccepted(run_id, terms, scope))
+            account.enter()
+        except Exception as error:
+            reason = self._reason_of(error)
+            return self._refuse(RunRefused(run_id, reason, scope))
+        self._run = run
+        return self._round.accept_run()
+
+    def _task_for(self, terms: RunTerms) -> PartyTask:
+        task = self._tasks.get(terms.pool_digest)
+        if task is None:
+            raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
+        if terms.task_digest != task.digest:
+            # Otherwise hospitals could be told of one pool in two ways, and add up votes that
+            # mean different classes.
+            raise RefusalError(
+                Reason.TASK, "a run must be of the task that is kept here", "another"
+            )
+        if task.classes not in (None, terms.classes):
+            raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
+        return task
+
+    def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
+        self._journal.require_whole()  # another federation's run may have halted it
+        if plan.phase:
+            return self._judge_phase(plan)
+        run = self._agreed_run
+        plan_digest = wire.digest_of(plan)
+        if self._asked is not None and self._asked.plan_digest != plan_digest:
+            run.account.end_void(  # its second phase never came
+                self._asked.entry_id, queries=self._asked.queries, comes_back=False
+            )
+        elif self._asked is not None and self._asked.is_silent:
+            return ()
+        self._asked = _Asked(plan_digest, plan.words // run.terms.classes)
+        try:
+            batch, worst = self._review_batch(run, plan.terms, words=plan.words)
+            self._require_new(self._asked.plan_digest)
+            sketched, bound = self._review_queries(run, batch)
+        except Exception as error:
+            return self._refuse(BatchRefused(self._asked.plan_digest, self._reason_of(error)))
+        # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
+        # stays. Where it cannot be stored the plan may come once more.
+        if run.account.state_of(self._asked.entry_id) is None:
+            run.account.reserve(self._asked.entry_id, worst)
+        self._journal.claim(
+            sketched, plan_digest=self._asked.plan_digest, claim=self._claim_of(run)
+        )
+        self._asked = replace(self._asked, batch=batch, bound=bound)
+        accepted = BatchAccepted(run.run_id, run.scope, self._asked.plan_digest, len(batch))
+        try:
+            self._tell(accepted)
+        except Exception as error:  # somebody took the approval back since the guard looked
+            return self._refuse(BatchRefused(accepted.plan_digest, self._reason_of(error)))
+        return self._contribute(plan, self._asked)
+
+    def _judge_inquiry(self, inquiry: Inquiry) -> tuple[bytes, ...]:
+        """Say whether a plan would be served: no vote, no charge, no promise.
+
+        Queries that would be refused alone are named, so that a run goes on with the others.
+        """
+        run = self._agreed_run
+        try:
+            self._journal.require_whole()
+            batch, _ = self._review_batch(run, inquiry.terms)
+            self._journal.require_room(4 * len(batch) * run.terms.classes)
+            seats = self._round.seat_fingerprints
+            refused = self._guard.refused_alone(
+                batch,
+                queries=self._journal,
+                seats=seats,
+                threshold=run.form.threshold(len(seats)),
+                task=run.task.digest,
+                teachers=run.task.teachers,
+            )
+            return self._round.state_readiness(refused)
+        except Exception as error:
+            return self._round.refuse_inquiry(self._reason_of(error).value)
+
+    def _review_batch(
+        self, run: _Run, terms: bytes, *, words: int | None = None
+    ) -> tuple[QueryBatch, Outcomes]:
+        """Hold a batch against the policy, the run's terms and all budgets; see the guard's."""
+        self._guard.review_consent(run.terms, scope=run.scope)
+        return self._guard.review_batch(
+            terms,
+            words=words,
+            seat=run.seat,
+            void_batches=run.void_batches,
+            pool=run.task.pool,
+            queries=self._journal,
+            ledger=self._ledger.load(),
+            run_ledger=run.account.ledger,
+        )
+
+    def _review_queries(
+        self, run: _Run, batch: QueryBatch, *, after: bytes = b""
+    ) -> tuple[SketchedQueries, SetBound]:
+        """Hold a plan's queries against all that were ever answered; see the guard's."""
+        seats = self._round.seat_fingerprints
+        return self._guard.review_queries(
+            batch,
+            queries=self._journal,
+            seats=seats,
+            threshold=run.form.threshold(len(seats)),
+            task=run.task.digest,
+            teachers=run.task.teachers,
+            after=after,
+        )
+
+    def _claim_of(self, run: _Run) -> PlanClaim:
+        """Return what is known of a plan that we are about to answer."""
+        return PlanClaim.sent(
+            self._round.seat_fingerprints,
+            survives_dropouts=run.form.survives_dropouts,
+            task=run.task.digest,
+            teachers=run.task.teachers,
+        )
+
+    def _require_new(self, plan_digest: bytes) -> None:
+        """Refuse a plan that was decided before it came: a charge for it would buy nothing."""
+        if self._journal.run_of(plan_digest):
+            raise RefusalError(Reason.QUERIES, "a plan must be new", "one decided before")
+
+    def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
+        """Open the rows that passed; they were charged, at the worst, with the first phase."""
+        run, asked = self._agreed_run, self._asked
+        if asked is None or asked.batch is None or asked.first is None:
+            # It must follow one that we served.
+            return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
+        if asked.is_silent:
+            return ()
+        plan_digest = wire.digest_of(plan)
+        try:
+            self._guard.review_consent(run.terms, scope=run.scope)
+            self._require_new(plan_digest)
+            batch = self._guard.review_phase(
+                plan,
+                first_plan=asked.plan_digest,
+                first=asked.first,
+                batch=asked.batch,
+                pool=run.task.pool,
+                classes=run.terms.classes,
+            )
+            sketched, bound = self._review_queries(run, batch, after=asked.plan_digest)
+            self._journal.claim(
+                sketched,
+                plan_digest=plan_digest,
+                claim=self._claim_of(run),
+                after=asked.plan_digest,
+            )
+            self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch), plan.phase))
+        except Exception as error:
+            return self._refuse(BatchRefused(plan_digest, self._reason_of(error)))
+        return self._contribute(plan, replace(asked, batch=batch, bound=bound))
+
+    def _judge_row(self) -> tuple[bytes, ...]:
+        """State the stream sums of a row that was wrong, where they tell nothing (rule R11).
+
+        With noise at the parties they would tell the sum of this party's noise.
+        """
+        try:
+            terms = self._agreed_run.terms
+            if not terms.at_parties:
+                return self._round.state_sums(row_words=terms.classes)
+            reason = Reason.ROW
+        except Exception as error:
+            reason = Reason.ROW if isinstance(error, BlameError) else self._reason_of(error)
+        _log.warning("the sums of a row were refused: %s", reason.value)
+        return self._round.refuse(reason.value)
+
+    def _contribute(self, plan: Plan, asked: _Asked) -> tuple[bytes, ...]:
+        """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""
+        assert asked.batch is not None
+        try:
+            vector = self._vector(asked.batch, phase=plan.phase)
+            if self._clock() >= plan.expires_at:
+                _log.error("the teachers took longer than the plan allows")
+                self._fall_silent()
+                return ()
+            return self._round.contribute(vector, bound=asked.bound)
+        except Exception as error:
+            self._note_fault(error)
+            _log.error("a vote could not be sent: %s", type(error).__name__)
+            # A disk that is full tells no vote: the plan may come once more, and be refused.
+            if _fault_of(error) is not Reason.STORAGE:
+                self._fall_silent()
+            return ()
+
+    def _fall_silent(self) -> None:
+        assert self._asked is not None
+        self._asked = replace(self._asked, is_silent=True)
+
+    def _vector(self, batch: QueryBatch, *, phase: int) -> NDArray[np.int64]:
+        """Return the vector for the secure sum: votes, with noise if the parties add it.
+
+        The noise is drawn before the teachers are asked. Only the sent vector holds it.
+        """
+        share = self._draw_noise(len(batch), phase=phase)
+        votes = self._count(batch)
+        return (votes if share is None else share.add_to(votes)).counts.ravel()
+
+    def _draw_noise(self, queries: int, *, phase: int) -> NoiseShare | None:
+        terms = self._agreed_run.terms
+        if not terms.at_parties:
+            return None
+        noise = noise_of(terms, phase=phase)
+        return noise.draw(queries, terms.classes, random_bytes=self._noise_bytes)
+
+    def _count(self, batch: QueryBatch) -> VoteHistogram:
+        weights = self._guard.weights
+        shape = (weights.teachers, len(batch))
+        try:
+            # What is no number fails here, and not where the failure could be seen from outside.
+            votes = np.asarray(self._agreed_run.task.vote(batch), dtype=np.float64)
+        except Exception as error:
+            _log.error("teachers could not vote: %s", type(error).__name__)
+            votes = np.full(shape, float(INVALID_VOTE_CLASS))
+        if votes.shape != shape:
+            _log.error("teachers voted in the wrong shape")
+            votes = np.full(shape, float(INVALID_VOTE_CLASS))
+        return count_votes(votes, classes=self._agreed_run.terms.classes, weights=weights)
+
+    def _refuse(self, refusal: RunRefused | BatchRefused) -> tuple[bytes, ...]:
+        """Refuse with a code and note it; refuse also if it cannot be noted.
+
+        `tell` may know a better reason, and raises it.
+        """
+        reason = refusal.reason
+        try:
+            self._tell(refusal)
+        except RefusalError as error:
+            reason = error.reason
+        except Exception as error:
+            self._note_fault(error)
+            _log.error("a refusal could not be written down: %s", type(error).__name__)
+        return self._round.refuse(reason.value)
+
+    def _settle(self, settlement: Settlement, proven: PlanClaim | None) -> None:
+        """Charge what was released, or all that was reserved; free nothing on a mere claim.
+
+        One that cannot be stored is settled before anything else is answered: it comes only once.
+        """
+        self._unsettled.append((settlement, proven))
+        self._settle_all()
+
+    def _settle_all(self) -> None:
+        while self._unsettled:
+            try:
+                self._settle_one(*self._unsettled[0])
+            except StorageError:
+                raise
+            except Exception:
+                self._unsettled.pop(0)
+                raise
+            self._unsettled.pop(0)
+
+    def _settle_one(self, settlement: Settlement, proven: PlanClaim | None) -> None:
+        if settlement.run_id != self._round.run_id:
+            self._settle_late(settlement, proven)
+            return
+        run, before = self._agreed_run, self._asked
+        asked = before or _Asked(settlement.plan_digest, settlement.words // run.terms.classes)
+        self._asked = None
+        # Where its plan never came, an entry of its name is of an earlier setup.
+        if before is not None or run.account.state_of(asked.entry_id) is None:
+            try:
+                first = run.account.settle(
+                    settlement,
+                    proven,
+                    entry_id=asked.entry_id,
+                    queries=asked.queries,
+                    first=asked.first,
+                )
+            except StorageError:
+                self._asked = before
+                raise
+            self._asked = None if first is None else replace(asked, first=first, is_silent=False)
+        run.void_batches += settlement.state == "void"
+        if self._round.reveal_was_lost:
+            _log.warning("the coordinator says that our shares of a batch did not come")
+        for dealer in self._round.wrong_dealers:
+            name = dealer.hex()[:16]
+            _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
+
+    def _settle_late(self, settlement: Settlement, proven: PlanClaim | None) -> None:
+        """Charge a batch of a run that we lost as its settlement says, if it is open still.
+
+        What was in two phases stays charged, unless its first one provably never opens.
+        """
+        account = RunAccount.find(self._ledger, run_id=settlement.run_id)
+        known = self._journal.run_of(settlement.plan_digest)
+        is_open_here = self._asked is not None and (
+            self._asked.plan_digest == settlement.plan_digest
+        )
+        if account is None or is_open_here or known not in (b"", settlement.run_id):
+            return  # the plan is of another setup
+        if settlement.state == "void" and account.state_of(settlement.plan_digest.hex()) is None:
+            # No setup has more: others were made up, to use up caps.
+            told = self._late_voids.setdefault(settlement.run_id, set())
+            if len(told | {settlement.plan_digest}) > MOST_VOID_BATCHES:
+                _log.error("an earlier run has more void batches than it can have")
+                return
+            told.add(settlement.plan_digest)
+        try:
+            account.settle(
+                settlement,
+                proven,
+                entry_id=settlement.plan_digest.hex(),
+                queries=settlement.words // account.terms.classes,
+                is_late=True,
+            )
+        except PateFedError as error:  # no complaint about a run that is lost: another may follow
+            self._note_fault(error)
+            _log.error("a settlement of an earlier run does not fit: %s", error.code)
+
+    def _reason_of(self, error: Exception) -> Reason:
+        """Turn any error of a review into a refusal (rule R14)."""
+        if isinstance(error, RefusalError):
+            return error.reason
+        if isinstance(error, ApprovalError):
+            return Reason.APPROVAL
+        self._note_fault(error)
+        _log.error("a review failed: %s", type(error).__name__)
+        return _fault_of(error)
+
+    def _note_fault(self, error: Exception) -> None:
+        """Keep the code of an error for our own people: it does not leave the site."""
+        if isinstance(error, PartyError | ProtocolError | PateFedError):
+            self._fault = error.code
+        else:
+            self._fault = Reason.FAULT.value
+
+    @property
+    def _agreed_run(self) -> _Run:
+        assert self._run is not None
+        return self._run
+
+    def _refusal(self, reason: str, *, of: bytes) -> bytes:
+        subject = _subject_of(of) or self._round.run_id or bytes(32)
+        message = Refusal(subject, self._identity.fingerprint, reason)
+        return wire.sign(message, self._identity).frame
+
+    def __repr__(self) -> str:
+        return f"PartyNode({self._identity.fingerprint.hex()[:16]}, {self.state.value})"
+
+
+def _fault_of(error: Exception) -> Reason:
+    """Return what is said of an error that nobody foresaw."""
+    cannot_store = isinstance(error, StorageError | JournalStorageError)
+    return Reason.STORAGE if cannot_store else Reason.FAULT
+
+
+def _subject_of(frame: bytes) -> bytes:
+    """Digest of what a refusal names by itself: an offer or an inquiry; empty for other frames."""
+    try:
+        signed = wire.decode(frame)
+    except ProtocolError:
+        return b""
+    return signed.digest if isinstance(signed.message, RunOffer | Inquiry) else b""

@@ -1,0 +1,118 @@
+"""A run that waits for a person, as that person should see it: what, with whom, at what price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from party.errors import ApprovalError
+from party.site.folder import Site
+from party.site.peers import Pin
+from party.site.records import Approval, Subject
+from pate_fed.accounting import PrivacyLedger
+from pate_fed.charging import RunLedger, formal_cost_at, lifelong_charge
+from pate_fed.errors import BudgetExhaustedError, PateFedError
+from pate_fed.federation import RunTerms
+from protocols import wire
+from protocols.errors import ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run costs one patient of this hospital at most.
+
+    Attributes:
+        run_epsilon: Of the run alone.
+        delta: For it.
+        spent_before: Charged over all runs until now.
+        spent_after: Charged over all runs if it is taken to its caps.
+        lifetime_epsilon: What may be charged over all runs.
+    """
+
+    run_epsilon: float
+    delta: float
+    spent_before: float
+    spent_after: float
+    lifetime_epsilon: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the budget for life holds all of it; else the run stops before."""
+        return self.spent_after <= self.lifetime_epsilon
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What waits.
+
+    Attributes:
+        approval: As it was asked.
+        federation: Name of the federation whose coordinator asked.
+        terms: Of the run that asked; None where a pool was approved beforehand.
+        peers: The other parties: what our people call them, None if nobody checked them.
+        cost: What it costs; None where it has no price, or not all is known.
+    """
+
+    approval: Approval
+    federation: str
+    terms: RunTerms | None
+    peers: tuple[tuple[bytes, str | None], ...]
+    cost: Cost | None
+
+    @property
+    def pool(self) -> bytes:
+        """Digest of the pool that it asks about."""
+        if self.approval.subject is Subject.POOL:
+            return self.approval.digest
+        if self.terms is None:
+            raise ApprovalError("a run that waits must have its terms", "none")
+        return self.terms.pool_digest
+
+
+def proposal_of(
+    site: Site, approval: Approval, *, ledger: PrivacyLedger, pins: Iterable[Pin]
+) -> Proposal:
+    """Work out what a person should see.
+
+    Args:
+        site: The hospital's folder.
+        approval: What waits.
+        ledger: What was charged until now.
+        pins: Whom our people checked.
+
+    Raises:
+        ApprovalError: its terms cannot be read.
+    """
+    me = site.identity.public.fingerprint
+    names = {pin.identity.fingerprint: pin.name for pin in pins}
+    peers = tuple((seat, names.get(seat)) for seat in approval.seats if seat != me)
+    federation = site.federation_of(approval.coordinator)
+    if not approval.terms:
+        return Proposal(approval, federation, None, peers, None)
+    try:
+        terms = RunTerms.from_record(wire.decode_value(approval.terms))
+    except (PateFedError, ProtocolError) as error:
+        raise ApprovalError("terms must be as they came", "others") from error
+    cost = _cost(terms, approval.seats.index(me), ledger) if me in approval.seats else None
+    return Proposal(approval, federation, terms, peers, cost)
+
+
+def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> Cost | None:
+    if terms.pricing == "none":
+        return None
+    run_ledger = RunLedger.of(terms, seat=seat)
+    worst = run_ledger.worst_case(terms.max_asks)
+    charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
+    if charge is None:
+        return None
+    try:
+        after = ledger.reserve("proposal", charge).charged_epsilon()
+    except BudgetExhaustedError as error:
+        after = error.requested
+    return Cost(
+        run_epsilon=formal_cost_at(terms, seat).epsilon,
+        delta=terms.delta,
+        spent_before=ledger.charged_epsilon(),
+        spent_after=after,
+        lifetime_epsilon=ledger.epsilon,
+    )

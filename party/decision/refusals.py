@@ -1,0 +1,78 @@
+"""Which refusals are put on record: each once, and no more than so many a day.
+
+Whoever may offer runs may offer as many as it likes, one unlike the other: its offers must not fill
+the hospital's disk. A refusal that is not put on record is refused all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from party.storage import AuditLog
+from party.storage.audit import AuditKind, Detail
+from protocols.wire import digest_of_values
+
+MOST_A_DAY = 100
+"""What is refused beyond so many on one day leaves one record for all."""
+
+_DAY_S = 86_400
+_LABEL = "refusal on record"
+_KINDS = (AuditKind.RUN_REFUSED, AuditKind.BATCH_REFUSED)
+
+
+class Refusals:
+    """The refusals in a site's audit log.
+
+    Args:
+        log: The log.
+
+    Raises:
+        StorageError, BrokenAuditLogError: it cannot be read.
+    """
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+        self._known: set[bytes] = set()
+        self._day = self._today = 0
+        for record in log.records():
+            if record.kind in _KINDS:
+                self._count(_digest(record.kind, record.detail), at=record.at / 1000)
+            elif record.kind is AuditKind.REFUSALS_LEFT_OUT:
+                self._count(b"", at=record.at / 1000)
+
+    def note(self, kind: AuditKind, detail: Mapping[str, Detail], *, at: float) -> None:
+        """Put a refusal on record, unless the same is there, or the day is full.
+
+        Args:
+            kind: `RUN_REFUSED` or `BATCH_REFUSED`.
+            detail: What it says.
+            at: Unix time, in seconds.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        digest = _digest(kind, detail)
+        if digest in self._known:
+            return
+        today = self._today if self._day == _day_of(at) else 0
+        if today < MOST_A_DAY:
+            self._log.append(kind, detail, at=at)
+            self._count(digest, at=at)
+        elif today == MOST_A_DAY:
+            self._log.append(AuditKind.REFUSALS_LEFT_OUT, {"after": MOST_A_DAY}, at=at)
+            self._count(b"", at=at)
+
+    def _count(self, digest: bytes, *, at: float) -> None:
+        if self._day != _day_of(at):
+            self._day, self._today = _day_of(at), 0
+        self._today += 1
+        if digest:
+            self._known.add(digest)
+
+
+def _digest(kind: AuditKind, detail: Mapping[str, Detail]) -> bytes:
+    return digest_of_values(_LABEL, [kind.value, dict(detail)])
+
+
+def _day_of(at: float) -> int:
+    return int(at // _DAY_S)

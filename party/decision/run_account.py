@@ -1,0 +1,231 @@
+"""What one run costs this hospital: in the run's own ledger, and in the one for life.
+
+Both are changed in one step. A run that is set up anew after a hospital was restarted goes on with
+the account that it had: an approval is of one budget, however often the run begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Self
+
+from party.storage.ledger_store import LedgerStore, RunCharges
+from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
+from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
+from pate_fed.errors import InvalidTermsError
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import FirstPhase
+from pate_fed.releases import NoisyRelease
+from protocols import wire
+from protocols.messages import Settlement
+from protocols.rounds import PlanClaim
+
+
+class RunAccount:
+    """The account of one run at this hospital.
+
+    Args:
+        store: Where the ledgers are.
+        charges: What the run was charged, for as long as the store has nothing of it.
+        run_id: Id under which it is set up this time, 32 bytes.
+    """
+
+    def __init__(self, store: LedgerStore, charges: RunCharges, *, run_id: bytes) -> None:
+        self._store = store
+        self._first = charges
+        self._run_id = run_id
+
+    @classmethod
+    def open(
+        cls, store: LedgerStore, terms: RunTerms, *, scope: bytes, seat: int, run_id: bytes
+    ) -> Self:
+        """Open the account of a run that is set up, or was before. Nothing is written yet.
+
+        Args:
+            store: Where the ledgers are.
+            terms: Of the run.
+            scope: `protocols.run_scope.RunScope.digest`.
+            seat: Place of this party among all, from 0.
+            run_id: The run's id.
+        """
+        return cls(store, RunCharges(scope, seat, RunLedger.of(terms, seat=seat)), run_id=run_id)
+
+    @classmethod
+    def find(cls, store: LedgerStore, *, run_id: bytes) -> Self | None:
+        """Return the account of a run that was set up before; None if none was."""
+        charges = store.charges_of(run_id)
+        return None if charges is None else cls(store, charges, run_id=run_id)
+
+    @property
+    def ledger(self) -> RunLedger:
+        """The run's ledger: its budget for this party, and its caps."""
+        return self._charges.ledger
+
+    @property
+    def terms(self) -> RunTerms:
+        """Terms of the run."""
+        return self.ledger.terms
+
+    def state_of(self, entry_id: str) -> EntryState | None:
+        """Return where an entry stands; None if there is none of this name."""
+        entries = self.ledger.outcomes.entries
+        return next((one.state for one in entries if one.entry_id == entry_id), None)
+
+    # Steps ------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Note that the run is set up under its id, so that a late settlement finds its account."""
+        self._save(self.ledger)
+
+    def reserve(self, entry_id: str, worst: Outcomes) -> None:
+        """Charge the worst case of a batch, before anything is sent (rule R13).
+
+        Raises:
+            BudgetExhaustedError: a budget leaves less.
+            OutcomeCapError: a cap leaves less.
+        """
+        reserved = self.ledger.reserve(entry_id, worst)
+        ledger = self._store.load()
+        charge = lifelong_charge(self.terms, worst, weight=self._weight, ledger=ledger)
+        self._save(reserved, ledger if charge is None else ledger.reserve(entry_id, charge))
+
+    def settle(
+        self,
+        settlement: Settlement,
+        proven: PlanClaim | None,
+        *,
+        entry_id: str,
+        queries: int,
+        first: FirstPhase | None = None,
+        is_late: bool = False,
+    ) -> FirstPhase | None:
+        """Charge what was released, or all that was reserved; free nothing on a mere claim.
+
+        A settlement that comes twice changes nothing.
+
+        Args:
+            settlement: Its signature was verified.
+            proven: What its evidence proves about its plan.
+            entry_id: The batch's entry, or the name of one that was never made.
+            queries: How many the batch asked.
+            first: What its first phase decided, where this settles the second.
+            is_late: Whether it is of a setup that this party lost. A second phase may have followed
+                then, and opened rows that cost, too.
+
+        Returns:
+            What its first phase decided, where a second one has to follow.
+
+        Raises:
+            InvalidTermsError: no run under these terms can have that release.
+        """
+        state, is_void = self.state_of(entry_id), settlement.state != "released"
+        if state not in (None, EntryState.RESERVED):
+            return None
+        if is_late and self.terms.phases == 2:
+            # Whether it is of a second phase nobody knows while the first may be open here.
+            is_known = is_void and (state is not None or not self._has_open)
+            if not is_known:
+                return None
+        if is_void:
+            comes_back = (
+                first is None
+                and proven is not None
+                and proven.gives_back(noise_at_parties=self.terms.at_parties)
+            )
+            self.end_void(
+                entry_id,
+                queries=queries,
+                comes_back=comes_back,
+                second="" if first is None else settlement.plan_digest.hex(),
+            )
+            return None
+        return self._end_released(
+            settlement.result, entry_id=entry_id, queries=queries, first=first
+        )
+
+    def end_void(self, entry_id: str, *, queries: int, comes_back: bool, second: str = "") -> None:
+        """Settle a void batch; where we had no part in it, only its caps are used up.
+
+        Args:
+            entry_id: Its entry, or the name of one that was never made.
+            queries: How many it asked.
+            comes_back: Whether its charge comes back, and what it used of the caps.
+            second: Name of its second phase, if that is void: the first one's entry pays for both.
+        """
+        run, ledger = self.ledger, self._store.load()
+        if self.state_of(entry_id) is not None:
+            run = run.cancel(entry_id) if comes_back else run.forfeit(entry_id)
+            if self.terms.pricing != "none":
+                ledger = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
+        elif not comes_back:
+            run = run.pass_over(entry_id, queries)
+        self._save(run.remember(second) if second else run, ledger)
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _end_released(
+        self, result: bytes, *, entry_id: str, queries: int, first: FirstPhase | None
+    ) -> FirstPhase | None:
+        """Charge what a release gave; of a first phase return what it decided, if a row passed."""
+        record, decided = wire.decode_value(result), None
+        if self.terms.phases == 2 and first is None:
+            decided = FirstPhase.from_record(record)
+        release = NoisyRelease.from_record(record) if decided is None else decided.as_release()
+        if first is not None and first.digest != FirstPhase(release.outcomes).digest:
+            raise InvalidTermsError("a release must be what the first phase decided", "another")
+        if self.state_of(entry_id) is not None:
+            self._require_possible(entry_id, release, queries=queries)
+        if decided is not None and len(decided.passed):
+            return decided
+        self._release(entry_id, release)
+        return None
+
+    def _release(self, entry_id: str, release: NoisyRelease) -> None:
+        """Charge what a batch gave; where we had no part in it, only its caps are used up."""
+        released, digest = outcomes_of(release), release.digest
+        if self.state_of(entry_id) is None:
+            self._save(self.ledger.follow(entry_id, len(release), released, digest))
+            return
+        ledger = self._store.load()
+        paid = self.ledger.paid_for(entry_id, released)
+        charge = lifelong_charge(self.terms, paid, weight=self._weight, ledger=ledger)
+        self._save(
+            self.ledger.commit(entry_id, released, digest),
+            ledger if charge is None else ledger.commit(entry_id, charge, digest),
+        )
+
+    def _require_possible(self, entry_id: str, release: NoisyRelease, *, queries: int) -> None:
+        """Refuse an outcome list that no run under these terms can have."""
+        if len(release) != queries:
+            raise InvalidTermsError(f"a release must cover {queries} queries", len(release))
+        if (release.labels >= self.terms.classes).any():
+            raise InvalidTermsError("labels must be classes of the run", "another")
+        # Otherwise a coordinator could look at everything and have all of it refunded.
+        after = self.ledger.commit(entry_id, outcomes_of(release), release.digest)
+        # Where there is nothing to refuse, no row may be opened that is not answered.
+        may_stop = after.is_over and (not self.terms.at_parties or self.terms.phases == 2)
+        if release.asked < len(release) and not may_stop:
+            raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
+
+    @property
+    def _has_open(self) -> bool:
+        """Whether some batch of it, of whatever setup, is not settled."""
+        return any(one.state is EntryState.RESERVED for one in self.ledger.outcomes.entries)
+
+    @property
+    def _charges(self) -> RunCharges:
+        # Never kept here: a settlement of an earlier setup may come at any time.
+        return self._store.charges(self._first.scope) or self._first
+
+    @property
+    def _weight(self) -> int:
+        """Votes that one of this party's privacy units can move."""
+        return self.terms.unit_votes_at(self._charges.seat)
+
+    def _save(self, run: RunLedger, ledger: PrivacyLedger | None = None) -> None:
+        charges = replace(self._first, ledger=run)
+        ledger = self._store.load() if ledger is None else ledger
+        self._store.save_run(ledger, charges, run_id=self._run_id)
+
+    def __repr__(self) -> str:
+        return f"RunAccount({self._first.scope.hex()[:16]})"

@@ -1,0 +1,67 @@
+"""What a hospital was charged, run by run: the ledger beside the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from party.storage.audit import AuditKind, AuditRecord
+from pate_fed.accounting import EntryState, PrivacyLedger
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpending:
+    """What one run was charged.
+
+    Attributes:
+        run: Its id, hex; empty for what no record of the audit log speaks of.
+        coordinator: Fingerprint of its coordinator; empty if no record names it.
+        batches: Batches that were charged.
+        open_batches: Those of them that are not settled.
+        epsilon: Of all of them together, at the ledger's delta.
+    """
+
+    run: str
+    coordinator: bytes
+    batches: int
+    open_batches: int
+    epsilon: float
+
+
+def spending_by_run(
+    ledger: PrivacyLedger, records: Iterable[AuditRecord]
+) -> tuple[RunSpending, ...]:
+    """Return what each run was charged, oldest first.
+
+    The numbers do not add up to the whole: together, charges cost less than one by one.
+
+    Args:
+        ledger: For life.
+        records: Of the audit log.
+    """
+    # Runs of several federations may be open: only a batch's own record says whose a charge is.
+    last, runs, coordinators = "", dict[str, str](), dict[str, bytes]()
+    for record in records:
+        match record.kind, record.detail:
+            case AuditKind.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+                last = run.hex()
+                coordinators[last] = coordinator
+            case AuditKind.CHARGED, {"charge": str(charge)}:
+                runs[charge] = last if len(set(coordinators.values())) == 1 else ""
+            case AuditKind.BATCH_ANSWERED, {"run": bytes(run), "plan": bytes(plan), "phase": 0}:
+                runs[plan.hex()] = run.hex()
+    names = dict.fromkeys(runs.get(entry.entry_id, "") for entry in ledger.entries)
+    return tuple(_spending(ledger, runs, name, coordinators.get(name, b"")) for name in names)
+
+
+def _spending(
+    ledger: PrivacyLedger, runs: dict[str, str], name: str, coordinator: bytes
+) -> RunSpending:
+    own = tuple(entry for entry in ledger.entries if runs.get(entry.entry_id, "") == name)
+    return RunSpending(
+        name,
+        coordinator,
+        len(own),
+        sum(entry.state is EntryState.RESERVED for entry in own),
+        replace(ledger, entries=own).charged_epsilon(),
+    )

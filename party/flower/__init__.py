@@ -1,0 +1,1 @@
+"""Flower at a hospital: its app, its SuperNode, and what keeps them in touch with a coordinator."""

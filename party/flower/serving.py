@@ -1,0 +1,173 @@
+"""Keeps a hospital's service in touch with its federations: a SuperNode and an executor for each.
+
+Each federation has its own line to its own coordinator. All of them lead to one service, which
+answers one packet at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from party.errors import ServiceError
+from party.flower.app import build
+from party.flower.runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
+from party.service import PartyService
+from party.site.enrollment import CoordinatorDoor
+from party.site.folder import Site
+from party.site.membership import CA_FILE, SiteMembership
+from pate_fed.nodes import KeptChild
+
+_IDLE_S = 0.5
+"""How often the service may look at what its people decided."""
+
+_ASK_S, _ASK_AGAIN_S = 60.0, 10.0
+"""How often a coordinator is asked who is a member, and how soon again if it did not say."""
+
+_PAUSES = 5.0, 60.0
+"""Seconds before a SuperNode is started again: at first, and at most."""
+
+_log = logging.getLogger(__name__)
+
+
+def serve(
+    service: PartyService,
+    site: Site,
+    *,
+    stopped: threading.Event,
+    memberships: Sequence[SiteMembership] | None = None,
+) -> None:
+    """Keep a SuperNode for each federation and answer what they bring, until told to stop.
+
+    Everything ends in order: the messages that are being answered, the SuperNodes, the database.
+
+    Args:
+        service: The node; it is closed in the end.
+        site: Its folder.
+        stopped: Set to end it.
+        memberships: The federations; all that were not left if nothing is said.
+    """
+    # The executors read it too: Flower's clients ask the environment for a proxy.
+    os.environ.update(quiet_environment(os.environ))
+    site.path("flower").mkdir(mode=0o700, exist_ok=True)
+    lines: list[_Line] = []
+    try:
+        for membership in site.current if memberships is None else memberships:
+            lines.append(_Line(service, membership, stopped))
+        for line in lines:
+            line.start()
+        while not stopped.wait(_IDLE_S):
+            service.idle()
+    finally:
+        stopped.set()
+        for line in lines:
+            line.join()
+        service.close()
+    for line in lines:
+        if line.fault is not None:
+            raise line.fault
+
+
+class _Line:
+    """The way to one coordinator."""
+
+    def __init__(
+        self, service: PartyService, membership: SiteMembership, stopped: threading.Event
+    ) -> None:
+        self.fault: Exception | None = None
+        self._service = service
+        self._membership = membership
+        self._stopped = stopped
+        self._node = service.federation(membership.name)
+        self._executor = Executor(
+            build(lambda _: _Door(service, membership.name)),
+            address=f"{LOOPBACK}:{membership.settings.node_port}",
+            secret=membership.node_secret,
+        )
+        self._supernode = _supernode(membership, is_revoked=lambda: self._node.is_revoked)
+        self._node.supernode = self._supernode
+        self._thread = threading.Thread(target=self._run, name=membership.name)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._membership.path("flower").mkdir(mode=0o700, exist_ok=True)
+        self._thread.start()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def join(self) -> None:
+        """Wait until all that was begun is ended."""
+        if self._thread.ident is None:  # another line could not be made
+            self._executor.close()
+        else:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._supernode.start()
+            self._executor.run(self._stopped, may_answer=lambda: self._node.has_heard)
+        except Exception as error:
+            self.fault = error
+            self._stopped.set()  # a node that answers no more is no node
+        finally:
+            self._executor.close()
+            self._supernode.stop()
+
+    def _listen(self) -> None:
+        """Ask now and then who is a member, and say where our audit log stands."""
+        name = self._membership.name
+        while not self._stopped.is_set():
+            pause_s = _ASK_S
+            try:
+                with closing(CoordinatorDoor(self._membership, clock=time.time)) as door:
+                    self._service.ask_about_ourselves(door, name)
+            except Exception as error:
+                _log.warning(
+                    "the coordinator of %s does not say who is a member: %s",
+                    name,
+                    type(error).__name__,
+                )
+                pause_s = _ASK_AGAIN_S
+            self._stopped.wait(pause_s)
+
+
+class _Door:
+    """The service's door, for packets of one federation."""
+
+    def __init__(self, service: PartyService, name: str) -> None:
+        self._service = service
+        self._name = name
+
+    def receive(self, packet: bytes) -> bytes:
+        """See `PartyService.receive`."""
+        return self._service.receive(packet, self._name)
+
+
+def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) -> KeptChild:
+    """Return a federation's SuperNode, to be kept.
+
+    One that was killed is turned away by the coordinator for about a minute and gives up; so does
+    one whose key is not approved yet. Both are ridden out: it is started again every few seconds,
+    whatever it ended with. Where the coordinator is known to have revoked the hospital, more and
+    more seldom: it would be turned away every time.
+    """
+    settings = SuperNodeSettings(
+        superlink=membership.settings.address,
+        ca_certificate=membership.path(CA_FILE),
+        private_key=membership.path("node.key"),
+        secret=membership.path("node.secret"),
+        port=membership.settings.node_port,
+    )
+    return KeptChild(
+        "the SuperNode",
+        settings.command(),
+        environment={**os.environ, "FLWR_HOME": str(membership.path("flower"))},
+        logger=_log,
+        fault_code=ServiceError.code,
+        log=membership.supernode_log,
+        pauses=_PAUSES,
+        backs_off=lambda _: is_revoked(),
+    )

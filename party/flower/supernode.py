@@ -1,0 +1,152 @@
+"""Flower's SuperNode as a process of its own that ends with its parent.
+
+The parent holds our standard input open: when that closes, whatever killed the parent, nothing of
+the party is left that could be taken for a party.
+
+Flower's SuperNode sleeps three seconds after each question that was answered with nothing, and half
+a second at a time while the message that it has is answered. Our coordinator holds a question until
+there is something (`coordinator.flower.long_polling`), so the time of the question counts for the
+sleep: the node asks as seldom as Flower's where nobody holds it, and hears at once where somebody
+does.
+
+Flower's parts that are named here are internal: `tests/test_party/test_supernode.py` holds what we
+rely on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from flwr.supercore.inflatable.inflatable_utils import pull_objects
+from flwr.supernode import start_client_internal
+from flwr.supernode.cli.flower_supernode import flower_supernode
+from flwr.supernode.start_client_internal import _pull_and_store_message
+
+IDLE_S: Final = 3.0
+"""Flower's sleep after a question that was answered with nothing."""
+
+_LEAST_IDLE_S: Final = 0.1
+_LOCAL_S: Final = 0.05
+"""How often to look whether our own process has answered: nothing leaves the machine for it."""
+
+_END_S: Final = 15.0
+
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
+"""A part of a message that is not there yet is under way; Flower would wait for 1 s at least."""
+
+
+class Pace:
+    """Stands where Flower's SuperNode has the module `time`: sleeps no longer than it needs to.
+
+    Args:
+        clock: Seconds that only rise.
+        sleep: Sleeps.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._slept_until = clock()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep as long as is needed of what Flower would."""
+        pause = _LOCAL_S
+        if seconds >= IDLE_S:
+            asked_for = self._clock() - self._slept_until
+            pause = min(max(seconds - asked_for, _LEAST_IDLE_S), seconds)
+        self._sleep(pause)
+        self._slept_until = self._clock()
+
+
+def main() -> None:
+    """Run it with the arguments of the command line, which `party.flower.runtime` makes.
+
+    At an answer that it does not know, Flower's loop only logs an error and returns, and other
+    threads of Flower live on: the process ends here, so that another is started.
+    """
+    threading.excepthook = end_with_thread
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    quicken()
+    try:
+        flower_supernode()
+    except Exception:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def quicken() -> None:
+    """Let Flower's loop in this process sleep no longer than it needs to, and keep no remains."""
+    loop = vars(start_client_internal)
+    loop["time"] = Pace()
+    loop["_pull_and_store_message"] = partial(whole_or_over, _pull_and_store_message)
+    loop["pull_objects"] = partial(
+        pull_objects, initial_backoff=_FIRST_RETRY_S, backoff_cap=_LONGEST_RETRY_S
+    )
+
+
+def whole_or_over(
+    pull: Callable[..., int | None],
+    *,
+    receive: Callable[[], object | None],
+    end: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
+    **others: object,
+) -> int | None:
+    """Pull a message, and end the process where one came and is dropped: another is started.
+
+    Flower drops a message whose run ended before all its parts were here, as it does when the
+    coordinator dies. The task that it made for it stays, and whoever takes tasks would wait for
+    parts that never come, for minutes, while the next message waits behind it.
+
+    Args:
+        pull: Flower's; returns None if no message is here in the end.
+        receive: Asks for a message.
+        end: Ends the process.
+        others: What else `pull` takes.
+    """
+    is_here = False
+
+    def note() -> object | None:
+        nonlocal is_here
+        found = receive()
+        is_here = found is not None
+        return found
+
+    run_id = pull(receive=note, **others)
+    if is_here and run_id is None:
+        end()
+    return run_id
+
+
+def end_with_thread(ended: threading.ExceptHookArgs) -> None:
+    """End the process with a thread that failed: whoever keeps it starts another.
+
+    Flower's heartbeat is such a thread. It ends at an answer that it does not know, as of a
+    coordinator whose disk is full for a moment; the process would live on, and never again be
+    taken for one that is there.
+    """
+    threading.__excepthook__(ended)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_END_S)  # Flower's main thread says good-bye, unless it is stuck itself
+    os._exit(1)
+
+
+def _follow_parent() -> None:
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

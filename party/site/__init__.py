@@ -1,0 +1,1 @@
+"""A hospital: its folder, keys and memberships, its records, tasks and teachers."""

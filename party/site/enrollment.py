@@ -1,0 +1,284 @@
+"""How a hospital joins: over TLS to the CA that the invitation names, signed, checked, once.
+
+What the coordinator says of peers is hearsay: `party.site.peers` keeps what our own people checked.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import httpx
+
+from party.errors import EnrollmentError, ResultsError
+from party.site.membership import CA_FILE, SiteMembership, require_address
+from party.site.proxy import Proxy, proxy_to
+from party.storage.audit import read_head
+from protocols import wire
+from protocols.errors import ProtocolError
+from protocols.messages import (
+    JoinRequest,
+    Membership,
+    MembershipQuery,
+    PoolQuery,
+    ResultsQuery,
+)
+
+PREFIX = "/v1/fleet/pate-fed/"
+MAX_POOL_BYTES = 2**27
+MAX_ANSWER_BYTES = 8 * 2**20
+_TIMEOUT_S = 30.0
+
+
+class CoordinatorDoor:
+    """The coordinator's public port, as a hospital uses it outside of runs.
+
+    Args:
+        joined: The membership of its federation.
+        clock: Unix time, in seconds.
+        transport: What carries requests; None for a socket. `HTTPS_PROXY` is honoured.
+
+    Raises:
+        EnrollmentError: `HTTPS_PROXY` names no proxy, or the folder has no CA.
+    """
+
+    def __init__(
+        self,
+        joined: SiteMembership,
+        *,
+        clock: Callable[[], float],
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._joined = joined
+        self._clock = clock
+        self._identity = joined.identity
+        self._client = httpx.Client(
+            base_url=f"https://{joined.settings.address}",
+            timeout=_TIMEOUT_S,
+            transport=transport or _transport(joined),
+            follow_redirects=False,
+            trust_env=False,  # the proxy is found as the doctor finds it
+            headers={"accept-encoding": "identity"},
+        )
+
+    def join(self, token: bytes) -> Membership:
+        """Ask to join.
+
+        Raises:
+            EnrollmentError: the coordinator cannot be reached, is another one, or refused.
+        """
+        request = JoinRequest(
+            coordinator=self._joined.coordinator.fingerprint,
+            token=token,
+            party_name=self._joined.settings.party,
+            identity_key=self._identity.public.key,
+            node_key=self._joined.node_public_key,
+            asked_at=int(self._clock()),
+        )
+        return self._membership("join", wire.sign(request, self._identity).frame)
+
+    def membership(self, *, audit_head: bytes = b"", goes_on_from: bytes = b"") -> Membership:
+        """Ask what became of the request, and who the others are.
+
+        Args:
+            audit_head: Where our audit log stands, for the coordinator to keep; see
+                `party.storage.audit.sign_head`. Empty to give it none.
+            goes_on_from: SHA-256 of the head that it gave back before, if our log holds that one:
+                only then it keeps another.
+
+        Raises:
+            EnrollmentError: see `join`.
+        """
+        query = MembershipQuery(
+            self._joined.coordinator.fingerprint,
+            self._identity.fingerprint,
+            int(self._clock()),
+            audit_head,
+            goes_on_from,
+        )
+        return self._membership("membership", wire.sign(query, self._identity).frame)
+
+    def fetch_pool(self, digest: bytes) -> bytes:
+        """Fetch the file of a pool of public queries; whoever uses it checks its digest.
+
+        Raises:
+            EnrollmentError: see `join`; or it is too large.
+        """
+        content = bytearray()
+        while True:
+            query = PoolQuery(
+                self._joined.coordinator.fingerprint,
+                self._identity.fingerprint,
+                digest,
+                len(content),
+                int(self._clock()),
+            )
+            piece = self._post("pool", wire.sign(query, self._identity).frame)
+            if not piece:
+                return bytes(content)
+            content += piece
+            if len(content) > MAX_POOL_BYTES:
+                raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes", "more")
+
+    def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
+        """Fetch one file of a run's results, piece by piece; whoever uses it counts its bytes.
+
+        Args:
+            run: The run's id, 32 bytes.
+            file: Path of the file in the run's directory.
+
+        Raises:
+            EnrollmentError: see `join`.
+            ResultsError: there are none yet, or none for us.
+        """
+        offset = 0
+        while True:
+            query = ResultsQuery(
+                self._joined.coordinator.fingerprint,
+                self._identity.fingerprint,
+                run,
+                file,
+                offset,
+                int(self._clock()),
+            )
+            piece = self._post("results", wire.sign(query, self._identity).frame)
+            if not piece:
+                return
+            yield piece
+            offset += len(piece)
+
+    def _membership(self, name: str, frame: bytes) -> Membership:
+        try:
+            signed = wire.decode(self._post(name, frame))
+            signed.verify(self._joined.coordinator)
+            answer = wire.expect(signed, Membership)
+        except ProtocolError as error:
+            raise EnrollmentError(
+                "the answer must be signed by the coordinator that invited us", "another"
+            ) from error
+        if answer.party != self._identity.fingerprint:
+            raise EnrollmentError("the answer must be for us", "another's")
+        _require_sound(answer)
+        if answer.audit_head:
+            self._require_ours(answer.audit_head)
+        return answer
+
+    def _require_ours(self, audit_head: bytes) -> None:
+        try:
+            read_head(audit_head, self._identity.public)
+        except ProtocolError as error:
+            raise EnrollmentError(
+                "an audit head that is given back must be ours", "another's"
+            ) from error
+
+    def _post(self, name: str, frame: bytes) -> bytes:
+        try:
+            with self._client.stream("POST", PREFIX + name, content=frame) as answer:
+                content = self._content(answer)
+        except httpx.HTTPError as error:
+            raise EnrollmentError(
+                f"the coordinator at {self._joined.settings.address} must be reachable: "
+                "`pate-party doctor` tells what is in the way",
+                type(error).__name__,
+            ) from error
+        if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            raise EnrollmentError(
+                "the coordinator must not be asked so often from this address: wait a minute",
+                f"status {answer.status_code}",
+            )
+        if answer.status_code == httpx.codes.NOT_FOUND and name == "results":
+            raise ResultsError(
+                "the run must have ended with labels, and this hospital must have taken part: ask "
+                "again later",
+                "none for us",
+            )
+        if answer.status_code != httpx.codes.OK:
+            must = (
+                "the coordinator must expect this request: an invitation is good once, and for a "
+                "time; ask the operator for another"
+                if name == "join"
+                else "the coordinator must know this hospital and agree on the time: "
+                "`pate-party doctor`, else ask the operator"
+            )
+            is_refusal = answer.status_code == httpx.codes.FORBIDDEN
+            raise EnrollmentError(must, f"status {answer.status_code}", is_refusal=is_refusal)
+        return content
+
+    def _content(self, answer: httpx.Response) -> bytes:
+        """Read an answer, and no more of it than any of ours has: it may never end."""
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            raise EnrollmentError(  # it could be any size unpacked
+                "an answer of the coordinator must come as it is", "a packed one"
+            )
+        content = bytearray()
+        for piece in answer.iter_bytes():
+            content += piece
+            if len(content) > MAX_ANSWER_BYTES:
+                raise EnrollmentError(
+                    f"an answer of the coordinator must have at most {MAX_ANSWER_BYTES} bytes",
+                    "more",
+                )
+        return bytes(content)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+
+def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.time) -> Membership:
+    """Ask the coordinator once how this hospital stands, and who the others are.
+
+    Args:
+        joined: The membership of its federation.
+        clock: Unix time, in seconds.
+
+    Raises:
+        EnrollmentError: see `CoordinatorDoor.join`.
+    """
+    with closing(CoordinatorDoor(joined, clock=clock)) as door:
+        return door.membership()
+
+
+def require_way_out(address: str) -> None:
+    """Refuse to begin where no way can lead to the coordinator.
+
+    Args:
+        address: The coordinator's, "host:port".
+
+    Raises:
+        SiteError: it is no address.
+        EnrollmentError: `HTTPS_PROXY` names no proxy.
+    """
+    require_address(address)
+    _proxy(address)
+
+
+def _proxy(address: str) -> Proxy | None:
+    return proxy_to(address.rpartition(":")[0].strip("[]"), os.environ)
+
+
+def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
+    proxy = _proxy(joined.settings.address)
+    # This CA and no other: what the machine trusts besides is not asked.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_verify_locations(cafile=str(joined.path(CA_FILE)))
+    except OSError as error:
+        raise EnrollmentError(
+            f"{CA_FILE} must be as the invitation brought it", type(error).__name__
+        ) from error
+    carried = None if proxy is None else httpx.Proxy(f"http://{proxy.place}", auth=proxy.login)
+    return httpx.HTTPTransport(verify=context, proxy=carried, trust_env=False)
+
+
+def _require_sound(answer: Membership) -> None:
+    """Refuse what no honest coordinator says: people would compare words of the wrong hospital."""
+    if answer.state not in ("requested", "member", "revoked"):
+        raise EnrollmentError("a hospital is 'requested', 'member' or 'revoked'", "another state")
+    names, keys = answer.peer_names, answer.peer_keys
+    if not len(names) == len(keys) == len(set(names)) == len(set(keys)):
+        raise EnrollmentError("every peer must have one name and one key", "others")

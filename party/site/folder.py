@@ -1,0 +1,394 @@
+"""The folder of a hospital's node: who it is, its keys, what its owner allows, where things lie.
+
+One hospital is one site: it has one identity, one database with its journal, its ledger and its
+audit log, and any number of memberships. The folder is made with the first membership, and never
+overwritten. What is secret is readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import tomli_w
+
+from party.errors import MembershipError, SiteError
+from party.site.membership import (
+    MEMBERSHIPS_FOLDER,
+    NODE_KEYS,
+    MembershipSettings,
+    SiteMembership,
+    free_name,
+    free_port,
+    is_membership_name,
+)
+from party.site.policy import Policy
+from pate_fed.nodes import VERSION_KEY, digested_settings, of_kind, read_named, write_named
+from protocols.enrollment import Invitation
+from protocols.identity import PublicIdentity, SigningIdentity
+
+if TYPE_CHECKING:
+    from party.storage import PartyDatabase
+
+SCHEMA_VERSION = 1
+SETTINGS_FILE = "party.toml"
+DATABASE_FILE = "party.db"
+IDENTITY_KEY = "identity.key"
+"""The hospital's private key: its holder speaks for the hospital in every federation."""
+
+_FOLDERS = ("teachers", "pools", "log", MEMBERSHIPS_FOLDER)
+# Not for a file: which pools and runs are approved, the site's own records say.
+_NOT_IN_FILE = ("approved_pools", "simulated")
+_RULES = {name: hint for name, hint in get_type_hints(Policy).items() if name not in _NOT_IN_FILE}
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """The hospital's own records, as `data add` found them.
+
+    Attributes:
+        file: Path of the table; empty before `data add`.
+        label: Column that is predicted.
+        patient_id: Column that says whose a row is; empty if each row is a patient's only one.
+        digest: SHA-256 of the file, hex.
+        rows: Number of rows.
+        floor: Smallest count of patients' rows that is shown to anybody.
+    """
+
+    file: str = ""
+    label: str = ""
+    patient_id: str = ""
+    digest: str = ""
+    rows: int = 0
+    floor: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "floor"):
+            if getattr(self, name) < 0:
+                raise SiteError(f"{name} must be at least 0", getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSettings:
+    """What the file of a site says. All but the memberships holds in every federation.
+
+    Attributes:
+        teachers: Teachers that are trained here.
+        teacher_model: Kind of teacher.
+        lifetime_epsilon: Most that may be charged over all runs.
+        delta: For that number.
+        approval: "each run" if a person approves every run, "pool" if an approved pool will do.
+        policy: What its owner allows.
+        data: Its records.
+        memberships: What it holds for each federation, by the name that it gives each.
+    """
+
+    teachers: int = 10
+    teacher_model: str = "auto"
+    lifetime_epsilon: float = 5.0
+    delta: float = 1e-5
+    approval: str = "each run"
+    policy: dict[str, Any] = field(default_factory=dict)
+    data: DataSettings = DataSettings()
+    memberships: dict[str, MembershipSettings] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.approval not in ("each run", "pool"):
+            raise SiteError("approval must be 'each run' or 'pool'", repr(self.approval))
+        if self.teachers < 1:
+            raise SiteError("teachers must be at least 1", self.teachers)
+        if not self.lifetime_epsilon > 0:
+            raise SiteError("lifetime_epsilon must be above 0", self.lifetime_epsilon)
+        if not 0 < self.delta < 1:
+            raise SiteError("delta must be in (0, 1)", self.delta)
+        unknown = sorted(set(self.policy) - set(_RULES))
+        if unknown:
+            raise SiteError("every rule of [policy] must be known", ", ".join(unknown))
+        self.policy_for(frozenset())  # refuses what is of another kind
+        self._require_apart()
+
+    def _require_apart(self) -> None:
+        """Refuse bad names, and two memberships with one port or one coordinator."""
+        for name in self.memberships:
+            if not is_membership_name(name):
+                raise SiteError(
+                    f"every name in [{MEMBERSHIPS_FOLDER}] must be of small letters, digits and "
+                    "single hyphens",
+                    repr(name),
+                )
+        held = self.memberships.values()
+        ports = _repeated(one.node_port for one in held)
+        if ports:
+            raise SiteError("node_port must be another in each membership", f"{ports[0]} twice")
+        if _repeated(one.coordinator for one in held):
+            raise SiteError(
+                "coordinator_key must be another in each membership", "the same one twice"
+            )
+
+    def with_membership(self, name: str, settings: MembershipSettings) -> SiteSettings:
+        """Return the settings with this membership beside the others, or in the place of its own.
+
+        Raises:
+            SiteError: it is one that another membership has, or has its port.
+        """
+        return replace(self, memberships={**self.memberships, name: settings})
+
+    def with_port(self, name: str, port: int) -> SiteSettings:
+        """Return the settings with another port for a membership.
+
+        Raises:
+            SiteError: it is no port, or another membership has it.
+        """
+        return self.with_membership(name, replace(self.memberships[name], node_port=port))
+
+    def policy_for(self, pools: frozenset[bytes]) -> Policy:
+        """Return what the owner allows, with the pools that were approved.
+
+        Raises:
+            SiteError: a rule has a value of another kind.
+        """
+        rules = {
+            name: of_kind(value, _RULES[name], key=f"[policy] {name}", fault=SiteError)
+            for name, value in self.policy.items()
+        }
+        return Policy(approved_pools=pools, **rules)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Site:
+    """A hospital's folder.
+
+    Attributes:
+        folder: Where it is.
+        settings: What its file says.
+        settings_digest: SHA-256 of that file as it was read or written; empty before it is.
+    """
+
+    folder: Path
+    settings: SiteSettings
+    settings_digest: bytes = b""
+
+    # Opening ----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, invitation: Invitation) -> Site:
+        """Make a site with its first membership: its identity, its database, its node's keys.
+
+        Raises:
+            SiteError: the folder exists, or cannot be made.
+            StorageError: the database cannot be made.
+        """
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except FileExistsError as error:
+            raise SiteError(
+                "a site is made once, in a new folder: remove a half-made one, or take another "
+                "--site",
+                folder,
+            ) from error
+        except OSError as error:
+            raise SiteError("the folder must be one that can be made", error.strerror) from error
+        for name in _FOLDERS:
+            (folder / name).mkdir(mode=0o700)
+        from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
+
+        PartyDatabase.create(folder / DATABASE_FILE).close()
+        return cls(folder, SiteSettings()).add(invitation)  # writes the settings file last
+
+    def add(self, invitation: Invitation) -> Site:
+        """Add a membership, or make one that was left anew; return the site that has it.
+
+        The settings file is written last. A membership that it does not name is made again.
+
+        Raises:
+            MembershipError: the hospital is in this coordinator's federation already.
+            SiteError: the identity is gone though other memberships are there; or nothing can be
+                written.
+        """
+        known = self.membership_at(invitation.coordinator)
+        if known is not None and not known.has_left:
+            raise MembershipError(
+                "a coordinator's federation is joined once: if its address changed, write the new "
+                f"one under [{MEMBERSHIPS_FOLDER}.{known.name}] in {SETTINGS_FILE}; to join anew, "
+                f"first `pate-party leave --federation {known.name}`",
+                f"a membership of {known.settings.party} at {known.settings.address}",
+            )
+        held = self.settings.memberships
+        name = known.name if known else free_name(invitation.federation, held)
+        ports = {one.node_port for one in held.values()}
+        settings = MembershipSettings(
+            federation=invitation.federation,
+            party=invitation.party,
+            address=invitation.address,
+            coordinator_key=invitation.coordinator_key.hex(),
+            node_port=known.settings.node_port if known else free_port(ports),
+        )
+        self._make_identity()
+        SiteMembership(self, name, settings).make_files(invitation.ca_certificate)
+        return self.save(self.settings.with_membership(name, settings))
+
+    @classmethod
+    def open(cls, folder: Path) -> Site:
+        """Open a site's folder.
+
+        Raises:
+            SiteError: it is none, or its file cannot be read.
+        """
+        settings, digest = digested_settings(
+            folder / SETTINGS_FILE,
+            SiteSettings,
+            version=SCHEMA_VERSION,
+            advice=f"a site's folder must hold {SETTINGS_FILE}: `pate-party join` makes one",
+            fault=SiteError,
+        )
+        return cls(folder, settings, digest)
+
+    # What it holds ----------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> SigningIdentity:
+        """The hospital's identity."""
+        try:
+            text = self._read(IDENTITY_KEY).decode()
+            return SigningIdentity.from_private_bytes(bytes.fromhex(text.strip()))
+        except ValueError as error:
+            raise SiteError(f"{IDENTITY_KEY} must hold a private key", "another text") from error
+
+    @property
+    def memberships(self) -> tuple[SiteMembership, ...]:
+        """All memberships, those that were left among them."""
+        return tuple(
+            SiteMembership(self, name, settings)
+            for name, settings in self.settings.memberships.items()
+        )
+
+    @property
+    def current(self) -> tuple[SiteMembership, ...]:
+        """The memberships that were not left."""
+        return tuple(one for one in self.memberships if not one.has_left)
+
+    def membership(self, name: str | None = None) -> SiteMembership:
+        """Return the membership of a name, or the only one.
+
+        Args:
+            name: What the hospital calls it; None where there is but one.
+
+        Raises:
+            MembershipError: there is none of this name; or several, and none is named.
+        """
+        known = self.memberships if name is not None else self.current or self.memberships
+        found = [one for one in known if name in (None, one.name)]
+        if len(found) != 1:
+            names = ", ".join(f"{one.name} ({one.settings.federation})" for one in known)
+            raise MembershipError(
+                f"--federation must name one of this hospital's: {names or 'it joined none'}",
+                "no name" if name is None else repr(name),
+            )
+        return found[0]
+
+    def membership_at(self, coordinator: PublicIdentity) -> SiteMembership | None:
+        """Return the membership of a coordinator's federation; None if there is none."""
+        found = (one for one in self.memberships if one.coordinator == coordinator)
+        return next(found, None)
+
+    def federation_of(self, coordinator: bytes) -> str:
+        """Return the name of the federation of a coordinator's fingerprint, for people."""
+        found = [one for one in self.memberships if one.coordinator.fingerprint == coordinator]
+        return found[0].settings.federation if found else "an unknown federation"
+
+    def open_database(self) -> PartyDatabase:
+        """Open what the node remembers. It is made once: a new one would have forgotten all.
+
+        Raises:
+            StorageDamagedError: it does not fit itself, or was emptied.
+            StorageError: it is not there, or cannot be opened or written.
+        """
+        from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
+
+        return PartyDatabase.at(self.path(DATABASE_FILE))
+
+    def path(self, *parts: str) -> Path:
+        """Return where something of it lies."""
+        return self.folder.joinpath(*parts)
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def save(self, settings: SiteSettings) -> Site:
+        """Write other settings, whole or not at all; return the site that has them."""
+        table = {one.name: getattr(settings, one.name) for one in fields(settings)}
+        table["data"] = asdict(settings.data)
+        table["memberships"] = {name: asdict(one) for name, one in settings.memberships.items()}
+        content = tomli_w.dumps({VERSION_KEY: SCHEMA_VERSION, **table}).encode()
+        self._write(SETTINGS_FILE, content)
+        return Site(self.folder, settings, hashlib.sha256(content).digest())
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it can still speak for the hospital: it is the identity that `leave` ends."""
+        return self.path(IDENTITY_KEY).exists()
+
+    def leave(self, name: str) -> None:
+        """Remove the keys of a membership's node for good, and with the last one the identity.
+
+        Everything else stays. The next call finishes an interrupted one.
+
+        Raises:
+            SiteError: there are none, or they cannot be removed.
+        """
+        one = self.membership(name)
+        others = [each for each in self.current if each.name != name]
+        # The identity first: without it none of the others can speak for the hospital.
+        files = [*([] if others else [self.path(IDENTITY_KEY)]), *map(one.path, NODE_KEYS)]
+        left = [path for path in files if path.exists()]
+        if not left:
+            raise SiteError("a membership must have keys to leave", "none: it left before")
+        try:
+            for path in left:
+                path.unlink()
+        except OSError as error:
+            raise SiteError("the keys must be removable", error.strerror) from error
+
+    def forget(self, name: str) -> Site:
+        """Remove a membership whose coordinator knows none of its keys; return the site without it.
+
+        Raises:
+            SiteError: it cannot be written or removed.
+        """
+        one = self.membership(name)
+        held = {each: kept for each, kept in self.settings.memberships.items() if each != name}
+        site = self.save(replace(self.settings, memberships=held))
+        try:
+            shutil.rmtree(one.path())
+        except OSError as error:
+            raise SiteError("a membership's folder must be removable", error.strerror) from error
+        return site
+
+    def _make_identity(self) -> None:
+        """Make the identity, unless it is there. Leaving the last membership removes it."""
+        if self.has_keys:
+            return
+        if self.current:
+            raise SiteError(
+                f"{IDENTITY_KEY} must be there: put it back from your safe, or end what was begun "
+                "with `pate-party leave`",
+                "none",
+            )
+        self._write(IDENTITY_KEY, SigningIdentity.generate().private_bytes.hex().encode())
+
+    def _read(self, name: str) -> bytes:
+        return read_named(self.path(name), name, fault=SiteError)
+
+    def _write(self, name: str, content: bytes) -> None:
+        write_named(self.path(name), name, content, fault=SiteError)
+
+    def __repr__(self) -> str:
+        return f"Site({self.folder.name}, {len(self.settings.memberships)} membership(s))"
+
+
+def _repeated(values: Iterable[Any]) -> list[Any]:
+    return [value for value, count in Counter(values).items() if count > 1]

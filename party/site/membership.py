@@ -1,0 +1,242 @@
+"""What a hospital holds for one federation: its coordinator, its CA, its node's keys, its port.
+
+A hospital has one identity, one journal and one budget, whatever number of federations it is in.
+Only what lies here is of one of them.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import unicodedata
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_ssh_private_key,
+)
+
+from party.errors import SiteError
+from party.site.proxy import is_host
+from pate_fed.nodes import read_named, write_named
+from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
+from protocols.errors import MalformedMessageError
+from protocols.identity import PublicIdentity, SigningIdentity
+
+if TYPE_CHECKING:
+    from party.site.folder import Site
+
+MEMBERSHIPS_FOLDER = "memberships"
+CA_FILE = "ca.crt"
+NODE_KEYS = ("node.key", "node.secret")
+"""Files of the keys of a membership's node."""
+
+FIRST_PORT = 9094
+_LAST_PORT = 2**16 - 1
+_SECRET_BYTES = 32
+_MOST_LETTERS = 40
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipSettings:
+    """What the file of a site says of one membership.
+
+    Attributes:
+        federation: Name of the federation.
+        party: What that federation calls this hospital.
+        address: Of its coordinator, "host:port".
+        coordinator_key: The coordinator's Ed25519 key, hex.
+        node_port: Port on loopback between our process and this membership's SuperNode.
+    """
+
+    federation: str
+    party: str
+    address: str
+    coordinator_key: str
+    node_port: int = FIRST_PORT
+
+    def __post_init__(self) -> None:
+        require_address(self.address)
+        if not 0 < self.node_port <= _LAST_PORT:
+            raise SiteError(f"node_port must be between 1 and {_LAST_PORT}", self.node_port)
+        try:
+            PublicIdentity(bytes.fromhex(self.coordinator_key))
+        except (ValueError, MalformedMessageError) as error:
+            raise SiteError("coordinator_key must be 64 hex digits", "another text") from error
+
+    @property
+    def coordinator(self) -> PublicIdentity:
+        """The coordinator that it joined."""
+        return PublicIdentity(bytes.fromhex(self.coordinator_key))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SiteMembership:
+    """One membership of a site.
+
+    Attributes:
+        site: The hospital's folder.
+        name: What the hospital calls it: `is_membership_name`.
+        settings: What the site's file says of it.
+    """
+
+    site: Site
+    name: str
+    settings: MembershipSettings
+
+    # What it holds ----------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> SigningIdentity:
+        """The hospital's identity, the same in every federation."""
+        return self.site.identity
+
+    @property
+    def coordinator(self) -> PublicIdentity:
+        """The coordinator that it joined."""
+        return self.settings.coordinator
+
+    @property
+    def fingerprint_of_federation(self) -> bytes:
+        """What the operator reads aloud on the telephone, 32 bytes."""
+        ca = certificate_fingerprint(self._read(CA_FILE).decode())
+        return federation_fingerprint(ca, self.coordinator)
+
+    @property
+    def node_public_key(self) -> bytes:
+        """Public half of the node's key for Flower, PEM.
+
+        Raises:
+            SiteError: node.key holds none.
+        """
+        try:
+            key = load_ssh_private_key(self._read("node.key"), None)
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise SiteError(
+                "node.key must hold the node's private key: put it back from your safe", "another"
+            ) from error
+        return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+    @property
+    def node_secret(self) -> bytes:
+        """Secret that our service and its SuperNode share."""
+        return self._read("node.secret")
+
+    @property
+    def missing_keys(self) -> tuple[str, ...]:
+        """Names of its node's keys that are not there."""
+        return tuple(name for name in NODE_KEYS if not self.path(name).exists())
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the hospital left this federation: none of its node's keys is there."""
+        return self.missing_keys == NODE_KEYS
+
+    @property
+    def supernode_log(self) -> Path:
+        """File for what its SuperNode prints."""
+        return self.site.path("log", f"supernode-{self.name}.log")
+
+    def path(self, *parts: str) -> Path:
+        """Return where something of it lies."""
+        return self.site.path(MEMBERSHIPS_FOLDER, self.name, *parts)
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def fits(self, invitation: Invitation) -> bool:
+        """Tell whether this invitation made it, and its keys are there to repeat the request.
+
+        Raises:
+            SiteError: its CA cannot be read.
+        """
+        return (
+            self.settings.party == invitation.party
+            and self.settings.address == invitation.address
+            and self.fingerprint_of_federation == invitation.fingerprint
+            and not self.missing_keys
+        )
+
+    def make_files(self, ca_certificate: str) -> None:
+        """Make its folder, and new keys of its node in it.
+
+        Raises:
+            SiteError: they cannot be written.
+        """
+        try:
+            self.path().mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SiteError("a membership's folder must be makeable", error.strerror) from error
+        key = ec.generate_private_key(ec.SECP384R1())
+        self._write(CA_FILE, ca_certificate.encode())
+        self._write(
+            "node.key", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        )
+        self._write("node.secret", secrets.token_bytes(_SECRET_BYTES))
+
+    def _read(self, name: str) -> bytes:
+        return read_named(self.path(name), self._called(name), fault=SiteError)
+
+    def _write(self, name: str, content: bytes) -> None:
+        write_named(self.path(name), self._called(name), content, fault=SiteError)
+
+    def _called(self, name: str) -> str:
+        return f"{MEMBERSHIPS_FOLDER}/{self.name}/{name}"
+
+    def __repr__(self) -> str:
+        return f"SiteMembership({self.name})"
+
+
+def require_address(address: str) -> None:
+    """Refuse what no coordinator can be reached at, once: nodes would try it again and again.
+
+    Raises:
+        SiteError: it is not "host:port" with a name or an address, and a port.
+    """
+    host, _, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port) <= _LAST_PORT
+    if not (host and is_port):
+        raise SiteError("address must be host:port", repr(address))
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    plain = host[1:-1] if is_bracketed else host
+    if is_bracketed is not (":" in plain) or not is_host(plain.lower()):
+        raise SiteError(
+            "address must be host:port, its host a name such as coordinator.example.org, or an "
+            "address such as 192.0.2.7 or [2001:db8::7]",
+            repr(address),
+        )
+
+
+def is_membership_name(text: str) -> bool:
+    """Tell whether a text can name a membership: small letters, digits, single hyphens between."""
+    return len(text) <= _MOST_LETTERS and _NAME.fullmatch(text) is not None
+
+
+def free_name(federation: str, taken: Collection[str]) -> str:
+    """Return a name for a new membership, made from the federation's.
+
+    Args:
+        federation: What its operator calls it.
+        taken: Names of the site's other memberships.
+    """
+    plain = unicodedata.normalize("NFKD", federation).encode("ascii", "ignore").decode().lower()
+    # Room for a number behind it.
+    first = re.sub(r"[^a-z0-9]+", "-", plain)[: _MOST_LETTERS - 5].strip("-") or "federation"
+    name, number = first, 1
+    while name in taken:
+        number += 1
+        name = f"{first}-{number}"
+    return name
+
+
+def free_port(taken: Collection[int]) -> int:
+    """Return a port on loopback that no other membership of the site has."""
+    return next(port for port in range(FIRST_PORT, _LAST_PORT) if port not in taken)

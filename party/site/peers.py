@@ -1,0 +1,120 @@
+"""Whom this hospital's own people checked, and how.
+
+The coordinator says who takes part, and that is hearsay: it may have made a peer up, to be left
+alone with one hospital's votes. A peer counts once somebody here compared its words with its own
+people, on a line that the coordinator does not hold, and wrote down how; `party.site.records` keeps
+that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from party.errors import PinError, WordsDifferError
+from protocols.fingerprint_words import is_same
+from protocols.identity import PublicIdentity
+from protocols.messages import Membership
+from protocols.party_names import normalized
+
+MOST_LETTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A peer that was checked.
+
+    Attributes:
+        name: What people call it.
+        body: Whom it belongs to: parties of one body count once.
+        identity: Its identity.
+        how: How it was checked.
+        by: Who of our people checked it.
+        at: When, Unix time in seconds.
+    """
+
+    name: str
+    body: str
+    identity: PublicIdentity
+    how: str
+    by: str
+    at: float
+
+    def __post_init__(self) -> None:
+        for text in (self.name, self.body, self.how, self.by):
+            if not (text.strip() and text.isprintable() and len(text) <= MOST_LETTERS):
+                raise PinError(
+                    f"name, body, how and by whom must be 1 to {MOST_LETTERS} printable letters",
+                    f"{len(text)}",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a peer, for people.
+
+    Attributes:
+        name: What people call it.
+        identity: Its identity, as pinned; else as the coordinator says.
+        pin: Who checked it and how; None: nobody, and it counts for nothing.
+        is_member: Whether the coordinator names this identity as a member.
+    """
+
+    name: str
+    identity: PublicIdentity
+    pin: Pin | None
+    is_member: bool
+
+
+def named_by(membership: Membership, name: str) -> PublicIdentity:
+    """Return the identity that the coordinator says a member has: to be compared, not believed.
+
+    Raises:
+        PinError: it names no such member, or more than one.
+    """
+    pairs = zip(membership.peer_names, membership.peer_keys, strict=True)
+    found = [PublicIdentity(key) for known, key in pairs if known == normalized(name)]
+    if len(found) != 1:
+        raise PinError(
+            "a peer must be one member of this name, as the coordinator lists them",
+            f"{len(found)} called {name!r}",
+        )
+    return found[0]
+
+
+def require_compared(identity: PublicIdentity, compared: str) -> None:
+    """Hold an identity to what its own people said: the words, or all 64 digits.
+
+    Raises:
+        WordsDifferError: it is another's.
+    """
+    digits = compared.replace(" ", "").replace(":", "").lower()
+    if not (is_same(identity.fingerprint, compared) or digits == identity.fingerprint.hex()):
+        raise WordsDifferError(
+            "the words must be those that the peer's own people read aloud", "others"
+        )
+
+
+def standings(pins: Iterable[Pin], membership: Membership | None) -> tuple[Standing, ...]:
+    """Put what we checked beside what the coordinator says, by name.
+
+    Args:
+        pins: Ours.
+        membership: The coordinator's; None if it was not asked.
+    """
+    named: dict[bytes, tuple[str, PublicIdentity]] = {}
+    if membership is not None:
+        for name, key in zip(membership.peer_names, membership.peer_keys, strict=True):
+            identity = PublicIdentity(key)
+            named[identity.fingerprint] = name, identity
+    ours = {pin.identity.fingerprint: pin for pin in pins}
+    checked = [
+        Standing(pin.name, pin.identity, pin, fingerprint in named)
+        for fingerprint, pin in ours.items()
+    ]
+    heard = [
+        Standing(name, identity, None, is_member=True)
+        for fingerprint, (name, identity) in named.items()
+        if fingerprint not in ours
+    ]
+    return tuple(sorted((*checked, *heard), key=lambda one: (one.name, one.pin is None)))

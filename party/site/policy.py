@@ -1,0 +1,65 @@
+"""What a hospital's owner allows: the rules that the guard holds every run to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pate_fed.accounting.statement import NoisePlace
+from protocols.envelope import DEFAULT_SUITE
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a party's owner allows.
+
+    Attributes:
+        approved_pools: Digests of the query pools that its owner approved.
+        least_parties: Fewest parties of a run, at least 3.
+        least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
+            checked, at least 2: a smaller run is refused. The operator's is none of them.
+        least_colluders: Fewest hospitals that may collude with the coordinator without learning
+            our votes, or less noise than we are charged for; at least 1. A run that promises less
+            is refused.
+        operator_body: Body that runs the coordinator, as `Guard.checked_peers` names it; empty if
+            it has no party. Its parties count as colluders, for they are in the same hands.
+        forms: Secure sums that it takes part in.
+        suites: Sealing suites that it accepts; X25519 alone only where its owner wrote so.
+        mechanisms: Rules from votes to labels that it takes part in.
+        noise_places: Who may add the noise.
+        units: Privacy units that it takes part under.
+        least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
+        least_sigma2: Least noise of a count, per vote of the privacy unit.
+        most_queries: Most queries, over all runs.
+        near_distance: Up to which part of their length two queries may differ and count as near:
+            next to the same question (rule R3); see `pate_fed.query_sketches`. At least
+            `LEAST_NEAR_DISTANCE`, which counts in place of less, and at most 1/2.
+        most_near_queries: Most queries that may be near to one that was answered before them, in
+            whatever run, or that is asked before them in one batch; over all runs. None for any
+            number. Each of them is served only by a run that opens the same parties.
+        most_epsilon: Largest budget for this party of one run: a run that may charge it more is
+            refused. What all runs together may charge, its ledger says.
+        most_delta: Largest delta of a run.
+        trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows: then, and
+            only then, a run may be charged by the joint price, which is void without that.
+        simulated: Whether it takes part in simulations, and then in nothing else.
+    """
+
+    approved_pools: frozenset[bytes]
+    least_parties: int = 3
+    least_checked_peers: int = 4
+    least_colluders: int = 1
+    operator_body: str = ""
+    forms: frozenset[str] = frozenset({"additive", "masked"})
+    suites: frozenset[str] = frozenset({DEFAULT_SUITE})
+    mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
+    noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
+    units: frozenset[str] = frozenset({"record", "party"})
+    least_sigma1: float = 1.0
+    least_sigma2: float = 1.0
+    most_queries: int = 10_000
+    near_distance: float = 0.02
+    most_near_queries: int | None = 10
+    most_epsilon: float = 5.0
+    most_delta: float = 1e-5
+    trusts_valid_votes: bool = False
+    simulated: bool = False

@@ -1,0 +1,656 @@
+"""What the site's own people decided: whom they pinned, what they approved, whether it is paused.
+
+Each decision and its record in the audit log are one transaction. No message changes any of it; all
+that a message does is to leave something that waits for a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPendingError
+from party.site.peers import Pin
+from party.storage import AuditLog, PartyDatabase
+from party.storage.audit import AuditKind, Detail
+from party.storage.schema import ApprovalRow, JournalRow, PinRow, StandingRow
+from pate_fed.errors import PateFedError
+from pate_fed.federation import RunTerms
+from protocols import wire
+from protocols.errors import ProtocolError
+from protocols.identity import PublicIdentity
+from protocols.messages import MOST_OPEN_RUNS
+
+MOST_PENDING = 20
+"""Of each subject and coordinator. So that nobody can fill the disk: while so much waits, nothing
+more is noted; what waits stays until a person decided."""
+
+SHORTEST_DIGEST = 8
+_PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership ", "witness"
+
+
+class Subject(StrEnum):
+    """What can be approved."""
+
+    POOL = "pool"
+    RUN = "run"
+
+
+class ApprovalState(StrEnum):
+    """Where an approval stands."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
+_APPROVED = ApprovalState.APPROVED.value
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Something that a person of the site has to approve, or decided on.
+
+    Attributes:
+        subject: A pool or a run.
+        digest: Of the pool, or of the run's `protocols.run_scope.RunScope`; 32 bytes.
+        coordinator: Fingerprint of the coordinator that asked: it holds for no other.
+        state: Where it stands.
+        asked_at: When it was first asked, Unix time in seconds.
+        terms: Terms of the run that asked, as they came; canonical CBOR.
+        seats: Fingerprints of all parties of that run.
+        form: Secure sum of that run.
+        suite: Sealing suite of that run.
+        decided_at: When it was decided; None if it was not.
+        decided_by: Who did; empty if nobody did.
+    """
+
+    subject: Subject
+    digest: bytes
+    coordinator: bytes
+    state: ApprovalState
+    asked_at: float
+    terms: bytes
+    seats: tuple[bytes, ...]
+    form: str
+    suite: str
+    decided_at: float | None = None
+    decided_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """All that people decided, and what stands against us, read at one moment.
+
+    Attributes:
+        pins: Whom they checked.
+        approved_pools: By a coordinator's fingerprint, the digests of the pools that they approved
+            for it.
+        approved_runs: Digests of the runs that they approved, as the guard's `Consent` takes them.
+        waiting: How much waits for a person.
+        is_paused: Whether nothing new may be answered.
+        contradicted_at: Number of records of the head that our audit log does not go on from; None
+            where none is known.
+        halted_at: Counter of our journal that others saw and that it never reached; 0 if none.
+    """
+
+    pins: tuple[Pin, ...]
+    approved_pools: Mapping[bytes, frozenset[bytes]]
+    approved_runs: frozenset[bytes]
+    waiting: int
+    is_paused: bool
+    contradicted_at: int | None
+    halted_at: int
+
+    @property
+    def pools(self) -> frozenset[bytes]:
+        """Digests of all pools that they approved, for whatever coordinator."""
+        return frozenset[bytes]().union(*self.approved_pools.values())
+
+
+class SiteRecords:
+    """What the people of a site decided, in its database.
+
+    Args:
+        database: The site's.
+        clock: Unix time, in seconds.
+    """
+
+    def __init__(self, database: PartyDatabase, *, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._log = AuditLog(database)
+        self._clock = clock
+
+    def decided(self) -> Decided:
+        """Return what holds now.
+
+        Raises:
+            StorageError: it cannot be read: then nothing may be answered.
+        """
+        with self._database.transaction() as session:
+            approvals = _approvals(session)
+            return Decided(
+                _pins(session),
+                _pools(approvals),
+                _runs(approvals),
+                sum(one.state is ApprovalState.PENDING for one in approvals),
+                _is_paused(session),
+                next((count for count, _ in _witness(session)), None),
+                session.scalar(select(JournalRow.halted_at)) or 0,
+            )
+
+    # Pins -------------------------------------------------------------------------------------
+
+    def add_pin(
+        self, name: str, identity: PublicIdentity, *, body: str = "", how: str, by: str
+    ) -> Pin:
+        """Pin a peer that was checked out of band.
+
+        Args:
+            name: What people call it.
+            identity: Its identity.
+            body: Whom it belongs to; to itself if nothing is said.
+            how: How it was checked.
+            by: Who of our people did.
+
+        Raises:
+            PinError: it does not say all that, or the name or the identity is pinned: that pin has
+                to be removed first.
+            StorageError: it could not be stored.
+        """
+        pin = Pin(name, body or name, identity, how, by, self._clock())
+        with self._database.transaction() as session:
+            same = (PinRow.name == name) | (PinRow.fingerprint == identity.fingerprint)
+            if session.scalar(select(PinRow.name).where(same)) is not None:
+                raise PinError(
+                    "a peer must be pinned once: remove the old pin first, or name another peer "
+                    "otherwise with --as",
+                    f"{name!r} again",
+                )
+            session.add(
+                PinRow(
+                    fingerprint=identity.fingerprint,
+                    name=name,
+                    body=pin.body,
+                    identity_key=identity.key,
+                    checked_how=how,
+                    checked_by=by,
+                    pinned_at=pin.at,
+                )
+            )
+            self._log.append(
+                AuditKind.PIN_ADDED,
+                {
+                    "name": name,
+                    "body": pin.body,
+                    "fingerprint": identity.fingerprint,
+                    "how": how,
+                    "by": by,
+                },
+                at=pin.at,
+                session=session,
+            )
+        return pin
+
+    def remove_pin(self, name: str, *, by: str) -> Pin:
+        """Remove the pin of a name, and return it.
+
+        Raises:
+            PinError: there is none.
+            StorageError: it could not be stored.
+        """
+        _require_somebody(by)
+        with self._database.transaction() as session:
+            row = session.scalar(select(PinRow).where(PinRow.name == name))
+            if row is None:
+                raise PinError("a peer must be pinned to be removed", f"no pin of {name!r}")
+            session.delete(row)
+            self._log.append(
+                AuditKind.PIN_REMOVED,
+                {"name": name, "fingerprint": row.fingerprint, "by": by},
+                at=self._clock(),
+                session=session,
+            )
+            return _pin_of(row)
+
+    def pins(self) -> tuple[Pin, ...]:
+        """Return all pins, by name."""
+        with self._database.transaction() as session:
+            return _pins(session)
+
+    # Approvals --------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        subject: Subject,
+        digest: bytes,
+        *,
+        coordinator: bytes,
+        terms: bytes = b"",
+        seats: tuple[bytes, ...] = (),
+        form: str = "",
+        suite: str = "",
+    ) -> Approval:
+        """Note that something waits for a person, unless it was noted before.
+
+        What waits is never pushed out: who offers more than people decide on is turned away.
+
+        Args:
+            subject: A pool or a run.
+            digest: Of it, 32 bytes.
+            coordinator: Fingerprint of the coordinator that asks.
+            terms: Terms of the run that asked, as they came.
+            seats: Fingerprints of all parties of that run.
+            form: Secure sum of that run.
+            suite: Sealing suite of that run.
+
+        Returns:
+            Where it stands.
+
+        Raises:
+            TooManyPendingError: as much waits as may; nothing was changed.
+            StorageError: it could not be stored.
+        """
+        with self._database.transaction() as session:
+            row = _row_of(session, subject, digest, coordinator)
+            if row is None:
+                _require_room(session, subject, coordinator)
+                row = ApprovalRow(
+                    kind=subject.value,
+                    digest=digest,
+                    coordinator=coordinator,
+                    state=ApprovalState.PENDING.value,
+                    asked_at=self._clock(),
+                    terms=terms,
+                    seats=wire.encode_value(list(seats)),
+                    form=form,
+                    suite=suite,
+                )
+                session.add(row)
+                self._log.append(
+                    AuditKind.ASKED,
+                    {"subject": subject.value, "digest": digest, "coordinator": coordinator},
+                    at=row.asked_at,
+                    session=session,
+                )
+            return _approval_of(row)
+
+    def approve(self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str) -> Approval:
+        """Approve something that was asked, or rejected before.
+
+        Raises:
+            ApprovalError: it was never asked, or nobody is named.
+            StorageError: it could not be stored.
+        """
+        return self._decide(subject, digest, coordinator, ApprovalState.APPROVED, by=by)
+
+    def reject(self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str) -> Approval:
+        """Reject something that was asked, or approved before.
+
+        Raises:
+            ApprovalError: it was never asked, or nobody is named.
+            StorageError: it could not be stored.
+        """
+        return self._decide(subject, digest, coordinator, ApprovalState.REJECTED, by=by)
+
+    def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
+        """Forget what waits for a person in vain: the run that asked has ended.
+
+        Args:
+            coordinator: Fingerprint of the coordinator that says so of its runs.
+            open_runs: Names of its runs that have not ended; nothing is forgotten where they may be
+                cut off.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
+            return
+        with self._database.transaction() as session:
+            waiting = (
+                select(ApprovalRow)
+                .where(ApprovalRow.coordinator == coordinator)
+                .where(ApprovalRow.state == ApprovalState.PENDING.value)
+            )
+            for row in session.scalars(waiting).all():
+                name = _run_name(row.terms)
+                if not name or name in open_runs:
+                    continue
+                session.delete(row)
+                self._log.append(
+                    AuditKind.WITHDRAWN,
+                    {"subject": row.kind, "digest": row.digest, "coordinator": coordinator},
+                    at=self._clock(),
+                    session=session,
+                )
+
+    def use(
+        self,
+        digest: bytes,
+        *,
+        coordinator: bytes,
+        kind: AuditKind,
+        detail: Mapping[str, Detail],
+    ) -> None:
+        """Put on record that an approved run is answered.
+
+        Args:
+            digest: Of what was approved.
+            coordinator: Fingerprint of its coordinator.
+            kind: What the record is about.
+            detail: What it says.
+
+        Raises:
+            ApprovalError: nobody approved it: nothing is noted.
+            StorageError: it could not be stored.
+        """
+        with self._database.transaction() as session:
+            row = _row_of(session, Subject.RUN, digest, coordinator)
+            # Read once more: somebody may have taken it back since the guard looked.
+            if row is None or row.state != _APPROVED:
+                raise ApprovalError("a run must be approved to be answered", "not so")
+            self._log.append(kind, detail, at=self._clock(), session=session)
+
+    def approvals(self, state: ApprovalState | None = None) -> tuple[Approval, ...]:
+        """Return all approvals, or those in one state, in the order in which they were asked."""
+        with self._database.transaction() as session:
+            found = _approvals(session)
+        return tuple(one for one in found if state in (None, one.state))
+
+    def find(self, digits: str, *, coordinator: bytes | None = None) -> Approval:
+        """Return what a person means by the first digits of a digest.
+
+        Args:
+            digits: The first digits.
+            coordinator: Fingerprint of the coordinator that asked; None for whichever.
+
+        Raises:
+            ApprovalError: they mean nothing here, or more than one thing.
+        """
+        prefix = digits.strip().lower()
+        found = [
+            one
+            for one in self.approvals()
+            if one.digest.hex().startswith(prefix) and coordinator in (None, one.coordinator)
+        ]
+        if len(prefix) < SHORTEST_DIGEST or len(found) != 1:
+            raise ApprovalError(
+                f"a digest must be one of those listed, at least its first {SHORTEST_DIGEST} "
+                "digits; name the --federation if two ask about the same",
+                f"{len(found)} that begin so",
+            )
+        return found[0]
+
+    def _decide(
+        self, subject: Subject, digest: bytes, coordinator: bytes, state: ApprovalState, *, by: str
+    ) -> Approval:
+        _require_somebody(by)
+        with self._database.transaction() as session:
+            row = _row_of(session, subject, digest, coordinator)
+            if row is None:
+                raise ApprovalError("a decision must be about something that was asked", "another")
+            row.state, row.decided_at, row.decided_by = state.value, self._clock(), by
+            self._log.append(
+                AuditKind(state.value),
+                {
+                    "subject": subject.value,
+                    "digest": digest,
+                    "coordinator": coordinator,
+                    "by": by,
+                },
+                at=row.decided_at,
+                session=session,
+            )
+            return _approval_of(row)
+
+    # Pause, and what changed ------------------------------------------------------------------
+
+    def pause(self, *, by: str) -> None:
+        """Refuse everything new from now on.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        _require_somebody(by)
+        self._note_change(AuditKind.PAUSED, _PAUSE, "paused", {}, by=by)
+
+    def resume(self, *, by: str) -> None:
+        """Take part again.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        _require_somebody(by)
+        self._note_change(AuditKind.RESUMED, _PAUSE, "resumed", {}, by=by)
+
+    def paused(self) -> tuple[str, float] | None:
+        """Return who paused the site, and when in Unix seconds; None where it is not paused.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        with self._database.transaction() as session:
+            row = session.get(StandingRow, _PAUSE)
+            return (row.changed_by, row.changed_at) if row and _is_paused(session) else None
+
+    def note_settings(self, *, file: bytes, table: str) -> None:
+        """Put on record which settings hold, if they are others than before.
+
+        Args:
+            file: Digest of the settings' file.
+            table: Digest of the hospital's table, hex; empty if there is none.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        self._note_change(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
+        if table:
+            digest = bytes.fromhex(table)
+            self._note_change(AuditKind.DATA_CHANGED, "table", table, {"digest": digest})
+
+    def note_rule(self, rule: str, value: str, *, file: bytes, by: str) -> None:
+        """Put on record that somebody set a rule in the settings.
+
+        Args:
+            rule: Its name.
+            value: Its value, as it was typed.
+            file: Digest of the settings' file that has it.
+            by: Who of our people did.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        _require_somebody(by)
+        detail: dict[str, Detail] = {"digest": file, "rule": rule, "value": value}
+        self._note_change(
+            AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True
+        )
+
+    def note_joined(self, membership: str, *, federation: bytes, identity: PublicIdentity) -> None:
+        """Put on record which federation this hospital asked to join, and as whom.
+
+        Args:
+            membership: What this hospital calls it.
+            federation: What was compared with the operator, 32 bytes.
+            identity: Ours.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        self._note_change(
+            AuditKind.JOINED,
+            _MEMBERSHIP + membership,
+            f"joined {federation.hex()} as {identity.fingerprint.hex()}",
+            {
+                "membership": membership,
+                "federation": federation,
+                "fingerprint": identity.fingerprint,
+            },
+        )
+
+    def note_left(self, membership: str, *, by: str) -> None:
+        """Put on record that the keys of a membership are about to be removed.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        detail: dict[str, Detail] = {"membership": membership}
+        self._note_change(AuditKind.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
+
+    def note_halt(self, counter: int) -> None:
+        """Put on record that the journal stopped, because somebody saw a later one.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        self._note_change(AuditKind.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
+
+    def note_witness(self, count: int, head: bytes) -> None:
+        """Put on record that the coordinator holds a head of ours that our log does not go on from.
+
+        Args:
+            count: Number of records that we signed.
+            head: Link of the last of them.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        value = f"{count}:{head.hex()}"
+        detail: dict[str, Detail] = {"records": count, "head": head}
+        self._note_change(AuditKind.CONTRADICTED, _WITNESS, value, detail)
+
+    def witness(self) -> tuple[tuple[int, bytes], ...]:
+        """Return the head, if any, that contradicts our audit log: records, link of the last."""
+        with self._database.transaction() as session:
+            return _witness(session)
+
+    def _note_change(
+        self,
+        kind: AuditKind,
+        name: str,
+        value: str,
+        detail: Mapping[str, Detail],
+        *,
+        by: str = "",
+        is_decision: bool = False,
+    ) -> None:
+        """Put a change on record; a decision is one though nothing changes by it."""
+        with self._database.transaction() as session:
+            row = session.get(StandingRow, name)
+            if row is not None and row.value == value and not is_decision:
+                return
+            at = self._clock()
+            session.merge(StandingRow(name=name, value=value, changed_by=by, changed_at=at))
+            who: dict[str, Detail] = {"by": by} if by else {}
+            self._log.append(kind, {**detail, **who}, at=at, session=session)
+
+    def __repr__(self) -> str:
+        return f"SiteRecords({self._database!r})"
+
+
+def _require_somebody(by: str) -> None:
+    if not (by.strip() and by.isprintable()):
+        raise ApprovalError("a decision must be somebody's", "nobody's")
+
+
+def _row_of(
+    session: Session, subject: Subject, digest: bytes, coordinator: bytes
+) -> ApprovalRow | None:
+    same = ApprovalRow.kind == subject.value, ApprovalRow.digest == digest
+    theirs = ApprovalRow.coordinator == coordinator
+    return session.scalar(select(ApprovalRow).where(*same, theirs))
+
+
+def _run_name(terms: bytes) -> str:
+    """Return the name of the run whose terms these are; "" if they cannot be read."""
+    try:
+        return RunTerms.from_record(wire.decode_value(terms)).name
+    except (PateFedError, ProtocolError):
+        return ""
+
+
+def _require_room(session: Session, subject: Subject, coordinator: bytes) -> None:
+    pending = (
+        select(func.count())
+        .select_from(ApprovalRow)
+        .where(ApprovalRow.kind == subject.value)
+        .where(ApprovalRow.coordinator == coordinator)
+        .where(ApprovalRow.state == ApprovalState.PENDING.value)
+    )
+    if session.scalars(pending).one() >= MOST_PENDING:
+        raise TooManyPendingError(f"at most {MOST_PENDING} may wait for a person", "more")
+
+
+def _is_paused(session: Session) -> bool:
+    row = session.get(StandingRow, _PAUSE)
+    return row is not None and row.value != "resumed"  # what cannot be read is a pause
+
+
+def _witness(session: Session) -> tuple[tuple[int, bytes], ...]:
+    row = session.get(StandingRow, _WITNESS)
+    if row is None:
+        return ()
+    count, _, head = row.value.partition(":")
+    try:
+        return ((int(count), bytes.fromhex(head)),)
+    except ValueError as error:
+        raise StorageDamagedError("a head must be as it was noted", "another") from error
+
+
+def _approvals(session: Session) -> tuple[Approval, ...]:
+    rows = session.scalars(select(ApprovalRow).order_by(ApprovalRow.number))
+    return tuple(_approval_of(row) for row in rows)
+
+
+def _approved(approvals: tuple[Approval, ...], subject: Subject) -> list[Approval]:
+    return [
+        one for one in approvals if one.subject is subject and one.state is ApprovalState.APPROVED
+    ]
+
+
+def _pools(approvals: tuple[Approval, ...]) -> dict[bytes, frozenset[bytes]]:
+    found: dict[bytes, frozenset[bytes]] = {}
+    for one in _approved(approvals, Subject.POOL):
+        found[one.coordinator] = found.get(one.coordinator, frozenset()) | {one.digest}
+    return found
+
+
+def _runs(approvals: tuple[Approval, ...]) -> frozenset[bytes]:
+    return frozenset(one.digest for one in _approved(approvals, Subject.RUN))
+
+
+def _pins(session: Session) -> tuple[Pin, ...]:
+    return tuple(_pin_of(row) for row in session.scalars(select(PinRow).order_by(PinRow.name)))
+
+
+def _pin_of(row: PinRow) -> Pin:
+    identity = PublicIdentity(row.identity_key)
+    return Pin(row.name, row.body, identity, row.checked_how, row.checked_by, row.pinned_at)
+
+
+def _approval_of(row: ApprovalRow) -> Approval:
+    try:
+        subject, state = Subject(row.kind), ApprovalState(row.state)
+        seats = tuple(wire.decode_value(row.seats))
+    except (ValueError, TypeError) as error:
+        raise StorageDamagedError("an approval must be as it was written", "another") from error
+    return Approval(
+        subject,
+        row.digest,
+        row.coordinator,
+        state,
+        row.asked_at,
+        row.terms,
+        seats,
+        row.form,
+        row.suite,
+        row.decided_at,
+        row.decided_by or "",
+    )

@@ -1,0 +1,134 @@
+"""Tasks at a hospital: fetched by the digest of their pool, checked, kept; voted on by teachers.
+
+What is kept here allows nothing by itself: the guard asks for pools that the owner approved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from party.errors import TaskError
+from party.site.folder import Site
+from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
+from pate_fed.errors import InvalidTaskError
+from pate_fed.federation import NO_TASK
+from pate_fed.nodes import write_file
+from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.teachers import TeacherEnsemble
+
+DIGEST_BYTES = 32
+
+Vote = Callable[[QueryBatch], NDArray[np.int64]]
+"""Teachers' votes on a batch: classes, shape (teachers, queries)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartyTask:
+    """What a party can be asked about.
+
+    Attributes:
+        pool: The public queries that its owner approved.
+        vote: Its teachers for them.
+        classes: Number of classes that they know; None where a run may say so.
+        digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
+            simulation, which has none.
+        teachers: Digest of the teachers as they are kept; empty in a simulation.
+    """
+
+    pool: QueryPool
+    vote: Vote = field(repr=False)
+    classes: int | None = None
+    digest: bytes = NO_TASK
+    teachers: bytes = b""
+
+
+def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
+    """Return tasks by the digests of their pools."""
+    return {task.pool.digest: task for task in tasks}
+
+
+class PoolDoor(Protocol):
+    """Where the file of a pool comes from: `enrollment.CoordinatorDoor` is one."""
+
+    def fetch_pool(self, digest: bytes) -> bytes:
+        """Return the file."""
+
+
+def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> LearningTask:
+    """Return the task whose pool has this digest: the kept one, else fetched, checked and kept.
+
+    Args:
+        site: The hospital's folder.
+        door: The coordinator's door.
+        digest: Of its pool, 32 bytes.
+
+    Raises:
+        EnrollmentError: the coordinator cannot be reached, or has no such file for us.
+        TaskError: what came is no task of this pool, or cannot be kept.
+    """
+    _require_digest(digest)
+    if site.path("pools", digest.hex()).exists():
+        return read_task(site, digest)
+    content = door.fetch_pool(digest)
+    task = _checked(content, digest)
+    _keep(site, digest, content)
+    return task
+
+
+def read_task(site: Site, digest: bytes) -> LearningTask:
+    """Return the kept task whose pool has this digest.
+
+    Raises:
+        TaskError: there is none, or its file changed.
+    """
+    _require_digest(digest)
+    try:
+        with site.path("pools", digest.hex()).open("rb") as file:
+            content = file.read(MAX_TASK_BYTES + 1)
+    except OSError as error:
+        raise TaskError("the task's file must be readable", error.strerror) from error
+    return _checked(content, digest)
+
+
+def party_task(task: LearningTask, ensemble: TeacherEnsemble, *, teachers: bytes) -> PartyTask:
+    """Put a task and its teachers together.
+
+    Args:
+        task: The task.
+        ensemble: Its teachers.
+        teachers: Their digest, as `training.teachers_digest` gives it.
+    """
+    vote = partial(_vote, ensemble)
+    return PartyTask(task.pool, vote, len(task.class_names), task.digest, teachers)
+
+
+def _require_digest(digest: bytes) -> None:
+    if len(digest) != DIGEST_BYTES:
+        raise TaskError(f"a pool's digest must have {DIGEST_BYTES} bytes", len(digest))
+
+
+def _checked(content: bytes, digest: bytes) -> LearningTask:
+    try:
+        task = LearningTask.from_bytes(content)
+    except InvalidTaskError as error:
+        raise TaskError("a pool's file must be a task", f"{error.code}: {error.got}") from error
+    if task.pool.digest != digest:
+        raise TaskError("a task must have the pool that was asked for", "another")
+    return task
+
+
+def _keep(site: Site, digest: bytes, content: bytes) -> None:
+    try:
+        write_file(site.path("pools", digest.hex()), content)
+    except OSError as error:
+        raise TaskError("the task's file must be writable", error.strerror) from error
+
+
+def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:
+    return ensemble.vote(batch.inputs)

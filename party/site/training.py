@@ -1,0 +1,229 @@
+"""Teachers, trained once for a task on the site's own records, and kept for every run of it.
+
+They are kept without pickle, with a manifest that binds them to the table's hash, to the task and
+to their own bytes: whatever changed since, they are refused, never silently trained anew. A vote
+of other teachers on a query that was answered would be a second look at the same patients.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from party.errors import DataError, TeachersError
+from party.site.dataset import read_registered, require_unchanged
+from party.site.folder import Site
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import UnreadableFileError
+from pate_fed.partition import build_manifest, partition_records
+from pate_fed.teachers import TeacherEnsemble, make_ensemble
+
+MANIFEST_FILE = "manifest.json"
+SCHEMA_VERSION = 1
+RANDOMNESS = "drawn from the operating system for this training alone, and not kept"
+_OWNER_ONLY = 0o600
+_KEY_BYTES = 32
+_PARTIAL = ".partial"
+
+Tell = Callable[[int, int], None]
+"""Told how many teachers are trained, of how many."""
+
+
+def ready_teachers(
+    site: Site,
+    task: LearningTask,
+    *,
+    random_bytes: Callable[[int], bytes],
+    tell: Tell | None = None,
+) -> TeacherEnsemble:
+    """Return the teachers of a task: those that are kept, or new ones if there are none.
+
+    New ones are trained and kept. All records of a patient go to one teacher, so that a patient
+    moves one vote. While another process trains in this site it waits: teachers that are not kept
+    may not vote.
+
+    Args:
+        site: The hospital's folder.
+        task: What is learned.
+        random_bytes: Cryptographic random numbers.
+        tell: Told after each new teacher.
+
+    Raises:
+        TeachersError: kept ones do not fit (see `load_teachers`), or new ones cannot be written.
+        DataError: no table is registered, or its label is another column than the task's.
+        DataChangedError: the table is another one than was registered.
+        InvalidDataError: the table cannot be read as the task says; the line names the column.
+        TooFewRecordsError: fewer patients than teachers.
+    """
+    folder = folder_of(site, task)
+    if not folder.exists():
+        with _alone(folder.parent):
+            if not folder.exists():
+                return _train(site, task, random_bytes=random_bytes, tell=tell)
+    return load_teachers(site, task)
+
+
+def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
+    """Read the teachers of a task that are kept.
+
+    Raises:
+        TeachersError: there are none, or table, task, settings or a file changed since.
+        DataChangedError: the table is another one than was registered.
+    """
+    folder = folder_of(site, task)
+    manifest = _read_manifest(folder)
+    for name, value in _bound_to(site, task).items():
+        if manifest.get(name) != value:
+            raise TeachersError(
+                f"kept teachers must be of the {name} that they were trained with", "another"
+            )
+    require_unchanged(site)
+    files = _read_files(folder, manifest.get("files"))
+    ensemble = make_ensemble(site.settings.teacher_model, task.kind)
+    try:
+        ensemble.restore(files, classes=task.classes)
+    except UnreadableFileError as error:
+        raise TeachersError(error.must, error.got) from error
+    if ensemble.teachers != site.settings.teachers:
+        raise TeachersError(f"{site.settings.teachers} teachers must be kept", ensemble.teachers)
+    return ensemble
+
+
+def teachers_digest(site: Site, task: LearningTask) -> bytes:
+    """Return the digest of the teachers of a task as they are kept, 32 bytes.
+
+    Teachers that are trained anew have another one, be it of the same records.
+
+    Raises:
+        TeachersError: there are none.
+    """
+    files = _read_manifest(folder_of(site, task)).get("files")
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).digest()
+
+
+def folder_of(site: Site, task: LearningTask) -> Path:
+    """Return where the teachers of a task are kept."""
+    return site.path("teachers", task.digest.hex())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time train in a site; what others kept is there when it is our turn."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise TeachersError("teachers must be writable", error.strerror) from error
+    try:
+        _wait_for(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _wait_for(lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of a process that is killed it is gone, too
+    except OSError as error:
+        raise TeachersError("teachers must be on a disk of this machine", error.strerror) from error
+
+
+def _train(
+    site: Site,
+    task: LearningTask,
+    *,
+    random_bytes: Callable[[int], bytes],
+    tell: Tell | None,
+) -> TeacherEnsemble:
+    data = site.settings.data
+    text = read_registered(site)
+    if data.label != task.label:
+        raise DataError(f"the table's label must be the task's, {task.label!r}", repr(data.label))
+    records = task.encode(text, patient_column=data.patient_id or None)
+    rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
+    count = site.settings.teachers
+    partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
+    build_manifest(records, partition, key=random_bytes(_KEY_BYTES))  # refuses what overlaps
+    ensemble = make_ensemble(site.settings.teacher_model, task.kind)
+    ensemble.fit(
+        [records.select(shard.rows) for shard in partition.shards],
+        classes=task.classes,
+        rng=rng,
+        on_trained=None if tell is None else lambda done: tell(done, count),
+    )
+    files = ensemble.dump()
+    manifest = {
+        **_bound_to(site, task),
+        "randomness": RANDOMNESS,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+    }
+    files[MANIFEST_FILE] = (json.dumps(manifest, indent=2) + "\n").encode()
+    _keep(folder_of(site, task), files)
+    return ensemble
+
+
+def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
+    data = site.settings.data
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "task": task.digest.hex(),
+        "data": data.digest,
+        "patient_id": data.patient_id,
+        "teachers": site.settings.teachers,
+        "teacher_model": site.settings.teacher_model,
+    }
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise TeachersError(
+            f"teachers must be kept with a readable {MANIFEST_FILE}", type(error).__name__
+        ) from error
+    if not isinstance(manifest, dict):
+        raise TeachersError(f"{MANIFEST_FILE} must be as it was written", "another kind")
+    return manifest
+
+
+def _read_files(folder: Path, listed: Any) -> dict[str, bytes]:
+    if not isinstance(listed, dict):
+        raise TeachersError(f"{MANIFEST_FILE} must list the teachers' files", "none")
+    files = {}
+    for name, digest in listed.items():
+        if Path(name).name != name:
+            raise TeachersError("a teacher's file must lie beside its manifest", "another place")
+        try:
+            content = (folder / name).read_bytes()
+        except OSError as error:
+            raise TeachersError(f"{name} must be readable", type(error).__name__) from error
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise TeachersError(f"{name} must be as it was written", "another content")
+        files[name] = content
+    return files
+
+
+def _keep(folder: Path, files: dict[str, bytes]) -> None:
+    """Write a folder whole or not at all; only who is alone may."""
+    partial = folder.with_name(f".{folder.name}{_PARTIAL}")
+    try:
+        for left in folder.parent.glob(f".*{_PARTIAL}"):  # nobody's: a crash left it
+            shutil.rmtree(left, ignore_errors=True)
+        partial.mkdir(mode=0o700)
+        for name, content in files.items():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(partial / name, flags, _OWNER_ONLY), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        partial.rename(folder)
+    except OSError as error:
+        raise TeachersError("teachers must be writable", error.strerror) from error
