@@ -14,7 +14,7 @@ from typing import Any, Final
 from coordinator.errors import RunQueueError, SetupError
 from coordinator.operator import Coordinator
 from coordinator.runs.open_run import results_of
-from coordinator.runs.queue import ENDED, Run, RunState
+from coordinator.runs.queue import Run, RunState
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
@@ -44,7 +44,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
     results = results_of(coordinator.home, name)
     if results.is_dir():
         return False
-    if run.state not in ENDED:
+    if not run.is_ended:
         raise RunQueueError("a run that is exported must have ended", run.state.value)
     results.parent.parent.mkdir(mode=0o700, exist_ok=True)
     _Writer(

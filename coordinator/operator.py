@@ -37,7 +37,7 @@ from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
 from coordinator.flower.superlink_child import flower_variables
 from coordinator.runs.open_run import results_of
 from coordinator.runs.query_states import AskedQuery, query_states
-from coordinator.runs.queue import ENDED, Run, RunQueue, RunState
+from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest
 from pate_fed.data.task import LearningTask, TaskSchema, schema_in
 from pate_fed.errors import InvalidTaskError
@@ -338,7 +338,7 @@ def follow(
         if last is None or _has_changed(last, run):
             tell(run)
             last = run
-        if run.state in ENDED or run.state is RunState.PAUSED:
+        if run.is_ended or run.state is RunState.PAUSED:
             return run
         sleep(_POLL_S)
 

@@ -8,6 +8,21 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.console import MechanismChoice, choice, numbers, single_threaded_kernels
+from coordinator.cli.options import (
+    Colluders,
+    Confidence,
+    Delta,
+    Epsilon,
+    Noise,
+    PartyEpsilons,
+    Sigma1,
+    Sigma2,
+    TestDelta,
+    Unit,
+    ValidVotes,
+    VoteThreshold,
+    Weights,
+)
 from coordinator.errors import UsageError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
@@ -24,17 +39,9 @@ def account(  # noqa: PLR0917 - one argument per option
             help="Mechanism of the votes.",
         ),
     ] = "confident",
-    vote_threshold: Annotated[
-        float | None, typer.Option(help="Smallest noisy top count to answer, in votes.")
-    ] = None,
-    sigma1: Annotated[
-        float | None,
-        typer.Option(help="Noise of that check, in votes; of a test of stability, in units."),
-    ] = None,
-    sigma2: Annotated[
-        float | None,
-        typer.Option(help="Noise of each count, in votes: its standard deviation."),
-    ] = None,
+    vote_threshold: VoteThreshold = None,
+    sigma1: Sigma1 = None,
+    sigma2: Sigma2 = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
@@ -42,16 +49,9 @@ def account(  # noqa: PLR0917 - one argument per option
             help="interactive: the student's probability of each class, query by query.",
         ),
     ] = None,
-    confidence: Annotated[
-        float | None,
-        typer.Option(
-            help="interactive: probability from which the student keeps its label. [default: 0.9]"
-        ),
-    ] = None,
-    test_delta: Annotated[
-        float | None, typer.Option(help="stable-*: probability that one test fails.")
-    ] = None,
-    delta: Annotated[float, typer.Option(help="Probability that a guarantee may fail.")] = 1e-5,
+    confidence: Confidence = None,
+    test_delta: TestDelta = None,
+    delta: Delta = 1e-5,
     rows: Annotated[
         str | None, typer.Option(metavar="A:B", help="Rows A to B - 1 only. [default: all]")
     ] = None,
@@ -110,44 +110,21 @@ def plan(  # noqa: PLR0917 - one argument per option
     parties: Annotated[int, typer.Option(help="Hospitals.")] = 50,
     teachers: Annotated[int, typer.Option(help="Teachers per hospital.")] = 1,
     classes: Annotated[int, typer.Option(help="Classes.")] = 10,
-    epsilon: Annotated[float, typer.Option(help="Budget.")] = 5.0,
-    delta: Annotated[float, typer.Option(help="Probability that the guarantee may fail.")] = 1e-5,
-    unit: Annotated[
-        str | None, typer.Option(click_type=choice("record", "party"), help="Protected unit.")
-    ] = None,
+    epsilon: Epsilon = 5.0,
+    delta: Delta = 1e-5,
+    unit: Unit = None,
     queries: Annotated[
         int | None, typer.Option(help="Queries wanted. [default: as many as the budget affords]")
     ] = None,
-    vote_threshold: Annotated[
-        float | None, typer.Option(help="Threshold, in votes. [default: choose]")
-    ] = None,
-    sigma1: Annotated[
-        float | None, typer.Option(help="Noise of the check, in votes. [default: choose]")
-    ] = None,
-    sigma2: Annotated[
-        float | None, typer.Option(help="Noise of each count, in votes. [default: choose]")
-    ] = None,
+    vote_threshold: VoteThreshold = None,
+    sigma1: Sigma1 = None,
+    sigma2: Sigma2 = None,
     teacher_accuracy: Annotated[
         float, typer.Option(help="Assumed accuracy of an average teacher.")
     ] = 0.7,
-    valid_votes: Annotated[
-        bool,
-        typer.Option(
-            "--valid-votes/--unchecked-votes",
-            help="All hospitals trust each other to send valid votes (joint price).",
-        ),
-    ] = True,
-    party_epsilons: Annotated[
-        str | None,
-        typer.Option(metavar="E,E,...", help="Budget of each hospital."),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="W,W,...",
-            help="Votes of each teacher, hospital by hospital. [default: 1]",
-        ),
-    ] = None,
+    valid_votes: ValidVotes = True,
+    party_epsilons: PartyEpsilons = None,
+    weights: Weights = None,
     expected_dropouts: Annotated[
         int, typer.Option(help="Most hospitals that may be lost in a batch.")
     ] = 0,
@@ -159,19 +136,8 @@ def plan(  # noqa: PLR0917 - one argument per option
             help="Secure sum. [default: by the hospitals that may be lost]",
         ),
     ] = None,
-    noise: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("coordinator", "parties"),
-            help="Who adds it; with parties the coordinator sees noisy counts only.",
-        ),
-    ] = "coordinator",
-    colluders: Annotated[
-        int | None,
-        typer.Option(
-            help="With --noise parties: hospitals whose noise an attacker may know. [default: 1]"
-        ),
-    ] = None,
+    noise: Noise = "coordinator",
+    colluders: Colluders = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.svg", help="New SVG file with epsilon over answers."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,16 +18,6 @@ from coordinator.cli.console import (
     show,
     write_secret,
 )
-from coordinator.federation.certificates import days_left
-from coordinator.federation.enrollment import USUAL_TEACHERS, EnrolledParty, MadeInvitation
-from coordinator.federation.home import (
-    DATABASE_VARIABLE,
-    FederationHome,
-    FederationSettings,
-    has_password,
-    utc_now,
-    without_password,
-)
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
@@ -35,6 +25,7 @@ from protocols.fingerprint_words import spoken
 from protocols.party_names import normalized
 
 if TYPE_CHECKING:
+    from coordinator.federation.enrollment import EnrolledParty, MadeInvitation
     from coordinator.operator import Coordinator
 
 
@@ -64,6 +55,8 @@ def init(  # noqa: PLR0917 - one argument per option
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make a federation: its CA, certificate, identity and database, in a new folder."""
+    from coordinator.federation.home import FederationHome, FederationSettings  # noqa: PLC0415 - keeps --help fast
+
     host_of_address, _, port_of_address = address.rpartition(":")
     own = int(port_of_address) if port_of_address.isdecimal() else 0
     names = (host_of_address.strip("[]"), *(also or ())) if host_of_address else ()
@@ -78,7 +71,7 @@ def init(  # noqa: PLR0917 - one argument per option
         database=_database_to_keep(database),
         hosts=names,
     )
-    made = FederationHome.create(home.absolute(), settings, now=utc_now())
+    made = FederationHome.create(home.absolute(), settings, now=datetime.now(UTC))
     words = spoken(made.fingerprint)
     if output_format is Format.JSON:
         print_json(
@@ -96,6 +89,12 @@ def init(  # noqa: PLR0917 - one argument per option
 
 def _database_to_keep(option: str) -> str:
     """Return the URL that the federation's file keeps: never one with a password."""
+    from coordinator.federation.home import (  # noqa: PLC0415 - keeps --help fast
+        DATABASE_VARIABLE,
+        has_password,
+        without_password,
+    )
+
     if option and has_password(option):
         raise InvalidSettingError(
             f"--database must have no password, which every user of this machine could read: "
@@ -185,10 +184,7 @@ def approve(
     ],
     teachers: Annotated[
         int | None,
-        typer.Option(
-            help="Its number of teachers, as its people say.",
-            show_default=str(USUAL_TEACHERS),
-        ),
+        typer.Option(help="Its number of teachers, as its people say. [default: 10]"),
     ] = None,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
@@ -227,9 +223,12 @@ def revoke(
 
 def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
     """Issue a new server certificate; hospitals need not change anything."""
+    from coordinator.federation.certificates import days_left  # noqa: PLC0415 - keeps --help fast
+    from coordinator.federation.home import FederationHome  # noqa: PLC0415
+
     opened = FederationHome.open(home.absolute())
-    opened.renew_server_certificate(now=utc_now())
-    days = int(days_left(opened.server_certificate, now=utc_now()))
+    opened.renew_server_certificate(now=datetime.now(UTC))
+    days = int(days_left(opened.server_certificate, now=datetime.now(UTC)))
     if output_format is Format.JSON:
         print_json({"days": days})
         return
@@ -274,7 +273,7 @@ def _invited(coordinator: Coordinator, party: str) -> MadeInvitation | None:
     found = (
         one
         for one in coordinator.invitations()
-        if one.party == normalized(party) and one.is_open(now=utc_now())
+        if one.party == normalized(party) and one.is_open(now=datetime.now(UTC))
     )
     return next(found, None)
 
@@ -285,7 +284,7 @@ def _table_of_invitation(one: MadeInvitation) -> dict[str, Any]:
         "made_at": _at(one.made_at),
         "expires_at": _at(one.expires_at),
         "used_at": None if one.used_at is None else _at(one.used_at),
-        "is_open": one.is_open(now=utc_now()),
+        "is_open": one.is_open(now=datetime.now(UTC)),
     }
 
 
@@ -293,7 +292,7 @@ def _line_of_invitation(one: MadeInvitation) -> str:
     made = f"{one.party:24} made {_day(one.made_at)}, "
     if one.used_at is not None:
         return f"{made}used {_day(one.used_at)}"
-    if one.is_open(now=utc_now()):
+    if one.is_open(now=datetime.now(UTC)):
         return f"{made}not used yet, good until {_day(one.expires_at)}"
     return f"{made}never used, good for nothing since {_day(one.expires_at)}"
 

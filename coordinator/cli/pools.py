@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.console import DEFAULT_HOME, FormatOption, HomeOption, open_coordinator, show
-from coordinator.runs.query_states import AskedQuery, QueryState
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
 
@@ -17,13 +16,6 @@ pool_app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-
-_WORDS = {
-    QueryState.REFUSED: "refused: {} answered it, or one close to it, before",
-    QueryState.LOST: "lost: its batch is void, and who may have sent does not vote on it again",
-    QueryState.CUT_OFF: "cut off: a cap ended the run before it was looked at",
-    QueryState.OPEN: "not asked yet",
-}
 
 
 @pool_app.callback()
@@ -39,6 +31,8 @@ def show_pool(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the state of each query of a run: answered, refused by hospitals, lost, not asked."""
+    from coordinator.runs.query_states import QueryState  # noqa: PLC0415 - keeps --help fast
+
     coordinator = open_coordinator(home)
     request, found = coordinator.queries(run)
     if output_format is Format.JSON:
@@ -48,12 +42,4 @@ def show_pool(
     counts = ", ".join(f"{counted[state]} {state.value}" for state in QueryState if counted[state])
     show(f"{run} asks {len(found)} rows of {request.source}: {counts}.")
     rest = [query for query in found if everything or query.state is not QueryState.ANSWERED]
-    show(*(f"{query.place:>8}  {_words(query)}" for query in rest))
-
-
-def _words(query: AskedQuery) -> str:
-    match query.state:
-        case QueryState.ANSWERED | QueryState.NO_ANSWER:
-            return f"{query.label or query.state.value} (drawn in {query.drawn_in})"
-        case _:
-            return _WORDS[query.state].format(", ".join(query.parties))
+    show(*(f"{query.place:>8}  {query.words}" for query in rest))

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,15 +21,32 @@ from coordinator.cli.console import (
     show,
     single_threaded_kernels,
 )
+from coordinator.cli.options import (
+    BUDGET,
+    MECHANISM,
+    RUN,
+    Delta,
+    Epsilon,
+    Noise,
+    Sigma1,
+    Sigma2,
+    Student,
+    Suite,
+    Unit,
+    ValidVotes,
+    VoteThreshold,
+)
 from coordinator.errors import RunEndedError
-from coordinator.runs.queue import ENDED, Run, RunState
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, write_logs_as_json
 from pate_fed.nodes.command_line import print_json
-from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
+from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import usual_form
 
-_QUERIES, _MECHANISM, _BUDGET, _RUN = "Public queries", "Mechanism", "Privacy budget", "Run"
+if TYPE_CHECKING:
+    from coordinator.runs.queue import Run
+
+_QUERIES = "Public queries"
 
 _PACKAGE = "coordinator"
 _log = logging.getLogger(__name__)
@@ -79,7 +96,7 @@ def run(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(metavar="A,B,...", help="Values of that column.", rich_help_panel=_QUERIES),
     ],
-    name: Annotated[str, typer.Option(help="Name of the run.", rich_help_panel=_RUN)],
+    name: Annotated[str, typer.Option(help="Name of the run.", rich_help_panel=RUN)],
     ignore: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,26 +128,12 @@ def run(  # noqa: PLR0917 - one argument per option
             "(gnmax, lnmax). Hospitals allow confident and gnmax unless their owners say "
             "otherwise. "
             "[default: confident; with --noise parties gnmax]",
-            rich_help_panel=_MECHANISM,
+            rich_help_panel=MECHANISM,
         ),
     ] = None,
-    vote_threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Smallest noisy top count to answer, in votes.", rich_help_panel=_MECHANISM
-        ),
-    ] = None,
-    sigma1: Annotated[
-        float | None,
-        typer.Option(
-            help="Noise of that check, in votes.",
-            rich_help_panel=_MECHANISM,
-        ),
-    ] = None,
-    sigma2: Annotated[
-        float | None,
-        typer.Option(help="Noise of each count, in votes.", rich_help_panel=_MECHANISM),
-    ] = None,
+    vote_threshold: VoteThreshold = None,
+    sigma1: Sigma1 = None,
+    sigma2: Sigma2 = None,
     form: Annotated[
         str | None,
         typer.Option(
@@ -138,77 +141,37 @@ def run(  # noqa: PLR0917 - one argument per option
             click_type=choice("additive", "masked"),
             help="masked survives lost hospitals. "
             "[default: masked from five hospitals, otherwise additive]",
-            rich_help_panel=_MECHANISM,
+            rich_help_panel=MECHANISM,
         ),
     ] = None,
-    noise: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("coordinator", "parties"),
-            help="Who adds it; with parties the coordinator sees noisy counts only.",
-            rich_help_panel=_MECHANISM,
-        ),
-    ] = "coordinator",
-    suite: Annotated[
-        str,
-        typer.Option(
-            click_type=choice(SUITE_MLKEM768_X25519, SUITE_X25519),
-            help="Encryption between hospitals.",
-            rich_help_panel=_MECHANISM,
-        ),
-    ] = DEFAULT_SUITE,
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            click_type=choice("record", "party"),
-            help="Protected unit: a patient's records, or a whole hospital's.",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float, typer.Option(help="Privacy budget of the run.", rich_help_panel=_BUDGET)
-    ] = 5.0,
-    delta: Annotated[
-        float,
-        typer.Option(help="Probability that the guarantee may fail.", rich_help_panel=_BUDGET),
-    ] = 1e-5,
-    valid_votes: Annotated[
-        bool,
-        typer.Option(
-            "--valid-votes/--unchecked-votes",
-            help="All hospitals trust each other to send valid votes (joint price).",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = False,
+    noise: Noise = "coordinator",
+    suite: Suite = DEFAULT_SUITE,
+    unit: Unit = None,
+    epsilon: Epsilon = 5.0,
+    delta: Delta = 1e-5,
+    valid_votes: ValidVotes = False,
     max_answers: Annotated[
         int | None,
-        typer.Option(help="End after so many. [default: all]", rich_help_panel=_BUDGET),
+        typer.Option(help="End after so many. [default: all]", rich_help_panel=BUDGET),
     ] = None,
     max_refusals: Annotated[
         int | None,
-        typer.Option(help="End after so many. [default: all]", rich_help_panel=_BUDGET),
+        typer.Option(help="End after so many. [default: all]", rich_help_panel=BUDGET),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option(help="Queries per batch.", rich_help_panel=_BUDGET)
+        int, typer.Option(help="Queries per batch.", rich_help_panel=BUDGET)
     ] = 20,
-    student: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("auto", "propagation", "supervised", "network"),
-            help="Kind of student.",
-            rich_help_panel=_RUN,
-        ),
-    ] = "auto",
+    student: Student = "auto",
     patience: Annotated[
         float,
         typer.Option(
             help="Hours to wait for silent hospitals and for approvals.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = 24.0,
     detach: Annotated[
         bool,
-        typer.Option("--detach", help="Queue the run without following it.", rich_help_panel=_RUN),
+        typer.Option("--detach", help="Queue the run without following it.", rich_help_panel=RUN),
     ] = False,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
@@ -274,7 +237,7 @@ def run(  # noqa: PLR0917 - one argument per option
             ended = coordinator.queue.find(name)
             print(f"pate-fed: {name} goes on; `pate-fed status` shows it", file=sys.stderr)
     _print_run(ended, output_format)
-    if ended.state in (RunState.FAILED, RunState.INCOMPLETE):
+    if ended.has_failed:
         raise RunEndedError(f"run {name} must go through", ended.reason)
 
 
@@ -292,7 +255,7 @@ def status(
     queue = coordinator.queue
     found = queue.all() if name is None else [queue.find(name)]
     # Where nothing can be stored, no run can say that it waits for that.
-    is_open = any(one.state not in ENDED for one in found)
+    is_open = any(not one.is_ended for one in found)
     missing = what_is_missing(readiness(coordinator.home)) if is_open else []
     if output_format is Format.JSON:
         print_json({"runs": [one.as_table() for one in found], "missing": missing})

@@ -15,17 +15,32 @@ from coordinator.cli.console import (
     progress,
     single_threaded_kernels,
 )
+from coordinator.cli.options import (
+    BUDGET,
+    FEDERATION,
+    MECHANISM,
+    RUN,
+    Colluders,
+    Confidence,
+    Delta,
+    Epsilon,
+    Noise,
+    PartyEpsilons,
+    Sigma1,
+    Sigma2,
+    Student,
+    Suite,
+    TestDelta,
+    Unit,
+    ValidVotes,
+    VoteThreshold,
+    Weights,
+)
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
-from protocols.envelope import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
+from protocols.envelope import DEFAULT_SUITE
 
-_DATA, _FEDERATION, _MECHANISM, _BUDGET, _RUN = (
-    "Data",
-    "Federation",
-    "Questions and mechanism",
-    "Privacy budget",
-    "Run",
-)
+_DATA = "Data"
 
 
 def simulate(  # noqa: PLR0917 - one argument per option
@@ -62,17 +77,17 @@ def simulate(  # noqa: PLR0917 - one argument per option
         ),
     ] = None,
     parties: Annotated[
-        int | None, typer.Option(help="Hospitals, at least 3.", rich_help_panel=_FEDERATION)
+        int | None, typer.Option(help="Hospitals, at least 3.", rich_help_panel=FEDERATION)
     ] = None,
     teachers: Annotated[
-        int | None, typer.Option(help="Teachers per hospital.", rich_help_panel=_FEDERATION)
+        int | None, typer.Option(help="Teachers per hospital.", rich_help_panel=FEDERATION)
     ] = None,
     partition: Annotated[
         str | None,
         typer.Option(
             click_type=choice("iid", "dirichlet", "column"),
             help="Deal records evenly, with skewed labels, or by --hospital.",
-            rich_help_panel=_FEDERATION,
+            rich_help_panel=FEDERATION,
         ),
     ] = None,
     teacher: Annotated[
@@ -80,7 +95,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         typer.Option(
             click_type=choice("auto", "nearest", "svm", "forest", "logistic", "network"),
             help="Kind of teacher.",
-            rich_help_panel=_FEDERATION,
+            rich_help_panel=FEDERATION,
         ),
     ] = "auto",
     form: Annotated[
@@ -90,23 +105,15 @@ def simulate(  # noqa: PLR0917 - one argument per option
             click_type=choice("additive", "masked", "plain"),
             help="How votes are summed; masked survives lost hospitals, plain hides nothing "
             "and is for comparison only.",
-            rich_help_panel=_FEDERATION,
+            rich_help_panel=FEDERATION,
         ),
     ] = "additive",
-    suite: Annotated[
-        str,
-        typer.Option(
-            click_type=choice(SUITE_MLKEM768_X25519, SUITE_X25519),
-            help="How hospitals seal what the coordinator relays between them; the first stays "
-            "closed even to a quantum computer.",
-            rich_help_panel=_FEDERATION,
-        ),
-    ] = DEFAULT_SUITE,
+    suite: Suite = DEFAULT_SUITE,
     queries: Annotated[
         int | None,
         typer.Option(
             help="Public inputs to ask. [default: as many as the budget affords, at most 100]",
-            rich_help_panel=_MECHANISM,
+            rich_help_panel=MECHANISM,
         ),
     ] = None,
     select: Annotated[
@@ -114,7 +121,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         typer.Option(
             click_type=choice("medoids", "random"),
             help="Ask cluster centers, or random inputs.",
-            rich_help_panel=_MECHANISM,
+            rich_help_panel=MECHANISM,
         ),
     ] = "medoids",
     mechanism: Annotated[
@@ -125,138 +132,62 @@ def simulate(  # noqa: PLR0917 - one argument per option
             "(gnmax, lnmax), ask for what the student does not know (interactive), test for a "
             "stable winner (stable-*); immutable protects nobody and is for comparison. "
             "[default: confident; with --noise parties gnmax]",
-            rich_help_panel=_MECHANISM,
+            rich_help_panel=MECHANISM,
         ),
     ] = None,
-    vote_threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Smallest noisy top count to answer, in votes.", rich_help_panel=_MECHANISM
-        ),
-    ] = None,
-    sigma1: Annotated[
-        float | None,
-        typer.Option(help="Noise of that check, in votes.", rich_help_panel=_MECHANISM),
-    ] = None,
-    sigma2: Annotated[
-        float | None,
-        typer.Option(help="Noise of each count, in votes.", rich_help_panel=_MECHANISM),
-    ] = None,
-    confidence: Annotated[
-        float | None,
-        typer.Option(
-            help="Interactive: probability from which the student keeps its own label.",
-            rich_help_panel=_MECHANISM,
-        ),
-    ] = None,
-    test_delta: Annotated[
-        float | None,
-        typer.Option(
-            help="Stable: probability that one test answers although nothing is stable.",
-            rich_help_panel=_MECHANISM,
-        ),
-    ] = None,
-    noise: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("coordinator", "parties"),
-            help="Who adds it; with parties the coordinator sees noisy counts only.",
-            rich_help_panel=_MECHANISM,
-        ),
-    ] = "coordinator",
-    colluders: Annotated[
-        int | None,
-        typer.Option(
-            help="With --noise parties: hospitals whose noise an attacker may know. [default: 1]",
-            rich_help_panel=_MECHANISM,
-        ),
-    ] = None,
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            click_type=choice("record", "party"),
-            help="Protected unit: a patient's records, or a whole hospital's.",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float, typer.Option(help="Privacy budget of the run.", rich_help_panel=_BUDGET)
-    ] = 5.0,
-    party_epsilons: Annotated[
-        str | None,
-        typer.Option(
-            metavar="E,E,...",
-            help="Budget of each hospital, in the data's order.",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="W,W,...",
-            help="Votes of each teacher, hospital by hospital. [default: 1]",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = None,
+    vote_threshold: VoteThreshold = None,
+    sigma1: Sigma1 = None,
+    sigma2: Sigma2 = None,
+    confidence: Confidence = None,
+    test_delta: TestDelta = None,
+    noise: Noise = "coordinator",
+    colluders: Colluders = None,
+    unit: Unit = None,
+    epsilon: Epsilon = 5.0,
+    party_epsilons: PartyEpsilons = None,
+    weights: Weights = None,
     pricing: Annotated[
         str,
         typer.Option(
             click_type=choice("auto", "gdp", "label", "joint", "renyi"),
             help="Price of refusals and answers; auto: the cheapest valid one.",
-            rich_help_panel=_BUDGET,
+            rich_help_panel=BUDGET,
         ),
     ] = "auto",
-    valid_votes: Annotated[
-        bool,
-        typer.Option(
-            "--valid-votes/--unchecked-votes",
-            help="All hospitals trust each other to send valid votes (joint price).",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = True,
-    delta: Annotated[
-        float,
-        typer.Option(help="Probability that the guarantee may fail.", rich_help_panel=_BUDGET),
-    ] = 1e-5,
+    valid_votes: ValidVotes = True,
+    delta: Delta = 1e-5,
     max_answers: Annotated[
         int | None,
         typer.Option(
             help="End after this many answers; fixed before the run. [default: all]",
-            rich_help_panel=_BUDGET,
+            rich_help_panel=BUDGET,
         ),
     ] = None,
     max_refusals: Annotated[
         int | None,
         typer.Option(
             help="End after this many refusals, fixed before. [default: from simulated votes]",
-            rich_help_panel=_BUDGET,
+            rich_help_panel=BUDGET,
         ),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Queries per batch. [default: all]", rich_help_panel=_BUDGET),
+        typer.Option(help="Queries per batch. [default: all]", rich_help_panel=BUDGET),
     ] = None,
-    student: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("auto", "propagation", "supervised", "network"),
-            help="Kind of student.",
-            rich_help_panel=_RUN,
-        ),
-    ] = "auto",
+    student: Student = "auto",
     engine: Annotated[
         str,
         typer.Option(
             click_type=choice("local", "ray"),
             help="In this process, or on Flower's Ray engine (extra `ray`).",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = "local",
     seed: Annotated[
         int | None,
         typer.Option(
             help="Make labels, metrics and costs repeatable; keys are always fresh.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
     out: Annotated[
@@ -264,11 +195,11 @@ def simulate(  # noqa: PLR0917 - one argument per option
         typer.Option(
             metavar="DIR",
             help="New run directory. [default: runs/DATA-TIME]",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
     output_format: Annotated[
-        Format, typer.Option("--format", help="Output format.", rich_help_panel=_RUN)
+        Format, typer.Option("--format", help="Output format.", rich_help_panel=RUN)
     ] = Format.TEXT,
 ) -> None:
     """Run a whole federation on this machine, on real records.

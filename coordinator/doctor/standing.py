@@ -7,7 +7,7 @@ from typing import Final
 
 from coordinator.doctor.surroundings import Surroundings
 from coordinator.operator import Coordinator
-from coordinator.runs.queue import ENDED, Run, RunState
+from coordinator.runs.queue import Run, RunState
 from pate_fed.nodes import OK, WARN, Check
 from protocols.additive import AdditiveSum
 
@@ -51,7 +51,7 @@ def check_invitations(coordinator: Coordinator, around: Surroundings) -> Check:
 
 def check_runs(coordinator: Coordinator, around: Surroundings) -> Check:
     """Look for runs that wait, and for whom or what."""
-    is_open = [one for one in coordinator.queue.all() if one.state not in ENDED]
+    is_open = [one for one in coordinator.queue.all() if not one.is_ended]
     waiting = [one for one in is_open if one.state in (RunState.WAITING, RunState.PAUSED)]
     if waiting:
         said = f"{'; '.join(_said(one) for one in waiting)}."

@@ -47,6 +47,24 @@ class AskedQuery:
     drawn_in: str = ""
     parties: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """Its state in words, with the reason."""
+        match self.state:
+            case QueryState.ANSWERED | QueryState.NO_ANSWER:
+                return f"{self.label or self.state.value} (drawn in {self.drawn_in})"
+            case QueryState.REFUSED:
+                names = ", ".join(self.parties)
+                return f"refused: {names} answered it, or one close to it, before"
+            case QueryState.LOST:
+                return (
+                    "lost: its batch is void, and a hospital that may have sent votes once only"
+                )
+            case QueryState.CUT_OFF:
+                return "cut off: a cap ended the run before it was looked at"
+            case QueryState.OPEN:
+                return "not asked yet"
+
     def as_table(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {

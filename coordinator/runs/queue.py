@@ -59,6 +59,16 @@ class Run:
     created_at: datetime
     updated_at: datetime
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether nobody works on it any more."""
+        return self.state in ENDED
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended before its last query, and not by the operator's word."""
+        return self.state in (RunState.FAILED, RunState.INCOMPLETE)
+
     def as_table(self) -> dict[str, Any]:
         """Return what `status` shows."""
         return {
@@ -299,7 +309,7 @@ class RunQueue:
 
 def _tell_of_state(run: Run, *, before: RunState) -> None:
     """Log that a run began or ended; that it waits and is tried again, the worker says."""
-    if run.state in ENDED:
+    if run.is_ended:
         known = {"state": run.state.value, "reason": run.reason}
         why = f": {run.reason}" if run.reason else ""
         extra = facts("run done", run=run.name, **known)

@@ -1,0 +1,114 @@
+"""Options that `simulate`, `run`, `plan` and `account` share: name, help and panel, once each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from coordinator.cli.console import choice
+from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
+
+FEDERATION: Final = "Federation"
+MECHANISM: Final = "Questions and mechanism"
+BUDGET: Final = "Privacy budget"
+RUN: Final = "Run"
+
+VoteThreshold = Annotated[
+    float | None,
+    typer.Option(help="Smallest noisy top count to answer, in votes.", rich_help_panel=MECHANISM),
+]
+Sigma1 = Annotated[
+    float | None,
+    typer.Option(
+        help="Noise of that check, in votes; of a test of stability, in units.",
+        rich_help_panel=MECHANISM,
+    ),
+]
+Sigma2 = Annotated[
+    float | None,
+    typer.Option(
+        help="Noise of each count, in votes: its standard deviation.", rich_help_panel=MECHANISM
+    ),
+]
+Confidence = Annotated[
+    float | None,
+    typer.Option(
+        help="interactive: probability from which the student keeps its label. [default: 0.9]",
+        rich_help_panel=MECHANISM,
+    ),
+]
+TestDelta = Annotated[
+    float | None,
+    typer.Option(
+        help="stable-*: probability that one test answers although nothing is stable.",
+        rich_help_panel=MECHANISM,
+    ),
+]
+Noise = Annotated[
+    str,
+    typer.Option(
+        click_type=choice("coordinator", "parties"),
+        help="Who adds it; with parties the coordinator sees noisy counts only.",
+        rich_help_panel=MECHANISM,
+    ),
+]
+Colluders = Annotated[
+    int | None,
+    typer.Option(
+        help="With --noise parties: hospitals whose noise an attacker may know. [default: 1]",
+        rich_help_panel=MECHANISM,
+    ),
+]
+Suite = Annotated[
+    str,
+    typer.Option(
+        click_type=choice(SUITE_MLKEM768_X25519, SUITE_X25519),
+        help="Encryption between hospitals; the first resists a quantum computer, too.",
+        rich_help_panel=FEDERATION,
+    ),
+]
+Unit = Annotated[
+    str | None,
+    typer.Option(
+        click_type=choice("record", "party"),
+        help="Protected unit: a patient's records, or a whole hospital's.",
+        rich_help_panel=BUDGET,
+    ),
+]
+Epsilon = Annotated[float, typer.Option(help="Privacy budget of the run.", rich_help_panel=BUDGET)]
+Delta = Annotated[
+    float, typer.Option(help="Probability that the guarantee may fail.", rich_help_panel=BUDGET)
+]
+PartyEpsilons = Annotated[
+    str | None,
+    typer.Option(
+        metavar="E,E,...",
+        help="Budget of each hospital, in the data's order.",
+        rich_help_panel=BUDGET,
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="W,W,...",
+        help="Votes of each teacher, hospital by hospital. [default: 1]",
+        rich_help_panel=BUDGET,
+    ),
+]
+ValidVotes = Annotated[
+    bool,
+    typer.Option(
+        "--valid-votes/--unchecked-votes",
+        help="All hospitals trust each other to send valid votes (joint price).",
+        rich_help_panel=BUDGET,
+    ),
+]
+Student = Annotated[
+    str,
+    typer.Option(
+        click_type=choice("auto", "propagation", "supervised", "network"),
+        help="Kind of student.",
+        rich_help_panel=RUN,
+    ),
+]
