@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, TypeVar
@@ -113,27 +113,46 @@ def choice(*names: str) -> Any:
     return click.Choice(names)
 
 
-class MechanismChoice(click.Choice[str]):
-    """The type of an option that is a mechanism: their list is loaded where it is looked at.
+class RegistryChoice(click.Choice[str]):
+    """The type of an option that names an entry of a registry, which is loaded when it is read.
 
     Args:
-        is_deployed: Leave out those for simulations alone.
+        load: Returns the names.
     """
 
-    def __init__(self, *, is_deployed: bool = False) -> None:
-        self._is_deployed = is_deployed
+    def __init__(self, load: Callable[[], Iterable[str]]) -> None:
+        self._load = load
         super().__init__(())
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Their names."""
-        from pate_fed.mechanisms import DEPLOYED, SPECS  # noqa: PLC0415 - fast --help
-
-        return DEPLOYED if self._is_deployed else tuple(SPECS)
+        """The names."""
+        return tuple(self._load())
 
     @choices.setter
     def choices(self, _: object) -> None:
         """Leave them: the base class would fix them when the command line is built."""
+
+
+def mechanisms() -> Iterable[str]:
+    """Name all mechanisms."""
+    from pate_fed.mechanisms import SPECS  # noqa: PLC0415 - keeps --help fast
+
+    return SPECS
+
+
+def deployed_mechanisms() -> Iterable[str]:
+    """Name the mechanisms that hospitals may be asked to take part in."""
+    from pate_fed.mechanisms import DEPLOYED  # noqa: PLC0415 - keeps --help fast
+
+    return DEPLOYED
+
+
+def students() -> Iterable[str]:
+    """Name all students."""
+    from pate_fed.students import STUDENTS  # noqa: PLC0415 - keeps --help fast
+
+    return ("auto", *STUDENTS)
 
 
 def show(*lines: str) -> None:

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import MechanismChoice, choice, numbers, single_threaded_kernels
+from coordinator.cli.console import (
+    RegistryChoice,
+    choice,
+    mechanisms,
+    numbers,
+    single_threaded_kernels,
+)
 from coordinator.cli.options import (
     Colluders,
     Confidence,
@@ -35,7 +41,7 @@ def account(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str,
         typer.Option(
-            click_type=MechanismChoice(),
+            click_type=RegistryChoice(mechanisms),
             help="Mechanism of the votes.",
         ),
     ] = "confident",
@@ -132,7 +138,7 @@ def plan(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             "--sum",
-            click_type=choice("additive", "masked"),
+            click_type=RegistryChoice(lambda: DEPLOYED_FORMS),
             help="Secure sum. [default: by the hospitals that may be lost]",
         ),
     ] = None,

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from coordinator.cli.console import choice
+from coordinator.cli.console import RegistryChoice, choice, students
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 
 FEDERATION: Final = "Federation"
@@ -107,7 +107,7 @@ ValidVotes = Annotated[
 Student = Annotated[
     str,
     typer.Option(
-        click_type=choice("auto", "propagation", "supervised", "network"),
+        click_type=RegistryChoice(students),
         help="Kind of student.",
         rich_help_panel=RUN,
     ),

@@ -14,8 +14,9 @@ from coordinator.cli.console import (
     DEFAULT_HOME,
     FormatOption,
     HomeOption,
-    MechanismChoice,
+    RegistryChoice,
     choice,
+    deployed_mechanisms,
     one_line_at_a_time,
     open_coordinator,
     show,
@@ -41,7 +42,7 @@ from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, write_logs_as_json
 from pate_fed.nodes.command_line import print_json
 from protocols.envelope import DEFAULT_SUITE
-from protocols.forms import usual_form
+from protocols.forms import DEPLOYED_FORMS, usual_form
 
 if TYPE_CHECKING:
     from coordinator.runs.queue import Run
@@ -123,7 +124,7 @@ def run(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str | None,
         typer.Option(
-            click_type=MechanismChoice(is_deployed=True),
+            click_type=RegistryChoice(deployed_mechanisms),
             help="From votes to labels: refuse where teachers disagree (confident), answer always "
             "(gnmax, lnmax). Hospitals allow confident and gnmax unless their owners say "
             "otherwise. "
@@ -138,7 +139,7 @@ def run(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             "--sum",
-            click_type=choice("additive", "masked"),
+            click_type=RegistryChoice(lambda: DEPLOYED_FORMS),
             help="masked survives lost hospitals. "
             "[default: masked from five hospitals, otherwise additive]",
             rich_help_panel=MECHANISM,

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.console import (
-    MechanismChoice,
+    RegistryChoice,
     choice,
+    mechanisms,
     numbers,
     progress,
     single_threaded_kernels,
@@ -39,6 +40,7 @@ from coordinator.cli.options import (
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
 from protocols.envelope import DEFAULT_SUITE
+from protocols.forms import FORMS
 
 _DATA = "Data"
 
@@ -102,7 +104,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             "--sum",
-            click_type=choice("additive", "masked", "plain"),
+            click_type=RegistryChoice(lambda: FORMS),
             help="How votes are summed; masked survives lost hospitals, plain hides nothing "
             "and is for comparison only.",
             rich_help_panel=FEDERATION,
@@ -127,7 +129,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str | None,
         typer.Option(
-            click_type=MechanismChoice(),
+            click_type=RegistryChoice(mechanisms),
             help="From votes to labels: refuse where teachers disagree (confident), answer always "
             "(gnmax, lnmax), ask for what the student does not know (interactive), test for a "
             "stable winner (stable-*); immutable protects nobody and is for comparison. "

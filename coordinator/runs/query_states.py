@@ -57,9 +57,7 @@ class AskedQuery:
                 names = ", ".join(self.parties)
                 return f"refused: {names} answered it, or one close to it, before"
             case QueryState.LOST:
-                return (
-                    "lost: its batch is void, and a hospital that may have sent votes once only"
-                )
+                return "lost: its batch is void, and a hospital that may have sent votes once only"
             case QueryState.CUT_OFF:
                 return "cut off: a cap ended the run before it was looked at"
             case QueryState.OPEN:

@@ -29,15 +29,9 @@ from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.prg import Keystream, fastest_keystream
-from protocols.secure_sum import SecureSum
 
 KEYSTREAM: Keystream = fastest_keystream(time.thread_time)
 """The faster back end of the expansion on this machine; the bytes are the same with either."""
-
-FORM_MAKERS: Mapping[str, Callable[[], SecureSum]] = {
-    name: partial(form, keystream=KEYSTREAM) for name, form in FORMS.items()
-}
-"""Secure sums that a simulation knows."""
 
 Tick = Callable[[], None]
 
@@ -162,7 +156,7 @@ class HospitalsBlueprint:
             pins=pins,
             guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, partial(_vote, hospital.ensemble))),
-            forms={name: make() for name, make in FORM_MAKERS.items()},
+            forms={name: form(keystream=KEYSTREAM) for name, form in FORMS.items()},
             journal=MemoryJournal(),
             ledger=MemoryLedgerStore(budget),
             random_bytes=secrets.token_bytes,

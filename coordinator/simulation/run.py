@@ -22,7 +22,7 @@ from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.runs.transport import Traffic, Transport
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
-    FORM_MAKERS,
+    KEYSTREAM,
     Hospital,
     HospitalsBlueprint,
     simulation_policy,
@@ -322,7 +322,7 @@ class _Rehearsal:
         run = LabelingRun(
             transport=transport,
             identity=identity,
-            form=FORM_MAKERS[self._settings.form](),
+            form=FORMS[self._settings.form](keystream=KEYSTREAM),
             members=[
                 Member(hospital.name, hospital.identity.public, hospital.weights)
                 for hospital in self._hospitals

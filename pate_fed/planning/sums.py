@@ -25,6 +25,10 @@ class SumForm(Protocol):
     def hides_vectors(self) -> bool:
         """Whether it hides each party's votes."""
 
+    @property
+    def survives_dropouts(self) -> bool:
+        """Whether a batch goes on without some parties."""
+
     def threshold(self, parties: int) -> int:
         """Return how many of so many parties have to be there when the sum opens."""
 
@@ -55,46 +59,54 @@ def advised_sum(
         parties: Hospitals, at least 1.
         dropouts: Of them, those that a batch must do without at the worst.
         sums: Forms that may be advised.
-        form: Look at this one only; None for additive where it fits, else masked.
+        form: Look at this one only; None for the first that fits.
 
     Returns:
         "form" (null where none fits), "hides_from" (hospitals that may work together with the
         coordinator before one's own votes are open to them), "survives" (hospitals that a batch
         can do without), "exchanges" per batch, and "why" in words.
     """
-    additive, masked = sums["additive"], sums["masked"]
-    may_be_additive = form in (None, additive.name)
-    may_be_masked = form in (None, masked.name)
-    survives = parties - masked.threshold(parties) if parties >= masked.smallest else 0
-    if may_be_additive and not dropouts and parties >= additive.smallest:
-        return {
-            "form": "additive",
-            "hides_from": parties - 2,
-            "survives": 0,
-            "exchanges": 1,
-            "why": "every hospital answers every batch, and a lost one voids it; hides votes from "
-            f"the coordinator with up to {parties - 2} of {parties} hospitals",
-        }
-    if may_be_masked and parties >= masked.smallest and dropouts <= survives:
-        colluders = masked.most_colluders(parties)
-        return {
-            "form": "masked",
-            "hides_from": colluders,
-            "survives": survives,
-            "exchanges": 3,
-            "why": f"a batch goes on without {survives} of {parties} hospitals, in 3 exchanges; "
-            f"hides votes from the coordinator with up to {colluders} of them, not {parties - 2} "
-            "as additive",
-        }
-    smallest = (additive if may_be_additive else masked).smallest
+    offered = [each for each in sums.values() if form in (None, each.name)]
+    survived = {
+        each.name: parties - each.threshold(parties) for each in offered if parties >= each.smallest
+    }
+    for each in offered:
+        if dropouts <= survived.get(each.name, -1):
+            return _table(each, sums, parties=parties, survives=survived[each.name])
+    survives = max(survived.values(), default=0)
     why = _why_none_fits(
         parties,
         dropouts,
-        survives=survives if may_be_masked else 0,
-        smallest=smallest,
+        survives=survives,
+        smallest=min(each.smallest for each in offered),
         kind="secure sum" if form is None else f"{form} sum",
     )
     return {"form": None, "hides_from": 0, "survives": survives, "exchanges": 0, "why": why}
+
+
+def _table(form: SumForm, sums: Sums, *, parties: int, survives: int) -> dict[str, Any]:
+    colluders = form.most_colluders(parties)
+    hides = f"hides votes from the coordinator with up to {colluders} of"
+    best = max(sums.values(), key=lambda each: each.most_colluders(parties))
+    most = best.most_colluders(parties)
+    but = f", not {most} as {best.name}" if most > colluders else ""
+    if form.survives_dropouts:
+        why = (
+            f"a batch goes on without {survives} of {parties} hospitals, in 3 exchanges; {hides} "
+            f"them{but}"
+        )
+    else:
+        why = (
+            "every hospital answers every batch, and a lost one voids it; "
+            f"{hides} {parties} hospitals"
+        )
+    return {
+        "form": form.name,
+        "hides_from": colluders,
+        "survives": survives,
+        "exchanges": 3 if form.survives_dropouts else 1,
+        "why": why,
+    }
 
 
 def _why_none_fits(parties: int, dropouts: int, *, survives: int, smallest: int, kind: str) -> str:

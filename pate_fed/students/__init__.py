@@ -1,6 +1,6 @@
 """Models that learn from released labels, and the choice of what to ask about."""
 
-from pate_fed.students.choice import STUDENT_NAMES, load_student, make_student
+from pate_fed.students.choice import STUDENTS, load_student, make_student
 from pate_fed.students.interim import interim_chances
 from pate_fed.students.propagation import SpreadLabels, propagate_labels
 from pate_fed.students.query_selection import SELECTION_METHODS, select_queries
@@ -8,7 +8,7 @@ from pate_fed.students.student import Student
 
 __all__ = [
     "SELECTION_METHODS",
-    "STUDENT_NAMES",
+    "STUDENTS",
     "SpreadLabels",
     "Student",
     "interim_chances",

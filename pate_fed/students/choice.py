@@ -2,41 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from pate_fed.data.dataset import DatasetKind
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
-from pate_fed.students.model import DESCRIPTION_FILE, ConstantModel, Model, read_description
-from pate_fed.students.model import read_sklearn as _read_sklearn
-from pate_fed.students.propagation import PropagationStudent
+from pate_fed.students.model import DESCRIPTION_FILE, ConstantModel, read_description
 from pate_fed.students.student import Student
-from pate_fed.students.supervised import SupervisedStudent
 
-STUDENT_NAMES = ("auto", "propagation", "supervised", "network")
-"""Every name that `make_student` knows."""
+
+def _propagation(kind: DatasetKind) -> Student:
+    from pate_fed.students.propagation import PropagationStudent  # noqa: PLC0415 - a second
+
+    return PropagationStudent(kind)
+
+
+def _supervised(kind: DatasetKind) -> Student:
+    from pate_fed.students.supervised import SupervisedStudent  # noqa: PLC0415 - a second
+
+    return SupervisedStudent(kind)
+
+
+def _network(_: DatasetKind) -> Student:
+    from pate_fed.students.network import NetworkStudent  # noqa: PLC0415 - torch: several seconds
+
+    return NetworkStudent()
+
+
+STUDENTS: Final[dict[str, Callable[[DatasetKind], Student]]] = {
+    "propagation": _propagation,
+    "supervised": _supervised,
+    "network": _network,
+}
+"""Every student: a function from the kind of the inputs to an untrained one, by name."""
+
+_USUAL: Final = "propagation"
 
 
 def make_student(name: str, kind: DatasetKind = "image") -> Student:
     """Make an untrained student.
 
     Args:
-        name: One of `STUDENT_NAMES`; "auto" is "propagation".
+        name: One of `STUDENTS`, or "auto": a `propagation` student.
         kind: What the inputs are: it decides which classifier suits them.
 
     Raises:
         InvalidParameterError: an unknown name.
     """
-    if name in ("auto", "propagation"):
-        return PropagationStudent(kind)
-    if name == "supervised":
-        return SupervisedStudent(kind)
-    if name == "network":
-        # torch takes seconds to load, and most runs do without.
-        from pate_fed.students.network import NetworkStudent  # noqa: PLC0415
-
-        return NetworkStudent()
-    raise InvalidParameterError(f"student must be one of {', '.join(STUDENT_NAMES)}", repr(name))
+    make = STUDENTS.get(_USUAL if name == "auto" else name)
+    if make is None:
+        raise InvalidParameterError(
+            f"student must be one of auto, {', '.join(STUDENTS)}", repr(name)
+        )
+    return make(kind)
 
 
 def load_student(directory: Path) -> Student:
@@ -52,22 +71,13 @@ def load_student(directory: Path) -> Student:
     """
     described = read_description(directory)
     name, features = described.get("student"), described.get("features")
-    if name not in STUDENT_NAMES[1:] or not isinstance(features, int) or features < 1:
+    if name not in STUDENTS or not isinstance(features, int) or features < 1:
         raise RunDirectoryError(f"{DESCRIPTION_FILE} must name a student and its features", "less")
     student = make_student(str(name))
-    student.adopt(_read_model(directory, described), features=features)
+    model = (
+        ConstantModel.read(described)
+        if described.get("form") == ConstantModel.form
+        else student.read_model(directory, described)
+    )
+    student.adopt(model, features=features)
     return student
-
-
-def _read_model(directory: Path, described: dict[str, Any]) -> Model:
-    form = described.get("form")
-    if form == "sklearn":
-        return _read_sklearn(directory)
-    if form == "network":
-        from pate_fed.students.network import read_network  # noqa: PLC0415 - loads torch
-
-        return read_network(directory)
-    label = described.get("label")
-    if form != "constant" or not isinstance(label, int) or label < 0:
-        raise RunDirectoryError(f"{DESCRIPTION_FILE} must describe a model", "another form")
-    return ConstantModel(label)

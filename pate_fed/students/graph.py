@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from sklearn.neighbors import NearestNeighbors
 
 NEIGHBORS = 7
 """Neighbors that each input is joined to."""
@@ -26,6 +24,9 @@ def neighbor_graph(inputs: NDArray[np.float64], *, neighbors: int = NEIGHBORS) -
     Returns:
         Sparse symmetric matrix D^-1/2 W D^-1/2, shape (n, n), non-negative.
     """
+    from scipy import sparse  # noqa: PLC0415 - takes a second
+    from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415
+
     count = len(inputs)
     taken = min(neighbors, count - 1)
     if taken < 1:

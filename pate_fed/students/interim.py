@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 _ITERATIONS = 500
@@ -34,6 +32,9 @@ def interim_chances(
     """
     if len(set(labels.tolist())) < 2:
         return None
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes a second
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+
     scaler = StandardScaler().fit(known)
     with threadpool_limits(1):
         model = LogisticRegression(max_iter=_ITERATIONS).fit(scaler.transform(known), labels)

@@ -62,6 +62,18 @@ class ConstantModel(Model):
         """Return the class; there is no file."""
         return {"label": self.label}
 
+    @classmethod
+    def read(cls, described: dict[str, Any]) -> ConstantModel:
+        """Read it from its description.
+
+        Raises:
+            RunDirectoryError: it names no class.
+        """
+        label = described.get("label")
+        if not isinstance(label, int) or label < 0:
+            raise RunDirectoryError(f"{DESCRIPTION_FILE} must name a class", "none")
+        return cls(label)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SklearnModel(Model):
@@ -87,12 +99,18 @@ class SklearnModel(Model):
         return {}
 
 
-def read_sklearn(directory: Path) -> SklearnModel:
+def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
     """Read a classifier that holds trusted types only.
 
+    Args:
+        directory: The student's folder.
+        described: Its description.
+
     Raises:
-        RunDirectoryError: the file is missing, damaged, or holds another type.
+        RunDirectoryError: the description is of another model; the file is missing, damaged, or
+            holds another type.
     """
+    require_form(described, SklearnModel.form)
     import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
 
     path = directory / SKOPS_FILE
@@ -107,6 +125,16 @@ def read_sklearn(directory: Path) -> SklearnModel:
         raise RunDirectoryError(
             f"{SKOPS_FILE} must be a readable skops file", type(error).__name__
         ) from error
+
+
+def require_form(described: dict[str, Any], form: str) -> None:
+    """Refuse a description of a model of another form.
+
+    Raises:
+        RunDirectoryError: it is.
+    """
+    if described.get("form") != form:
+        raise RunDirectoryError(f"{DESCRIPTION_FILE} must describe a model", "another form")
 
 
 def read_description(directory: Path) -> dict[str, Any]:

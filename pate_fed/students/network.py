@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from pate_fed.errors import RunDirectoryError
 from pate_fed.networks import Network, train_network
-from pate_fed.students.model import TENSORS_FILE, Model
+from pate_fed.students.model import TENSORS_FILE, Model, require_form
 from pate_fed.students.propagation import propagate_labels
 from pate_fed.students.student import Student
 
@@ -22,6 +22,11 @@ class NetworkStudent(Student):
     """Label propagation, then a network with one hidden layer on the whole pool."""
 
     name: ClassVar[str] = "network"
+
+    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+        """See `Student.read_model`."""
+        require_form(described, NetworkModel.form)
+        return read_network(directory)
 
     def _learn(
         self,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.dataset import DatasetKind
 from pate_fed.students.graph import neighbor_graph
-from pate_fed.students.model import ConstantModel, Model, SklearnModel
+from pate_fed.students.model import ConstantModel, Model, SklearnModel, read_sklearn
 from pate_fed.students.student import Student
 from pate_fed.students.supervised import make_classifier
 
@@ -35,6 +36,10 @@ class PropagationStudent(Student):
     def __init__(self, kind: DatasetKind) -> None:
         super().__init__()
         self._kind = kind
+
+    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+        """See `Student.read_model`."""
+        return read_sklearn(directory, described)
 
     def _learn(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pate_fed.errors import InvalidParameterError
@@ -54,6 +53,8 @@ def select_queries(
 def _medoids(
     inputs: NDArray[np.float64], count: int, *, rng: np.random.Generator
 ) -> tuple[int, ...]:
+    from sklearn.cluster import KMeans  # noqa: PLC0415 - takes a second
+
     seed = int(rng.integers(2**31))
     # Equal inputs cannot make two clusters, and k-means warns where there are too few.
     clusters = min(count, len(np.unique(inputs, axis=0)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +122,18 @@ class Student(ABC):
         }
         text = json.dumps(description, indent=2, sort_keys=True) + "\n"
         (directory / DESCRIPTION_FILE).write_text(text, "utf-8")
+
+    @abstractmethod
+    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+        """Read a model that one of its kind saved.
+
+        Args:
+            directory: The folder.
+            described: Its description, as `save` wrote it.
+
+        Raises:
+            RunDirectoryError: a file is missing or damaged, or the model is of another form.
+        """
 
     @abstractmethod
     def _learn(

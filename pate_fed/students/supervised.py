@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.svm import SVC
 
 from pate_fed.data.dataset import DatasetKind
-from pate_fed.students.model import Model, SklearnModel
+from pate_fed.students.model import Model, SklearnModel, read_sklearn
 from pate_fed.students.student import Student
 
 
@@ -26,6 +25,10 @@ class SupervisedStudent(Student):
     def __init__(self, kind: DatasetKind) -> None:
         super().__init__()
         self._kind = kind
+
+    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+        """See `Student.read_model`."""
+        return read_sklearn(directory, described)
 
     def _learn(
         self,
@@ -50,6 +53,9 @@ def make_classifier(kind: DatasetKind, *, rng: np.random.Generator) -> Any:
         kind: What the inputs are.
         rng: Seeds the training.
     """
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes a second
+    from sklearn.svm import SVC  # noqa: PLC0415
+
     seed = int(rng.integers(2**31))
     if kind == "image":
         return SVC(C=5.0, gamma="scale", random_state=seed)

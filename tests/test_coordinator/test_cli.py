@@ -637,3 +637,11 @@ def test_columns_that_look_like_numbers_are_pointed_at(pate_fed: Command, tmp_pa
     assert pate_fed(*small_run(table, run)).code == 0
     warnings = json.loads((run / "metrics.json").read_text())["warnings"]
     assert any("'lab'" in warning and "decimal commas" in warning for warning in warnings)
+
+
+def test_the_command_line_is_there_before_anything_that_is_slow_to_load() -> None:
+    """`--help` within half a second: no database, no numerics beyond numpy, no learning."""
+    slow = "{'flwr', 'scipy', 'sklearn', 'sqlalchemy', 'torch'}"
+    program = f"import sys, coordinator.cli; print(sorted({slow} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert ended.stdout.decode().strip() == "[]"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.students import (
-    STUDENT_NAMES,
+    STUDENTS,
     Student,
     load_student,
     make_student,
@@ -47,7 +47,7 @@ FORMS = [
     (more if kind == "table" and name in ("auto", "network") else pytest.param)(
         name, kind, id=f"{name} {kind}"
     )
-    for name in STUDENT_NAMES
+    for name in ("auto", *STUDENTS)
     for kind in ("image", "table")
 ]
 

@@ -1,0 +1,50 @@
+"""A new student is one file and one line: a run then offers it, trains it, saves it, reports it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from coordinator.cli import app
+from pate_fed.students import STUDENTS, load_student
+from tests.support.toy_student import CentersStudent
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one line: it stands in `pate_fed.students.choice` for a real one."""
+    monkeypatch.setitem(STUDENTS, CentersStudent.name, CentersStudent)
+
+
+def shown(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_it_is_offered_trained_saved_and_read_again(tmp_path: Path) -> None:
+    assert "centers" in shown("simulate", "--help")
+    run = tmp_path / "run"
+    out = json.loads(
+        shown(
+            *("simulate", "--data", "breast-cancer", "--parties", 5, "--teachers", 4),
+            *("--mechanism", "gnmax", "--queries", 20, "--epsilon", 50, "--seed", 1),
+            *("--student", "centers", "--out", run, "--format", "json"),
+        )
+    )
+    assert out["metrics"]["accuracy"]["student"] > 0.5
+    read = load_student(run / "student")
+    assert isinstance(read, CentersStudent)
+    classes = read.predict(np.zeros((3, 30)))
+    assert classes.shape == (3,)
+    assert json.loads((run / "student" / "student.json").read_text())["form"] == "centers"
+
+
+def test_an_unknown_student_is_refused_with_all_names() -> None:
+    result = CliRunner().invoke(app, ["simulate", "--student", "genius"])
+    assert result.exit_code == 2
+    assert "centers" in result.output
