@@ -10,11 +10,11 @@ the root of the hashes of its n shares::
 so that a holder can show any of its shares, and nobody can show another in its place. Secrets and
 shares are uniform over 2^256 values and more: their hashes tell nothing that could be tried out.
 
-A holder discloses its share of b_j, its shares of j's keys with those who dropped out, and what
-is missing for the root: the hashes of its other shares, or just `keys` where nobody dropped out.
-Its column, which is what the dealer seals for it, has `keys` in front of the shares: so it hashes
-the shares of the keys only if it opens one. A wrong share of a key that nobody needs is not found,
-and does nothing; a wrong one that is needed is found before it is opened.
+A holder discloses its share of b_j and its shares of j's keys with the dropped parties. It adds the
+other hashes that the root needs: those of its other shares, or just `keys` where nobody dropped
+out. Its column, sealed for it by the dealer, starts with `keys`: so it hashes the shares of the
+keys only if it opens one. A wrong share of a key that nobody needs is not found, and does nothing;
+a wrong one that is needed is found before it is opened.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _NUMBERS = tuple(seat.to_bytes(4, "big") for seat in range(MAX_PARTIES))
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dealt:
-    """What a dealer made. Secret but for `message`.
+    """The output of a dealer. Secret but for `message`.
 
     Attributes:
         message: The hashes that it signs.
-        columns: What each holder gets, in seat order, the dealer among them: the digest of the
-            hashes of its shares of the keys, then its share of every secret.
+        columns: One per holder, in seat order, the dealer among them: the digest of the hashes of
+            its shares of the keys, then its share of every secret.
     """
 
     message: Dealing
@@ -116,7 +116,7 @@ def deal(
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The hashes of one dealing: bound to its plan, its salt, its dealer, and what they are of.
+    """The hashes of one dealing, bound to its plan, its salt, its dealer and the hashed secret.
 
     Attributes:
         plan_digest: The plan, 32 bytes.
@@ -155,7 +155,7 @@ class Labels:
         return hashlib.sha256(label + share).digest()
 
     def _of_holder(self, holder: int) -> bytes:
-        """Two whole blocks of the hash: what follows, a share and its number, is one more."""
+        """Two whole blocks of the hash: the rest, a share and its number, is one more."""
         return (self._prefix(b"share\0") + _NUMBERS[holder]).ljust(_LABEL_BYTES, b"\0")
 
     def _prefix(self, kind: bytes) -> bytes:
@@ -168,17 +168,17 @@ def disclose(
     """Open a holder's shares of a survivor's self mask and of its keys with who dropped out.
 
     Args:
-        column: What the survivor sealed for the holder.
-        dealing: What the survivor signed.
+        column: The holder's column, as the survivor sealed it.
+        dealing: The hashes that the survivor signed.
         dealer: The survivor's seat.
         holder: The holder's seat.
         dropped: Seats that dropped out, in order.
 
     Returns:
-        The opened shares, then what is missing for the root of the column.
+        The opened shares, then the other hashes for the root of the column.
 
     Raises:
-        WrongShareError: what would be opened is not what the dealer signed, or no shares.
+        WrongShareError: the shares differ from those that the dealer signed, or are none.
     """
     parties = dealing.parties
     if len(column) != column_bytes(parties):
@@ -212,7 +212,7 @@ def disclosed_bytes(parties: int, dropped: int) -> int:
 def read_disclosure(
     disclosed: bytes, dealing: Dealing, *, dealer: int, holder: int, dropped: Sequence[int]
 ) -> Elements:
-    """Read what a holder disclosed, if it is what the dealer signed.
+    """Read a holder's disclosure, checked against the dealer's signed hashes.
 
     Returns:
         Shares of the self mask and of the keys with `dropped`; shape (1 + dropped, 16).
@@ -275,5 +275,5 @@ def _kept(parties: int, dealer: int, dropped: Sequence[int]) -> list[int]:
 
 
 def _pieces(joined: bytes, size: int) -> tuple[bytes, ...]:
-    """Cut what stands one behind the other, whole pieces only."""
+    """Cut joined pieces of one size apart, whole pieces only."""
     return struct.unpack(f"{size}s" * (len(joined) // size), joined)

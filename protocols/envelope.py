@@ -101,7 +101,7 @@ def seal(
     """Seal bytes to a receiver's sealing key; see `SealingKey.open` for the other arguments.
 
     Args:
-        plaintext: What to seal.
+        plaintext: The bytes to seal.
         receiver_key: The receiver's raw public key.
         suite: Name of the run's suite.
         run_id: Run that it is for.

@@ -1,13 +1,13 @@
 """Everything that can go wrong in `protocols`, each with a stable code.
 
-A message says what must hold and what came, and holds no secret::
+A message says which rule was broken and by which value, and holds no secret::
 
     ProtocolError
     |- LocalProtocolError         PF-210  we erred
     |  |- KeyReuseError           PF-211  a key would meet a second vector
     |  |- WrongStateError         PF-212  a call that this state does not allow
     |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
-    |  |- RestoredJournalError    PF-214  a journal older than what this party signed
+    |  |- RestoredJournalError    PF-214  a journal older than the last signed counter
     |  |- InvalidSharingError     PF-215  a secret sharing that cannot be
     |  |- KeysGoneError           PF-242  a plan of a run whose keys are gone here: abandoned
     |  |- BrokenJournalError      PF-248  a coordinator's journal whose steps do not follow
@@ -25,7 +25,7 @@ A message says what must hold and what came, and holds no secret::
     |  |- HistoryError            PF-229  two ends remember different runs
     |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
     |  |- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
-    |  |- WrongShareError         PF-236  a share that is not what its dealer signed
+    |  |- WrongShareError         PF-236  a share that differs from its dealer's hashes
     |  |- FalseRefusalError       PF-244  a settlement with a refusal that is none of its plan
     |  |- BlameError              PF-245  a row that may not be asked about
     |  |- FalseCertificateError   PF-246  a certificate that does not prove its verdict
@@ -46,8 +46,8 @@ class ProtocolError(Exception):
 
     Attributes:
         code: Stable code, for people and programs.
-        must: What must hold.
-        got: What came; never a secret.
+        must: The rule.
+        got: The value that broke it; never a secret.
     """
 
     code: ClassVar[str] = "PF-200"
@@ -83,7 +83,7 @@ class InvalidVectorError(LocalProtocolError, ValueError):
 
 
 class RestoredJournalError(LocalProtocolError):
-    """A party's journal is older than what it signed: a backup was put in its place.
+    """A party's journal is older than its last signed counter: a backup was put in its place.
 
     Attributes:
         shown: Counter that this party signed.
@@ -223,7 +223,7 @@ class SuiteError(RemoteProtocolError, ValueError):
 
 
 class WrongShareError(RemoteProtocolError, ValueError):
-    """A share, or a secret joined from shares, that is not what its dealer signed."""
+    """A share, or a secret joined from shares, that differs from its dealer's hashes."""
 
     code = "PF-236"
 

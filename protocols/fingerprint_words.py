@@ -11,7 +11,7 @@ from functools import cache
 from mnemonic import Mnemonic
 
 WORDS = 12
-"""Words that are compared: 132 bits, beyond what anybody can search for a second key that fits."""
+"""Words to compare: 132 bits, too many to search for a second key that fits."""
 
 _BITS = 11
 
@@ -34,7 +34,7 @@ def spoken(fingerprint: bytes) -> str:
 
 
 def is_same(fingerprint: bytes, heard: str) -> bool:
-    """Tell whether what somebody typed are the words of a fingerprint, all of them in order."""
+    """Tell whether the typed words are those of a fingerprint, all of them in order."""
     return heard_words(heard) == words_of(fingerprint)
 
 

@@ -1,4 +1,4 @@
-"""What people may call a hospital or a federation: letters of any script, nothing hidden.
+"""Names of hospitals and federations: letters of any script, nothing hidden.
 
 A name reaches screens, logs and file names, and is read aloud: control characters, marks that turn
 the direction of a text and letters without a shape have no place in it.
@@ -14,7 +14,7 @@ NAME_RULE: Final = (
     f"1 to {MOST_LETTERS} letters of any language, digits 0 to 9, spaces, '.', '_', '-' or \"'\", "
     "with a letter or digit at both ends, and must not mix Latin, Greek and Cyrillic letters"
 )
-"""What `is_party_name` asks, for people."""
+"""The rule of `is_party_name`, for people."""
 
 _LETTERS: Final = frozenset({"Lu", "Ll", "Lt", "Lo"})
 _DIGITS: Final = frozenset("0123456789")
@@ -25,7 +25,7 @@ _ALIKE: Final = frozenset({"LATIN", "GREEK", "CYRILLIC"})
 
 
 def normalized(name: str) -> str:
-    """Return a name in the one form that is kept, whatever keyboard it was typed on."""
+    """Return a name in its one stored form, the same from any keyboard."""
     return unicodedata.normalize("NFC", name)
 
 

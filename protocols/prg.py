@@ -23,14 +23,15 @@ MAX_STREAM_BYTES = 2**36 - 32
 """Longest stream of one key: the 32-bit block counter must not come round."""
 
 BLOCK_BYTES = 256 * 1024
-"""Bytes expanded at a time, at most: fits, with what is added, the second-level cache."""
+"""Bytes expanded at a time, at most: these and the words they are added to fit the second-level
+cache."""
 
 _PIECE_BYTES = 64
 """Blocks end at whole multiples of it: AES is fastest where no block of its own is cut."""
 
 _CTR = modes.CTR(bytes(15) + b"\x02")
 _GCM = modes.GCM(bytes(12))
-_ZEROS = bytes(BLOCK_BYTES)  # what is encrypted; made once, since fresh memory costs as much as AES
+_ZEROS = bytes(BLOCK_BYTES)  # the plaintext; made once, since fresh memory costs as much as AES
 
 
 class Encryptor(Protocol):

@@ -1,7 +1,7 @@
 """The contract of a secure sum, and a reference run of one in a single place.
 
-Party i holds a secret vector x_i. It sends one vector y_i that tells nothing alone; adding all
-y_i opens the sum of all x_i, and nothing else. How y hides x is what the forms differ in.
+Party i holds a secret vector x_i. It sends one vector y_i that tells nothing alone; adding all y_i
+opens the sum of all x_i, and nothing else. The forms differ in how y hides x.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ def split_shares(joined: bytes) -> Elements:
 def _uniform(
     count: int, prime: int, random_bytes: Callable[[int], bytes]
 ) -> NDArray[np.unsignedinteger[Any]]:
-    """Draw field elements, exactly uniform: what would make some likelier is drawn again."""
+    """Draw field elements, exactly uniform: a draw that would bias them is repeated."""
     limit = 2**32 // prime * prime
     drawn = np.empty(0, dtype=_DRAW)
     while len(drawn) < count:

@@ -1,4 +1,4 @@
-"""A run's transcript as it is written down, for whoever wants to check it later (rule R8).
+"""The written form of a run's transcript, to be checked later by anyone (rule R8).
 
 Lines of plain data: public keys, hashes and signatures, never content. `transcript_verifier`
 reads them, and needs nothing of this package. The coordinator signs every head when it writes, so
@@ -68,7 +68,7 @@ def transcript_lines(
 
     Args:
         transcript: The coordinator's chain.
-        heads: What the parties signed of it, in order.
+        heads: The parties' signed heads, in order.
         parties: All parties, in seat order.
         coordinator: Signs every head.
     """
@@ -170,7 +170,7 @@ def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, Any]:
 
 
 def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> dict[str, Any]:
-    # Otherwise whoever has the file could drop a party's signature as if it had not been heard.
+    # Otherwise a holder of the file could drop a party's signature unseen.
     said = b"".join(item.sender + item.signature for item in record.signatures)
     digest = hashlib.sha256(_HEADS_DOMAIN + head + said).digest()
     return {

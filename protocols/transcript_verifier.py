@@ -50,13 +50,13 @@ _LEAST_HEADS = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a check.
+    """The result of a check.
 
     Attributes:
         line: Number of the first bad line, from 1; None if the transcript is good.
-        kind: What that line is, as far as it can be read.
-        must: What must hold there.
-        got: What came instead.
+        kind: Kind of that line, as far as it can be read.
+        must: The rule that the line breaks.
+        got: The value that broke it.
         entries: Good entries before it.
         run_id: The run's id, in hex; empty if no run record was good.
         head: Head after the last good entry, in hex.
@@ -113,7 +113,7 @@ def verify_transcript(
             then have been cut off at the end.
 
     Returns:
-        The verdict. Never raises because of what is in `text`.
+        The verdict. Never raises for any `text`.
     """
     chain = _Chain(coordinator, frozenset(parties), may_be_open)
     *lines, rest = text.split("\n")
@@ -215,8 +215,8 @@ class _Chain:
         kind = content.get("kind")
         is_heads = kind == "heads"
         name = f"heads {content.get('stage')}" if is_heads else kind
-        # What stands in a verdict reaches screens: known names only. And an entry that calls itself
-        # "heads closing" would count as the parties' heads, signed by the coordinator alone.
+        # A verdict reaches screens: known names only. And an entry that calls itself "heads
+        # closing" would count as the parties' heads, signed by the coordinator alone.
         is_known = type(name) is str and name in FOLLOWERS and name.startswith("heads") == is_heads
         self.kind = str(name) if is_known else ""
         allowed = FOLLOWERS[self.last]
