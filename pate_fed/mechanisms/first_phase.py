@@ -1,4 +1,4 @@
-"""What the first phase of a batch decided, where the parties add the noise."""
+"""The outcome of a batch's first phase, where the parties add the noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstPhase:
-    """What the first phase decided. Public.
+    """The outcome of a first phase. Public.
 
     Attributes:
         outcomes: `Outcome` of each query whose row was opened: answered means that its second row
@@ -46,7 +46,7 @@ class FirstPhase:
         return np.flatnonzero(self.outcomes == Outcome.ANSWERED).astype(np.int64)
 
     def as_release(self, labels: ArrayLike = 0) -> NoisyRelease:
-        """Return what is released with these labels of the rows that passed.
+        """Return the release with these labels of the rows that passed.
 
         Args:
             labels: One for each of `passed`, in order, or one for all.
@@ -86,6 +86,6 @@ class FirstPhase:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 over the outcomes in order, 32 bytes: what the second phase is bound to."""
+        """SHA-256 over the outcomes in order, 32 bytes: the second phase is bound to it."""
         head = f"pate-fed first phase {self.opened}\n".encode()
         return hashlib.sha256(head + self.outcomes.tobytes()).digest()

@@ -1,4 +1,4 @@
-"""Interactive-GNMax: ask the teachers for what the student does not know already.
+"""Interactive-GNMax: ask the teachers only where the student is not sure already.
 
     mechanism = InteractiveGaussianMax(vote_threshold=30, sigma1=15, sigma2=8, confidence=0.9)
     asking = mechanism.with_predictions(probabilities, total_votes=50)
@@ -140,7 +140,7 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
         return np.asarray((noisy.counts - self.offsets).max(axis=1))
 
     def _tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what the check looks at; the queries looked at are the first of the batch.
+        """Return the counts that the check compares, for the first queries of the batch.
 
         Raises:
             InvalidParameterError: the predictions are for fewer queries or other classes.

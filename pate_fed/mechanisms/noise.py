@@ -114,8 +114,8 @@ class NoisePlan:
         """Return the exact plurality where a private test finds it stable, else `ABSTAIN`.
 
         The test looks at d = max(0, ceil(lead / (2 unit_votes)) - 1), the number of units that can
-        change while the plurality stays the same, also for all neighbors of what they change it
-        to. One unit moves d by at most 1.
+        change while the plurality stays the same, also for all neighbors of the changed counts. One
+        unit moves d by at most 1.
 
         Args:
             summed: Exact counts.

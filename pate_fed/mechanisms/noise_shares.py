@@ -4,13 +4,13 @@
     share = noise.draw(queries, classes, random_bytes=secrets.token_bytes)   # before anyone votes
     sent = share.add_to(votes)
 
-Each entry of a share is a discrete Gaussian of variance sigma^2 / (n - c - d). Whatever c colluders
-know of their own shares and whichever d parties are lost, the n - c - d shares that remain
-hold noise of the promised sigma between the sum and whoever opens it. All parties that send add
-theirs, so labels see noise that is larger: `sum_sigma`.
+Each entry of a share is a discrete Gaussian of variance sigma^2 / (n - c - d). For any c colluders
+who know their own shares and any d lost parties, the other n - c - d shares hold noise of the
+promised sigma, also against the opener of the sum. All parties that send add theirs, so labels see
+noise that is larger: `sum_sigma`.
 
-A share narrower than 1 is refused: the sum of narrower ones is not close to a discrete Gaussian
-any more (`pate_fed.accounting.distributed_law` says what closeness costs, and charges it).
+A share narrower than 1 is refused: the sum of narrower ones is not close to a discrete Gaussian any
+more (`pate_fed.accounting.distributed_law` says how close, and charges the difference).
 
 Source:
     Kairouz, Liu, Steinke 2021, The distributed discrete Gaussian mechanism for federated learning
@@ -152,7 +152,7 @@ class DistributedNoise:
         return math.ceil(row_sigma * math.sqrt(2 * math.log(2 * queries / chance)))
 
     def require_room(self, total_votes: int) -> None:
-        """Check that no sum can leave the ring's signed range, whatever is drawn.
+        """Check that no sum can leave the ring's signed range, for any draw.
 
         Args:
             total_votes: Votes that all parties together cast per query.

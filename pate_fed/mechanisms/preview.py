@@ -1,4 +1,4 @@
-"""What Confident-GNMax would do, seen on simulated votes: to choose parameters and caps.
+"""Confident-GNMax on simulated votes, to choose parameters and caps.
 
 Votes come from public numbers alone, an assumed accuracy of the teachers among them. Parameters
 that were tried out on real votes would leak them, and the guarantee would not count it.
@@ -26,7 +26,7 @@ _CAP_MARGIN: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What simulated votes say of a threshold and its noise.
+    """The behavior of a threshold and its noise on simulated votes.
 
     Attributes:
         answer_rate: Share of queries that are answered.

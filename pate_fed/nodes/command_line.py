@@ -28,10 +28,10 @@ from pate_fed.nodes.logs import log_line
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 
-_INTERRUPTED: Final = 130  # what Typer returns after Ctrl-C, without a word
+_INTERRUPTED: Final = 130  # Typer's return value after Ctrl-C, without a word
 
 Fault = Callable[[str, object], CodedError]
-"""Makes an error from what must hold and what came."""
+"""Makes an error from a rule and the value that broke it."""
 
 
 class CommandLine:
@@ -39,13 +39,13 @@ class CommandLine:
 
     Args:
         program: Its name.
-        about: What it is for.
+        about: Its purpose, for the help.
         service: The command that serves: all that this one prints is its log.
         errors: Kinds of errors that are ours, hence shown.
         exit_codes: Exit code of each kind; the first match decides.
         usage: Makes the error of a command line that cannot be read.
         internal: Makes the error of a fault of this program, or of an interrupt.
-        interrupt: What must hold and what came, after Ctrl-C.
+        interrupt: Rule and value of the error after Ctrl-C.
         code_of: Returns the public code of an error.
 
     Attributes:
@@ -142,6 +142,6 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def _said_once(error: click.UsageError) -> str:
-    """Return what is wrong. Typer and Click both guess what was meant: one guess is enough."""
+    """Return the fault. Typer and Click both suggest a name: one suggestion is enough."""
     has_guess = "Did you mean" in error.message
     return error.message if has_guess else error.format_message()

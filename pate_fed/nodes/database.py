@@ -45,8 +45,8 @@ _MUST: Final = "the database must be there and writable"
 class NodeDatabase:
     """A node's database, of this version: one SQLite file, unless the node knows other kinds.
 
-    A node's own class says what differs, and names its errors. Those hold neither the URL, which
-    may have a password, nor what a driver says, which may have paths and values.
+    A node's own class adds its differences, and names its errors. Those hold neither the URL, which
+    may have a password, nor a driver's message, which may have paths and values.
 
     Args:
         url: As SQLAlchemy takes it.
@@ -72,13 +72,13 @@ class NodeDatabase:
     damage_fault: ClassVar[type[Exception]]
 
     emptied: ClassVar[str]
-    """What must hold, said of a database that is gone or was emptied."""
+    """The rule that a database which is gone or was emptied breaks."""
 
     outdated: ClassVar[str] = "the database must be brought up to date"
-    """What must hold, said of an older version that may not be upgraded."""
+    """The rule that an older version breaks which may not be upgraded."""
 
     pragmas: ClassVar[tuple[str, ...]] = ()
-    """What each connection to its file sets, besides what every node's does."""
+    """Pragmas of each connection to its file, besides those of every node."""
 
     def __init__(self, url: str, *, is_new: bool = False, upgrades: bool = False) -> None:
         self._process = os.getpid()
@@ -95,7 +95,7 @@ class NodeDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """Run what follows as a whole: all of it is on disk at the end, or nothing is.
+        """Run the body as a whole: all of it is on disk at the end, or nothing is.
 
         Raises:
             Exception: a `fault`: it could not be stored: nothing was.
@@ -137,7 +137,7 @@ class NodeDatabase:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._engine.dialect.name})"
 
-    # What a node may know better ---------------------------------------------------------------
+    # Overridden by a node --------------------------------------------------------------------
 
     def _connected(self, url: URL, *, is_new: bool) -> Engine:
         """Return an engine for a URL; make the file of a new database."""
@@ -159,7 +159,7 @@ class NodeDatabase:
         self,
         error: BaseException | None,  # noqa: ARG002 - for those who know servers
     ) -> tuple[str, str] | None:
-        """Return what must hold where a server let nobody in, and what came; None otherwise."""
+        """Return rule and value of the fault where a server let nobody in; None otherwise."""
         return None
 
     # Opening ----------------------------------------------------------------------------------
@@ -174,8 +174,8 @@ class NodeDatabase:
         """Look for the file, and never open one that is there.
 
         Closing a file drops the locks that SQLite has on it in this process: the next process would
-        take itself for the last one, and remove what is written ahead.
-        Source: https://www.sqlite.org/howtocorrupt.html, section 2.2.
+        take itself for the last one, and remove the write-ahead log. Source:
+        https://www.sqlite.org/howtocorrupt.html, section 2.2.
         """
         try:
             if is_new:
@@ -253,7 +253,7 @@ class NodeDatabase:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Turn what a driver says into the node's errors: its text may hold URL, paths, values."""
+        """Turn a driver's exceptions into the node's errors, without URL, paths or values."""
         try:
             yield
         except (DBAPIError, sqlite3.Error) as error:

@@ -17,8 +17,8 @@ class NodeError(Exception):
 
     Attributes:
         code: Stable code, for people and programs.
-        must: What must hold.
-        got: What came; never a secret.
+        must: The rule.
+        got: The value that broke it; never a secret.
     """
 
     code: ClassVar[str]

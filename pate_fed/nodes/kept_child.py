@@ -27,16 +27,16 @@ _MOST_LOG_BYTES: Final = 2**20
 class KeptChild:
     """Keeps a program of ours running until `stop`.
 
-    Its standard input closes when we end, whatever ended us: the program must end then. It ends at
+    Its standard input closes when we end for any reason: the program must end then. It ends at
     SIGTERM, too; one that does not is killed.
 
     Args:
-        name: What people call it.
+        name: Its name in messages.
         command: Its command line.
         environment: Its environment.
         logger: Where its life is told.
         fault_code: Public code of a child that cannot be started.
-        log: File for what it prints, with one older file beside it; without it, our own log.
+        log: File for its output, with one older file beside it; without it, our own log.
         pauses: Seconds before it is started again: at first, and at most.
         backs_off: Given how many seconds it lived, tells whether the next pause doubles.
 
@@ -148,7 +148,7 @@ class KeptChild:
                 stderr=subprocess.STDOUT,
                 env=self._environment,
                 start_new_session=True,  # a Ctrl-C is ours to pass on
-                umask=0o077,  # what it writes is for the owner alone
+                umask=0o077,  # its output is for the owner alone
             )
 
     def _output(self) -> contextlib.AbstractContextManager[int | BinaryIO]:
@@ -162,7 +162,7 @@ class KeptChild:
         return os.fdopen(os.open(path, flags, OWNER_ONLY), "ab")
 
     def _listen_to(self, process: subprocess.Popen[bytes]) -> None:
-        """Write down what it prints until it ends: its log lines, and what is none."""
+        """Write down its output until it ends: log lines and other text."""
         if process.stdout is not None:
             with process.stdout as lines:
                 for line in lines:

@@ -1,4 +1,4 @@
-"""Locks of processes: a file holds one, and it is gone with its process, whatever ended that."""
+"""Locks of processes: a file holds one, and the system drops it when the process ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def take_lock(path: Path) -> int:
 def is_locked(path: Path) -> bool:
     """Tell whether somebody has the lock of a file.
 
-    Only in doubt: for a moment it holds what a process that starts would take.
+    Only in doubt: for a moment it holds the lock that a starting process would take.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

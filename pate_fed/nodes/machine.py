@@ -24,7 +24,7 @@ def check_room(free: int, *, folder: str) -> Check:
 
     Args:
         free: Free bytes.
-        folder: What people call the folder that lies there.
+        folder: Name in messages of the folder that lies there.
     """
     said = f"{free / GIB:.1f} GiB are free where {folder} is."
     if free < _LEAST_DISK:
@@ -37,14 +37,14 @@ def check_room(free: int, *, folder: str) -> Check:
 def check_owner_only(
     folder: Path, guarded: Iterable[Path], *, user: int, readable: Iterable[str] = (), anew: str
 ) -> Check:
-    """Look who may read what is secret, and whether we may.
+    """Look who may read secret files, and whether we may.
 
     Args:
         folder: The node's.
-        guarded: What must be its owner's alone there.
+        guarded: The files or folders there that must be their owner's alone.
         user: Number of the user that we are.
         readable: Names of files that others may read, and not write.
-        anew: What to do if others may have read a key.
+        anew: The step to take if others may have read a key.
     """
     name, paths, open_to_all = "file rights", list(guarded), set(readable)
 
