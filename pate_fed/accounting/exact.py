@@ -1,4 +1,4 @@
-"""The exact RDP of what was released on given votes: the smallest number that is true of them.
+"""The exact RDP of a release on given votes: the smallest number that is true of it.
 
 For every neighbor, that is every histogram in which some votes moved, the law of the noisy
 winner is integrated numerically, and the largest Renyi divergence taken. It depends on the votes
@@ -60,7 +60,7 @@ def exact_label_rdp(
         RDP in nats; shape (queries, orders).
 
     Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: another argument is out of its range.
     """
     grid = renyi_orders(orders)
@@ -92,7 +92,7 @@ def exact_threshold_rdp(
     moved = margin + np.array([[1.0], [-1.0]]) * (positive("weight", weight) / sigma1)
     sides = np.array([1.0, -1.0])[:, np.newaxis, np.newaxis]
     here, there = log_ndtr(sides * margin), log_ndtr(sides * moved)
-    # A chance that is 0 even in logs (margins above 1e150) adds nothing, whatever its ratio.
+    # A chance that is 0 even in logs (margins above 1e150) adds nothing at any ratio.
     log_ratios = np.subtract(here, there, out=np.zeros(there.shape), where=np.isfinite(here))
     log_chances = np.broadcast_to(here, log_ratios.shape)
     # Axes: queries, neighbors, outcomes.
@@ -125,7 +125,7 @@ def exact_epsilon(
         weight: Votes that one neighboring change can move.
 
     Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: another argument is out of its range.
     """
     votes = vote_counts(counts)
@@ -217,7 +217,7 @@ class _NeighborLaws:
 
 
 def _groups(sorted_votes: NDArray[np.int64], *, sigma: float, shift: float) -> Iterator[_Group]:
-    """Merge classes with equally many votes, and treat alike what has as many of them."""
+    """Merge classes with equally many votes; treat groups of the same size alike."""
     is_first = np.diff(sorted_votes, axis=1, prepend=-1) != 0
     values = is_first.sum(axis=1)
     for kinds in np.unique(values):
@@ -246,7 +246,7 @@ def _group(
     log_share, log_law = _integrate(shifted, sizes, reach=reach)
     z = _grid(shifted, reach=reach) - shifted[:, :, np.newaxis]
     log_below = log_ndtr(z)
-    # What a vote less (more) of a class does to the chance that its noisy count is below x.
+    # The change of the log chance that a class's noisy count is below x, for a vote less (more).
     fewer, more = log_ndtr(z + shift) - log_below, log_ndtr(z - shift) - log_below
     # Axes: rows, source, target, outcome; the outcomes are all kinds, then source and target.
     shape = (len(rows), kinds, kinds, kinds + 2)

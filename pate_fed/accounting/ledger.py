@@ -5,10 +5,10 @@ so it changes nothing. Storing the newest value, durably and before any noise is
 node's task. `reservations` has the states of an entry.
 
 It is a filter: the budget (epsilon, delta) is set in advance, and a reservation is refused unless
-everything charged, every open reservation and its own worst case together are
-(epsilon, delta)-private. The whole then is, however its queries were chosen and wherever it
-stopped. The guarantee is the budget; `charged_epsilon` only says how much of it is used. What
-adds up is chosen with the budget, once:
+everything charged, every open reservation and its own worst case together are (epsilon,
+delta)-private. The whole then is, however its queries were chosen and wherever it stopped. The
+guarantee is the budget; `charged_epsilon` only says how much of it is used. The way to add up is
+chosen with the budget, once:
 
     no order    mu^2 of Gaussian differential privacy: exact, for Gaussian noise only, and for
                 everybody, readers of noisy counts included (Smith, Thakurta 2022)
@@ -20,7 +20,7 @@ A hospital that takes part in runs of every kind over the years opens its ledger
 `PrivacyLedger.for_life`: at an order that follows from the budget alone. Gaussian noise adds up
 there too, because mu^2 bounds the RDP at every order l by l mu^2 / 2; noise at the parties, the
 joint price and tests of stability add up nowhere else. A ledger never changes from one way to the
-other: whoever picked the way after seeing releases could pick the one that they left more room in.
+other: an operator who picked the way after seeing releases could pick the one with more room left.
 
 Exactness: charges are added by `math.fsum`, which rounds once, so the order of entries changes
 nothing and errors do not pile up. A sum of mu^2 and its budget are compared by `is_gdp_within`,
@@ -149,11 +149,11 @@ class PrivacyLedger:
     def commit(
         self, entry_id: str, spent_event: PrivacyEvent, release_digest: bytes
     ) -> PrivacyLedger:
-        """Charge what was released; the rest of the reservation is free again.
+        """Charge the release; the rest of the reservation is free again.
 
         Args:
             entry_id: An open reservation.
-            spent_event: What was released, in no component more than was reserved.
+            spent_event: The release, in no component more than was reserved.
             release_digest: `NoisyRelease.digest`, 32 bytes.
 
         Raises:
@@ -219,7 +219,7 @@ class PrivacyLedger:
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> PrivacyLedger:
-        """Read what `to_record` wrote.
+        """Read the record of `to_record`.
 
         Raises:
             LedgerError: the record is of another version, lacks a part, or contradicts itself.
@@ -249,7 +249,7 @@ class PrivacyLedger:
             return gdp_epsilon(mu, self.delta) if mu <= LARGEST_MU else math.inf
         charges = _charges(entries)
         rdp = math.fsum(_rdp_at(event, self.order) for event in charges) * _SAFETY
-        # Fixed beforehand, as the order is: what a path spends of it must not choose the split.
+        # Fixed beforehand, as the order is: a path's spending must not choose the split.
         if math.fsum(event_additive_delta(event) for event in charges) > self.additive_delta:
             return math.inf
         if not charges or not math.isfinite(rdp):

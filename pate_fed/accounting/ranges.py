@@ -63,7 +63,7 @@ def renyi_orders(orders: ArrayLike) -> NDArray[np.float64]:
     Raises:
         InvalidParameterError: an order is not finite and above 1, or there is none.
     """
-    # Integer orders would truncate what is computed in their type.
+    # Integer orders would truncate results computed in their type.
     checked = _numbers(orders)
     if checked is None:
         raise InvalidParameterError("orders must be numbers", "others")
@@ -94,7 +94,7 @@ def vote_counts(counts: ArrayLike) -> NDArray[np.int64]:
 
 
 def top_counts(maxima: ArrayLike) -> NDArray[np.float64]:
-    """Return what checks compare with their threshold as float64, shape (queries,).
+    """Return the counts that checks compare with their threshold as float64, shape (queries,).
 
     Whole numbers of any type, below 0 too: a student's share may have been taken off.
 

@@ -1,4 +1,4 @@
-"""What a private release of the per-instance cost would come to: an upper estimate.
+"""A private release of the per-instance cost: an upper estimate of its result.
 
 The cost f(D) of a run on its votes is private. With S = SS_beta(D), its smooth sensitivity, and
 one fresh Gaussian draw Z,
@@ -62,7 +62,7 @@ class SanitizingPlan:
         order: Renyi order, above 1.
         beta: Smoothness, above 0, with order (1 - e^(-2 beta)) < 1.
         sigma_ss: Standard deviation of the noise in units of the smooth sensitivity, above 0.
-        chosen_from: What they were chosen from: "public" or "simulated" votes.
+        chosen_from: Votes that they were chosen from: "public" or "simulated".
         margin: By how many standard deviations the estimate is raised, at least 0.
     """
 
@@ -87,7 +87,7 @@ class SanitizingPlan:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InstanceCost:
-    """What a run cost on its votes at one order, and how far that can move. Private.
+    """The cost of a run on its votes at one order, and how far that can move. Private.
 
     Attributes:
         order: Renyi order, that of the plan.
@@ -144,7 +144,7 @@ def instance_cost(
     sigma1: float | None = None,
     offsets: ArrayLike | None = None,
 ) -> InstanceCost:
-    """Compute what GNMax, Confident- or Interactive-GNMax cost on its votes, at one order.
+    """Compute the cost of GNMax, Confident- or Interactive-GNMax on its votes, at one order.
 
     For two classes the cost of a label is its largest Renyi divergence and every vote is looked
     at; for more it is the papers' bound, and the conditions of `smooth_conditions` must hold.
@@ -162,7 +162,7 @@ def instance_cost(
             shape (queries, classes). None for none.
 
     Raises:
-        InvalidVotesError: `counts` is not what so many teachers can have cast.
+        InvalidVotesError: so many teachers cannot have cast `counts`.
         InvalidParameterError: the conditions do not hold, or an argument is out of its range.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
@@ -194,7 +194,7 @@ def instance_cost(
 
 
 def expected_epsilon(cost: InstanceCost, plan: SanitizingPlan, *, delta: float) -> float:
-    """Return what a release would come to on average. Private, unless the votes are simulated.
+    """Return the average result of a release. Private, unless the votes are simulated.
 
     Raises:
         InvalidParameterError: `delta` is out of its range, or the cost is at another order.
@@ -213,9 +213,9 @@ def choose_plan(
     """Choose order, beta and sigma_ss for votes that are public or simulated.
 
     Args:
-        costs: What such votes cost, at one order or several.
+        costs: The costs of such votes, at one order or several.
         delta: In (0, 1).
-        chosen_from: What kind of votes `costs` come from; the run's own are no choice.
+        chosen_from: Kind of the votes behind `costs`; the run's own are no choice.
         margin: As in `SanitizingPlan`.
 
     Returns:

@@ -15,9 +15,9 @@ q = (classes - 1) Phi(-z), by at most s = sqrt(2) h. The path algorithm is right
     C6  beta(B_U(q)) - beta(q) does not decrease in q on (0, q1), with B_U(q) at z - s, and q1
         at z(q0) + s.
 
-Both are checked here, not by looking for a minimum but by enclosures: an interval is cut until
-on every cell the value at the middle exceeds what the derivative, bounded over the whole cell,
-can take away. What cannot be shown counts as failed.
+Both are checked here, not by looking for a minimum but by enclosures: an interval is cut until on
+every cell the value at the middle exceeds the largest decrease that the derivative's bound over the
+whole cell allows. A condition that cannot be shown counts as failed.
 
 With M' = -2 T2 exp(-v) D5 and D5 = exp(v) D, v = kappa h^2 + 2 kappa h x:
 
@@ -57,7 +57,7 @@ below 1e-13 of the terms added."""
 
 @dataclass(frozen=True, slots=True)
 class SmoothSetting:
-    """What the smooth sensitivity of a GNMax label depends on, besides the votes. All public.
+    """The parameters of a GNMax label's smooth sensitivity, besides the votes. All public.
 
     Attributes:
         sigma: Standard deviation of the total noise in each count, in votes; above 0.
@@ -92,7 +92,7 @@ class SmoothSetting:
 
     @property
     def largest_rdp(self) -> float:
-        """RDP of a label whatever the votes, in nats: order weight^2 / sigma^2."""
+        """RDP of a label for all votes, in nats: order weight^2 / sigma^2."""
         return self.order * self.h**2
 
     @property
@@ -252,7 +252,7 @@ class _Range:
 
 
 Margin = Callable[[Floats, Floats], tuple[Floats, Floats]]
-"""From cells to (what is certain on the whole cell, what is certain to fail at its middle)."""
+"""From cells to (certain on the whole cell, certain to fail at its middle)."""
 
 
 def _holds_on(margin: Margin, start: float, end: float) -> bool:
@@ -296,7 +296,7 @@ def _c6_margin(low: Floats, high: Floats, setting: SmoothSetting) -> tuple[Float
 
 
 def _d_at(x: Floats, setting: SmoothSetting) -> tuple[Floats, Floats]:
-    """Return D(x) and what double arithmetic may have added to it."""
+    """Return D(x) and a bound on the error of double arithmetic in it."""
     kappa, h = setting.order - 1, setting.h
     log_t1 = _log_t1(x, setting)
     v = kappa * h * h + 2 * kappa * h * x

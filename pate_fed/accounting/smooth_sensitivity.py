@@ -11,10 +11,10 @@ for two classes. Lists of several queries add up: the same units change on all o
 Everything here depends on the votes and is private.
 
 For a label, f is a function beta(q) and one unit moves q within [B_L(q), B_U(q)]. Where the
-conditions of `smooth_conditions` hold, the local sensitivity first grows with q, is largest
-between q1 and q0, then falls; and among all votes within d units q lies between two extremes that
-are known: the winner gains d votes from the strongest others, or loses d to the second. So A(d) is
-read off at one of them. What is said of d teachers holds for d units of `weight` votes each.
+conditions of `smooth_conditions` hold, the local sensitivity first grows with q, is largest between
+q1 and q0, then falls; and among all votes within d units q lies between two extremes that are
+known: the winner gains d votes from the strongest others, or loses d to the second. So A(d) is read
+off at one of them. Statements about d teachers hold for d units of `weight` votes each.
 
 Source:
     Papernot et al. 2018, section 5 and appendix B, algorithms 3, 4 and 5.
@@ -85,7 +85,7 @@ def gnmax_local_sensitivities(counts: ArrayLike, setting: SmoothSetting) -> Floa
         A(d) in nats, for d = 0, 1, ...; shape (queries, `distances(teachers, weight)`).
 
     Raises:
-        InvalidVotesError: `counts` is not what so many teachers can have cast.
+        InvalidVotesError: so many teachers cannot have cast `counts`.
         InvalidParameterError: the conditions of the algorithm do not hold in this setting.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
@@ -109,8 +109,8 @@ def total_gnmax_local_sensitivities(
     Args:
         counts: As in `gnmax_local_sensitivities`.
         setting: Public parameters.
-        shares: What each query counts, at least 0; 1 for a label that was released. Shape
-            (queries,); None for 1 each.
+        shares: Weight of each query, at least 0; 1 for a label that was released. Shape (queries,);
+            None for 1 each.
 
     Returns:
         Sum of A(d) over the queries, in nats; shape (distances,).
@@ -277,7 +277,7 @@ def votes_of(counts: ArrayLike, *, teachers: int, classes: int) -> Counts:
 
 
 def shares_of(shares: ArrayLike | None, queries: int) -> Floats:
-    """Return what each query counts, 1 each for None.
+    """Return the weight of each query, 1 each for None.
 
     Raises:
         InvalidParameterError: not so many numbers of at least 0.
@@ -362,7 +362,7 @@ def _walk_left(
     lead = rows[chosen, 0] - others[:, 0]
     last = np.ceil(np.maximum(enough - lead, 0.0) / setting.weight).astype(np.int64)
     steps = np.minimum(last + 1, listed.shape[1])
-    # What it takes to bring the strongest down to class j, for each j.
+    # The number of votes that bring the strongest down to class j, for each j.
     to_level = np.cumsum(others, axis=1) - others - np.arange(others.shape[1]) * others
     sums = np.cumsum(others, axis=1)
     for which, step in _pairs(steps, others.shape[1]):
@@ -394,12 +394,12 @@ def _table_sensitivities(costs: Floats, weight: int) -> Floats:
 def _scan(local: Floats, positions: Counts, weight: int, reach: int) -> Floats:
     """Return the lists of a table of local sensitivities, from each of these positions.
 
-    A(d) looks at what is d units away, or between d - 1 and d: nearer votes are looked at for
-    smaller d.
+    A(d) looks at votes d units away, or between d - 1 and d: nearer votes are looked at for smaller
+    d.
     """
     votes = np.arange((reach - 1) * weight + 1)
     places, which = np.unique(positions, return_inverse=True)
-    # What lies outside of the table cannot happen.
+    # Positions outside the table cannot happen.
     padded = np.concatenate([local, np.zeros(len(votes))])
     listed = np.empty((len(places), reach))
     for row, place in enumerate(places):

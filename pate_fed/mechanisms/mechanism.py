@@ -149,7 +149,7 @@ class Mechanism(ABC):
 
     @property
     def phase_sigmas(self) -> tuple[float, ...]:
-        """The sigma of the honest shares' sum in each phase, in votes, with noise at the parties."""
+        """With noise at the parties, sigma of the honest shares' sum in each phase, in votes."""
         return ()
 
     @abstractmethod

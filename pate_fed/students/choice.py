@@ -22,7 +22,7 @@ def make_student(name: str, kind: DatasetKind = "image") -> Student:
 
     Args:
         name: One of `STUDENT_NAMES`; "auto" is "propagation".
-        kind: What the inputs are: it decides which classifier suits them.
+        kind: Kind of the inputs; it decides which classifier suits them.
 
     Raises:
         InvalidParameterError: an unknown name.
@@ -48,7 +48,7 @@ def load_student(directory: Path) -> Student:
         directory: The folder.
 
     Raises:
-        RunDirectoryError: a file is missing, damaged, or holds what a student never saves.
+        RunDirectoryError: a file is missing, damaged, or has content that a student never saves.
     """
     described = read_description(directory)
     name, features = described.get("student"), described.get("features")

@@ -39,7 +39,7 @@ class Model(ABC):
 
     @abstractmethod
     def write(self, directory: Path) -> dict[str, object]:
-        """Write the model's files; return what its description must say beside its form."""
+        """Write the model's files; return the facts for its description, beside its form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class PropagationStudent(Student):
     of their confidence, all together `_TRUST_IN_SPREAD` times the weight of the released ones.
 
     Args:
-        kind: What the inputs are.
+        kind: Kind of the inputs.
     """
 
     name: ClassVar[str] = "propagation"

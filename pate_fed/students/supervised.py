@@ -18,7 +18,7 @@ class SupervisedStudent(Student):
     """A classifier on the labeled inputs: the plain baseline.
 
     Args:
-        kind: What the inputs are.
+        kind: Kind of the inputs.
     """
 
     name: ClassVar[str] = "supervised"
@@ -47,7 +47,7 @@ def make_classifier(kind: DatasetKind, *, rng: np.random.Generator) -> Any:
     few dozen noisy labels of a table, a line is safer than a curve.
 
     Args:
-        kind: What the inputs are.
+        kind: Kind of the inputs.
         rng: Seeds the training.
     """
     seed = int(rng.integers(2**31))

@@ -96,7 +96,7 @@ def similar_images(records: int, seed: int) -> Any:
 
 
 def nearest(records: int, seed: int) -> KNeighborsClassifier:  # noqa: ARG001 - draws nothing
-    """Make a teacher that says what its most similar record is."""
+    """Make a teacher that gives the class of its most similar record."""
     return KNeighborsClassifier(n_neighbors=1, n_jobs=1)
 
 
