@@ -100,7 +100,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """What a manifest says about one teacher.
+    """A manifest's entry for one teacher.
 
     Attributes:
         party: Index of the party.

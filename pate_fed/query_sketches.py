@@ -19,7 +19,7 @@ of their length; near the origin by 0.02 of a feature's unit. It was chosen over
   useless for few features, where all inputs have about the same direction;
 - a distance in units of the pool's spread: who makes the pool would choose the unit.
 
-A common offset far above what inputs differ by makes all of them close, and so does a unit far
+A common offset far above the differences of inputs makes all of them close, and so does a unit far
 above their length: center and scale features, as the tables and images of this library are.
 
 Of the second a sketch is 32 projections on signs that follow from a hospital's secret key and the
@@ -55,8 +55,9 @@ SKETCH_BYTES = 4 * (PROJECTIONS + 1 + 2 * MOST_CELLS)
 """Bytes of one sketch, single precision: projections, length, and a row's columns and cells."""
 
 LEAST_NEAR_DISTANCE = 0.02
-"""Distance up to which two queries count as close for every hospital. One that looked less far
-would serve a query whose sum, beside the earlier one, tells what an absent hospital answered."""
+"""Distance up to which two queries count as close for every hospital. A shorter distance would
+serve a query whose sum, beside the earlier one, tells an absent hospital's answer.
+"""
 
 Sketches = NDArray[np.float32]
 """Sketches of queries, shape (queries, PROJECTIONS + 1 + 2 * MOST_CELLS): the projections of the
@@ -71,7 +72,7 @@ _ROW = slice(PROJECTIONS + 1, None)
 _LARGEST = 2.0**60
 _ROWS, _COLUMNS = 512, 8192
 _ROUNDING = 1e-6
-"""Room for what single precision rounds off."""
+"""Room for rounding in single precision."""
 
 
 def sketch(
@@ -101,11 +102,11 @@ def sketch(
 def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[np.bool_]:
     """Tell which queries lie close to a known one, or to an earlier one that is asked with them.
 
-    Memory is bounded whatever the numbers: blocks of 512 x 8,192 pairs, of similar length.
+    Memory is bounded for any numbers: blocks of 512 x 8,192 pairs, of similar length.
 
     Args:
         asked: Sketches of a batch.
-        known: Sketches of what was answered before, of any number of features.
+        known: Sketches of queries answered before, of any number of features.
         distance: Largest distance of a close pair, at least 0, at most 1/2.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What leaves the system: a label or "no answer" for each query asked."""
+"""The output of the system: a label or "no answer" for each query asked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pate_fed.errors import InvalidParameterError, InvalidTermsError
 
 
 class Outcome(IntEnum):
-    """What became of one query."""
+    """The outcome of one query."""
 
     ANSWERED = 0
     REFUSED = 1  # the teachers disagree: "no answer", itself a release that is paid for

@@ -6,7 +6,7 @@ most. No pool, no encoder and no record takes part in it, so it holds for a hosp
 all federations, and nobody who makes a pool or a task can stretch it. It was chosen over
 
 - distances in units of a column's spread: the spread of a pool is its maker's choice, and that of a
-  hospital's own table would show in what the hospital refuses;
+  hospital's own table would show in the hospital's refusals;
 - a distance summed over columns: one column that is far off would be hidden by many that agree.
 
 Only columns that both rows have are compared. Few others may be: a quarter of the longer row's, or
@@ -42,11 +42,11 @@ cells. Names are whole numbers; -1 stands where there is no column."""
 
 _NO_NAME = -1.0
 _MISSING, _FIRST_TEXT, _TEXTS = -1000.0, 1000, 2**23
-"""What stands for cells that are no numbers: asinh of the largest number is 231."""
+"""Codes of cells that are no numbers: asinh of the largest number is 231."""
 
 _MOST_OTHER_COLUMNS = 1 / 4
 _ROUNDING = 1e-6
-"""Room for what single precision rounds off."""
+"""Room for rounding in single precision."""
 
 
 def sketch_rows(rows: PublicRows, *, key: bytes) -> RowSketches:

@@ -111,8 +111,8 @@ class VoteHistogram:
 class NoiseShare:
     """The part of the noise that one party adds, for one phase of one plan.
 
-    Secret: whoever knows it sees this party's noised votes without it. It is added once and kept
-    nowhere but in what was sent.
+    Secret: with it, this party's noised votes can be read without noise. It is added once and
+    stored only in the sent sum.
 
     Attributes:
         counts: Noise, in whole votes; int64, shape (queries, classes), read-only.
@@ -141,7 +141,7 @@ class NoiseShare:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NoisedVotes:
-    """One party's votes plus its noise share: what enters the secure sum.
+    """One party's votes plus its noise share: its input to the secure sum.
 
     Secret: one share alone is far too narrow to protect the votes under it.
 
@@ -192,7 +192,7 @@ class SummedHistogram:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NoisyHistogram:
-    """Summed votes plus noise: what a mechanism decides from.
+    """Summed votes plus noise: the input of a mechanism's decision.
 
     Attributes:
         counts: Noisy votes; float64, shape (queries, classes), read-only, finite.
@@ -248,7 +248,7 @@ def count_votes(
         raw = raw.astype(np.float64)
     queries = raw.shape[1]
     counts = np.zeros((queries, classes), dtype=np.int64)
-    # Some queries of all teachers at a time: what is made on the way stays in the cache.
+    # Some queries of all teachers at a time: intermediate arrays stay in the cache.
     for start in range(0, queries, _QUERIES_AT_ONCE):
         these = slice(start, start + _QUERIES_AT_ONCE)
         _count_into(counts[these], _choices(raw[:, these], classes), runs)
@@ -269,7 +269,7 @@ def _count_into(
 
 
 def _choices(votes: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Read teachers' votes; what is no class becomes `INVALID_VOTE_CLASS`."""
+    """Read teachers' votes; a vote outside the classes becomes `INVALID_VOTE_CLASS`."""
     with np.errstate(invalid="ignore"):  # NaN and infinity become some number, which differs
         choices = votes.astype(np.int64, order="C")
     valid = choices.view(np.uint64) < classes  # a negative number is a large one, unsigned
@@ -335,8 +335,8 @@ def open_noisy_sum(
 
     Every row must sum to `total_votes` modulo 2^32 within a bound that honest noise exceeds about
     never. An honest row's sum is public votes plus noise, so the check tells nothing about votes.
-    It catches accidents; a liar stays below it. Nothing is clamped or folded: whoever reads the
-    rows is charged for the rows.
+    It catches accidents; a liar stays below it. Nothing is clamped or folded: the price already
+    covers a reader of the rows.
 
     Args:
         words: Signed ring values in [-2^31, 2^31); shape (queries * classes,).

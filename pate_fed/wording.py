@@ -13,7 +13,7 @@ LEDGER_STATES = {
     "forfeited": "void: no label released; its sum may open yet, so the charge stays",
     "cancelled": "void: no label released; its sum can never open, so nothing is charged",
 }
-"""What became of a batch's reservation."""
+"""The state of a batch's reservation, in words."""
 
 
 def percent(share: float | None) -> str:
@@ -33,7 +33,7 @@ def epsilon_text(epsilon: float | None, *, absent: str = "no number", padded: bo
 
     Args:
         epsilon: The number, or None for none.
-        absent: What to say where there is none.
+        absent: The text if there is none.
         padded: Keep zeros at the end, as in a column of numbers.
     """
     if epsilon is None:
@@ -72,7 +72,7 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 
 def odds_factor(epsilon: float) -> str:
-    """Say by what factor odds can move at most: e to the epsilon, rounded up."""
+    """Return the largest factor by which odds can move: e to the epsilon, rounded up."""
     if epsilon > 20:
         return "more than 100 million"
     factor = math.exp(epsilon)
@@ -80,7 +80,7 @@ def odds_factor(epsilon: float) -> str:
 
 
 def unit_text(privacy: Mapping[str, Any]) -> str:
-    """Say what one neighboring change alters."""
+    """Name the privacy unit."""
     weight = privacy["unit_weight"]
     votes = "1 vote" if weight == 1 else f"up to {weight} votes"
     if privacy["unit"] == "party":

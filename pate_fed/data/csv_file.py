@@ -1,6 +1,6 @@
 """Read a CSV file, plain or gzipped, strictly and within bounds.
 
-Messages name lines and columns, never what a cell holds: a cell is a patient's.
+Messages name lines and columns, never the content of a cell: a cell is a patient's.
 """
 
 from __future__ import annotations

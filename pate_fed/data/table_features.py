@@ -47,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class NumberEncoder:
-    """Standardize a numeric column; what is missing becomes the pool's median.
+    """Standardize a numeric column; a missing value becomes the pool's median.
 
     Attributes:
         position: Index of the column in the table.

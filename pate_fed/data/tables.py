@@ -142,7 +142,7 @@ def find_roles(
 
 
 def table_dataset(name: str, table: Table, *, rng: np.random.Generator) -> Dataset:
-    """Split a table by privacy unit and encode it with what its pool teaches.
+    """Split a table by privacy unit and encode it with statistics of its pool.
 
     Raises:
         RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` privacy units.

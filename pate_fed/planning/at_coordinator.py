@@ -109,7 +109,7 @@ def _epsilon(bounds: Bounds, bound: Pricing) -> float | None:
 
 
 def _curve(priced: PricedOffer, request: PlanRequest) -> list[dict[str, float | None]]:
-    """Return what runs of ever more queries cost the hospital that decides, by every bound."""
+    """Return the cost of ever longer runs for the hospital that decides, by every bound."""
     points: list[dict[str, float | None]] = []
     queries, rate = priced.queries, priced.offer.preview.answer_rate
     for asked in sorted({max(1, queries * step // _STEPS) for step in range(1, _STEPS + 1)}):

@@ -1,8 +1,8 @@
 """Offers with noise at the parties, priced as the coordinator sees it, who opens every noisy row.
 
-That view is what budgets bound. Plain GNMax comes first, because it takes one vector and one
-exchange. The two-phase check stands beside it, with what its threshold lets through: it looks at
-the largest of C noisy counts, so it passes more than the coordinator's own check would.
+Budgets bound that view. Plain GNMax comes first, because it takes one vector and one exchange. The
+two-phase check stands beside it, with its rate of passing: it looks at the largest of C noisy
+counts, so it passes more than the coordinator's own check would.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _price(cost: FormalCost, view: str, terms: RunTerms, said: str) -> dict[str,
 
 
 def _share(terms: RunTerms, phase: int, weight: int) -> dict[str, Any]:
-    """Say what each hospital adds in a phase, and what the shape of the sum costs more."""
+    """Return each hospital's noise in a phase, and the extra price for the shape of the sum."""
     noise, order = noise_of(terms, phase=phase), terms.orders[0]
     [row] = distributed_row_rdp([order], sigma=noise.sigma, shares=noise.shares, weight=weight)
     gaussian = order * weight**2 / noise.sigma**2

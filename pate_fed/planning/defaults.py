@@ -1,4 +1,4 @@
-"""What a run gets where nothing is said: parties, teachers, queries, mechanism and noise."""
+"""The defaults of a run: parties, teachers, queries, mechanism and noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def usual_mechanism(noise: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a data set gets where nothing else is said.
+    """The defaults for a data set.
 
     The mechanisms' parameters were chosen on simulated votes, never on private ones:
     `benchmarks/choose_parameters.py` says how.

@@ -1,4 +1,4 @@
-"""What a budget buys, before anything is spent: `pate-fed plan`.
+"""The queries that a budget affords, before anything is spent: `pate-fed plan`.
 
 Works from public numbers and simulated votes alone, never from a hospital's. For each choice of
 threshold and noise it asks how many queries the budget affords by the smallest formal bound that
@@ -18,7 +18,7 @@ from pate_fed.planning.sums import Sums, advised_sum
 
 
 def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
-    """Find what a budget buys.
+    """Find the queries that a budget affords.
 
     Args:
         request: The federation, its budget, and who adds the noise.

@@ -1,4 +1,4 @@
-"""What a plan is asked for: a federation, a budget, and who adds the noise."""
+"""The request for a plan: a federation, a budget, and the place of the noise."""
 
 from __future__ import annotations
 

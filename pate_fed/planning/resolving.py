@@ -1,6 +1,6 @@
-"""Settings filled in: what was left open, chosen from public numbers and from the data's shape.
+"""Settings filled in: open ones are chosen from public numbers and from the data's shape.
 
-A refusal for too few parties is the form's own error, whatever `SumForm.require_enough` raises.
+A refusal for too few parties is the form's own error, from `SumForm.require_enough`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> RunSettin
     """Fill in everything that was left open, now that the data are known.
 
     Args:
-        settings: What was asked for.
+        settings: The user's settings.
         dataset: The records, split.
         sums: Forms of the secure sum.
 
@@ -49,7 +49,7 @@ def affordable(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> int:
     """Return how many of the queries that were asked for the budgets afford at the worst.
 
     Args:
-        settings: What was asked for.
+        settings: The user's settings.
         dataset: The records, split.
         sums: Forms of the secure sum.
 
@@ -67,7 +67,7 @@ def resolve_for(
     """Fill in everything that was left open, for hospitals that are there already.
 
     Args:
-        settings: What was asked for.
+        settings: The user's settings.
         teachers: Of each of them.
         pool: Distinct public inputs.
         classes: Number of classes.
@@ -101,7 +101,7 @@ def terms_of(
 
     Args:
         settings: Its settings, resolved.
-        name: What the run is called.
+        name: The run's name.
         classes: Number of classes.
         pool_digest: Of the query pool, 32 bytes.
         sums: Forms of the secure sum.
@@ -154,7 +154,7 @@ def _filled(
 
 
 def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
-    """Fill in what each party has."""
+    """Fill in the values of each party."""
     parties = settings.parties or 0
     settled = replace(
         settings,
@@ -179,7 +179,7 @@ def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Settings on their way to be resolved, with what else their price hangs on."""
+    """Settings on their way to be resolved, with the other facts that their price needs."""
 
     settings: RunSettings
     classes: int
@@ -222,7 +222,7 @@ class _Asked:
         if not settings.spec.may_refuse:
             return found
         noise = DistributedNoise(found["sigma1"], parties, colluders, self._dropouts)
-        # What a student expects is taken off the rows.
+        # A student's predictions are subtracted from the rows.
         votes = 0 if settings.spec.learns else settings.votes
         threshold = usual_vote_threshold(votes=votes, classes=self.classes, noise=noise)
         found["vote_threshold"] = float(threshold)

@@ -1,6 +1,6 @@
-"""Settings of a run, simulated or real: what a person asked for.
+"""Settings of a run, simulated or real, as a person gave them.
 
-`RunSettings` is what was typed, with None where nothing was. `pate_fed.planning.resolving` fills
+`RunSettings` holds the given values, and None for the others. `pate_fed.planning.resolving` fills
 it in once the data are known.
 """
 
@@ -94,7 +94,7 @@ class RunSettings:
     timeout_s: float = 600.0
 
     def check(self, sums: Sums) -> None:
-        """Refuse what can be refused before any data are read.
+        """Refuse wrong settings that show without data.
 
         Args:
             sums: Forms of the secure sum.
@@ -172,7 +172,7 @@ class RunSettings:
             )
 
     def _check_noise(self, sums: Sums) -> None:
-        """Refuse what cannot be with noise at the parties, or is for it alone."""
+        """Refuse settings that contradict noise at the parties, or that only it allows."""
         if self.noise not in ("coordinator", "parties"):
             raise InvalidSettingError("--noise must be coordinator or parties", self.noise)
         if self.noise == "coordinator":
@@ -209,7 +209,7 @@ class RunSettings:
 
     @property
     def spec(self) -> Spec:
-        """What its mechanism is."""
+        """The `Spec` of its mechanism."""
         return SPECS[self.mechanism]
 
     @property

@@ -1,4 +1,4 @@
-"""What planning knows of a secure sum: which one fits, and from whom it hides votes.
+"""Planning's view of a secure sum: which one fits, and from whom it hides votes.
 
 The forms themselves are in `protocols`, which this library does not know: they arrive as an
 argument, `protocols.forms.FORMS`.

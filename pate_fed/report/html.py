@@ -24,7 +24,7 @@ YARDSTICKS = (
     ("teacher_mean", "Average teacher"),
     ("pooled", "All records, no privacy"),
 )
-"""Accuracies on the same held-out test set, and what they are called."""
+"""Accuracies on the same held-out test set, and their names."""
 
 
 def _percent(share: float | None) -> str:
@@ -66,7 +66,7 @@ def render_report(run: RunRecord) -> str:
     """Render the report of a run; the same run gives the same bytes.
 
     Args:
-        run: What `RunDirectory.read_back` or `read_run` gave.
+        run: The record from `RunDirectory.read_back` or `read_run`.
 
     Returns:
         An HTML page that needs no other file.

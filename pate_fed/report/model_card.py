@@ -1,4 +1,4 @@
-"""The card that goes with a student: what it is, what it is good for, what it cost.
+"""The card of a student: its model, its use, its cost.
 
 A student may be published, and its card with it. So the card says nothing that depends on private
 data beyond the released labels: no per-instance number, and no yardstick of the run.

@@ -18,8 +18,8 @@ class Price(NamedTuple):
     """A way to charge, in words.
 
     Attributes:
-        name: What it is called.
-        charges: What is charged how, as the rest of a sentence.
+        name: Its name.
+        charges: The charged releases and their price, as the rest of a sentence.
         needs: Who has to be trusted for it.
     """
 
@@ -90,7 +90,7 @@ def is_at_parties(privacy: Mapping[str, Any]) -> bool:
 
 
 def charged_view(privacy: Mapping[str, Any]) -> str:
-    """Name the view that budgets are kept in: of whoever receives what hospitals send."""
+    """Name the view of the budgets: that of the receiver of the hospitals' messages."""
     return "coordinator" if is_at_parties(privacy) else "public"
 
 
@@ -101,18 +101,18 @@ def charged_formal(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def assumption(privacy: Mapping[str, Any]) -> str | None:
-    """Say on what beside the coordinator the formal number rests; None where on nothing."""
+    """Name the formal number's assumption besides the coordinator; None without one."""
     return VALID_VOTES if privacy["mechanism"]["pricing"] == "joint" else None
 
 
 def row_sums_kept(privacy: Mapping[str, Any]) -> str | None:
-    """Say what the public number asks of other hospitals' row sums; None where nothing."""
+    """Return the public number's condition on other hospitals' row sums; None without one."""
     said: str | None = privacy["views"]["public"]["formal"].get("holds_if")
     return said
 
 
 class WithoutTrust(NamedTuple):
-    """What still holds, in the hospital of the headline, where votes are not valid.
+    """The guarantee that still holds, in the hospital of the headline, where votes are not valid.
 
     Attributes:
         epsilon: At the caps; None where nothing finite holds.
@@ -128,7 +128,7 @@ class WithoutTrust(NamedTuple):
 
 
 def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
-    """Say what holds where hospitals do not vote validly; None where the number needs no trust."""
+    """Return the guarantee without valid votes; None where the number needs no trust."""
     if assumption(privacy) is None or not privacy["parties"]:
         return None
     row = max(privacy["parties"], key=lambda party: _exposure(privacy, party))
@@ -153,7 +153,7 @@ def _exceeds(party: Mapping[str, Any]) -> bool:
 
 
 def formal_method(privacy: Mapping[str, Any]) -> str:
-    """Name the method of the formal number; what `assumption` says is not repeated."""
+    """Name the method of the formal number, without the words of `assumption`."""
     return unassuming(privacy["views"]["public"]["formal"]["method"])
 
 
@@ -201,7 +201,7 @@ def bounds(privacy: Mapping[str, Any]) -> list[Bound]:
 
 
 def caps_text(privacy: Mapping[str, Any]) -> str:
-    """Say after what the run was to end."""
+    """Name the caps that end the run."""
     mechanism = privacy["mechanism"]
 
     def most(name: str) -> str:

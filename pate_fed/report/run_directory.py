@@ -2,8 +2,8 @@
 
     run.toml          resolved settings
     manifest.json     versions, seed, hashes
-    metrics.json      what was learned, and what it took
-    privacy.json      what it cost, and to whom
+    metrics.json      results, times and traffic
+    privacy.json      epsilon in every view
     labels.csv        query_id and the released label, empty for "no answer"; where some were drawn
                       in earlier runs, drawn_in names the run, empty for this one
     transcript.jsonl  hashes of the messages
@@ -14,8 +14,8 @@
     student/          the model and its card
 
 Everything is written into a hidden folder beside the final place, which is renamed as the last
-step: whoever sees the directory sees a finished run. It stays readable by its owner alone (0700),
-because `privacy.json` and the report hold numbers that depend on private data.
+step: a directory under its final name is a finished run. It stays readable by its owner alone
+(0700), because `privacy.json` and the report hold numbers that depend on private data.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ _DRAWN_IN = "drawn_in"
 class RunDirectory:
     """A run directory that is being written; `open_new` makes it.
 
-    Each file is written once. What is written here is seen by others only when the block of
-    `open_new` ends without an error.
+    Each file is written once. Its files are visible to others only when the block of `open_new`
+    ends without an error.
 
     Attributes:
         folder: Where the files lie for now.
@@ -90,7 +90,7 @@ class RunDirectory:
     def open_new(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
         """Write a run directory, all of it or nothing.
 
-        Missing parents are made. On any error, Ctrl-C included, what was written and made is
+        Missing parents are made. On any error, Ctrl-C included, all its files and folders are
         removed again.
 
         Args:
@@ -113,7 +113,7 @@ class RunDirectory:
                 _publish(folder, target)
         except BaseException:
             if folder is not None:
-                # The first error is the one to tell; what cannot be removed names itself partial.
+                # The first error is the one to tell; a leftover names itself partial.
                 shutil.rmtree(folder, ignore_errors=True)
             for parent in reversed(made):
                 with contextlib.suppress(OSError):  # no longer empty: then it is not ours alone
@@ -192,7 +192,7 @@ class RunDirectory:
         return student
 
     def read_back(self) -> RunRecord:
-        """Read what was written so far, as `read_run` will: the report is made of this."""
+        """Read the files written so far, as `read_run` will: the report is made of this."""
         return read_run(self.folder)
 
     def _write(self, name: str, text: str) -> None:
@@ -207,7 +207,7 @@ class RunDirectory:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunRecord:
-    """What a run directory says.
+    """The content of a run directory.
 
     Attributes:
         settings: `run.toml`.
@@ -250,7 +250,7 @@ def _prefix(target: Path) -> str:
 
 
 def forget_unfinished(path: str | os.PathLike[str]) -> None:
-    """Remove what a process left that was killed while it wrote a run directory.
+    """Remove the leftover of a process that was killed while it wrote a run directory.
 
     Only for a place at which nobody else writes. A finished run directory is left as it is.
     """

@@ -1,4 +1,4 @@
-"""What a run gave, on one screen of a terminal: at most 24 lines of 80 columns, no color needed."""
+"""The result of a run on one terminal screen: at most 24 lines of 80 columns, no color."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME_WIDTH = 14
 def render_summary(
     metrics: Mapping[str, Any], privacy: Mapping[str, Any], run_dir: str | os.PathLike[str]
 ) -> str:
-    """Say what a run gave.
+    """Write the result of a run.
 
     Args:
         metrics: Content of `metrics.json`.

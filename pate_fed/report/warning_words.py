@@ -1,4 +1,4 @@
-"""Warnings of a run, for its metrics: what ended it, whom it lost, and what it drew anew."""
+"""Warnings of a run, for its metrics: its early end, its lost parties, its repeated draws."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def end_warnings(
     void: int,
     voids: int,
 ) -> list[str]:
-    """Say what ended the run where that was no choice, or that nothing is protected.
+    """Tell why the run ended if nobody chose that, and whether nothing is protected.
 
     Args:
         terms: The run's.
         is_over: Whether a cap was reached, or its void batches were too many.
-        ledger: What each of its batches gave, as `privacy.json` says.
+        ledger: The outcome of each of its batches, as `privacy.json` has it.
         queries: How many it was to ask.
         void: How many of them void batches took with them.
-        voids: How many batches were void, in whatever setup.
+        voids: How many batches were void, over all setups.
     """
     if terms.pricing == "none":
         return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
@@ -63,7 +63,7 @@ def end_warnings(
 
 
 def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:
-    """Say so where answers were drawn in earlier runs: what they cost is said there."""
+    """Tell that answers were drawn in earlier runs: their cost stands there."""
     if not earlier_runs:
         return []
     named = ", ".join(f"{name} ({count})" for name, count in earlier_runs.items())
