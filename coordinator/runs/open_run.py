@@ -1,6 +1,6 @@
-"""One run that was taken up: what it was asked, what earlier lives left of it, and what it gives.
+"""One run that was taken up: its request, its state from earlier lives, and its results.
 
-It opens or resumes the labeling run, and writes the run directory; when to do what is the worker's.
+It opens or resumes the labeling run, and writes the run directory; the worker decides when.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _KEYSTREAM = fastest_keystream(time.thread_time)
 
 @dataclass(slots=True)
 class OpenRun:
-    """One run that was taken up, and what it left in an earlier life.
+    """One run that was taken up, with its state from earlier lives.
 
     Attributes:
         attempt: Its newest one, in the database.
         journal: That attempt's steps.
-        earlier: What earlier runs know of its queries, by position in the pool.
-        store: What the run was charged and released, over all its attempts.
+        earlier: Results of its queries in earlier runs, by position in the pool.
+        store: Charges and releases of the run, over all its attempts.
         warnings: For people.
         last_void: Why the last void batch of this life is one; "" if none is.
         labeling: The run itself, once it is begun or taken up.
@@ -121,7 +121,7 @@ class OpenRun:
         return [index for index in self.request.queries if index not in known]
 
     def save_refused(self) -> None:
-        """Note what hospitals refused to the end: this run does not ask it."""
+        """Note the queries that hospitals refused to the end: this run does not ask them."""
         left = set(self.left)
         self.store.save_skipped({at: who for at, who in self.refused.items() if at in left})
 
@@ -139,7 +139,7 @@ class OpenRun:
 
     @property
     def outcomes(self) -> Answers:
-        """What is known of its queries: what earlier runs drew, and then its own."""
+        """The known outcomes of its queries: from earlier runs, then its own."""
         drawn = [
             (index, ABSTAIN, Outcome.REFUSED)
             if answer.label is None
@@ -161,12 +161,12 @@ class OpenRun:
 
     @property
     def voids(self) -> int:
-        """Batches that were void, in whatever attempt."""
+        """Batches that were void, over all attempts."""
         return sum(each.state in _VOID for each in self.store.asked().values())
 
     @property
     def has_asked(self) -> bool:
-        """Whether hospitals were asked anything, in whatever attempt."""
+        """Whether hospitals were asked anything, in any attempt."""
         return bool(self.store.asked())
 
     def before(self) -> OpenRun | None:
@@ -290,7 +290,7 @@ class OpenRun:
             simulated=False,
             asks_nothing=not self.left and not self.store.asked(),
         )
-        # What was asked and is in no release.
+        # Batches that were asked and are in no release.
         void = len(labeling.asked) - len(results.answers_of(self.store))
         self.warnings += [
             *slack_warnings(privacy),
@@ -404,10 +404,10 @@ class OpenRun:
         return self.store
 
     def _owed(self) -> dict[bytes, list[bytes]]:
-        """Return the settlements that a party may not have heard of, from whatever run.
+        """Return the settlements that a party may not have heard of, from any run.
 
-        A hospital that was lost still has to charge what that setup gave. Of each run the last
-        setup is enough: it began only once all had heard of those before.
+        A hospital that was lost still has to charge for that setup. Of each run the last setup is
+        enough: it began only once all had heard of those before.
         """
         owed: dict[bytes, list[bytes]] = {one.identity.fingerprint: [] for one in self.members}
         for setup in unclosed_setups(self.attempt):

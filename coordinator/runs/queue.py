@@ -1,4 +1,4 @@
-"""The runs of a federation: what was asked for, how far it is, and what the operator wants of it.
+"""The runs of a federation: their requests, their progress, and the operator's orders.
 
 The command line and the service meet here, in the database, and nowhere else: either may be away.
 """
@@ -39,7 +39,7 @@ class Run:
 
     Attributes:
         number: Its number among all.
-        name: What the operator calls it.
+        name: The operator's name for it.
         state: Where it stands.
         wanted: "pause" if it is to be paused after the exchange that is under way; else "".
         reason: Why it is where it is.
@@ -60,7 +60,7 @@ class Run:
     updated_at: datetime
 
     def as_table(self) -> dict[str, Any]:
-        """Return what `status` shows."""
+        """Return the values that `status` shows."""
         return {
             "name": self.name,
             "state": self.state.value,
@@ -101,7 +101,7 @@ class RunQueue:
             return _shown(session, name)
 
     def request(self, name: str) -> str:
-        """Return what was asked of a run, canonical JSON: as long as its queries are many.
+        """Return the request of a run, canonical JSON: its length grows with its queries.
 
         Raises:
             RunQueueError: there is none of this name.
@@ -180,7 +180,7 @@ class RunQueue:
         return self._change(name, change)
 
     def stop(self, name: str) -> Run:
-        """Ask that a run ends; what it released is kept.
+        """Ask that a run ends; its releases are kept.
 
         Raises:
             RunQueueError: there is no such run, or it has ended.
@@ -206,7 +206,7 @@ class RunQueue:
         return min(found, key=_rank, default=None)
 
     def take_up(self, name: str) -> RunAttempt:
-        """Become the one who works on a run. Whoever took it up before can store nothing more.
+        """Become the one who works on a run. An earlier worker of the run can store nothing more.
 
         Raises:
             RunQueueError: there is none of this name.
@@ -230,7 +230,7 @@ class RunQueue:
         def change(row: RunRow) -> None:
             nonlocal before
             before = row.state
-            # What the operator said meanwhile holds.
+            # The operator's order of the meantime holds.
             if row.state in (RunState.STOPPING.value, RunState.PAUSED.value) and state not in ENDED:
                 row.reason = reason or row.reason
                 return
@@ -366,11 +366,11 @@ _SHOWN: Final = select(
     RunRow.created_at,
     RunRow.updated_at,
 )
-"""What is looked at several times a second: not what was asked."""
+"""Read several times a second, so without the request."""
 
 
 def _row(session: Session, name: str) -> RunRow:
-    # Locked: what is read is what is changed, on a server, too.
+    # Locked: the row read is the row changed, on a server, too.
     found = select(RunRow).where(RunRow.name == name).options(defer(RunRow.request))
     row = session.scalar(found.with_for_update())
     if row is None:
@@ -407,5 +407,5 @@ def _runs(session: Session, found: Select[*tuple[Any, ...]]) -> list[Run]:
 
 
 def _utc(moment: datetime) -> datetime:
-    # SQLite keeps no zone: what was written was UTC.
+    # SQLite keeps no zone: the written time was UTC.
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

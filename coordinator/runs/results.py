@@ -1,4 +1,4 @@
-"""What a run leaves behind: its directory, written from its tables and its transcripts."""
+"""A run's directory, written from its tables and its transcripts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SEALING: Mapping[str, str] = {
         "what single hospitals sent."
     ),
 }
-"""What each sealing suite means, for people."""
+"""The meaning of each sealing suite, for people."""
 
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
@@ -97,7 +97,7 @@ def privacy_of(
 
     Args:
         run: The run.
-        settings: What was done.
+        settings: The settings used.
         store: Its ledger and releases.
         simulated: Whether it was a simulation.
         asks_nothing: As for `privacy_table`.
@@ -195,7 +195,7 @@ def manifest_table(
     """Return the content of `manifest.json`.
 
     Args:
-        settings: What was done.
+        settings: The settings used.
         partition: Who holds which record, which a simulation alone knows.
         run: The run.
         pool_digest: Digest of its query pool, 32 bytes.

@@ -135,7 +135,7 @@ class Offer:
         return queries * self.preview.answer_rate * self.preview.accuracy
 
     def caps(self, queries: int, split: Split | None) -> Outcomes:
-        """Return caps that so many queries hardly reach, on the costliest outcomes at that place."""
+        """Return caps that so many queries hardly reach, on that place's costliest outcomes."""
         if self.vote_threshold is None:
             return Outcomes(0, queries, queries)
         if split is None:

@@ -49,8 +49,8 @@ class _Asked:
 
     Attributes:
         batch: As it is stored.
-        terms: What its plan says.
-        rule: What decides it.
+        terms: The terms of its plan.
+        rule: The mechanism that decides it.
     """
 
     batch: AskedBatch
@@ -59,7 +59,7 @@ class _Asked:
 
 
 class Batches:
-    """What a run asked, and what becomes of it.
+    """The batches of a run, asked, decided and settled.
 
     Args:
         run: The protocol's end of the run.
@@ -111,7 +111,7 @@ class Batches:
         return self._voids
 
     def take_up(self, *, is_resumed: bool) -> None:
-        """Read off the store what was asked before.
+        """Read the earlier batches off the store.
 
         Args:
             is_resumed: Whether it is the same setup of the run: then `finish` has to follow. Else
@@ -201,7 +201,7 @@ class Batches:
                     self._open_first(asked), rule=asked.rule, left=batch.left
                 )
         except (RunStateError, DatabaseError) as error:
-            # Nobody knows what is on disk: only a restart tells. The batch stays as it is.
+            # Nobody knows the state on disk: only a restart tells. The batch stays as it is.
             traceback.clear_frames(error.__traceback__)
             raise
         except (ProtocolError, CoordinatorError, PateFedError) as error:
@@ -249,7 +249,7 @@ class Batches:
         return rule.phase_two(first, self._open_second(number, first))
 
     def _open_second(self, number: int, first: FirstPhase) -> NoisyHistogram:
-        """Ask for fresh rows of what passed, and open their sum."""
+        """Ask for fresh rows of the queries that passed, and open their sum."""
         terms = PhaseTerms(self._first_plan(number), tuple(first.passed.tolist()), first.digest)
         queries = len(terms.rows)
         words = queries * self._terms.classes

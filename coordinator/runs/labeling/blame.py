@@ -1,4 +1,4 @@
-"""Who spoiled a row of a batch that is void: which rows can be traced, and what the parties say."""
+"""Who spoiled a row of a void batch: the traceable rows, and the parties' answers."""
 
 from __future__ import annotations
 

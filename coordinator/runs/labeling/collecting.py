@@ -90,7 +90,7 @@ class SumCollector:
 
         Args:
             batch: Number of the batch.
-            terms: What its plan says.
+            terms: The terms of its plan.
             words: Length of the vector.
             phase: Which vector of the batch it is, from 0.
 

@@ -1,4 +1,4 @@
-"""Frames to the parties of a run, and what became of each: heard, silent, refused, or broken.
+"""Frames to the parties of a run, and each one's result: heard, silent, refused, or broken.
 
 Who misses a settlement hears of it with the next message: its history has to be the others'.
 """
@@ -22,7 +22,7 @@ SETUP_ANSWER_BYTES = 5 * 2**20
 """Largest answer while a run is set up: a bundle of envelopes."""
 
 _MOST_TOLD = wire.MAX_PACKET_FRAMES - 3
-"""Settlements that fit into a packet with what comes behind them."""
+"""Settlements that fit into a packet with the frames behind them."""
 
 _NOTHING = "no answer"
 """Why there is no answer where an empty packet came."""
@@ -101,7 +101,7 @@ class Messenger:
         }
         failures = self.exchange(frames)
         for seat, sent in frames.items():
-            # A part of what it missed is answered by nothing at all.
+            # Part of its missed settlements is answered by nothing at all.
             heard = _NOTHING if sent[-1] is not frame else None
             cause = failures[seat].cause if seat in failures else None
             if cause == heard:
@@ -147,7 +147,7 @@ class Messenger:
             inquiry: Frame of the inquiry.
 
         Returns:
-            What each party signed, by seat; without those that gave no answer to it.
+            Each party's signed answer, by seat; without those that gave none.
         """
         seats = {self._roster.nodes[seat]: seat for seat in self._roster.nodes}
         told = {seat: self._unheard[seat][:_MOST_TOLD] for seat in seats.values()}
@@ -196,14 +196,14 @@ class Messenger:
         return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024 + self._round.most_share_bytes)
 
     def _receive(self, frame: bytes, seat: bytes) -> None:
-        """Take a frame. What was under way for too long is refused, and is no fault."""
+        """Take a frame. An answer that was under way for too long is refused, and is no fault."""
         try:
             self._round.receive(frame, peer=seat)
         except LateMessageError:
             return
 
     def _failed(self, seat: bytes, error: ProtocolError) -> PartyFailedError:
-        """Put the party's name to what it sent."""
+        """Put the party's name to a fault in its message."""
         name = self._roster.name(seat)
         if isinstance(error, RefusedError):
             cause = cause_of(error)

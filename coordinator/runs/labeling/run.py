@@ -43,7 +43,7 @@ from protocols.secure_sum import SecureSum
 
 @dataclass(frozen=True, slots=True)
 class LabelingSettings:
-    """What a run is asked to do; `RunTerms` without what only the federation knows.
+    """The settings of a run; `RunTerms` without the facts that only the federation knows.
 
     Attributes:
         terms: Makes the terms from the parties in seat order.
@@ -63,7 +63,7 @@ class LabelingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What parties say of a batch before it is asked.
+    """The parties' readiness for a batch before it is asked.
 
     Attributes:
         unready: Code of its refusal by the name of each party that would not answer at all, "" for
@@ -85,7 +85,7 @@ class LabelingRun:
         form: Secure sum.
         members: The parties, all of whom take part.
         pool: Public inputs that may be asked about.
-        settings: What the run is asked to do.
+        settings: The run's settings.
         store: Makes room for ledger and releases; given the run's empty ledger.
         random_bytes: Cryptographic random numbers for protocol nonces.
         noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
@@ -176,9 +176,9 @@ class LabelingRun:
             form: Secure sum of the run.
             members: All parties of the run.
             pool: Public inputs that may be asked about.
-            settings: What the run was asked to do; its terms must be the same.
+            settings: The run's settings; its terms must be the same.
             store: Opens the run's store, given its empty ledger.
-            noise_bytes: Source of noise; must not repeat what it gave before the crash.
+            noise_bytes: Source of noise; must not repeat bytes from before the crash.
             clock: Unix time, in seconds.
             journal: The run's.
             sleep: Waits for so many seconds.
@@ -225,7 +225,7 @@ class LabelingRun:
         noise_bytes: RandomBytes,
         is_metered: bool,
     ) -> None:
-        """Make what a round is begun with: the terms, the rule that they name, store and roster."""
+        """Make the objects of a round: the terms, their mechanism, store and roster."""
         seated = in_seat_order(members)
         self.terms = settings.terms(seated)
         self._decider = Decider(self.terms, noise_bytes=noise_bytes, is_metered=is_metered)
@@ -294,7 +294,7 @@ class LabelingRun:
             self._finder.find_again(least=self._form.threshold(len(self._round.seats)))
         self._store.save_statements(self._round.statements)
 
-    # What others may know ---------------------------------------------------------------------
+    # Public facts -------------------------------------------------------------------------------
 
     @property
     def round(self) -> CoordinatorRound:
@@ -308,7 +308,7 @@ class LabelingRun:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The rule of the run, without what a batch adds to it."""
+        """The mechanism of the run, without a batch's predictions."""
         return self._decider.mechanism
 
     @property
@@ -318,7 +318,7 @@ class LabelingRun:
 
     @property
     def share_faults(self) -> tuple[tuple[str, ...], ...]:
-        """For each share that did not fit what its dealer signed, the parties that may be at fault.
+        """For each share that differed from its dealer's hashes, the parties that may be at fault.
 
         One of two where the word of one stands against the other's.
         """
@@ -346,17 +346,17 @@ class LabelingRun:
 
     @property
     def left(self) -> Outcomes:
-        """What the caps still allow."""
+        """The outcomes that the caps still allow."""
         return self._store.ledger().left
 
     @property
     def asks_left(self) -> int:
-        """Queries that may still be asked, whatever the other caps say."""
+        """Queries that may still be asked, apart from the other caps."""
         return self._store.ledger().outcomes.asks_left
 
     @property
     def per_instance_cost(self) -> PerInstanceCost | None:
-        """What the run cost on the votes that it met. Private: not to be published.
+        """The run's cost on the actual votes. Private: not to be published.
 
         None with noise at the parties: nobody sees the votes that it would be computed from. None
         after a restart, too: the cost of earlier batches is not stored.
@@ -378,7 +378,7 @@ class LabelingRun:
         )
         self._store.save_run_id(self._round.run_id)
         require_no(self._messenger.hand_over(self._owed))
-        # Each first sees what it signed last: a journal that is older stops it (rule R4).
+        # Each first sees its last signed head: a journal that is older stops it (rule R4).
         offered = {seat: [*self._roster.said_by(seat), record] for seat in self._round.seats}
         require_agreement(self._messenger.exchange(offered))
         for frames in (self._round.deliver, self._round.close_setup):
@@ -401,7 +401,7 @@ class LabelingRun:
                 student.
 
         Returns:
-            What was released; it is stored and charged already.
+            The release; it is stored and charged already.
 
         Raises:
             InvalidParameterError: a query was asked before, or is not in the pool; or predictions
@@ -409,9 +409,9 @@ class LabelingRun:
             RunEndedError: the run has expired; nothing happened.
             OutcomeCapError: a cap of the run is reached; nothing happened.
             BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
-            VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
-                was released, and the error says what became of its budget. A `SpoiledBatchError`
-                names whose row was wrong, as far as that can be found out.
+            VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch was
+                released, and the error gives the state of its budget. A `SpoiledBatchError` names
+                whose row was wrong, as far as that can be found out.
         """
         self._require_askable(indices)
         self._decider.rule_for(indices, predictions)
@@ -513,7 +513,7 @@ def _require(must: str, holds: bool) -> None:
 
 
 def _require_lost_only(failures: Failures) -> Failures:
-    """Raise what is worse than a lost party: somebody who remembers another run, above all."""
+    """Raise faults worse than a lost party: above all, a party that remembers another run."""
     for failure in failures.values():
         has_no_run = isinstance(failure, PartyRefusedError) and (
             failure.cause == UnexpectedMessageError.code
