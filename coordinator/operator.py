@@ -106,7 +106,7 @@ class Coordinator:
 
         Args:
             party: Its name.
-            words: What its people read aloud.
+            words: As its people read them aloud.
             teachers: Teachers that it votes with; None for the usual number, and not for a member.
 
         Raises:
@@ -152,7 +152,7 @@ class Coordinator:
 
     def superlink(self) -> SuperLinkClient:
         """Return a connection to the SuperLink; whether one runs, its first call tells."""
-        # Flower takes a second to load, and most of what an operator does needs none of it.
+        # Flower takes a second to load, and most of an operator's commands need none of it.
         from coordinator.flower.runtime import SuperLinkClient  # noqa: PLC0415
 
         be_quiet(self.home)
@@ -180,8 +180,8 @@ class Coordinator:
     ) -> LearningTask:
         """Read a table of public inputs as the task that its columns and classes belong to.
 
-        The first pool of a task decides how columns are read; later ones are read the same, so
-        that hospitals' teachers serve them, and what was answered is not asked again.
+        The first pool of a task decides how columns are read; later ones are read the same, so that
+        hospitals' teachers serve them, and answered queries are not asked again.
 
         Raises:
             RunRequestError: a pool that was published cannot be read.
@@ -224,9 +224,9 @@ class Coordinator:
         """Publish a task and queue a run of it.
 
         Args:
-            name: What the operator calls the run.
-            task: What is learned.
-            settings: What the operator chose.
+            name: The operator's name for the run.
+            task: The task to learn.
+            settings: The operator's settings.
             source: Name of the file of the public queries.
             select: "medoids" or "all".
             patience_s: How long it waits for hospitals.
@@ -266,7 +266,7 @@ class Coordinator:
 
     @contextmanager
     def _published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
-        """Let members fetch a task and its pool, unless what follows fails."""
+        """Let members fetch a task and its pool, unless the body fails."""
         folder, content = self.home.path("pools"), task.to_bytes()
         path = folder / pool.hex()
         with _alone_in(folder):
@@ -287,7 +287,7 @@ class Coordinator:
                 raise
 
     def queries(self, name: str) -> tuple[RunRequest, list[AskedQuery]]:
-        """Return what a run was asked, and what became of each of its queries.
+        """Return the request of a run, and the state of each of its queries.
 
         Raises:
             RunQueueError: there is none of this name.
@@ -302,10 +302,10 @@ class Coordinator:
         return request, query_states(self._database, request, task=task)
 
     def export(self, name: str, out: Path) -> list[str]:
-        """Copy what a run gave into a new folder.
+        """Copy the results of a run into a new folder.
 
         Returns:
-            The names of what was copied.
+            The names of the copied files.
 
         Raises:
             RunQueueError: no such run, nothing of it is there yet, or the folder exists.

@@ -1,7 +1,7 @@
-"""What `pate-fed serve` runs: SuperLink, worker, who may be a node, monitoring.
+"""The parts of `pate-fed serve`: SuperLink, worker, admission of nodes, monitoring.
 
-The SuperLink is a process that is kept alive; the others are threads. What the operator wants is
-found in the database alone, so a kill of either loses nothing.
+The SuperLink is a process that is kept alive; the others are threads. The operator's orders are
+read from the database alone, so a kill of either loses nothing.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _MOST_FAILURES: Final = 5
 """Times that a run may fail where it stands, without coming further, before it is ended."""
 
 _PASSING: Final = (DatabaseError, SuperLinkError, OSError, httpx.HTTPError)
-"""What passes by itself, or once somebody mends it: a full disk, a database or Flower away."""
+"""Faults that pass or can be mended: a full disk, a database or Flower away."""
 
 _MEMBERSHIP_EVENTS: Final = {"requested": "requested", "member": "approved", "revoked": "revoked"}
 _log = logging.getLogger(__name__)
 
 
 class Service:
-    """What `pate-fed serve` runs.
+    """The service of `pate-fed serve`.
 
     Args:
         coordinator: The federation.
@@ -92,7 +92,7 @@ class Service:
         be_quiet(home)
         self._stopped = threading.Event()
         self._run = ""  # the one that is worked on, or was last
-        self._stores = True  # what was last to be stored could be
+        self._stores = True  # the last write could be stored
         self.superlink = SuperLinkChild(home)
         settings = home.settings
         try:
@@ -147,7 +147,7 @@ class Service:
     # Threads ----------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Take one run after the other; whatever comes in between, a run goes on from disk."""
+        """Take one run after the other; after any break, a run goes on from disk."""
         pause = _FIRST_PAUSE_S
         queue = self._coordinator.queue
         while not self._stopped.is_set():
@@ -208,7 +208,7 @@ class Service:
     def _is_hopeless(self, run: Run, error: Exception) -> bool:
         """Whether a run, as it is now, would fail for ever, and keep all others back.
 
-        What passes is no fault of the run's. One that is told to stop ends all the same.
+        A passing fault is none of the run's. One that is told to stop ends all the same.
         """
         is_stopping, passes = run.state is RunState.STOPPING, _passes(error)
         if passes and not is_stopping:
@@ -304,7 +304,7 @@ class Service:
 
 
 class _EndedError(Exception):
-    """The service ends; what was waited for, the next one waits for."""
+    """The service ends; the next one goes on waiting."""
 
 
 def serve(
@@ -439,7 +439,7 @@ def _lock(home: FederationHome) -> int:
 
 
 def _passes(error: BaseException | None) -> bool:
-    """Whether an error came of what passes by itself."""
+    """Whether an error came of a passing fault."""
     while error is not None:
         if isinstance(error, _PASSING):
             return True

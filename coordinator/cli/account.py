@@ -1,4 +1,4 @@
-"""What `pate-fed account` was asked: which votes, which mechanism, which caps; and its answer."""
+"""The question of `pate-fed account`: votes, mechanism and caps; and its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands share: options, printing, and one line with a code for whatever goes wrong."""
+"""Shared by all commands: options, printing, and one line with a code for every fault."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def one_line_at_a_time(stream: TextIO) -> Iterator[Callable[[str], None]]:
-    """Give what says how far something is: one line that changes on a terminal.
+    """Yield a printer of progress: one line that changes on a terminal.
 
     Elsewhere it is a line for each change. The same is never said twice in a row.
 

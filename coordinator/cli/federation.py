@@ -122,7 +122,7 @@ def invite(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make a one-time invitation for a hospital, as a file."""
-    if not 0 < days <= 30:  # what is no number is not, either
+    if not 0 < days <= 30:  # also false for values that are no number
         raise InvalidSettingError("--days must be above 0, and 30 at most", days)
     coordinator = open_coordinator(home)
     target = out or Path(f"{party.replace(' ', '-')}.invite.json")

@@ -43,7 +43,7 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
     After any end, the next start continues every open run.
     """
     write_logs_as_json(_PACKAGE)
-    os.umask(0o077)  # what it and its SuperLink write is for their owner alone
+    os.umask(0o077)  # its files and its SuperLink's are for their owner alone
     single_threaded_kernels()
     from coordinator import service  # noqa: PLC0415 - keeps --help fast
     from coordinator.operator import Coordinator  # noqa: PLC0415

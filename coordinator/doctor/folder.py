@@ -71,7 +71,7 @@ def check_identity(home: FederationHome, around: Surroundings) -> Check:  # noqa
 
 
 def check_secret(home: FederationHome, around: Surroundings) -> Check:  # noqa: ARG001
-    """Read what service and SuperLink share."""
+    """Read the secret that service and SuperLink share."""
     try:
         size = len(home.superlink_secret)
     except HomeError as error:

@@ -50,7 +50,7 @@ def check_invitations(coordinator: Coordinator, around: Surroundings) -> Check:
 
 
 def check_runs(coordinator: Coordinator, around: Surroundings) -> Check:
-    """Look for runs that wait, and for whom or what."""
+    """Look for runs that wait, and for the reason."""
     is_open = [one for one in coordinator.queue.all() if one.state not in ENDED]
     waiting = [one for one in is_open if one.state in (RunState.WAITING, RunState.PAUSED)]
     if waiting:

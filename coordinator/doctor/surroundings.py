@@ -51,7 +51,7 @@ def _nodes_online(home: FederationHome) -> frozenset[int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the doctor asks of the world.
+    """The doctor's questions to the world.
 
     Attributes:
         clock: The time, with its zone.
@@ -60,7 +60,7 @@ class Surroundings:
         why_not_ours: Why a port of a host cannot be had; "" if it can.
         is_served: Whether a service has the federation's folder.
         readiness: Which of the service's parts are ready; None where it does not say.
-        certificate: What it shows at the public port, PEM; `OSError` if it does not answer.
+        certificate: The certificate at the public port, PEM; `OSError` if it does not answer.
         online: Numbers of the nodes that are connected; None where nobody knows.
     """
 

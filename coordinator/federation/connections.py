@@ -1,11 +1,10 @@
 """How many connections the public port takes, from whom, and how long each may keep it waiting.
 
-Anybody can reach the port, and whoever connects costs something before it can be known who it is.
-So the number of connections is bounded, in all and from one address; each has a deadline at every
-moment of its life, from before TLS is spoken; and where there is no room, whoever is asking for
-nothing makes room for whoever comes, or else whoever has not said yet, to its end, what it asks.
-Counted is where connections are accepted: a listener hands
-out sockets that know when they are closed.
+Anybody can reach the port, and every connection costs something before its origin is known. So the
+number of connections is bounded, in all and from one address. Each has a deadline at every moment
+of its life, from before TLS is spoken. Where there is no room, a new connection replaces one
+without a request, or else one whose request is still incomplete. Counted is where connections are
+accepted: a listener hands out sockets that know when they are closed.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ _OTHER_FILES: Final = 256
 """Files that the process has open besides its connections, generously."""
 
 _PIECE_BYTES: Final = 2**16
-"""Most of an answer that is handed on at a time: the server takes all that it is given at once, and
-only asked for more does it wait until the other end took what there is."""
+"""Largest piece of an answer handed on at a time: the server takes every piece at once, and waits
+for the other end's reading only when asked for more.
+"""
 
 Place = tuple[str, int]
 """Address and port of the other end."""
@@ -40,7 +40,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PortLimits:
-    """What the public port puts up with; table `limits` of the federation's file.
+    """Limits of the public port; table `limits` of the federation's file.
 
     A hospital has about five connections at a time. All those behind one proxy or router come from
     one address.
@@ -82,14 +82,14 @@ class Connections:
     def __init__(self, limits: PortLimits) -> None:
         self._limits = limits
         self._open: dict[Place, _Connection] = {}
-        # In both, whoever is there the longest comes first.
+        # In both, the oldest connection comes first.
         self._resting: dict[_Connection, None] = {}
         self._asking: dict[_Connection, None] = {}
         self._port = 0
         self._by_origin: Counter[str] = Counter()
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """Open the port; what is accepted there is counted here.
+        """Open the port; connections accepted there are counted here.
 
         Raises:
             ServiceError: it cannot be opened.
@@ -184,7 +184,7 @@ class Connections:
                 self._rest(connection)
 
     def _watched(self, receive: Receive, connection: _Connection | None) -> Receive:
-        """Return what reads a request; once that has come whole, its answer has a deadline."""
+        """Return a reader of a request; once the request is complete, its answer has a deadline."""
         if connection is None:
             return receive
 
@@ -214,7 +214,7 @@ class _Connection(socket.socket):
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.end)
 
     def end(self) -> None:
-        """Hang up on both sides: whoever serves it sees it ended, whatever it was waiting for."""
+        """Hang up on both sides: its server sees it ended, in any state of waiting."""
         self._call_off()
         self._connections.forget(self)
         try:
@@ -235,7 +235,7 @@ class _Connection(socket.socket):
 
 
 class _Listener(socket.socket):
-    """A socket that listens, and hands out what is admitted."""
+    """A socket that listens, and hands out the admitted connections."""
 
     def __init__(self, connections: Connections, family: socket.AddressFamily) -> None:
         super().__init__(family, socket.SOCK_STREAM)
@@ -275,7 +275,7 @@ def origin_of(host: str) -> str:
 
 
 def _in_pieces(send: Send) -> Send:
-    """Return what sends an answer at the pace at which it is taken, so that its end is its end."""
+    """Return a sender that waits for the receiver, so that its end is the answer's end."""
 
     async def send_pieces(message: Message) -> None:
         body: bytes = message.get("body", b"")

@@ -1,8 +1,8 @@
 """Who may take part: invitations, requests, the operator's approval (rule R5).
 
-An invitation opens one request. A request is signed by the identity whose fingerprint the
-operator and the hospital compare by telephone; only then is it approved, and the hospital's node
-let in at the SuperLink. Whoever asks with a token that is wrong, used or expired hears the same.
+An invitation opens one request. A request is signed by the identity whose fingerprint the operator
+and the hospital compare by telephone; only then is it approved, and the hospital's node let in at
+the SuperLink. A wrong, a used and an expired token get the same answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ USUAL_TEACHERS = 10
 
 
 class NodeDoor(Protocol):
-    """What lets nodes in and puts them out: `flower_runtime.SuperLinkClient` is one."""
+    """Lets nodes in and puts them out: `flower_runtime.SuperLinkClient` is one."""
 
     def register(self, public_key: bytes, *, name: str) -> int:
         """Let a node in, and return its number."""
@@ -76,7 +76,7 @@ class EnrolledParty:
     """A hospital that asked to join.
 
     Attributes:
-        name: What people call it.
+        name: The hospital's name.
         identity: Its identity.
         state: "requested", "member" or "revoked".
         node_id: Flower's number for its node; None until it was let in.
@@ -198,7 +198,7 @@ class Enrollment:
 
         Args:
             party: Its name.
-            fingerprint: What its people read aloud, 32 bytes.
+            fingerprint: As its people read it aloud, 32 bytes.
             teachers: Teachers that it votes with.
 
         Raises:
@@ -254,10 +254,10 @@ class Enrollment:
         return all((one.state == "member") is (one.node_id is not None) for one in self.parties())
 
     def settle(self, door: NodeDoor) -> None:
-        """Let in the nodes of all members, and put all others out, whatever happened before.
+        """Let in the nodes of all members, and put all others out, in any earlier state.
 
-        Several may do so at once: `pate-fed approve` and the service both do. Whoever finds it done
-        meanwhile has nothing more to do.
+        Several may do so at once: `pate-fed approve` and the service both do. One that finds it
+        done meanwhile has nothing more to do.
 
         Raises:
             SuperLinkError: the door does not answer; another try does the rest.
@@ -353,7 +353,7 @@ class Enrollment:
         return self._membership(query.sender, row.state, teachers=teachers, audit_head=kept)
 
     def pool_asked(self, frame: bytes) -> tuple[bytes, int]:
-        """Return the digest and the offset of what a member asks of a pool.
+        """Return the digest of a pool and the offset that a member asks for.
 
         Raises:
             EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
@@ -366,7 +366,7 @@ class Enrollment:
         return query.pool, query.offset
 
     def results_asked(self, frame: bytes) -> ResultsQuery:
-        """Return what a member asks of a run's results; whether it took part is another question.
+        """Return a member's question for a run's results; whether it took part is another question.
 
         Raises:
             EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
@@ -535,7 +535,7 @@ def _one_form(pem: bytes) -> bytes:
 
 
 def _utc(moment: datetime) -> datetime:
-    # SQLite keeps no zone: what was written was UTC.
+    # SQLite keeps no zone: the written time was UTC.
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 

@@ -1,11 +1,11 @@
-"""Enrollment over the public port: four paths, small bodies, one answer to whatever is wrong.
+"""Enrollment over the public port: four paths, small bodies, one answer to every fault.
 
 Every request is a signed frame, and every answer is one but the bytes of a pool or of a run's
-results: the first has its digest, the second its seal. Nothing of an error
-is told: who may know why reads the coordinator's log. A refusal is final, and a hospital may then
-throw its new keys away: a database that fails refuses nobody, hence has a status of its own.
-Whoever asks too often hears just that, before anything is read; and few are worked on at once, so
-that nodes are served meanwhile.
+results: the first has its digest, the second its seal. Nothing of an error is told: who may know
+why reads the coordinator's log. A refusal is final, and a hospital may then throw its new keys
+away: a database that fails refuses nobody, hence has a status of its own. A caller with too many
+requests hears just that, before anything is read; and few are worked on at once, so that nodes are
+served meanwhile.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _endpoint(
 
 
 async def _body(request: Request) -> bytes:
-    """Read a body, never more of it than allowed, whatever its length was said to be."""
+    """Read a body, never more of it than allowed, for any stated length."""
     body = bytearray()
     async for piece in request.stream():
         body += piece

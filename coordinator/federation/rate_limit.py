@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST_ADDRESSES = 4096
-"""Beyond so many, whoever asked longest ago is forgotten, and may ask anew."""
+"""Beyond so many, the address whose last request is oldest is forgotten, and may ask anew."""
 
 _MINUTE_S = 60.0
 

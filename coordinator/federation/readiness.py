@@ -40,7 +40,7 @@ def readiness(home: FederationHome) -> dict[str, bool] | None:
 
 
 def what_is_missing(parts: Mapping[str, bool] | None) -> list[str]:
-    """Say what keeps a service from working on runs, a line each; nothing where nothing does."""
+    """List the faults that keep a service from working on runs, a line each."""
     if parts is None:
         return ["no service runs, so nobody works on runs: see `pate-fed serve`"]
     return [_WORDS[part] for part, is_ready in parts.items() if not is_ready]

@@ -31,7 +31,7 @@ def build(main: Callable[[Transport], None], *, nodes: int, timeout_s: float) ->
     """Make the app.
 
     Args:
-        main: What to do once the transport stands.
+        main: Runs once the transport stands.
         nodes: Number of nodes to wait for.
         timeout_s: How long an exchange may take, and how long to wait for the nodes.
     """

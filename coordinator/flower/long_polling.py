@@ -2,9 +2,9 @@
 
 Flower's nodes ask for messages again and again. Here a question that would be answered with nothing
 is held, and asked again of Flower once the coordinator has sent something; the node hears of a
-message at once, and asks a few times a minute while nothing happens. Only what Flower answered is
-held: whoever is no node is turned away as before. A question is asked anew as it came, so Flower
-checks its signature each time.
+message at once, and asks a few times a minute while nothing happens. Only Flower's own answers are
+held: strangers are turned away as before. A question is asked anew as it came, so Flower checks its
+signature each time.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class LongPolling:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._hold_s
         while True:
-            sent = self._sent  # before we ask: what is sent meanwhile is not missed
+            sent = self._sent  # before we ask: messages sent meanwhile are not missed
             answer = await _ask(self._app, scope, body)
             if not _is_nothing(answer) or self._held >= self._most_held:
                 return answer
@@ -160,7 +160,7 @@ async def _ask(app: ASGIApp, scope: Scope, body: bytes) -> list[Message]:
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             is_answered.set()
 
-    # What Flower notes in a request belongs to that one.
+    # Flower's notes in a request belong to that one.
     await app({**scope, "state": dict(scope.get("state") or {})}, receive, send)
     return answer
 

@@ -1,10 +1,10 @@
 """Flower at the coordinator: nodes are registered, and a run's grid is opened, without its CLI.
 
 Flower wants an app to be uploaded before anything can be sent. Ours is a stub that holds no code
-and says so: parties run what is installed at their site, and pin the stub's hash.
+and says so: parties run the software installed at their site, and pin the stub's hash.
 
 Flower's parts that are named here are internal: `tests/test_coordinator/test_flower_runtime.py`
-holds what we rely on.
+tests our assumptions about them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _log = logging.getLogger(__name__)
 
 
 def stub() -> bytes:
-    """Return what is uploaded in place of an app: always the same bytes."""
+    """Return the bytes uploaded in place of an app: always the same."""
     content, _ = build_fab_from_files(_STUB)
     return content
 
@@ -107,7 +107,7 @@ class SuperLinkClient:
     Args:
         address: host:port.
         ca_certificate: The federation's CA, PEM.
-        secret: What whoever takes tasks, or calls at the admin port, must know.
+        secret: For taking tasks, and for calls at the admin port.
     """
 
     def __init__(self, address: str, *, ca_certificate: bytes, secret: bytes) -> None:

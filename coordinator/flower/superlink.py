@@ -1,12 +1,12 @@
 """Flower's SuperLink behind our gate, as a process of its own.
 
-Flower serves everything on one port: what nodes need, what starts runs, and what hands out tasks,
-the last two without a login. Here the public socket serves nodes alone, `/v1/fleet/*` and
-`/health`; the rest is on loopback, for whoever knows the federation's secret. The process ends with
-its parent: it reads a pipe that its parent holds open.
+Flower serves everything on one port: the nodes' paths, the start of runs, and the tasks, the last
+two without a login. Here the public socket serves nodes alone, `/v1/fleet/*` and `/health`; the
+rest is on loopback, for callers with the federation's secret. The process ends with its parent: it
+reads a pipe that its parent holds open.
 
-Flower's parts that are named here are internal: `tests/test_coordinator/test_superlink.py` holds
-what we rely on.
+Flower's parts that are named here are internal: `tests/test_coordinator/test_superlink.py` tests
+our assumptions about them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PUBLIC_PREFIX = "/v1/fleet/"
 HEALTH_PATH = "/health"
 
 PART_PATHS = (PUBLIC_PREFIX + "push-object", PUBLIC_PREFIX + "push-messages")
-"""Where nodes send what they answer; a message travels in parts of at most 5 MiB."""
+"""Where nodes send their answers; a message travels in parts of at most 5 MiB."""
 
 MOST_PART_BYTES = 8 * 2**20
 MOST_BODY_BYTES = 64 * 2**10
@@ -49,7 +49,7 @@ MOST_HELD_BYTES = 512 * 2**20
 """Of all parts of messages that are under way on the public socket."""
 
 ORIGIN_SHARE = 4
-"""Whoever comes from one address may hold that part of it."""
+"""One address may hold that part of it."""
 
 _THREADS = 4
 """Requests that Flower works on at once; others queue. Its database has one writer at a time, and
@@ -68,7 +68,7 @@ _BUSY_MS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class SuperLinkSettings:
-    """What a SuperLink needs.
+    """The settings of a SuperLink.
 
     Attributes:
         host: Address of the public socket.
@@ -77,9 +77,9 @@ class SuperLinkSettings:
         certificate: Server certificate, PEM.
         private_key: Its key, PEM.
         ca_certificate: Certificate of the federation's CA, PEM.
-        secret: Holds what whoever takes tasks, or calls at the admin port, must know.
+        secret: File of the secret for taking tasks and for calls at the admin port.
         database: Flower's own database: nodes and messages under way.
-        limits: What the public socket puts up with.
+        limits: The limits of the public socket.
     """
 
     host: str
@@ -119,7 +119,7 @@ class SuperLinkSettings:
 
 
 class _Bodies:
-    """Bounds what the public socket takes before Flower has checked who sends it.
+    """Bounds the unchecked bytes that the public socket holds before Flower has checked the sender.
 
     Flower reads a request whole, and parses it, before it looks at a signature.
     """
@@ -164,12 +164,12 @@ class _Bodies:
 
 
 class Gate:
-    """Lets the public socket reach what nodes need, and the admin port whoever has its key.
+    """Opens the nodes' paths to the public socket, and the admin port to callers with its key.
 
     Args:
         app: Flower's.
         admin_port: Port of the socket that may reach all of it.
-        admin_key: What whoever calls there must know: see `coordinator.federation.admin_key`.
+        admin_key: The key for callers there: see `coordinator.federation.admin_key`.
         enrollment: Answers paths below `ENROLLMENT_PREFIX`, if there is one.
     """
 
@@ -214,7 +214,7 @@ class Gate:
 
 
 ENROLLMENT_PREFIX = PUBLIC_PREFIX + "pate-fed/"
-"""Below what nodes may reach: how a hospital asks to join, before it is a node."""
+"""Below the nodes' prefix: a hospital asks to join here, before it is a node."""
 
 
 def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> None:
@@ -247,7 +247,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> 
 
 
 def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
-    """Return what serves an app over TLS.
+    """Return a server of an app over TLS.
 
     Args:
         app: The app.
@@ -274,7 +274,7 @@ def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
     )
     config.load()
     assert config.ssl is not None
-    # Whatever a machine's OpenSSL would still speak.
+    # Also where a machine's OpenSSL would still speak older versions.
     config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     return uvicorn.Server(config)
 
@@ -305,7 +305,7 @@ def _length_of(scope: Scope) -> int:
 
 
 def _is_public(path: str) -> bool:
-    # Decoded already: whoever writes a path otherwise than plainly has no business here.
+    # Decoded already: a caller that encodes a path has no business here.
     plain = not any(part in ("..", ".", "") for part in path.split("/")[1:])
     return plain and (path == HEALTH_PATH or path.startswith(PUBLIC_PREFIX))
 
@@ -319,7 +319,7 @@ async def _refuse(scope: Scope, send: Send) -> None:
 
 
 def _follow_parent(server: uvicorn.Server) -> None:
-    """End with the parent: its end of our standard input closes, whatever killed it."""
+    """End with the parent: its end of our standard input closes, however it was killed."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     server.should_exit = True

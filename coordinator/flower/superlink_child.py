@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def flower_variables(home: FederationHome) -> dict[str, str]:
-    """Return what every process that runs Flower for a federation has in its environment."""
+    """Return the environment of every process that runs Flower for a federation."""
     flower = str(home.path("flower").absolute())
     return {**QUIET_FLOWER, **_NO_PROXY, "FLWR_HOME": flower}
 

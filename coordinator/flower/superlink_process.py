@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def settings_of(home: FederationHome) -> SuperLinkSettings:
-    """Return what the SuperLink of a federation needs."""
+    """Return the settings of a federation's SuperLink."""
     return SuperLinkSettings(
         host=home.settings.host,
         port=home.settings.port,

@@ -47,7 +47,7 @@ class Hospital:
     """One simulated hospital, in a form that an engine can carry to another process.
 
     Attributes:
-        name: What people call it.
+        name: Its name in messages.
         private_bytes: Its fresh identity's private key.
         ensemble: Its trained teachers.
         weight: Votes that each of them casts per query.
@@ -117,10 +117,10 @@ class HospitalsBlueprint:
         hospitals: The hospitals.
         coordinator: The coordinator that all have pinned.
         pool: The queries that all owners approved.
-        policy: What all owners allow.
-        budgets: What each hospital may be charged over all runs: this one, in a simulation.
-        noise_seeds: What each hospital's own noise follows from, in a run that is to be repeatable;
-            None to draw it afresh.
+        policy: The policy of all owners.
+        budgets: Each hospital's budget over all runs: this one, in a simulation.
+        noise_seeds: Seed of each hospital's own noise, in a run that is to be repeatable; None to
+            draw it afresh.
     """
 
     hospitals: tuple[Hospital, ...]
@@ -174,7 +174,7 @@ class HospitalsBlueprint:
 def simulation_policy(
     *, terms: RunTerms, form: str, suite: str, valid_votes: bool, queries: int
 ) -> Policy:
-    """What all simulated hospitals allow: what was asked for, and nothing beyond it.
+    """The policy of all simulated hospitals: it allows the run, and nothing beyond it.
 
     Args:
         terms: The run's.
@@ -213,7 +213,7 @@ def yardsticks(
     generator: np.random.Generator,
     tick: Tick,
 ) -> dict[str, float]:
-    """Measure what the student is held against, on the public test records.
+    """Measure the accuracies to compare the student with, on the public test records.
 
     Returns:
         "teacher_mean": mean accuracy of all teachers. "best_single_party": best accuracy of one

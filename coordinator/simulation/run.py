@@ -71,7 +71,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What a simulation gave.
+    """The result of a simulation.
 
     Attributes:
         run_dir: The run directory.
@@ -91,7 +91,7 @@ def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulat
     """Run a whole federation on this machine and write its run directory.
 
     Args:
-        settings: What to do.
+        settings: The settings of the run.
         out: Run directory to make; must not exist.
         progress: Told how far it is.
 
@@ -110,7 +110,7 @@ def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulat
 
 @dataclass(slots=True)
 class _Labels:
-    """What came out of the labeling."""
+    """The outcome of the labeling."""
 
     run: LabelingRun
     traffic: Traffic
@@ -365,7 +365,7 @@ class _Rehearsal:
         labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
 
     def _ask(self, run: LabelingRun, batch: tuple[int, ...], labels: _Labels) -> None:
-        """Ask one batch; under Interactive-GNMax with what the student believes so far."""
+        """Ask one batch; under Interactive-GNMax with the student's predictions so far."""
         predictions = self._beliefs(batch, labels)
         release = run.ask(batch, predictions=predictions)
         if predictions is None or not isinstance(run.mechanism, InteractiveGaussianMax):
@@ -478,7 +478,7 @@ class _Rehearsal:
 
 
 def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
-    """Open what a simulated hospital may be charged in its life, which is this run."""
+    """Open a simulated hospital's budget for its life, which is this run."""
     if terms.pricing == "none":  # nothing is a bound, so nothing is charged
         return PrivacyLedger(terms.budgets[seat], terms.delta)
     return ledger_of(terms, seat)
@@ -502,7 +502,7 @@ class _Chance:
         return np.random.default_rng(list(self.bytes_of(purpose)))
 
     def noise_seeds(self, names: Iterable[str]) -> tuple[bytes, ...] | None:
-        """Return what each hospital's own noise follows from; None where it is drawn afresh."""
+        """Return the seed of each hospital's own noise; None where it is drawn afresh."""
         if not self._seeded:
             return None
         return tuple(self.bytes_of(f"noise of {name}") for name in names)
