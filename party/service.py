@@ -1,10 +1,10 @@
 """A hospital's node: its database, its guard, its teachers, and a door for each federation.
 
-One process per site is its node. What its people decide at the command line (approvals, pins, a
-pause) they write into the same database, and it holds for the next packet; what a coordinator asks
-goes to the node of its federation. Journal, ledger, records and teachers are the hospital's, one
-for all federations. Teachers are ready before anybody asks: the start loads or trains them, and
-those of a new task are loaded while nobody asks.
+One process per site is its node. Decisions of its people at the command line (approvals, pins, a
+pause) go into the same database, and hold for the next packet; a coordinator's request goes to the
+node of its federation. Journal, ledger, records and teachers are the hospital's, one for all
+federations. Teachers are ready before anybody asks: the start loads or trains them, and those of a
+new task are loaded while nobody asks.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PartyService:
 
     Raises:
         JournalLockedError: another process is this site's node.
-        StorageError, JournalError, RecordError: what must be remembered cannot be.
+        StorageError, JournalError, RecordError: the node's memory cannot be read or written.
         BrokenAuditLogError: somebody changed the audit log.
         SiteError: the hospital's identity cannot be read.
     """
@@ -125,7 +125,7 @@ class PartyService:
         site = self._site
         self._database = site.open_database()
         try:
-            # Its lock is the site's: whoever comes second stops here.
+            # Its lock is the site's: a second node stops here.
             self._journal = SqlJournal(self._database)
             self._say_starting()
             settings, identity = site.settings, site.identity
@@ -146,7 +146,7 @@ class PartyService:
             self._database.close()
             raise
 
-    # What others may know ---------------------------------------------------------------------
+    # Public facts -------------------------------------------------------------------------------
 
     @property
     def status(self) -> Status:
@@ -155,7 +155,7 @@ class PartyService:
 
     @property
     def ledger(self) -> PrivacyLedger:
-        """What the hospital was charged, for life."""
+        """The hospital's charges, for life."""
         return self._ledger.load()
 
     def federation(self, name: str | None = None) -> FederationNode:
@@ -175,7 +175,7 @@ class PartyService:
     # Calls ------------------------------------------------------------------------------------
 
     def receive(self, packet: bytes, federation: str | None = None) -> bytes:
-        """Answer one packet; what its people decided until now holds for it.
+        """Answer one packet; decisions of its people until now hold for it.
 
         Packets of all federations are answered one after another.
 
@@ -184,7 +184,7 @@ class PartyService:
             federation: Name of the membership that it came by; None where there is but one.
 
         Raises:
-            StorageError, JournalError: what they decided cannot be read: nothing is answered.
+            StorageError, JournalError: the decisions cannot be read: nothing is answered.
         """
         one = self.federation(federation)
         with self._lock:
@@ -202,7 +202,7 @@ class PartyService:
             return answer
 
     def idle(self) -> None:
-        """Look, now and then, at what its people decided; called while nobody asks."""
+        """Read the decisions of its people now and then; called while nobody asks."""
         with self._lock:
             now = self._clock()
             if not 0 <= now - self._looked_at < _LOOK_S:
@@ -230,7 +230,7 @@ class PartyService:
         return sign_head(*self._audit.end, self._site.identity)
 
     def ask_about_ourselves(self, door: CoordinatorDoor, federation: str | None = None) -> None:
-        """Say where our audit log stands, and hear what the coordinator holds of us, and of whom.
+        """Report our audit log's head; receive the coordinator's view of us and its members.
 
         Args:
             door: The coordinator's.
@@ -238,7 +238,7 @@ class PartyService:
 
         Raises:
             EnrollmentError: it cannot be reached, or its answer is not for us.
-            StorageError: what it holds against us could not be written down: ask again.
+            StorageError: the coordinator's witness against us could not be written down: ask again.
         """
         one = self.federation(federation)
         answer = door.membership(audit_head=self.signed_head(), goes_on_from=one.found_head)
@@ -260,7 +260,7 @@ class PartyService:
             federation: Name of the membership; None where there is but one.
 
         Raises:
-            StorageError: what it holds against us could not be written down: ask again.
+            StorageError: the witness against us could not be written down: ask again.
         """
         self.federation(federation).hear(answer)
 
@@ -282,10 +282,10 @@ class PartyService:
     ) -> None:
         self.close()
 
-    # What its people decided ------------------------------------------------------------------
+    # Decisions of its people -----------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Let the nodes know what the hospital's people decided since."""
+        """Pass the newest decisions of the hospital's people to the nodes."""
         self._decided = decided = self._records.decided()
         if decided.contradicted_at is not None:
             raise BrokenAuditLogError(
@@ -356,7 +356,7 @@ class PartyService:
             ensemble = load_teachers(self._site, task)
         return party_task(task, ensemble, teachers=teachers_digest(self._site, task))
 
-    # What a node decides ----------------------------------------------------------------------
+    # Decisions of a node ----------------------------------------------------------------------
 
     def _open_node(self, membership: SiteMembership, identity: SigningIdentity) -> FederationNode:
         name = membership.name
@@ -465,7 +465,7 @@ class PartyService:
         return self._store_fault or self._task_trouble
 
     def _show_trouble(self, code: str) -> None:
-        """Say at once what is new."""
+        """Show new trouble at once."""
         if code != self._status.trouble:
             self._status = replace(self._status, trouble=code)
             self._say()
@@ -481,7 +481,7 @@ class PartyService:
         self._write_status()
 
     def _say_starting(self) -> None:
-        """Say it in place of what the last node said: to train teachers may take long."""
+        """Replace the last node's status: to train teachers may take long."""
         self._status = replace(self._status, at=self._clock())
         self._write_status()
 

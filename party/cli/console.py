@@ -1,4 +1,4 @@
-"""What all commands share: options, printing, and one line with a code for whatever goes wrong."""
+"""Shared by all commands: options, printing, and one line with a code for every fault."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class OpenSite:
 
     Attributes:
         site: The folder.
-        database: What the node remembers.
-        records: What its people decided.
+        database: The node's memory.
+        records: The decisions of its people.
     """
 
     site: Site
@@ -121,7 +121,7 @@ class OpenSite:
         return AuditLog(self.database).records()
 
     def ledger(self) -> PrivacyLedger:
-        """Return what was charged for life; an empty ledger where nothing was yet."""
+        """Return the charges of its life; an empty ledger before the first."""
         from party.storage import read_ledger  # noqa: PLC0415 - keeps --help fast
 
         settings = self.site.settings
@@ -188,7 +188,7 @@ def ask_text(question: str, default: str | None = None) -> str:
     """Ask a person for a line.
 
     Args:
-        question: What is asked.
+        question: The question.
         default: The answer of who only presses Enter; None: Enter is "" where nothing is offered.
 
     Raises:

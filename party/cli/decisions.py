@@ -114,11 +114,11 @@ def reject(
     )
 
 
-# What is shown ----------------------------------------------------------------------------------
+# Showing -----------------------------------------------------------------------------------------
 
 
 def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Sequence[Approval]:
-    """Show all that waits; return what a person is to decide on: a run's pool is one with it."""
+    """Show the waiting approvals; return those that people decide: a run includes its pool."""
     asking = _asking(opened, federation)
     known = [one for one in opened.records.approvals() if asking in (None, one.coordinator)]
     waiting = [one for one in known if one.state.value == "pending"]
@@ -161,7 +161,7 @@ def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
 
 
 def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> Iterator[str]:
-    """Say in plain words what is asked."""
+    """Describe the request in plain words."""
     found = _proposal(opened, approval)
     asked = datetime.fromtimestamp(approval.asked_at, UTC)
     yield f"{approval.subject.value} {approval.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
@@ -197,7 +197,7 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
 
 
 def _budget_lines(cost: Cost) -> Iterator[str]:
-    """Say what a run does to the budget for life: before, by this run, after."""
+    """Write a run's effect on the budget for life: before, by this run, after."""
     yield (
         f"  Budget      before: {cost.spent_before:.4g} of epsilon {cost.lifetime_epsilon:g} for "
         f"life is spent, {cost.lifetime_epsilon - cost.spent_before:.4g} is left"
@@ -242,7 +242,7 @@ def _record(found: Proposal) -> dict[str, Any]:
     }
 
 
-# What is done -----------------------------------------------------------------------------------
+# Deciding ---------------------------------------------------------------------------------------
 
 
 def _proposal(opened: OpenSite, approval: Approval) -> Proposal:

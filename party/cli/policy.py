@@ -1,4 +1,4 @@
-"""What this hospital allows, at the command line: every rule with its meaning, and setting one."""
+"""This hospital's policy at the command line: every rule with its meaning, and setting one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rule:
     """One rule, for people.
 
     Attributes:
-        meaning: What it says, in one line.
+        meaning: Its meaning, in one line.
         least: Smallest number that can be meant; None for no number.
         most: Largest.
         choices: All that a list may name, or a text be; empty if it may be anything.
@@ -87,8 +87,9 @@ SETTINGS: Final[Mapping[str, Rule]] = {
     "teachers": Rule("teachers that are trained here; the operator approves that number"),
     "node_port": Rule("port on loopback between the node's two processes, one per federation"),
 }
-"""Settings beside them that an owner decides on; what they may be, `SiteSettings` says, and of the
-port `MembershipSettings`."""
+"""Settings beside them that an owner decides on; their values are checked by `SiteSettings`, and of
+the port by `MembershipSettings`.
+"""
 
 _PORT: Final = "node_port"
 

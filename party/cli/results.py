@@ -1,4 +1,4 @@
-"""What runs gave, at the command line: listed, and fetched with a check of every file."""
+"""Results of runs at the command line: listed, and fetched with a check of every file."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class PeerAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What `--answers` has in place of a person at a terminal.
+    """The answers of `--answers`, in place of a person at a terminal.
 
     Attributes:
         invitation: The operator's file; empty if it is named on the command line.
@@ -119,7 +119,7 @@ class _Sitting:
 
     Attributes:
         folder: The hospital's.
-        answers: What was answered beforehand.
+        answers: The answers given beforehand.
         by: Who sits here.
     """
 
@@ -359,7 +359,7 @@ _STEPS: Final[tuple[Callable[[_Sitting], Iterator[str]], ...]] = (_register, _de
 
 
 def _is_done(step: Callable[[], bool]) -> bool:
-    """Do a step that a person answers; say what was wrong with the answer."""
+    """Do a step that a person answers; tell the fault of a wrong answer."""
     while True:
         try:
             return step()

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from party.doctor import Check
 
 SILENT_S: Final = 150.0
-"""A node hears the coordinator every minute; after twice that and what an answer may take, it does
-not any more."""
+"""A node hears the coordinator every minute; it counts as silent after twice that and the time of
+an answer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ class _Standing:
 
     Attributes:
         joined: The membership.
-        answer: What its coordinator says; why it says nothing; None if it was not asked.
-        node: What the node says of it; None if it says nothing.
+        answer: Its coordinator's answer, or the reason for none; None if it was not asked.
+        node: The node's status in it; None if it gives none.
         state: How the node stands in it, as far as can be told from both; empty if it never ran.
     """
 
@@ -52,7 +53,7 @@ class _Standing:
 
     @property
     def membership(self) -> Membership | None:
-        """What the coordinator says, if it says something."""
+        """The coordinator's answer, if it gave one."""
         return self.answer if isinstance(self.answer, Membership) else None
 
     @property
@@ -253,7 +254,7 @@ def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
     try:
         with opened_records(site) as opened:
             return len(opened.records.pins()), opened.records.paused()
-    except PartyError:  # what is wrong with the database, the troubles say
+    except PartyError:  # the troubles name the database's fault
         return None, None
 
 

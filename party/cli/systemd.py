@@ -78,7 +78,7 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True, slots=True)
 class ServiceUnit:
-    """What a unit is made of.
+    """The values of a unit.
 
     Attributes:
         python: The Python that `pate-party` is installed in.

@@ -25,13 +25,13 @@ _log = logging.getLogger(__name__)
 
 
 class FederationNode:
-    """What the service keeps of one federation while it runs.
+    """The objects of one federation that the service keeps while it runs.
 
     Args:
         membership: The federation.
-        node: What takes part in its rounds.
+        node: Takes part in its rounds.
         audit: The hospital's audit log.
-        records: What its people decided.
+        records: The decisions of its people.
         clock: Unix time, in seconds.
 
     Attributes:

@@ -41,7 +41,7 @@ T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What this party's people decided about runs, besides the policy.
+    """The decisions of this party's people about runs, besides the policy.
 
     Attributes:
         approved_runs: Digest of every `RunScope` that a person approved; None where an approved
@@ -58,10 +58,10 @@ class Guard:
     """Checks runs and batches against policy, journal and ledger; changes none of them.
 
     Attributes:
-        policy: What the owner allows.
+        policy: The owner's rules.
         weights: Votes per query of each of this party's teachers; together its quota.
         checked_peers: Fingerprints that its own people checked, by whom they belong to.
-        consent: What its people decided about runs.
+        consent: The decisions of its people about runs.
     """
 
     policy: Policy
@@ -95,9 +95,9 @@ class Guard:
         """Refuse a run whose price no ledger here can add up: each batch would be void for all.
 
         Args:
-            run_ledger: Of the run, with what was spent when it was set up before.
+            run_ledger: Of the run, with its spending of earlier setups.
             seat: This party's place among all, from 0.
-            ledger: What it was charged before, over all runs, within its own budget.
+            ledger: The charges of all earlier runs, within its own budget.
 
         Raises:
             RefusalError: with the reason to send.
@@ -124,7 +124,7 @@ class Guard:
 
         Args:
             terms: The run's.
-            scope: What a person is asked about.
+            scope: The facts that a person is asked about.
 
         Raises:
             RefusalError: with the reason to send.
@@ -152,17 +152,17 @@ class Guard:
         """Decide on a batch.
 
         Args:
-            terms: What its plan asks, canonical CBOR.
+            terms: The terms in its plan, canonical CBOR.
             words: Length of the vector that the plan asks for; None where there is no plan yet.
             seat: This party's place among all, from 0.
             void_batches: Batches of this run that were void so far.
             pool: The public queries that this party holds.
             queries: Every query that this party ever answered.
-            ledger: What it was charged before, over all runs, within its own budget.
-            run_ledger: What it was charged in this run, within the run's budget and caps.
+            ledger: The charges of all earlier runs, within its own budget.
+            run_ledger: The charges of this run, within the run's budget and caps.
 
         Returns:
-            What is asked, and the worst case to be charged before anything is sent.
+            The batch's terms, and the worst case to be charged before anything is sent.
 
         Raises:
             RefusalError: with the reason to send.
@@ -184,7 +184,7 @@ class Guard:
             raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
         worst = run_ledger.worst_case(len(batch))
         if run_terms.at_parties and worst.asks < len(batch):
-            # Every row that is sent is opened, whatever a cap stops afterwards.
+            # Every sent row is opened, even after a cap has stopped the run.
             raise RefusalError(Reason.QUERIES, "every row must be one that the caps allow", "more")
         weight = run_terms.unit_votes_at(seat)
         charge = lifelong_charge(run_terms, worst, weight=weight, ledger=ledger)
@@ -209,7 +209,7 @@ class Guard:
     ) -> tuple[SketchedQueries, SetBound]:
         """Refuse a batch that asks the same again, or much the same (rule R3).
 
-        The bound of near queries holds whatever the policy says of their number: it protects the
+        The bound of near queries holds for any number that the policy allows: it protects the
         hospitals of the earlier sum, which may not take part in this one.
 
         Args:
@@ -223,7 +223,7 @@ class Guard:
             after: For a second phase, the plan of the first.
 
         Returns:
-            What the journal is to keep of the batch, and the bound on the set that may open.
+            The journal's entries for the batch, and the bound on the set that may open.
 
         Raises:
             RefusalError: with the reason to send.
@@ -310,19 +310,19 @@ class Guard:
     ) -> QueryBatch:
         """Decide on the second phase of a batch, which was charged and noted with the first.
 
-        Nobody but the coordinator sees the rows of the first phase: a party holds it to what it
-        signed that they had decided.
+        Nobody but the coordinator sees the rows of the first phase: a party holds it to its own
+        signed outcome of them.
 
         Args:
             plan: Of the second phase, whose history was verified.
             first_plan: Digest of the first phase's plan.
-            first: What the coordinator signed that it decided.
-            batch: What the first phase asked.
+            first: The outcome that the coordinator signed.
+            batch: The terms of the first phase.
             pool: The public queries that this party holds.
             classes: Number of classes.
 
         Returns:
-            What is asked: the queries that passed.
+            The terms: the queries that passed.
 
         Raises:
             RefusalError: with the reason to send.
@@ -360,9 +360,9 @@ class Guard:
                 f"peers of at least {least} other bodies checked by our people",
                 len(bodies),
             )
-        # Whoever was not checked may be the coordinator's invention, and counts as its ally; so
-        # do the parties of the operator's own body. A body with several seats lies with all of
-        # them, or with none (rule R2).
+        # An unchecked peer may be the coordinator's invention, and counts as its ally; so do the
+        # parties of the operator's own body. A body with several seats lies with all of them, or
+        # with none (rule R2).
         seats_of = Counter(self.checked_peers.get(peer, "") for peer in peers)
         allied = sum(seats_of.pop(ally, 0) for ally in {"", policy.operator_body})
         allied += _most_seats(seats_of)
@@ -409,7 +409,7 @@ class Guard:
             )
 
     def _review_noise(self, terms: RunTerms, record: RunRecord) -> None:
-        """Check who adds the noise, and that the parties' shares of it are what is paid for."""
+        """Check who adds the noise, and that the parties' shares of it match the price."""
         if terms.noise_place not in self.policy.noise_places:
             raise RefusalError(
                 Reason.MECHANISM, "noise must be added where our owner allows", terms.noise_place
@@ -433,7 +433,7 @@ class Guard:
 
 
 def _moved(terms: RunTerms) -> int:
-    """Return by how much one unit moves what is checked: votes, or steps of a test of stability."""
+    """Return by how much one unit moves the checked count: votes, or steps of a test."""
     return 1 if terms.test_delta is not None else terms.unit_votes
 
 

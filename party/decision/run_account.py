@@ -1,4 +1,4 @@
-"""What one run costs this hospital: in the run's own ledger, and in the one for life.
+"""The cost of one run for this hospital: in the run's own ledger, and in the one for life.
 
 Both are changed in one step. A run that is set up anew after a hospital was restarted goes on with
 the account that it had: an approval is of one budget, however often the run begins.
@@ -26,7 +26,7 @@ class RunAccount:
 
     Args:
         store: Where the ledgers are.
-        charges: What the run was charged, for as long as the store has nothing of it.
+        charges: The charges of the run, for as long as the store has none of it.
         run_id: Id under which it is set up this time, 32 bytes.
     """
 
@@ -99,21 +99,21 @@ class RunAccount:
         first: FirstPhase | None = None,
         is_late: bool = False,
     ) -> FirstPhase | None:
-        """Charge what was released, or all that was reserved; free nothing on a mere claim.
+        """Charge the release, or all that was reserved; free nothing on a mere claim.
 
         A settlement that comes twice changes nothing.
 
         Args:
             settlement: Its signature was verified.
-            proven: What its evidence proves about its plan.
+            proven: The part of its plan that its evidence proves.
             entry_id: The batch's entry, or the name of one that was never made.
             queries: How many the batch asked.
-            first: What its first phase decided, where this settles the second.
+            first: The outcome of its first phase, where this settles the second.
             is_late: Whether it is of a setup that this party lost. A second phase may have followed
                 then, and opened rows that cost, too.
 
         Returns:
-            What its first phase decided, where a second one has to follow.
+            The outcome of its first phase, where a second one has to follow.
 
         Raises:
             InvalidTermsError: no run under these terms can have that release.
@@ -149,7 +149,7 @@ class RunAccount:
         Args:
             entry_id: Its entry, or the name of one that was never made.
             queries: How many it asked.
-            comes_back: Whether its charge comes back, and what it used of the caps.
+            comes_back: Whether its charge and its part of the caps come back.
             second: Name of its second phase, if that is void: the first one's entry pays for both.
         """
         run, ledger = self.ledger, self._store.load()
@@ -166,7 +166,7 @@ class RunAccount:
     def _end_released(
         self, result: bytes, *, entry_id: str, queries: int, first: FirstPhase | None
     ) -> FirstPhase | None:
-        """Charge what a release gave; of a first phase return what it decided, if a row passed."""
+        """Charge the release; of a first phase return the outcome, if a row passed."""
         record, decided = wire.decode_value(result), None
         if self.terms.phases == 2 and first is None:
             decided = FirstPhase.from_record(record)
@@ -181,7 +181,7 @@ class RunAccount:
         return None
 
     def _release(self, entry_id: str, release: NoisyRelease) -> None:
-        """Charge what a batch gave; where we had no part in it, only its caps are used up."""
+        """Charge the release of a batch; where we had no part in it, only its caps are used up."""
         released, digest = outcomes_of(release), release.digest
         if self.state_of(entry_id) is None:
             self._save(self.ledger.follow(entry_id, len(release), released, digest))
@@ -209,7 +209,7 @@ class RunAccount:
 
     @property
     def _has_open(self) -> bool:
-        """Whether some batch of it, of whatever setup, is not settled."""
+        """Whether some batch of it, of any setup, is not settled."""
         return any(one.state is EntryState.RESERVED for one in self.ledger.outcomes.entries)
 
     @property

@@ -1,4 +1,4 @@
-"""What a hospital was charged, run by run: the ledger beside the audit log."""
+"""A hospital's charges, by run: the ledger beside the audit log."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pate_fed.accounting import EntryState, PrivacyLedger
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """What one run was charged.
+    """The charge of one run.
 
     Attributes:
-        run: Its id, hex; empty for what no record of the audit log speaks of.
+        run: Its id, hex; empty for charges without a record in the audit log.
         coordinator: Fingerprint of its coordinator; empty if no record names it.
         batches: Batches that were charged.
         open_batches: Those of them that are not settled.
@@ -31,7 +31,7 @@ class RunSpending:
 def spending_by_run(
     ledger: PrivacyLedger, records: Iterable[AuditRecord]
 ) -> tuple[RunSpending, ...]:
-    """Return what each run was charged, oldest first.
+    """Return each run's charge, oldest first.
 
     The numbers do not add up to the whole: together, charges cost less than one by one.
 

@@ -1,4 +1,4 @@
-"""All checks, in the order in which people would mend what they find."""
+"""All checks, in the order in which people would mend faults."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
 
 
 def examine(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make all checks, whatever each of them finds: of the site, then of every membership.
+    """Make all checks of the site, then of every membership; a fault does not stop the rest.
 
     Args:
         site: The hospital's folder.
@@ -78,7 +78,7 @@ def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
 
     Args:
         site: The hospital's folder.
-        around: The machine, and what coordinators say; nothing else is asked of the network.
+        around: The machine, and the coordinators' answers; nothing else is asked of the network.
     """
     if not site.memberships:
         yield _in_none()

@@ -1,6 +1,7 @@
 """Checks of the way to the coordinator: proxy, name, connection, TLS, clock.
 
-What a check learns the next one needs: from the first that fails on, the others are not made.
+Each check needs the findings of the one before: from the first that fails on, the others are not
+made.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NAMES = ("proxy", "name", "connection", "tls", "clock")
 MOST_AHEAD_S = 5.0
 """Flower takes a signature that is dated this far ahead, and no further."""
 MOST_BEHIND_S = 280.0
-"""Flower and enrollment take what is up to 300 s old; the way takes some of them."""
+"""Flower and enrollment accept messages up to 300 s old; the way takes some of them."""
 SOME_SKEW_S = 3.0
 """A server's date is of a whole second, and noted once in a second: it may look two seconds old."""
 FEW_DAYS = 30
@@ -51,7 +52,7 @@ def check_network(joined: SiteMembership, around: Surroundings) -> Iterator[Chec
     for place, name in enumerate(NAMES):
         try:
             yield next(steps)
-        except Exception as error:  # what goes wrong in one check is that check's finding
+        except Exception as error:  # a fault in one check is that check's finding
             if isinstance(error, _StopError):
                 yield error.check
             else:

@@ -1,4 +1,4 @@
-"""Checks of how the site stands: its database, membership, peers, CA, what its people approved."""
+"""Checks of the site's state: its database, membership, peers, CA, approvals."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def check_storing(site: Site, around: Surroundings) -> Check:
 
 
 def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
-    """Look whether there are keys, and ask the coordinator; else read what it last said."""
+    """Look whether there are keys, and ask the coordinator; else read its last answer."""
     if joined.has_left and joined.site.current and joined.site.has_keys:
         said = (
             f"This hospital left {joined.settings.federation}. If nobody decided so, put its "

@@ -1,11 +1,11 @@
-"""Flower at a hospital: the SuperNode's command line, and what takes tasks from it.
+"""Flower at a hospital: the SuperNode's command line, and the executor of its tasks.
 
-A stock SuperNode runs whatever code the coordinator sends. Ours is told to run none: it hands
-each message to this executor, in our own process, which runs the app that is installed here. What
-came as code is held against one pinned hash and never opened.
+A stock SuperNode runs any code that the coordinator sends. Ours is told to run none: it hands each
+message to this executor, in our own process, which runs the app that is installed here. The code
+part of a message is held against one pinned hash and never opened.
 
-Flower's parts that are named here are internal: `tests/test_party/test_flower_runtime.py` holds
-what we rely on.
+Flower's parts that are named here are internal: `tests/test_party/test_flower_runtime.py` tests our
+assumptions about them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ STUB_DIGEST = "75d40371225cebe98944cd895132f38637ec66438d67a2d154854d748ad087c7"
 _LEAST_IDLE_S, _IDLE_S = 0.05, 0.5
 _IDLE_SHARE = 0.1
 """The SuperNode is asked again after a tenth of the time since the last message, within these
-seconds: what follows a message soon is taken soon, and a night without one costs little."""
+seconds: a message soon after another is taken soon, and a night without one costs little.
+"""
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 """A part of a message that the SuperNode has not yet is under way; Flower would wait for 1 s."""
@@ -64,10 +65,10 @@ def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of our two processes.
 
     Flower calls nobody. The way to the coordinator goes through the hospital's proxy, if it has
-    one; what our two processes say to each other on loopback does not.
+    one; calls between our two processes on loopback do not.
 
     Args:
-        environment: As it was set; what is exempt from the proxy there stays exempt.
+        environment: The original; hosts exempt from the proxy there stay exempt.
     """
     # Where both are set, the small letters count.
     exempt = environment.get("no_proxy", environment.get("NO_PROXY", ""))
@@ -79,13 +80,13 @@ def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SuperNodeSettings:
-    """What a SuperNode needs.
+    """The settings of a SuperNode.
 
     Attributes:
         superlink: Address of the coordinator, host:port.
         ca_certificate: Certificate of the federation's CA, PEM.
         private_key: The node's EC key, in OpenSSH's format.
-        secret: Holds what whoever takes tasks from it must know.
+        secret: File of the secret for taking tasks from it.
         port: Port on loopback where it hands them out.
     """
 
@@ -123,7 +124,7 @@ class SuperNodeSettings:
 
 
 def patient_invoker() -> RetryInvoker:
-    """Return what tries calls to the SuperNode again for a while, and never ends our own process.
+    """Return an invoker that retries calls to the SuperNode, and never ends our process.
 
     Flower's never gives up, and would end it, by SIGINT, where the SuperNode does not know a task
     any more: it takes the process for one that exists for that task alone. Ours answers all tasks.
@@ -152,8 +153,8 @@ class Executor:
     Args:
         app: The app that is installed here.
         address: Where the SuperNode hands tasks out, host:port on loopback.
-        secret: What it wants to hear.
-        stub_digest: SHA-256 of what may come as code, in hex.
+        secret: The SuperNode's secret.
+        stub_digest: SHA-256 of the only code part to accept, in hex.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ from party.site.membership import CA_FILE, SiteMembership
 from pate_fed.nodes import KeptChild
 
 _IDLE_S = 0.5
-"""How often the service may look at what its people decided."""
+"""How often the service may read the decisions of its people."""
 
 _ASK_S, _ASK_AGAIN_S = 60.0, 10.0
 """How often a coordinator is asked who is a member, and how soon again if it did not say."""
@@ -41,7 +41,7 @@ def serve(
     stopped: threading.Event,
     memberships: Sequence[SiteMembership] | None = None,
 ) -> None:
-    """Keep a SuperNode for each federation and answer what they bring, until told to stop.
+    """Keep a SuperNode for each federation and answer its messages, until told to stop.
 
     Everything ends in order: the messages that are being answered, the SuperNodes, the database.
 
@@ -151,8 +151,8 @@ def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) ->
 
     One that was killed is turned away by the coordinator for about a minute and gives up; so does
     one whose key is not approved yet. Both are ridden out: it is started again every few seconds,
-    whatever it ended with. Where the coordinator is known to have revoked the hospital, more and
-    more seldom: it would be turned away every time.
+    after any exit code. Where the coordinator is known to have revoked the hospital, more and more
+    seldom: it would be turned away every time.
     """
     settings = SuperNodeSettings(
         superlink=membership.settings.address,

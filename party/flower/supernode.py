@@ -1,7 +1,7 @@
 """Flower's SuperNode as a process of its own that ends with its parent.
 
-The parent holds our standard input open: when that closes, whatever killed the parent, nothing of
-the party is left that could be taken for a party.
+The parent holds our standard input open: when that closes, however the parent ended, no process of
+the party is left over.
 
 Flower's SuperNode sleeps three seconds after each question that was answered with nothing, and half
 a second at a time while the message that it has is answered. Our coordinator holds a question until
@@ -9,8 +9,8 @@ there is something (`coordinator.flower.long_polling`), so the time of the quest
 sleep: the node asks as seldom as Flower's where nobody holds it, and hears at once where somebody
 does.
 
-Flower's parts that are named here are internal: `tests/test_party/test_supernode.py` holds what we
-rely on.
+Flower's parts that are named here are internal: `tests/test_party/test_supernode.py` tests our
+assumptions about them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Pace:
         self._slept_until = clock()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep as long as is needed of what Flower would."""
+        """Sleep for the needed part of Flower's time."""
         pause = _LOCAL_S
         if seconds >= IDLE_S:
             asked_for = self._clock() - self._slept_until
@@ -106,14 +106,14 @@ def whole_or_over(
     """Pull a message, and end the process where one came and is dropped: another is started.
 
     Flower drops a message whose run ended before all its parts were here, as it does when the
-    coordinator dies. The task that it made for it stays, and whoever takes tasks would wait for
-    parts that never come, for minutes, while the next message waits behind it.
+    coordinator dies. The task that it made for it stays, and a taker of tasks would wait minutes
+    for parts that never come, while the next message waits behind it.
 
     Args:
         pull: Flower's; returns None if no message is here in the end.
         receive: Asks for a message.
         end: Ends the process.
-        others: What else `pull` takes.
+        others: Other arguments of `pull`.
     """
     is_here = False
 
@@ -130,7 +130,7 @@ def whole_or_over(
 
 
 def end_with_thread(ended: threading.ExceptHookArgs) -> None:
-    """End the process with a thread that failed: whoever keeps it starts another.
+    """End the process with a thread that failed: its keeper starts another.
 
     Flower's heartbeat is such a thread. It ends at an answer that it does not know, as of a
     coordinator whose disk is full for a moment; the process would live on, and never again be

@@ -1,7 +1,7 @@
 """The hospital's own table: registered once, then held to its hash; nothing of it leaves.
 
-What is shown of it is for the hospital's own people, and yet counts below the site's floor are
-not: what stands on a screen ends in a mail.
+Its tables are for the hospital's own people, and yet counts below the site's floor are hidden: a
+screen's content may end in a mail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSummary:
-    """What `data add` shows of a table.
+    """A table as `data add` shows it.
 
     Attributes:
         file: Where it is.
@@ -48,7 +48,7 @@ class DatasetSummary:
         columns: Its schema.
         classes: Rows of each class; None where the site's floor hides the count.
         floor: Smallest count that is shown.
-        notes: What its owner should look at; holds no cell.
+        notes: Remarks for its owner; holds no cell.
     """
 
     file: Path

@@ -1,6 +1,7 @@
 """How a hospital joins: over TLS to the CA that the invitation names, signed, checked, once.
 
-What the coordinator says of peers is hearsay: `party.site.peers` keeps what our own people checked.
+The coordinator's word about peers is hearsay: `party.site.peers` keeps the checks of our own
+people.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class CoordinatorDoor:
     Args:
         joined: The membership of its federation.
         clock: Unix time, in seconds.
-        transport: What carries requests; None for a socket. `HTTPS_PROXY` is honoured.
+        transport: Carries requests; None for a socket. `HTTPS_PROXY` is honoured.
 
     Raises:
         EnrollmentError: `HTTPS_PROXY` names no proxy, or the folder has no CA.
@@ -81,7 +82,7 @@ class CoordinatorDoor:
         return self._membership("join", wire.sign(request, self._identity).frame)
 
     def membership(self, *, audit_head: bytes = b"", goes_on_from: bytes = b"") -> Membership:
-        """Ask what became of the request, and who the others are.
+        """Ask for the state of the request, and for the other members.
 
         Args:
             audit_head: Where our audit log stands, for the coordinator to keep; see
@@ -102,7 +103,7 @@ class CoordinatorDoor:
         return self._membership("membership", wire.sign(query, self._identity).frame)
 
     def fetch_pool(self, digest: bytes) -> bytes:
-        """Fetch the file of a pool of public queries; whoever uses it checks its digest.
+        """Fetch the file of a pool of public queries; the caller checks its digest.
 
         Raises:
             EnrollmentError: see `join`; or it is too large.
@@ -124,7 +125,7 @@ class CoordinatorDoor:
                 raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes", "more")
 
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
-        """Fetch one file of a run's results, piece by piece; whoever uses it counts its bytes.
+        """Fetch one file of a run's results, piece by piece; the caller counts its bytes.
 
         Args:
             run: The run's id, 32 bytes.
@@ -262,7 +263,7 @@ def _proxy(address: str) -> Proxy | None:
 
 def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
     proxy = _proxy(joined.settings.address)
-    # This CA and no other: what the machine trusts besides is not asked.
+    # This CA and no other: the machine's own trusted CAs are not asked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -276,7 +277,7 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
 
 
 def _require_sound(answer: Membership) -> None:
-    """Refuse what no honest coordinator says: people would compare words of the wrong hospital."""
+    """Refuse a dishonest answer: people would compare words of the wrong hospital."""
     if answer.state not in ("requested", "member", "revoked"):
         raise EnrollmentError("a hospital is 'requested', 'member' or 'revoked'", "another state")
     names, keys = answer.peer_names, answer.peer_keys

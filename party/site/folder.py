@@ -1,8 +1,8 @@
-"""The folder of a hospital's node: who it is, its keys, what its owner allows, where things lie.
+"""The folder of a hospital's node: its identity, its keys, its owner's policy, its files' places.
 
 One hospital is one site: it has one identity, one database with its journal, its ledger and its
 audit log, and any number of memberships. The folder is made with the first membership, and never
-overwritten. What is secret is readable by its owner alone.
+overwritten. Its secrets are readable by its owner alone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class DataSettings:
 
 @dataclass(frozen=True, slots=True)
 class SiteSettings:
-    """What the file of a site says. All but the memberships holds in every federation.
+    """The settings in the file of a site. All but the memberships holds in every federation.
 
     Attributes:
         teachers: Teachers that are trained here.
@@ -83,9 +83,9 @@ class SiteSettings:
         lifetime_epsilon: Most that may be charged over all runs.
         delta: For that number.
         approval: "each run" if a person approves every run, "pool" if an approved pool will do.
-        policy: What its owner allows.
+        policy: The owner's rules.
         data: Its records.
-        memberships: What it holds for each federation, by the name that it gives each.
+        memberships: The settings of each federation, by the site's name for it.
     """
 
     teachers: int = 10
@@ -109,7 +109,7 @@ class SiteSettings:
         unknown = sorted(set(self.policy) - set(_RULES))
         if unknown:
             raise SiteError("every rule of [policy] must be known", ", ".join(unknown))
-        self.policy_for(frozenset())  # refuses what is of another kind
+        self.policy_for(frozenset())  # refuses values of another kind
         self._require_apart()
 
     def _require_apart(self) -> None:
@@ -147,7 +147,7 @@ class SiteSettings:
         return self.with_membership(name, replace(self.memberships[name], node_port=port))
 
     def policy_for(self, pools: frozenset[bytes]) -> Policy:
-        """Return what the owner allows, with the pools that were approved.
+        """Return the owner's policy, with the pools that were approved.
 
         Raises:
             SiteError: a rule has a value of another kind.
@@ -165,7 +165,7 @@ class Site:
 
     Attributes:
         folder: Where it is.
-        settings: What its file says.
+        settings: The settings in its file.
         settings_digest: SHA-256 of that file as it was read or written; empty before it is.
     """
 
@@ -248,7 +248,7 @@ class Site:
         )
         return cls(folder, settings, digest)
 
-    # What it holds ----------------------------------------------------------------------------
+    # Contents ---------------------------------------------------------------------------------
 
     @property
     def identity(self) -> SigningIdentity:
@@ -276,7 +276,7 @@ class Site:
         """Return the membership of a name, or the only one.
 
         Args:
-            name: What the hospital calls it; None where there is but one.
+            name: The hospital's name for it; None where there is but one.
 
         Raises:
             MembershipError: there is none of this name; or several, and none is named.
@@ -302,7 +302,7 @@ class Site:
         return found[0].settings.federation if found else "an unknown federation"
 
     def open_database(self) -> PartyDatabase:
-        """Open what the node remembers. It is made once: a new one would have forgotten all.
+        """Open the node's memory. It is made once: a new one would have forgotten all.
 
         Raises:
             StorageDamagedError: it does not fit itself, or was emptied.

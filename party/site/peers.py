@@ -25,7 +25,7 @@ class Pin:
     """A peer that was checked.
 
     Attributes:
-        name: What people call it.
+        name: Its name in messages.
         body: Whom it belongs to: parties of one body count once.
         identity: Its identity.
         how: How it was checked.
@@ -51,10 +51,10 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of a peer, for people.
+    """The facts about a peer, for people.
 
     Attributes:
-        name: What people call it.
+        name: Its name in messages.
         identity: Its identity, as pinned; else as the coordinator says.
         pin: Who checked it and how; None: nobody, and it counts for nothing.
         is_member: Whether the coordinator names this identity as a member.
@@ -83,7 +83,7 @@ def named_by(membership: Membership, name: str) -> PublicIdentity:
 
 
 def require_compared(identity: PublicIdentity, compared: str) -> None:
-    """Hold an identity to what its own people said: the words, or all 64 digits.
+    """Compare an identity with the input of its own people: the words, or all 64 digits.
 
     Raises:
         WordsDifferError: it is another's.
@@ -96,7 +96,7 @@ def require_compared(identity: PublicIdentity, compared: str) -> None:
 
 
 def standings(pins: Iterable[Pin], membership: Membership | None) -> tuple[Standing, ...]:
-    """Put what we checked beside what the coordinator says, by name.
+    """Put our own checks beside the coordinator's word, by name.
 
     Args:
         pins: Ours.

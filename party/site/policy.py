@@ -1,4 +1,4 @@
-"""What a hospital's owner allows: the rules that the guard holds every run to."""
+"""The policy of a hospital's owner: the rules that the guard holds every run to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocols.envelope import DEFAULT_SUITE
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a party's owner allows.
+    """The policy of a party's owner.
 
     Attributes:
         approved_pools: Digests of the query pools that its owner approved.
@@ -34,10 +34,10 @@ class Policy:
             next to the same question (rule R3); see `pate_fed.query_sketches`. At least
             `LEAST_NEAR_DISTANCE`, which counts in place of less, and at most 1/2.
         most_near_queries: Most queries that may be near to one that was answered before them, in
-            whatever run, or that is asked before them in one batch; over all runs. None for any
-            number. Each of them is served only by a run that opens the same parties.
+            any run, or to one before them in the same batch; over all runs. None for any number.
+            Each of them is served only by a run that opens the same parties.
         most_epsilon: Largest budget for this party of one run: a run that may charge it more is
-            refused. What all runs together may charge, its ledger says.
+            refused. The ledger bounds the charges of all runs together.
         most_delta: Largest delta of a run.
         trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows: then, and
             only then, a run may be charged by the joint price, which is void without that.

@@ -148,7 +148,7 @@ def fetch_results(
         party: This hospital.
 
     Returns:
-        What the check of the transcript says.
+        The verdict on its transcript.
 
     Raises:
         ResultsError: there are no results for us; or they are not as they must be. Nothing is kept.
@@ -171,7 +171,7 @@ def fetch_results(
         )
         _require_sealed(seal, transcript, digests, coordinator=coordinator)
         (directory.folder / SEAL).write_bytes(seal)
-        # What plots takes a second to load.
+        # Plots take a second to load.
         from pate_fed.report import render_report  # noqa: PLC0415
 
         directory.write_report(render_report(directory.read_back()))

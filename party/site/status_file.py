@@ -1,4 +1,4 @@
-"""How a hospital's node stands, for whoever asks beside it: states, codes and counts, no vote."""
+"""The status of a hospital's node, for others on its machine: states, codes and counts, no vote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FederationStatus:
         last_message_at: When the last message came; 0 if none did.
         last_refusal: Code of the last refusal; empty if there was none.
         last_refusal_at: When it was.
-        last_fault: Code of what last went wrong with a message; empty if nothing did.
+        last_fault: Code of the last fault of a message; empty if there is none.
         last_fault_at: When it did.
         runs_accepted: Since the start.
         batches_answered: Since the start: charged, then answered or passed over in silence.
@@ -66,7 +66,8 @@ class Status:
         pid: Process that wrote it.
         tasks: Approved tasks whose teachers are ready.
         waiting: Approvals that wait for a person.
-        trouble: Code of what keeps the node or an approved task from answering; empty if nothing.
+        trouble: Code of the fault that keeps the node or an approved task from answering; empty if
+            there is none.
         federations: How it stands in each federation that it serves, by the membership's name.
     """
 

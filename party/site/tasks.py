@@ -1,6 +1,6 @@
 """Tasks at a hospital: fetched by the digest of their pool, checked, kept; voted on by teachers.
 
-What is kept here allows nothing by itself: the guard asks for pools that the owner approved.
+A stored task allows nothing by itself: the guard asks for pools that the owner approved.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Vote = Callable[[QueryBatch], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class PartyTask:
-    """What a party can be asked about.
+    """A task that a party can be asked about.
 
     Attributes:
         pool: The public queries that its owner approved.
@@ -70,7 +70,7 @@ def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> LearningTask:
 
     Raises:
         EnrollmentError: the coordinator cannot be reached, or has no such file for us.
-        TaskError: what came is no task of this pool, or cannot be kept.
+        TaskError: the answer is no task of this pool, or cannot be kept.
     """
     _require_digest(digest)
     if site.path("pools", digest.hex()).exists():

@@ -1,8 +1,8 @@
 """Teachers, trained once for a task on the site's own records, and kept for every run of it.
 
 They are kept without pickle, with a manifest that binds them to the table's hash, to the task and
-to their own bytes: whatever changed since, they are refused, never silently trained anew. A vote
-of other teachers on a query that was answered would be a second look at the same patients.
+to their own bytes: after any change they are refused, never silently trained anew. A vote of other
+teachers on a query that was answered would be a second look at the same patients.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def ready_teachers(
 
     Args:
         site: The hospital's folder.
-        task: What is learned.
+        task: The task to learn.
         random_bytes: Cryptographic random numbers.
         tell: Told after each new teacher.
 
@@ -117,7 +117,7 @@ def folder_of(site: Site, task: LearningTask) -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time train in a site; what others kept is there when it is our turn."""
+    """Let one process at a time train in a site; another's teachers are then there."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -151,7 +151,7 @@ def _train(
     rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
     count = site.settings.teachers
     partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
-    build_manifest(records, partition, key=random_bytes(_KEY_BYTES))  # refuses what overlaps
+    build_manifest(records, partition, key=random_bytes(_KEY_BYTES))  # refuses overlapping shards
     ensemble = make_ensemble(site.settings.teacher_model, task.kind)
     ensemble.fit(
         [records.select(shard.rows) for shard in partition.shards],

@@ -12,7 +12,7 @@ chosen with the budget, once:
 
     no order    mu^2 of Gaussian differential privacy: exact, for Gaussian noise only, and for
                 everybody, readers of noisy counts included (Smith, Thakurta 2022)
-    an order    RDP at this one order, fixed beforehand, for whoever sees labels and "no answer"s:
+    an order    RDP at this one order, fixed beforehand, for observers of labels and "no answer"s:
                 every mechanism that has a curve, the joint price included (Feldman, Zrnic 2021;
                 docs/explanation/joint-price.md, Theorem C)
 
