@@ -73,10 +73,10 @@ class VoidBatchError(CoordinatorError):
 
 
 class SpoiledBatchError(VoidBatchError):
-    """A batch is void because a row of its sum was wrong, and the parties were asked whose it was.
+    """A batch is void because a row of its sum was wrong; the parties were asked who spoiled it.
 
     Attributes:
-        named: Who was found, one line each, by name; nothing about counts.
+        named: The parties at fault, one line each, by name; nothing about counts.
     """
 
     code = "PF-419"
@@ -93,7 +93,7 @@ class PartyFailedError(CoordinatorError):
     Attributes:
         party: Its name.
         cause: Stable code of its fault.
-        is_silent: Whether nothing came of it at all.
+        is_silent: Whether no answer came at all.
     """
 
     code = "PF-412"
@@ -131,7 +131,7 @@ class BrokenTranscriptError(CoordinatorError):
 
 
 class AlteredResultsError(CoordinatorError):
-    """A file of a run's results that is not as the coordinator sealed it.
+    """A file of a run's results that differs from the coordinator's seal.
 
     Attributes:
         file: Its path in the run directory.
@@ -199,7 +199,7 @@ class DatabaseVersionError(DatabaseError):
 
 
 class RunRequestError(CoordinatorError):
-    """A run that cannot be asked for so."""
+    """A run that cannot be requested in this way."""
 
     code = "PF-445"
 

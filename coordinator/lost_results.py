@@ -33,7 +33,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
         name: The run.
 
     Returns:
-        Whether it was written; not where it is there, or the run gave nothing.
+        Whether it was written; not where it is there already, or the run has no results.
 
     Raises:
         RunQueueError: there is no such run, or it has not ended.
@@ -64,7 +64,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
 class _Writer(RunWorker):
     """A worker for runs that are over: no hospital hears of it, and no label or charge changes.
 
-    It takes the run up as every worker does, which may add an attempt that stays empty.
+    It takes the run up as every worker does, which may add an empty attempt.
     """
 
     def write(self, run: Run) -> None:

@@ -1,6 +1,6 @@
 """The answers of a service to machines, on loopback: alive, ready, progress.
 
-Counts and released values alone: nothing here follows from a vote that was not released.
+Only counts and released values: nothing here follows from an unreleased vote.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Probe:
         runs: All runs.
         members: Number of hospitals by state.
         restarts: Of the SuperLink.
-        certificate_end: Until when the server's certificate is valid.
+        certificate_end: End of the server's certificate's validity.
     """
 
     is_alive: Callable[[], bool]
@@ -86,7 +86,7 @@ class Monitor:
         self._stopped = threading.Event()
         self._fault = ""
         self._port = listen(LOOPBACK, metrics_port)
-        self._port.listen()  # who asks before the server runs waits for it
+        self._port.listen()  # an early caller waits until the server runs
         self._web = _server_of(self)
         self._threads = [
             threading.Thread(target=target, name="monitoring", daemon=True)

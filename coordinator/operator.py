@@ -1,7 +1,6 @@
 """A federation, as its operator uses it: hospitals, runs, results. The door of the command line.
 
-The service that works for it meets it in the database alone, so a kill of either loses nothing
-that was said.
+The service meets it in the database alone, so a kill of either loses no order.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ class Coordinator:
         return self._party(party) or approved
 
     def revoke(self, party: str) -> EnrolledParty | None:
-        """Put a hospital out, turn its request down, or withdraw its invitation.
+        """Revoke a hospital, reject its request, or withdraw its invitation.
 
         See `Enrollment.revoke`.
         """
@@ -151,7 +150,7 @@ class Coordinator:
         return revoked
 
     def superlink(self) -> SuperLinkClient:
-        """Return a connection to the SuperLink; whether one runs, its first call tells."""
+        """Return a connection to the SuperLink; the first call tells whether one runs."""
         # Flower takes a second to load, and most of an operator's commands need none of it.
         from coordinator.flower.runtime import SuperLinkClient  # noqa: PLC0415
 
@@ -163,7 +162,7 @@ class Coordinator:
         )
 
     def _settle(self) -> None:
-        """Tell the SuperLink at once, if one runs; else the service does it when it starts."""
+        """Tell the SuperLink at once, if one runs; otherwise the service does it at its start."""
         try:
             self.enrollment.settle(self.superlink())
         except SuperLinkError:
@@ -180,7 +179,7 @@ class Coordinator:
     ) -> LearningTask:
         """Read a table of public inputs as the task that its columns and classes belong to.
 
-        The first pool of a task decides how columns are read; later ones are read the same, so that
+        The first pool of a task decides how columns are read. Later ones are read the same, so
         hospitals' teachers serve them, and answered queries are not asked again.
 
         Raises:
@@ -328,9 +327,9 @@ def follow(
     tell: Callable[[Run], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> Run:
-    """Watch a run until it ends or rests; every change is told.
+    """Watch a run until it ends or rests; report every change.
 
-    A run that waits is offered again and again, and runs for that moment: not a change.
+    A waiting run is offered again and again, and runs for that moment: this is no change.
     """
     last: Run | None = None
     while True:
@@ -350,7 +349,7 @@ def be_quiet(home: FederationHome) -> None:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in a folder of ours that takes it so."""
+    """Wait until no other process holds the lock of our folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,10 +1,10 @@
 """A hospital's node: its database, its guard, its teachers, and a door for each federation.
 
-One process per site is its node. Decisions of its people at the command line (approvals, pins, a
-pause) go into the same database, and hold for the next packet; a coordinator's request goes to the
+A site has one process as its node. Decisions of its people at the command line (approvals, pins, a
+pause) go into the same database, and hold for the next packet. A coordinator's request goes to the
 node of its federation. Journal, ledger, records and teachers are the hospital's, one for all
-federations. Teachers are ready before anybody asks: the start loads or trains them, and those of a
-new task are loaded while nobody asks.
+federations. Teachers are ready before the first question: the start loads or trains them, and a new
+task's are loaded in idle time.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ from protocols.messages import Membership
 from protocols.run_scope import RunScope
 
 _LOOK_S, _TRY_AGAIN_S = 1.0, 60.0
-"""How often the decisions of the hospital's people are looked at while nobody asks, and how often
-teachers that were not ready are tried again."""
+"""How often, in idle time, the decisions of the hospital's people are read, and missing teachers
+are tried again.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +104,8 @@ class PartyService:
         self._random_bytes = random_bytes
         self._clock = clock
         self._vote_of = vote_of
-        # One packet at a time: no federation's packet comes between another's check and its write.
+        # One packet at a time: another federation's packet never comes between a check and its
+        # write.
         self._lock = threading.RLock()
         self._tasks: dict[bytes, PartyTask] = {}
         self._tried: tuple[object, float] | None = None
@@ -150,7 +152,7 @@ class PartyService:
 
     @property
     def status(self) -> Status:
-        """How it stands."""
+        """Its state."""
         return self._status
 
     @property
@@ -222,11 +224,11 @@ class PartyService:
             self._refresh()
             self._show_trouble(self._standing_trouble())
         except (PartyError, PateFedError) as error:
-            _log.error("what was decided here cannot be read: %s", error.code)
+            _log.error("the decisions made here cannot be read: %s", error.code)
             self._show_trouble(error.code)
 
     def signed_head(self) -> bytes:
-        """Say where the audit log stands, for a coordinator to keep."""
+        """Return the signed head of the audit log, for a coordinator to keep."""
         return sign_head(*self._audit.end, self._site.identity)
 
     def ask_about_ourselves(self, door: CoordinatorDoor, federation: str | None = None) -> None:
@@ -245,7 +247,7 @@ class PartyService:
         self.hear(answer, federation)
 
     def hear(self, answer: Membership, federation: str | None = None) -> None:
-        """Take the coordinator's word for who else is a member, and its witness against ourselves.
+        """Take the coordinator's list of members, and its witness against ourselves.
 
         Every party of a run must be known. A peer that we know from this answer alone counts as an
         ally of the coordinator, and only in this federation.
@@ -265,7 +267,7 @@ class PartyService:
         self.federation(federation).hear(answer)
 
     def close(self) -> None:
-        """Say that it is over, and let go of the database."""
+        """Write the status "stopped", and let go of the database."""
         with self._lock:
             self._status = replace(self._status, state="stopped")
             self._say()
@@ -289,7 +291,7 @@ class PartyService:
         self._decided = decided = self._records.decided()
         if decided.contradicted_at is not None:
             raise BrokenAuditLogError(
-                "it and those before it must be what we signed",
+                "it and those before it must be the records that we signed",
                 "others",
                 number=decided.contradicted_at,
             )
@@ -378,7 +380,7 @@ class PartyService:
         )
 
     def _note(self, one: FederationNode, decision: Decision) -> None:
-        """Write a decision down before anything that follows from it leaves."""
+        """Write a decision down before any of its consequences leaves."""
         at, (kind, detail) = self._clock(), record_of(decision)
         match decision:
             case RunAccepted(run_id):
@@ -440,7 +442,7 @@ class PartyService:
         return self._site.settings.approval == "each run"
 
     def _try_to_store(self) -> None:
-        """Look whether anything can be stored: while nothing can, everything is refused."""
+        """Try whether anything can be stored: otherwise everything is refused."""
         try:
             self._database.require_room()
         except StorageError as error:
@@ -471,7 +473,7 @@ class PartyService:
             self._say()
 
     def _say(self) -> None:
-        """Write the status; that it cannot be written stops nothing."""
+        """Write the status; a failure to write it stops nothing."""
         self._said_at = now = self._clock()
         state = self._status.state
         if state != "stopped":

@@ -1,26 +1,26 @@
 """Short sketches of queries, by which queries that lie close are told from those that do not.
 
-A query that differs from an answered one by next to nothing is the same question again (rule R3):
-asked of another set of parties its sum and the old one differ by a party's votes. So a party keeps
-a sketch of every query that it answered, for ever, and counts those that come close to one.
+A query almost equal to an answered one is the same question again (rule R3). Asked of another set
+of parties, its sum and the old one differ by a party's votes. So a party keeps a sketch of every
+query that it answered, for ever, and counts those that come close to one.
 
 A query is looked at in two ways, and is close to another one where either says so.
 
 *As a row.* Numbers agree within one percent and all else is the same: see `row_sketches`. It hangs
 on no pool, encoder or task, and so lasts for the hospital's life and over all federations.
 
-*As teachers get it.* Rows that differ may be the same to teachers, since the maker of a task
-chooses how columns become features: two unknown categories, two numbers beyond the bound, two ages
-in a column whose deviation was written down as a million. The distance of two inputs is
-``|x - x'| / max(|x|, |x'|, 1)``, Euclidean, over features. At T = 0.02 inputs differ by two percent
-of their length; near the origin by 0.02 of a feature's unit. It was chosen over
+*As teachers get it.* Different rows may be the same to teachers, since the maker of a task chooses
+how columns become features. Examples: two unknown categories, two numbers beyond the bound, two
+ages in a column whose deviation was written down as a million. The distance of two inputs is ``|x -
+x'| / max(|x|, |x'|, 1)``, Euclidean, over features. At T = 0.02 inputs differ by two percent of
+their length; near the origin by 0.02 of a feature's unit. It was chosen over
 
 - the angle, of which a sketch keeps bits: it is blind to a change of scale, which teachers see, and
   useless for few features, where all inputs have about the same direction;
 - a distance in units of the pool's spread: who makes the pool would choose the unit.
 
 A common offset far above the differences of inputs makes all of them close, and so does a unit far
-above their length: center and scale features, as the tables and images of this library are.
+above their length. Center and scale features, as the tables and images of this library are.
 
 Of the second a sketch is 32 projections on signs that follow from a hospital's secret key and the
 number of features, and the length of the input. Without a key, as in a simulation, anybody can

@@ -51,7 +51,7 @@ class NoisyRelease:
             raise InvalidParameterError("labels must be classes or abstain", "another")
         stopped = outcomes == Outcome.NOT_ASKED
         if (stopped[:-1] & ~stopped[1:]).any():
-            raise InvalidParameterError("what a cap stopped must come last", "another order")
+            raise InvalidParameterError("queries after a cap must come last", "another order")
         outcomes = outcomes.astype(np.int8)
         if not np.array_equal(labels != ABSTAIN, outcomes == Outcome.ANSWERED):
             raise InvalidParameterError("exactly the answered queries must have a label", "others")

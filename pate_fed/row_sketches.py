@@ -1,9 +1,9 @@
 """Short sketches of public rows, by which rows that lie close are told from those that do not.
 
-Two rows are close where every number agrees within one percent (near zero within a hundredth), and
-every text, and every missing cell: exactly, where numbers, written ``asinh(x)``, are T/2 apart at
-most. No pool, no encoder and no record takes part in it, so it holds for a hospital's life and over
-all federations, and nobody who makes a pool or a task can stretch it. It was chosen over
+Two rows are close where every text and every missing cell is equal, and every number agrees within
+one percent (near zero within a hundredth). Precisely: numbers, written ``asinh(x)``, are T/2 apart
+at most. It depends on no pool, no encoder and no record. So it holds for a hospital's life and over
+all federations, and no maker of a pool or a task can stretch it. It was chosen over
 
 - distances in units of a column's spread: the spread of a pool is its maker's choice, and that of a
   hospital's own table would show in the hospital's refusals;

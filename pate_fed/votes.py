@@ -288,9 +288,9 @@ def open_sum(
 
     1. Every row must sum to `total_votes` modulo 2^32, checked on ring values, never on decoded
        integers. An honest row's sum is public, so the check tells nothing about honest votes.
-    2. Every count s is folded to f(s) = max(0, min(s, total_votes, 2^31 - 1 - s)). One step
-       around the ring, the wrap from 2^31 - 1 to -2^31 included, moves f by at most one, so a
-       lie that keeps the row sum cannot turn one honest vote into a large jump.
+    2. Every count s is folded to f(s) = max(0, min(s, total_votes, 2^31 - 1 - s)). One step around
+       the ring, the wrap from 2^31 - 1 to -2^31 included, moves f by at most one. So a lie that
+       keeps the row sum cannot turn one honest vote into a large jump.
 
     Args:
         words: Signed ring values in [-2^31, 2^31); shape (queries * classes,).

@@ -42,8 +42,9 @@ SALT_BYTES = 32
 DIGEST_BYTES = 32
 _LABEL_BYTES = 128
 _SECRETS_AT_ONCE = 8
-"""Secrets that are split in one product of matrices: bounds memory, and keeps the product of a
-hundred parties small enough for one core: to wake a second one costs more than the product."""
+"""Secrets that are split in one product of matrices. This bounds memory, and keeps the product of a
+hundred parties on one core: waking a second one costs more than the product.
+"""
 
 _DOMAIN = b"pate-fed/1/dealing\0"
 _NUMBERS = tuple(seat.to_bytes(4, "big") for seat in range(MAX_PARTIES))

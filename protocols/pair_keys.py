@@ -1,8 +1,8 @@
 """The secret that two parties share for a run, and the keys of its attempts.
 
-A pair root is made once per run from randomness of both ends. It moves forward with the epoch
-(one hash step per attempt, older roots erased), and the key of an attempt binds to the digest of
-its plan: ends that saw different plans hold different keys, and their streams do not cancel.
+A pair root is made once per run from randomness of both ends. It moves forward with the epoch: one
+hash step per attempt, older roots erased. The key of an attempt binds to the digest of its plan.
+Ends that saw different plans hold different keys, and their streams do not cancel.
 """
 
 from __future__ import annotations

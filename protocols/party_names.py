@@ -1,6 +1,6 @@
 """Names of hospitals and federations: letters of any script, nothing hidden.
 
-A name reaches screens, logs and file names, and is read aloud: control characters, marks that turn
+A name reaches screens, logs and file names, and is read aloud. Control characters, marks that turn
 the direction of a text and letters without a shape have no place in it.
 """
 
@@ -32,9 +32,9 @@ def normalized(name: str) -> str:
 def is_party_name(name: str) -> bool:
     """Tell whether a hospital, or a federation, may be called so.
 
-    1 to 64 letters of any script, digits 0 to 9, spaces, '.', '_', '-' and "'"; a letter or digit
-    at both ends; in the one form that Unicode calls NFKC, hence no two ways to write the same; of
-    the scripts whose letters look alike (Latin, Greek, Cyrillic) one.
+    1 to 64 letters of any script, digits 0 to 9, spaces, '.', '_', '-' and "'", with a letter or
+    digit at both ends. The text is in Unicode's normal form NFKC, so it has only one spelling.
+    Scripts with letters that look alike (Latin, Greek, Cyrillic) are never mixed.
     """
     return (
         0 < len(name) <= MOST_LETTERS

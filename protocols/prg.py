@@ -2,9 +2,9 @@
 
 The stream of a key is AES-256 of the counter blocks 0^96 || 2, 0^96 || 3, ... (32-bit counter,
 big-endian). It starts at 2 because OpenSSL yields the very same bytes through its GCM path, which
-is faster on processors with wide AES: both back ends are here and are tested against one another,
-and `fastest_keystream` finds out which to take. The choice never changes a byte.
-A key expands once, into one stream; the caller sees to it that a key meets one vector (rule R4).
+is faster on processors with wide AES. Both back ends are here and are tested against one another;
+`fastest_keystream` measures them. The choice never changes a byte. A key expands once, into one
+stream; the caller sees to it that a key meets one vector (rule R4).
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def add_streams(
     """Add (sign +1) or subtract (sign -1) the stream of each key to `words`, in place.
 
     Works block by block with the keys inside, so that memory does not grow with their number. Where
-    `words` do not begin at a word of the machine's, inside a frame for one, adding would take three
-    times as long: there a block is added to in a place of its own.
+    `words` do not begin at a word of the machine's, for example inside a frame, adding would take
+    three times as long. There the block is added in a separate buffer.
 
     Args:
         words: Ring elements; one axis, writeable; changed.

@@ -1,9 +1,9 @@
 """Shamir's sharing: any `threshold` of n holders can join a secret, fewer learn nothing of it.
 
-A 32-byte secret is 16 words, each shared on a polynomial of its own over the integers modulo
-65537, the smallest prime that holds all words: every product fits a machine word, so that all
-secrets of a dealer are shared in one matrix product. Sharing says nothing about a dealer or a
-holder that lies: a wrong share joins to a wrong secret. Commitments (`dealing`) catch that.
+A 32-byte secret is 16 words, each shared on a polynomial of its own over the integers modulo 65537,
+the smallest prime that holds all words. Every product fits a machine word, so all secrets of a
+dealer are shared in one matrix product. Sharing says nothing about a dealer or a holder that lies:
+a wrong share joins to a wrong secret. Commitments (`dealing`) catch that.
 
 Source: Shamir 1979, How to share a secret. https://doi.org/10.1145/359168.359176
 """

@@ -1,9 +1,9 @@
 """The written form of a run's transcript, to be checked later by anyone (rule R8).
 
-Lines of plain data: public keys, hashes and signatures, never content. `transcript_verifier`
-reads them, and needs nothing of this package. The coordinator signs every head when it writes, so
-that nobody else can change the order; the parties' own signed heads stand at the end of the setup
-and of the run, so that the coordinator cannot either.
+Lines of plain data: public keys, hashes and signatures, never content. `transcript_verifier` reads
+them, and needs nothing of this package. The coordinator signs every head when it writes, so that
+nobody else can change the order. The parties' own signed heads stand at the end of the setup and of
+the run, so that the coordinator cannot change it either.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 Run ``python -m protocols.transcript_verifier FILE``, or copy this file anywhere and run it there.
 Exit code 0: good. 5: broken, and the first bad line is named. 2: wrong usage.
 
-A file is good if every entry follows from the one before (so none was edited), the coordinator
-signed every head (so nobody else moved, dropped or spliced any), each message's sender signed it,
-at least floor(2n/3) + 1 of the n parties signed each verdict, and all parties signed the head at
-the end of the setup and, in the last line, of the run (so the coordinator did not edit it either,
-and nothing is missing at the end). A party that was lost by then is named: the others must be three
-at least, and more than half. The keys stand in the file: compare their fingerprints with those that
-you know, or give them as ``--coordinator`` and ``--party``.
+A file is good if each of these holds. Every entry follows from the one before, so none was edited.
+The coordinator signed every head, so nobody else moved, dropped or spliced any. Each message's
+sender signed it. At least floor(2n/3) + 1 of the n parties signed each verdict. All parties signed
+the head at the end of the setup and, in the last line, of the run: so the coordinator did not edit
+it either, and nothing is missing at the end. A party that was lost by then is named: the others
+must be three at least, and more than half. The keys stand in the file: compare their fingerprints
+with those that you know, or give them as ``--coordinator`` and ``--party``.
 """
 
 from __future__ import annotations
@@ -309,7 +309,11 @@ class _Chain:
             expected = _sha256(_DOMAIN + b"message\0" + told + b"".join(map(_bytes, digests)))
         else:
             (expected,) = digests
-        _require(digest == expected, "an entry must be what its senders signed", "another digest")
+        _require(
+            digest == expected,
+            "an entry must be the signed message",
+            "another digest",
+        )
 
     def _certificate(self, content: dict[str, Any], digest: bytes) -> None:
         """Check that enough parties gave this verdict on the plan before it."""

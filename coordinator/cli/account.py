@@ -71,7 +71,7 @@ class AccountRequest:
 
     @property
     def privacy_unit(self) -> PrivacyUnit:
-        """The unit that was named, or the one that so many votes suggest."""
+        """The named unit, or the one that this many votes suggest."""
         return self.unit or ("record" if self.unit_votes == 1 else "party")
 
 

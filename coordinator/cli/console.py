@@ -114,7 +114,7 @@ def choice(*names: str) -> Any:
 
 
 class MechanismChoice(click.Choice[str]):
-    """The type of an option that is a mechanism: their list is loaded where it is looked at.
+    """The type of an option that is a mechanism: their list is loaded only when needed.
 
     Args:
         is_deployed: Leave out those for simulations alone.
@@ -133,7 +133,7 @@ class MechanismChoice(click.Choice[str]):
 
     @choices.setter
     def choices(self, _: object) -> None:
-        """Leave them: the base class would fix them when the command line is built."""
+        """Keep them: the base class would fix them when the command line is built."""
 
 
 def show(*lines: str) -> None:
@@ -142,7 +142,7 @@ def show(*lines: str) -> None:
 
 
 def require_new_invitation(path: Path) -> None:
-    """Refuse a file that is there, before anything that would go into it is made."""
+    """Refuse an existing file, before any of its content is made."""
     if os.path.lexists(path):
         raise InvalidSettingError(
             "the invitation's file must be new: move the old one, or choose --out", str(path)
@@ -200,10 +200,10 @@ def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
 def one_line_at_a_time(stream: TextIO) -> Iterator[Callable[[str], None]]:
     """Yield a printer of progress: one line that changes on a terminal.
 
-    Elsewhere it is a line for each change. The same is never said twice in a row.
+    Elsewhere it is a line for each change. It never repeats a line.
 
     Args:
-        stream: Where it is said.
+        stream: Where it prints.
     """
     is_terminal, last = _is_terminal(stream), ""
 
@@ -213,7 +213,7 @@ def one_line_at_a_time(stream: TextIO) -> Iterator[Callable[[str], None]]:
         if line == last:
             return
         last = line
-        if is_terminal:  # a line that is broken in two could not be taken back
+        if is_terminal:  # a line broken in two could not be cleared
             columns = shutil.get_terminal_size().columns
             line = line if len(line) < columns else f"{line[: columns - 2]}…"
         print(f"{_TAKE_BACK}{line}" if is_terminal else line, end="", file=stream)

@@ -95,7 +95,7 @@ def init(  # noqa: PLR0917 - one argument per option
 
 
 def _database_to_keep(option: str) -> str:
-    """Return the URL that the federation's file keeps: never one with a password."""
+    """Return the URL for the federation's file: never one with a password."""
     if option and has_password(option):
         raise InvalidSettingError(
             f"--database must have no password, which every user of this machine could read: "
@@ -126,7 +126,7 @@ def invite(
         raise InvalidSettingError("--days must be above 0, and 30 at most", days)
     coordinator = open_coordinator(home)
     target = out or Path(f"{party.replace(' ', '-')}.invite.json")
-    # Making another ends the one that is out: not for a file that cannot be written.
+    # A new invitation ends an open one, so check first that the file can be written.
     require_new_invitation(target)
     replaced = _invited(coordinator, party)
     invitation = coordinator.invite(party, lifetime=timedelta(days=days))
@@ -270,7 +270,7 @@ def _table(party: EnrolledParty) -> dict[str, Any]:
 
 
 def _invited(coordinator: Coordinator, party: str) -> MadeInvitation | None:
-    """Return the invitation that is out for a hospital, if there is one."""
+    """Return a hospital's open invitation, if there is one."""
     found = (
         one
         for one in coordinator.invitations()

@@ -291,7 +291,7 @@ def status(
     coordinator = open_coordinator(home)
     queue = coordinator.queue
     found = queue.all() if name is None else [queue.find(name)]
-    # Where nothing can be stored, no run can say that it waits for that.
+    # Where nothing can be stored, no run can store that as its reason.
     is_open = any(one.state not in ENDED for one in found)
     missing = what_is_missing(readiness(coordinator.home)) if is_open else []
     if output_format is Format.JSON:
@@ -348,7 +348,7 @@ def export(
 
 
 def _progress(run: Run) -> str:
-    """Say in one line how far a run is, and for whom it waits."""
+    """Describe a run's progress in one line, and name the party that it waits for."""
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""
     done: dict[str, Any] = dict(run.progress)

@@ -59,7 +59,7 @@ def examine(folder: Path, around: Surroundings) -> Iterator[Check]:
     yield Check("settings", OK, said)
     can_be_used = True
     for found in made_checks(_HOME, home, around):
-        # The database is opened with the folder's identity, and by nobody but its user.
+        # The database is opened with the folder's identity, and only by its user.
         is_needed = found.name in ("identity", "database")
         can_be_used = can_be_used and not (is_needed and found.state == FAIL)
         yield found

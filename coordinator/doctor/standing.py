@@ -1,4 +1,4 @@
-"""Checks of how the federation stands: its hospitals, invitations that are out, runs that wait."""
+"""Checks of the federation's state: its hospitals, open invitations, waiting runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOON: Final = timedelta(days=2)
 
 
 def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Check:
-    """Look who waits to be approved, who is away, and whether there are enough for a run."""
+    """List hospitals to approve or away; check that there are enough for a run."""
     found = coordinator.members()
     members = [one for one in found if one.state == "member"]
     waiting = [one.name for one in found if one.state == "requested"]
@@ -55,7 +55,7 @@ def check_runs(coordinator: Coordinator, around: Surroundings) -> Check:
     waiting = [one for one in is_open if one.state in (RunState.WAITING, RunState.PAUSED)]
     if waiting:
         said = f"{'; '.join(_said(one) for one in waiting)}."
-        advice = "Mend what they wait for; a paused one goes on after `pate-fed resume`."
+        advice = "Remove the reason for waiting; a paused run goes on after `pate-fed resume`."
         return Check("runs", WARN, said, advice)
     names = ", ".join(one.name for one in is_open) or "none"
     if is_open and not around.is_served(coordinator.home):

@@ -2,7 +2,7 @@
 
 The port is on loopback, where every user of the machine may call. Flower demands a secret for
 taking a task, but none for letting a node in or starting a run. The key leaves a process only over
-TLS to a server whose certificate was checked.
+TLS, to a server with a checked certificate.
 """
 
 from __future__ import annotations

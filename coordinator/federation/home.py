@@ -1,4 +1,4 @@
-"""The folder of a federation at its coordinator: who it is, its keys, and where things lie.
+"""The folder of a federation at its coordinator: its name, its keys, its files' places.
 
 Made once, and never overwritten. Its secrets are readable by its owner alone.
 """
@@ -36,7 +36,7 @@ SETTINGS_FILE = "federation.toml"
 DATABASE_FILE = "coordinator.db"
 LOOPBACK = "127.0.0.1"
 LOCK_FILE = "service.lock"
-"""Whose lock a service holds while it has the folder."""
+"""File whose lock a service holds while it has the folder."""
 
 DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 """Environment variable with the URL of the federation's database, and the password in it."""
@@ -62,8 +62,8 @@ class FederationSettings:
         admin_port: Port on loopback for its own use.
         metrics_port: Port on loopback for health and metrics.
         health_port: Port on loopback of the standard gRPC health service.
-        database: URL of its database; empty for SQLite in its folder. With a password only where
-            its people wrote one into the file, which is theirs alone.
+        database: URL of its database; empty for SQLite in its folder. It has a password only if the
+            operator wrote one into the file, which only the operator can read.
         hosts: Names and addresses that its certificate is for.
         limits: The limits of its public socket.
     """
@@ -132,7 +132,7 @@ class FederationHome:
             HomeError: the folder exists, or cannot be made or filled, or the environment names
                 another database; nothing is left behind.
             CertificateError: a host cannot be certified; nothing is left behind.
-            DatabaseError: its database cannot be reached, or is somebody's; nothing is left behind.
+            DatabaseError: its database cannot be reached, or is in use; nothing is left behind.
         """
         home = cls(folder, settings)
         _ = home.database_url  # another one in the environment is refused before anything is made
@@ -147,7 +147,7 @@ class FederationHome:
         try:
             home._fill(ca, server)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)  # nobody has seen its words or keys
+            shutil.rmtree(folder, ignore_errors=True)  # nobody has seen its words or keys yet
             raise
         return home
 
@@ -156,11 +156,11 @@ class FederationHome:
         """Open a federation's folder.
 
         Raises:
-            HomeError: it is none, or its file cannot be read.
+            HomeError: the folder is no federation, or its file cannot be read.
         """
         home = cls.of_settings(folder)
         if not home.settings.database and not home.path(DATABASE_FILE).exists():
-            # A new one would know no member, and nothing that was answered or charged.
+            # A new one would know no member, no answer and no charge.
             raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder", "none")
         return home
 
@@ -235,13 +235,13 @@ class FederationHome:
         return given
 
     def path(self, *parts: str) -> Path:
-        """Return where something of it lies."""
+        """Return the path of one of its files."""
         return self.folder.joinpath(*parts)
 
     # Calls ------------------------------------------------------------------------------------
 
     def require_secrets(self) -> None:
-        """Check that every secret is here, and readable by its owner alone; ca.key may be away.
+        """Check that every secret is here, and readable only by its owner; ca.key may be away.
 
         Raises:
             HomeError: one is not.

@@ -47,7 +47,7 @@ class RunFiles:
 
         Raises:
             RunQueueError: there is no such run or file, it has not ended with labels, or the
-                hospital did not take part; which of these, is not told.
+                hospital did not take part; the error does not tell which.
             DatabaseError: the database does not answer.
         """
         known = next((one for one in (SEAL, *SEALED) if one == file), None)

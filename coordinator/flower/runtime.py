@@ -74,8 +74,9 @@ _LONGEST_PAUSE_S = 1
 """Between two calls to a SuperLink that is gone."""
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
-"""A part of an answer that is not there yet is under way; Flower would wait 1 s, then up to 10 s,
-and take no other answer meanwhile."""
+"""A missing part of an answer is under way. Flower would wait 1 s, then up to 10 s, and take no
+other answer meanwhile.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class SuperLinkClient:
         """Start a run of Flower's and hold its grid; the run ends with the context.
 
         Args:
-            is_over: Whether a SuperLink that is gone is waited for no longer.
+            is_over: Whether to stop waiting for a SuperLink that is gone.
         """
         self._start()
         _retry_soon()
@@ -242,7 +243,7 @@ def forget_delivered(database: Path) -> bool:
         database: Flower's database file.
 
     Returns:
-        Whether the log is empty now: not while somebody reads.
+        Whether the log is empty now; it is not while somebody reads.
     """
     try:
         with closing(
@@ -258,7 +259,7 @@ def forget_delivered(database: Path) -> bool:
 def _give_up_once(invoker: RetryInvoker, is_over: Callable[[], bool]) -> None:
     """Let calls to a SuperLink that is gone end once nobody needs their answer.
 
-    Flower's try for ever, in threads that keep the process from ending.
+    Flower's calls retry for ever, in threads that keep the process from ending.
     """
     flowers = invoker.should_giveup
     invoker.should_giveup = lambda error: is_over() or (flowers is not None and flowers(error))
@@ -266,7 +267,7 @@ def _give_up_once(invoker: RetryInvoker, is_over: Callable[[], bool]) -> None:
 
 
 def _retry_soon() -> None:
-    """Let Flower's grid wait less for parts of answers that are under way."""
+    """Shorten the wait of Flower's grid for parts of answers."""
     vars(http_grid)["pull_objects"] = partial(
         pull_objects, initial_backoff=_FIRST_RETRY_S, backoff_cap=_LONGEST_RETRY_S
     )

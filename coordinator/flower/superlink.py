@@ -53,17 +53,18 @@ ORIGIN_SHARE = 4
 
 _THREADS = 4
 """Requests that Flower works on at once; others queue. Its database has one writer at a time, and
-who waits for that one is served in no order: with 40 threads, Flower's default, a request of ten
-busy nodes can wait in vain until it fails. Each thread has a cache of 64 MB besides."""
+waiting writers are served in no order. With 40 threads, Flower's default, a request of ten busy
+nodes can wait in vain until it fails. Each thread has a cache of 64 MB besides.
+"""
 
 _BACKLOG = 128
-"""Connections that wait to be accepted; all of them are accepted at once."""
+"""Length of the queue of connections to accept; all are accepted at once."""
 
 _FAREWELL_S = 3
-"""How long requests may take that are under way when the process is told to end."""
+"""Deadline of the requests under way when the process is told to end."""
 
 _BUSY_MS = 20_000
-"""How long a request waits for the writer before it: less than a node waits for an answer."""
+"""How long a request waits for the database's writer: less than a node waits for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class SuperLinkSettings:
             str(self.secret),
             "--database",
             str(self.database),
-            # Nodes prove who they are; nothing is run or installed for a run by Flower.
+            # Nodes authenticate; Flower runs and installs nothing for a run.
             "--enable-supernode-auth",
             "--isolation",
             "process",
@@ -125,7 +126,7 @@ class _Bodies:
     """
 
     def __init__(self) -> None:
-        self._held: Counter[str] = Counter()  # of parts of messages, by whom they come from
+        self._held: Counter[str] = Counter()  # of parts of messages, by their sender
 
     async def pass_on(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Let an app answer a request, as long as its body stays in bounds."""
@@ -188,7 +189,7 @@ class Gate:
         self._bodies = _Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer that there is nothing."""
+        """Pass a request on, or answer "not found"."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["server"][1] == self._admin_port:
@@ -204,9 +205,9 @@ class Gate:
             await self._bodies.pass_on(self._app, scope, receive, send)
 
     def _is_ours(self, scope: Scope) -> bool:
-        """Tell whether a request at the admin port may pass: all but whether we live needs the key.
+        """Tell whether a request at the admin port may pass: all but the health check need the key.
 
-        Nothing else is read of one that may not.
+        Of a refused one nothing else is read.
         """
         return scope["type"] == "http" and (
             scope["path"] == HEALTH_PATH or is_known(scope["headers"], key=self._admin_key)
@@ -266,10 +267,10 @@ def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
         # The one that bounds a request's head.
         http="h11",
         ws="none",
-        # Who asks says no header: else everybody could ask in the name of others.
+        # No header tells the caller: otherwise everybody could ask in others' names.
         proxy_headers=False,
         backlog=_BACKLOG,
-        # Who does not hang up in turn is not waited for: TLS would, for half a minute.
+        # A client that never hangs up is not waited for: TLS would wait half a minute.
         timeout_graceful_shutdown=_FAREWELL_S,
     )
     config.load()
@@ -299,7 +300,7 @@ def _with_few_threads(app: ASGIApp) -> ASGIApp:
 
 
 def _length_of(scope: Scope) -> int:
-    """Return the length that a request says it has; 0 where it says none that is one."""
+    """Return a request's stated length; 0 where it is missing or malformed."""
     said = [value for name, value in scope.get("headers", ()) if name == b"content-length"]
     return int(said[0]) if said and said[0].isdigit() else 0
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pate_fed.students import Student
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
-"""From a run's setup on, pauses included; hospitals refuse every batch after it."""
+"""From a run's setup on, pauses included; hospitals refuse every later batch."""
 
 _VOID: Final = (BatchState.VOID, BatchState.FREED)
 
@@ -68,10 +68,9 @@ class OpenRun:
         earlier: Results of its queries in earlier runs, by position in the pool.
         store: Charges and releases of the run, over all its attempts.
         warnings: For people.
-        last_void: Why the last void batch of this life is one; "" if none is.
-        labeling: The run itself, once it is begun or taken up.
-        refused: Names of the hospitals that would not answer a query in this life, by position in
-            the pool.
+        last_void: Reason of this life's last void batch; "" if there is none.
+        labeling: The run itself, once it has begun.
+        refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
     home: FederationHome
@@ -110,7 +109,7 @@ class OpenRun:
 
     @property
     def left(self) -> list[int]:
-        """Queries that no earlier run asked, nor this one for good, nor a hospital refuses."""
+        """Queries left to ask: neither asked before, nor lost for good, nor refused."""
         asked = {
             index
             for each in self.store.asked().values()
@@ -127,7 +126,7 @@ class OpenRun:
 
     @property
     def skipped_words(self) -> list[str]:
-        """Say in a line which queries hospitals would not answer; nothing if there are none."""
+        """List in a line the queries that hospitals refuse; empty if there are none."""
         skipped = self.store.skipped()
         if not skipped:
             return []
@@ -151,12 +150,12 @@ class OpenRun:
 
     @property
     def drawn_in(self) -> dict[int, str]:
-        """Which earlier run drew an answer, by position in the pool."""
+        """Name of the earlier run that drew an answer, by position in the pool."""
         return {index: answer.run for index, answer in self.earlier.items() if answer.was_looked_at}
 
     @property
     def is_unbegun(self) -> bool:
-        """Whether no hospital was offered it, but for attempts that were given up."""
+        """Whether no hospital has its offer, apart from attempts that were given up."""
         return self._is_given_up or not self.journal.steps()
 
     @property
@@ -170,7 +169,7 @@ class OpenRun:
         return bool(self.store.asked())
 
     def before(self) -> OpenRun | None:
-        """Return the run as its last attempt that was set up left it; None if there is none."""
+        """Return the run in the state of its last complete setup; None if there is none."""
         earlier = self.attempt.earlier()
         if not earlier:
             return None
@@ -190,7 +189,7 @@ class OpenRun:
         return bool(self.drawn_in) or bool(self.store.releases())
 
     def give_up(self, reason: str) -> None:
-        """Note that an attempt came to nothing: the next one has rows of its own."""
+        """Note that an attempt failed: the next one has rows of its own."""
         self.attempt.give_up(reason)
         self._is_given_up = True
 
@@ -248,13 +247,13 @@ class OpenRun:
 
     @property
     def silent(self) -> str:
-        """Names of the hospitals whose answers are not in."""
+        """Names of the hospitals whose answers are missing."""
         missing = () if self.labeling is None else self.labeling.round.missing
         names = [one.name for one in self.members if one.identity.fingerprint in missing]
         return ", ".join(names) or "hospitals that do not answer"
 
     def progress(self, transport: Transport) -> dict[str, Any]:
-        """Return how far it is: counts and charges, nothing about votes."""
+        """Return its progress: counts and charges, nothing about votes."""
         outcomes = self.outcomes
         ledger = self.store.ledger()
         return {
@@ -406,8 +405,8 @@ class OpenRun:
     def _owed(self) -> dict[bytes, list[bytes]]:
         """Return the settlements that a party may not have heard of, from any run.
 
-        A hospital that was lost still has to charge for that setup. Of each run the last setup is
-        enough: it began only once all had heard of those before.
+        A hospital that was lost still has to charge for that setup. The last setup of each run is
+        enough: it began only after all had heard of earlier ones.
         """
         owed: dict[bytes, list[bytes]] = {one.identity.fingerprint: [] for one in self.members}
         for setup in unclosed_setups(self.attempt):
@@ -432,5 +431,5 @@ class OpenRun:
 
 
 def results_of(home: FederationHome, name: str) -> Path:
-    """Return where a run's directory is, or will be."""
+    """Return the path of a run's directory, present or future."""
     return home.path("runs", name, "results")

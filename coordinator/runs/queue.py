@@ -1,6 +1,6 @@
 """The runs of a federation: their requests, their progress, and the operator's orders.
 
-The command line and the service meet here, in the database, and nowhere else: either may be away.
+The command line and the service meet only here, in the database: either may be away.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Run:
     Attributes:
         number: Its number among all.
         name: The operator's name for it.
-        state: Where it stands.
-        wanted: "pause" if it is to be paused after the exchange that is under way; else "".
-        reason: Why it is where it is.
+        state: Its state.
+        wanted: "pause" if it is to be paused after the current exchange; otherwise "".
+        reason: Reason of its state.
         is_begun: Whether hospitals may be in it: its newest offer was not given up.
         progress: Counts and released values.
-        created_at: When it was asked for.
+        created_at: Time of its request.
         updated_at: When that last changed.
     """
 
@@ -87,7 +87,7 @@ class RunQueue:
     # Anybody ----------------------------------------------------------------------------------
 
     def all(self) -> list[Run]:
-        """Return all runs, in the order that they were asked for."""
+        """Return all runs, oldest first."""
         with self._database.transaction() as session:
             return _runs(session, _SHOWN.order_by(RunRow.number))
 
@@ -118,7 +118,7 @@ class RunQueue:
         """Queue a run.
 
         Raises:
-            RunRequestError: there is one of this name.
+            RunRequestError: the name is taken.
         """
         now = self._clock()
         with self._database.transaction() as session:
@@ -142,7 +142,7 @@ class RunQueue:
             return _shown(session, name)
 
     def pause(self, name: str) -> Run:
-        """Ask that a run rests: at once if nobody works on it, else after the exchange under way.
+        """Ask that a run rests: now if nobody works on it, or after the current exchange.
 
         Raises:
             RunQueueError: there is no such run, or it has ended or is being stopped.
@@ -196,17 +196,17 @@ class RunQueue:
     # The service ------------------------------------------------------------------------------
 
     def next(self) -> Run | None:
-        """Return the run to work on: one that ends, then one that was begun, then one to begin.
+        """Return the run to work on: first one that ends, then one that has begun, then a new one.
 
-        Those that are to be begun take turns: one that waits for its hospitals keeps no other back.
-        One that was begun is worked on until it is over, or rests, before any other.
+        New runs take turns: one that waits for its hospitals keeps no other back. A run that has
+        begun is worked on until it is over, or rests, before any other.
         """
         with self._database.transaction() as session:
             found = _runs(session, _SHOWN.where(RunRow.state.in_(_OPEN)).order_by(RunRow.turn))
         return min(found, key=_rank, default=None)
 
     def take_up(self, name: str) -> RunAttempt:
-        """Become the one who works on a run. An earlier worker of the run can store nothing more.
+        """Take over the work on a run. An earlier worker of the run can store nothing more.
 
         Raises:
             RunQueueError: there is none of this name.
@@ -218,7 +218,7 @@ class RunQueue:
             return RunAttempt.take_up(self._database, row, session, now=self._clock())
 
     def enter(self, name: str, state: RunState, reason: str = "") -> Run:
-        """Note where a run stands; a run that the operator stops meanwhile stays so.
+        """Store a run's state; a run that the operator stops meanwhile stays so.
 
         Args:
             name: The run.
@@ -244,9 +244,9 @@ class RunQueue:
         return run
 
     def rest(self, name: str) -> bool:
-        """Pause a run if that is wanted still; return whether it rests.
+        """Pause a run if that is still wanted; return whether it rests.
 
-        Decided here, in one transaction: the operator may have resumed it since it was looked at.
+        Decided in one transaction: the operator may have resumed it meanwhile.
         """
 
         def change(row: RunRow) -> None:
@@ -257,7 +257,7 @@ class RunQueue:
         return self._change(name, change).state is RunState.PAUSED
 
     def wait_since(self, name: str, *, now: datetime) -> datetime:
-        """Note that a run waits for its hospitals; return since when it does, over all restarts.
+        """Note that a run waits for its hospitals; return the start of the wait, over all restarts.
 
         Args:
             name: The run.
@@ -278,7 +278,7 @@ class RunQueue:
         self._change(name, change)
 
     def note(self, name: str, progress: Mapping[str, Any]) -> None:
-        """Note how far a run is: counts and released values alone."""
+        """Note a run's progress: counts and released values alone."""
         before: dict[str, Any] = {}
 
         def change(row: RunRow) -> None:
@@ -298,7 +298,7 @@ class RunQueue:
 
 
 def _tell_of_state(run: Run, *, before: RunState) -> None:
-    """Log that a run began or ended; that it waits and is tried again, the worker says."""
+    """Log that a run began or ended; the worker logs waits and retries."""
     if run.state in ENDED:
         known = {"state": run.state.value, "reason": run.reason}
         why = f": {run.reason}" if run.reason else ""

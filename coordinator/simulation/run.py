@@ -290,7 +290,7 @@ class _Rehearsal:
         return BudgetExhaustedError(
             requested=error.requested,
             budget=error.budget,
-            advice=f"at these settings at most {queries}; pate-fed plan says what a budget buys",
+            advice=f"at these settings at most {queries}; see `pate-fed plan`",
         )
 
     def _delta_warnings(self) -> list[str]:

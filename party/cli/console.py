@@ -96,7 +96,7 @@ DEFAULT_SITE: Final = Path("pate-party")
 
 
 def open_site(folder: Path) -> Site:
-    """Open the hospital's folder, wherever we were called from."""
+    """Open the hospital's folder, from any working directory."""
     return Site.open(folder.absolute())
 
 
@@ -154,22 +154,22 @@ def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -
 
 
 def minute(at: float) -> str:
-    """Say a moment to people, given Unix time in seconds."""
+    """Format a moment for people, given Unix time in seconds."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def decider(by: str | None) -> str:
-    """Return who decides."""
+    """Return the name of the deciding person."""
     return by or getpass.getuser()
 
 
 def tell(line: str) -> None:
-    """Say something to people that is no result."""
+    """Tell people something beside the result."""
     typer.echo(line, err=True)
 
 
 def ask(question: str) -> bool:
-    """Ask a person; nobody there is a no."""
+    """Ask a person yes or no; without a terminal the answer is no."""
     try:
         return typer.confirm(question, default=False, err=True)
     except click.Abort:
@@ -189,7 +189,8 @@ def ask_text(question: str, default: str | None = None) -> str:
 
     Args:
         question: The question.
-        default: The answer of who only presses Enter; None: Enter is "" where nothing is offered.
+        default: The answer when only Enter is pressed; None: then Enter gives "" where nothing is
+            offered.
 
     Raises:
         click.Abort: nobody is there, or they stop.

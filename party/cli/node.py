@@ -223,7 +223,7 @@ def _ask_doctor(site: Site) -> list[SiteMembership]:
     here = {one.federation for one in failed if one.name in doctor.LOCAL_NAMES}
     served = [one for one in site.current if one.name not in here and not one.missing_keys]
     for name in {one.name for one in site.current} - {one.name for one in served}:
-        _log.error("%s is not served: mend what fails there, and start again.", name)
+        _log.error("%s is not served: mend its faults, and start again.", name)
     return served
 
 

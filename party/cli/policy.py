@@ -62,7 +62,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "mechanisms": Rule("ways from votes to labels", choices=DEPLOYED),
     "noise_places": Rule("who may add the noise", choices=get_args(NoisePlace)),
     "units": Rule(
-        "what a price protects: a patient (record) or a hospital (party)",
+        "the privacy unit of a price: a patient (record) or a hospital (party)",
         choices=get_args(PrivacyUnit),
     ),
     "least_sigma1": Rule("least noise of the threshold check, votes per vote of one patient", 0),
@@ -79,7 +79,7 @@ RULES: Final[Mapping[str, Rule]] = {
 """Rules of `party.decision.guard.Policy` that an owner can set, in their order there."""
 
 SETTINGS: Final[Mapping[str, Rule]] = {
-    "approval": Rule("what a person approves: each run, or a pool", choices=("each run", "pool")),
+    "approval": Rule("a person approves each run, or a pool", choices=("each run", "pool")),
     "lifetime_epsilon": Rule(
         "most epsilon for one patient, over all runs; fixed at the first start"
     ),

@@ -1,4 +1,4 @@
-"""How this hospital stands, at the command line: the site, and each of its federations."""
+"""The state of this hospital, at the command line: the site, and each of its federations."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ an answer.
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """How we stand in one federation.
+    """Our state in one federation.
 
     Attributes:
         joined: The membership.
         answer: Its coordinator's answer, or the reason for none; None if it was not asked.
         node: The node's status in it; None if it gives none.
-        state: How the node stands in it, as far as can be told from both; empty if it never ran.
+        state: The node's state in it, as far as both tell; empty if it never ran.
     """
 
     joined: SiteMembership
@@ -58,7 +58,7 @@ class _Standing:
 
     @property
     def reason(self) -> str:
-        """Why the membership is not known; empty if it is."""
+        """The reason why the membership is not known; empty if it is."""
         if self.answer is None:
             return "left: there are no keys"
         if isinstance(self.answer, EnrollmentError):
@@ -151,7 +151,7 @@ def _standing(joined: SiteMembership, node: Status | None) -> _Standing:
 
 
 def _node(site: Site) -> tuple[Status | None, str]:
-    """Return how the node stands; else why that cannot be read: the node may be of another age."""
+    """Return the node's status, or why it cannot be read: the node may have another version."""
     try:
         return read_status(site.path(STATUS_FILE)), ""
     except ServiceError as error:
@@ -174,7 +174,7 @@ def _node_state(
     known: FederationStatus,
     answer: Membership | EnrollmentError | None,
 ) -> str:
-    """Say how the node stands in a federation: itself it knows only that its SuperNode runs."""
+    """Name the node's state in a federation: the node itself knows only that its SuperNode runs."""
     state = _state(joined.site, node)
     if state not in ("running", "paused"):
         return state

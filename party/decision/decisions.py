@@ -95,7 +95,7 @@ Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused | 
 def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
     """Return the entry of a decision in the audit log.
 
-    Of a run that is refused it says the same however often it is offered: its id is left out.
+    The same run refused again gives the same record, so the run's id is left out.
     """
     match decision:
         case RunAccepted(run_id, terms, scope):

@@ -1,7 +1,7 @@
 """The hospital's veto: decides before the teachers run (rule R14). Any doubt is a refusal.
 
 Nothing that the coordinator sends can lower a `Policy`. Every refusal comes before a vote exists,
-and is a public code, so that none can depend on a vote (rule R12).
+and is a public code. So no refusal can depend on a vote (rule R12).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Guard:
     Attributes:
         policy: The owner's rules.
         weights: Votes per query of each of this party's teachers; together its quota.
-        checked_peers: Fingerprints that its own people checked, by whom they belong to.
+        checked_peers: Fingerprints that its own people checked, with the owner of each.
         consent: The decisions of its people about runs.
     """
 
@@ -92,7 +92,7 @@ class Guard:
         return terms
 
     def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
-        """Refuse a run whose price no ledger here can add up: each batch would be void for all.
+        """Refuse a run without a price in the ledgers here: each batch would be void for all.
 
         Args:
             run_ledger: Of the run, with its spending of earlier setups.
@@ -119,8 +119,8 @@ class Guard:
     def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
         """Refuse while the hospital is paused, or a person has yet to approve the run.
 
-        It is the last check of a run, so that people are not asked about a run that is refused
-        anyhow. It comes before every batch and phase, so that people can take an approval back.
+        It is the last check of a run, so people are not asked about a run that is refused anyhow.
+        It comes before every batch and phase, so that people can take an approval back.
 
         Args:
             terms: The run's.
@@ -207,7 +207,7 @@ class Guard:
         teachers: bytes = b"",
         after: bytes = b"",
     ) -> tuple[SketchedQueries, SetBound]:
-        """Refuse a batch that asks the same again, or much the same (rule R3).
+        """Refuse a batch that repeats or nearly repeats answered queries (rule R3).
 
         The bound of near queries holds for any number that the policy allows: it protects the
         hospitals of the earlier sum, which may not take part in this one.
@@ -218,8 +218,8 @@ class Guard:
             seats: Fingerprints of all parties of the run.
             threshold: Fewest parties whose sum opens; all of them in the additive form.
             task: Digest of the task that is served.
-            teachers: Digest of the teachers that would vote. Other teachers than those of an
-                earlier plan would show, in the difference of two sums, how their votes differ.
+            teachers: Digest of the teachers that would vote. With other teachers than in an earlier
+                plan, the difference of two sums would show how their votes differ.
             after: For a second phase, the plan of the first.
 
         Returns:
@@ -263,9 +263,9 @@ class Guard:
         task: bytes = b"",
         teachers: bytes = b"",
     ) -> list[int]:
-        """Return the places of queries without which `review_queries` serves the others.
+        """Return the places of the queries to leave out, so that `review_queries` serves the rest.
 
-        Each is looked at once, after those before it: journals are large.
+        Each is looked at once, in order: journals are large.
 
         Args:
             batch: The queries.
@@ -343,7 +343,7 @@ class Guard:
             raise RefusalError(
                 Reason.SIMULATED, f"simulated must be {policy.simulated}", record.simulated
             )
-        # Of a form that survives drop-outs as few as its threshold may open.
+        # A form that survives drop-outs may open as few parties as its threshold.
         if min(len(seats), record.threshold) < max(3, policy.least_parties):
             raise RefusalError(
                 Reason.TOO_FEW_PARTIES,
@@ -360,9 +360,9 @@ class Guard:
                 f"peers of at least {least} other bodies checked by our people",
                 len(bodies),
             )
-        # An unchecked peer may be the coordinator's invention, and counts as its ally; so do the
-        # parties of the operator's own body. A body with several seats lies with all of them, or
-        # with none (rule R2).
+        # An unchecked peer may be the coordinator's invention, and counts as its ally. So do the
+        # parties of the operator's own body. A body with several seats colludes with all of them,
+        # or with none (rule R2).
         seats_of = Counter(self.checked_peers.get(peer, "") for peer in peers)
         allied = sum(seats_of.pop(ally, 0) for ally in {"", policy.operator_body})
         allied += _most_seats(seats_of)
@@ -399,7 +399,7 @@ class Guard:
             raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
         if terms.pricing == "joint" and not policy.trusts_valid_votes:
             raise RefusalError(
-                Reason.PRICING, "charges must hold for parties that send what they like", "joint"
+                Reason.PRICING, "charges must hold for parties that send anything", "joint"
             )
         if terms.pricing == "none" and not policy.simulated:
             raise RefusalError(Reason.PRICING, "every mechanism must have a price", "none")
@@ -416,7 +416,7 @@ class Guard:
             )
         if not terms.at_parties:
             return
-        # `_review_parties` has compared these with whom our people checked.
+        # `_review_parties` has compared these with the peers that our people checked.
         if (terms.colluders, terms.dropouts) != (record.colluders, record.dropouts):
             raise RefusalError(
                 Reason.TERMS, "noise must be divided for the colluders of the run", "others"

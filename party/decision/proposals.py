@@ -37,7 +37,7 @@ class Cost:
 
     @property
     def fits(self) -> bool:
-        """Whether the budget for life holds all of it; else the run stops before."""
+        """Whether the budget for life holds all of it; otherwise the run stops before."""
         return self.spent_after <= self.lifetime_epsilon
 
 

@@ -1,7 +1,7 @@
-"""Which refusals are put on record: each once, and no more than so many a day.
+"""The refusals on record: each once, and a limited number per day.
 
 The coordinator can offer any number of different runs: its offers must not fill the hospital's
-disk. A refusal that is not put on record is refused all the same.
+disk. A refusal without a record is still a refusal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Refusals:
                 self._count(b"", at=record.at / 1000)
 
     def note(self, kind: AuditKind, detail: Mapping[str, Detail], *, at: float) -> None:
-        """Put a refusal on record, unless the same is there, or the day is full.
+        """Put a refusal on record, unless it is there already or the day is full.
 
         Args:
             kind: `RUN_REFUSED` or `BATCH_REFUSED`.

@@ -1,7 +1,7 @@
 """The cost of one run for this hospital: in the run's own ledger, and in the one for life.
 
-Both are changed in one step. A run that is set up anew after a hospital was restarted goes on with
-the account that it had: an approval is of one budget, however often the run begins.
+Both are changed in one step. A run that is set up anew after a hospital restarted keeps its
+account: an approval is of one budget, for any number of setups.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RunAccount:
 
     @classmethod
     def find(cls, store: LedgerStore, *, run_id: bytes) -> Self | None:
-        """Return the account of a run that was set up before; None if none was."""
+        """Return the account of a run from an earlier setup; None if there is none."""
         charges = store.charges_of(run_id)
         return None if charges is None else cls(store, charges, run_id=run_id)
 
@@ -67,7 +67,7 @@ class RunAccount:
         return self.ledger.terms
 
     def state_of(self, entry_id: str) -> EntryState | None:
-        """Return where an entry stands; None if there is none of this name."""
+        """Return the state of an entry; None if there is none of this name."""
         entries = self.ledger.outcomes.entries
         return next((one.state for one in entries if one.entry_id == entry_id), None)
 
@@ -110,7 +110,7 @@ class RunAccount:
             queries: How many the batch asked.
             first: The outcome of its first phase, where this settles the second.
             is_late: Whether it is of a setup that this party lost. A second phase may have followed
-                then, and opened rows that cost, too.
+                then; its opened rows cost, too.
 
         Returns:
             The outcome of its first phase, where a second one has to follow.
@@ -122,7 +122,7 @@ class RunAccount:
         if state not in (None, EntryState.RESERVED):
             return None
         if is_late and self.terms.phases == 2:
-            # Whether it is of a second phase nobody knows while the first may be open here.
+            # While the first phase may be open here, nobody knows whether it is of a second phase.
             is_known = is_void and (state is not None or not self._has_open)
             if not is_known:
                 return None
@@ -172,7 +172,7 @@ class RunAccount:
             decided = FirstPhase.from_record(record)
         release = NoisyRelease.from_record(record) if decided is None else decided.as_release()
         if first is not None and first.digest != FirstPhase(release.outcomes).digest:
-            raise InvalidTermsError("a release must be what the first phase decided", "another")
+            raise InvalidTermsError("a release must be the first phase's outcome", "another")
         if self.state_of(entry_id) is not None:
             self._require_possible(entry_id, release, queries=queries)
         if decided is not None and len(decided.passed):

@@ -33,13 +33,14 @@ def spending_by_run(
 ) -> tuple[RunSpending, ...]:
     """Return each run's charge, oldest first.
 
-    The numbers do not add up to the whole: together, charges cost less than one by one.
+    The numbers do not add up to the whole: several charges together cost less than their sum.
 
     Args:
         ledger: For life.
         records: Of the audit log.
     """
-    # Runs of several federations may be open: only a batch's own record says whose a charge is.
+    # Runs of several federations may be open: only a batch's own record names the federation of a
+    # charge.
     last, runs, coordinators = "", dict[str, str](), dict[str, bytes]()
     for record in records:
         match record.kind, record.detail:

@@ -55,7 +55,7 @@ _LOCAL: _MembershipChecks = (("port", check_port), ("CA", check_certificate))
 _MEMBERSHIP: _MembershipChecks = (("membership", check_membership),)
 
 LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
-"""Checks of a membership that nobody outside has a part in."""
+"""Checks of a membership on this machine alone."""
 
 
 def examine(site: Site, around: Surroundings) -> Iterator[Check]:
@@ -74,7 +74,7 @@ def examine(site: Site, around: Surroundings) -> Iterator[Check]:
 
 
 def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make the checks that take no time: how the site stands.
+    """Make the checks that take no time.
 
     Args:
         site: The hospital's folder.

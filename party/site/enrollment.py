@@ -85,10 +85,10 @@ class CoordinatorDoor:
         """Ask for the state of the request, and for the other members.
 
         Args:
-            audit_head: Where our audit log stands, for the coordinator to keep; see
+            audit_head: Signed head of our audit log, for the coordinator to keep; see
                 `party.storage.audit.sign_head`. Empty to give it none.
-            goes_on_from: SHA-256 of the head that it gave back before, if our log holds that one:
-                only then it keeps another.
+            goes_on_from: SHA-256 of the head that it returned before, if our log holds that one.
+                Only then does it keep a newer one.
 
         Raises:
             EnrollmentError: see `join`.
@@ -182,7 +182,7 @@ class CoordinatorDoor:
         except httpx.HTTPError as error:
             raise EnrollmentError(
                 f"the coordinator at {self._joined.settings.address} must be reachable: "
-                "`pate-party doctor` tells what is in the way",
+                "`pate-party doctor` names the fault",
                 type(error).__name__,
             ) from error
         if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
@@ -209,7 +209,7 @@ class CoordinatorDoor:
         return content
 
     def _content(self, answer: httpx.Response) -> bytes:
-        """Read an answer, and no more of it than any of ours has: it may never end."""
+        """Read an answer, up to the size of our largest one: it may never end."""
         if answer.headers.get("content-encoding", "identity") != "identity":
             raise EnrollmentError(  # it could be any size unpacked
                 "an answer of the coordinator must come as it is", "a packed one"
@@ -230,7 +230,7 @@ class CoordinatorDoor:
 
 
 def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.time) -> Membership:
-    """Ask the coordinator once how this hospital stands, and who the others are.
+    """Ask the coordinator once for this hospital's membership and the other members.
 
     Args:
         joined: The membership of its federation.
@@ -244,7 +244,7 @@ def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.
 
 
 def require_way_out(address: str) -> None:
-    """Refuse to begin where no way can lead to the coordinator.
+    """Refuse to begin without a way to the coordinator.
 
     Args:
         address: The coordinator's, "host:port".

@@ -147,13 +147,13 @@ class SiteMembership:
         return self.site.path("log", f"supernode-{self.name}.log")
 
     def path(self, *parts: str) -> Path:
-        """Return where something of it lies."""
+        """Return the path of one of its files."""
         return self.site.path(MEMBERSHIPS_FOLDER, self.name, *parts)
 
     # Calls ------------------------------------------------------------------------------------
 
     def fits(self, invitation: Invitation) -> bool:
-        """Tell whether this invitation made it, and its keys are there to repeat the request.
+        """Tell whether it was made from this invitation, and has its keys to repeat the request.
 
         Raises:
             SiteError: its CA cannot be read.
@@ -228,7 +228,7 @@ def free_name(federation: str, taken: Collection[str]) -> str:
         taken: Names of the site's other memberships.
     """
     plain = unicodedata.normalize("NFKD", federation).encode("ascii", "ignore").decode().lower()
-    # Room for a number behind it.
+    # Room for a number at the end.
     first = re.sub(r"[^a-z0-9]+", "-", plain)[: _MOST_LETTERS - 5].strip("-") or "federation"
     name, number = first, 1
     while name in taken:

@@ -82,7 +82,7 @@ def _split(address: str) -> SplitResult | None:
 
 
 def is_host(host: str) -> bool:
-    """Tell whether it can be looked up at all: libraries fail on others each in its own way.
+    """Tell whether a host can be looked up at all: libraries fail on others in different ways.
 
     Args:
         host: A name in small letters, or an address without brackets.

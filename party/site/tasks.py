@@ -35,7 +35,7 @@ class PartyTask:
     Attributes:
         pool: The public queries that its owner approved.
         vote: Its teachers for them.
-        classes: Number of classes that they know; None where a run may say so.
+        classes: Number of classes that they know; None where the run's terms give it.
         digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
             simulation, which has none.
         teachers: Digest of the teachers as they are kept; empty in a simulation.
@@ -54,14 +54,14 @@ def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
 
 
 class PoolDoor(Protocol):
-    """Where the file of a pool comes from: `enrollment.CoordinatorDoor` is one."""
+    """The source of a pool's file: `enrollment.CoordinatorDoor` is one."""
 
     def fetch_pool(self, digest: bytes) -> bytes:
         """Return the file."""
 
 
 def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> LearningTask:
-    """Return the task whose pool has this digest: the kept one, else fetched, checked and kept.
+    """Return the task whose pool has this digest: the stored one, or else fetched and checked.
 
     Args:
         site: The hospital's folder.

@@ -4,8 +4,8 @@
     accountant.compose(GaussianMaxEvent(answers=100, sigma=20.0))
     accountant.get_converted(1e-5).epsilon
 
-The sum may be read as a guarantee only where the events were fixed before the run, or where a
-budget set in advance stopped it (`ledger`): the actual spending of a run is not one.
+The sum is a guarantee only where the events were fixed before the run, or where a budget set in
+advance stopped it (`ledger`). The actual spending of a run is not one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From Renyi differential privacy (RDP) to epsilon at a given delta.
 
-A curve of RDP values holds at all its orders at once, so the order may be chosen freely: the
-best one is looked for on a dense grid and then refined. An optimum on the grid's edge is
-reported, because a wider grid might do better.
+A curve of RDP values holds at all its orders at once, so the order may be chosen freely. The best
+one is looked for on a dense grid and then refined. An optimum on the grid's edge is reported,
+because a wider grid might do better.
 """
 
 from __future__ import annotations

@@ -122,10 +122,10 @@ def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.floa
 def event_approximate_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     """Bound the RDP of an event but for the chance `event_additive_delta`.
 
-    An event that has a curve in `event_rdp` has that one. One that has none there, because its RDP
-    is infinite, may have one here: both laws are mixtures in which a part of this chance is
-    arbitrary, and the rest has this RDP. Any epsilon that follows from the RDP at delta holds at
-    delta plus that chance; both add up over events.
+    An event that has a curve in `event_rdp` has that one. One with an infinite RDP there may have a
+    finite one here: both laws are mixtures in which a part of this chance is arbitrary, and the
+    rest has this RDP. Any epsilon that follows from the RDP at delta holds at delta plus that
+    chance; both add up over events.
 
     Args:
         event: The release, past or planned.

@@ -6,9 +6,9 @@ and is itself private: for the operator's eyes only, never a guarantee.
 
 The integrals: Pr[k wins] = integral of phi(x - n_k) prod_{j != k} Phi(x - n_j) dx, counts in units
 of sigma. The trapezoid rule converges for them faster than any power of its step: a quarter of a
-sigma gives 1e-14. A move from class i to class j multiplies the integrand by a factor of x; so
-the ratio of the two chances of k is the mean of that factor under the integrand, which keeps
-its relative precision however unlikely k is.
+sigma gives 1e-14. A move from class i to class j multiplies the integrand by a factor of x. So the
+ratio of the two chances of k is the mean of that factor under the integrand. This keeps its
+relative precision for any k, however unlikely.
 
 Direction: D(law on the votes as they are || law on the neighbor), as in the papers' bounds.
 """
@@ -30,7 +30,7 @@ from pate_fed.accounting.per_instance import PerInstanceCost
 from pate_fed.accounting.ranges import positive, renyi_orders, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
 
-EXACT_METHOD: Final = "exact RDP of what was released, over all neighbors, converted by CKS"
+EXACT_METHOD: Final = "exact RDP of the release, over all neighbors, converted by CKS"
 EXPECTED_METHOD: Final = "exact RDP, labels weighted by the chance of an answer, converted by CKS"
 
 _STEP = 0.25
@@ -356,8 +356,8 @@ def _largest_rdp(
 ) -> NDArray[np.float64]:
     """Return the largest divergence over the moves; shape (rows, orders).
 
-    With r = ln P/Q the moment less 1 is the sum of P (e^((order-1) r) - 1) + (order-1) (Q - P):
-    terms of at least 0 together, so that nothing cancels where the divergence is tiny.
+    With r = ln P/Q the moment less 1 is the sum of P (e^((order-1) r) - 1) + (order-1) (Q - P).
+    These terms are at least 0 together, so nothing cancels where the divergence is tiny.
     """
     chances = classes * np.exp(log_chances)
     nearer = np.maximum(log_ratios, -1.0)

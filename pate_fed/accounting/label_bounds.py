@@ -99,8 +99,8 @@ def label_level_epsilon(
 ) -> ConvertedEpsilon:
     """Return the epsilon of so many checks and labels together, for an observer of only these.
 
-    It is a guarantee where asks and answers are caps that were fixed before the run: the sum
-    of charges is then the same constant on every path, at all orders at once, so the order may be
+    It is a guarantee where asks and answers are caps that were fixed before the run. The sum of
+    charges is then the same constant on every path, at all orders at once, so the order may be
     optimized. Queries may be chosen adaptively.
 
     Args:

@@ -4,7 +4,7 @@ A `PrivacyLedger` is a value: each step returns a new one, and a step that fails
 so it changes nothing. Storing the newest value, durably and before any noise is drawn, is the
 node's task. `reservations` has the states of an entry.
 
-It is a filter: the budget (epsilon, delta) is set in advance, and a reservation is refused unless
+It is a filter: the budget (epsilon, delta) is set in advance. A reservation is refused unless
 everything charged, every open reservation and its own worst case together are (epsilon,
 delta)-private. The whole then is, however its queries were chosen and wherever it stopped. The
 guarantee is the budget; `charged_epsilon` only says how much of it is used. The way to add up is
@@ -18,7 +18,7 @@ chosen with the budget, once:
 
 A hospital that takes part in runs of every kind over the years opens its ledger by
 `PrivacyLedger.for_life`: at an order that follows from the budget alone. Gaussian noise adds up
-there too, because mu^2 bounds the RDP at every order l by l mu^2 / 2; noise at the parties, the
+there too, because mu^2 bounds the RDP at every order l by l mu^2 / 2. Noise at the parties, the
 joint price and tests of stability add up nowhere else. A ledger never changes from one way to the
 other: an operator who picked the way after seeing releases could pick the one with more room left.
 
@@ -262,10 +262,10 @@ class PrivacyLedger:
 def order_for_life(epsilon: float, delta: float) -> float:
     """Return the Renyi order at which a budget holds most Gaussian noise.
 
-    At order l a budget holds an RDP of R(l) = epsilon - ln(1 - 1/l) + ln(l delta) / (l - 1), and
-    Gaussian noise of total mu^2 has l mu^2 / 2 there: the order is that of the largest R(l) / l.
-    It follows from the budget alone, so nothing that is released can sway it. Other prices have
-    their best order nearby.
+    At order l a budget holds an RDP of R(l) = epsilon - ln(1 - 1/l) + ln(l delta) / (l - 1).
+    Gaussian noise of total mu^2 has l mu^2 / 2 there, so the order with the largest R(l) / l is
+    chosen. It follows from the budget alone, so nothing that is released can sway it. Other prices
+    have their best order nearby.
 
     Args:
         epsilon: Above 0.

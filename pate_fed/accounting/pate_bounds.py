@@ -6,9 +6,9 @@ guarantee, never a reason to stop a run or go on.
 The bounds of single queries take memory for queries times orders. The totals do not: they look
 at every distinct log q once, in blocks of queries that fit the processor's cache.
 
-The chance q that the noisy winner is not the plurality is computed with the noise as it is
-(`sigma`), the cost with the noise as one neighboring change sees it (`sigma / weight`): dividing
-sigma by the weight in both places would make q, and with it the cost, too small.
+The chance q that the noisy winner is not the plurality uses the actual noise (`sigma`). The cost
+uses the noise per neighboring change (`sigma / weight`). Dividing sigma by the weight in both
+places would make q, and with it the cost, too small.
 
 Source:
     Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson 2018, Scalable private learning

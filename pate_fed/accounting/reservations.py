@@ -62,9 +62,9 @@ class Entry(Generic[T]):
         if (self.spent is not None) != is_committed or (
             self.release_digest is not None
         ) != is_committed:
-            raise LedgerError("exactly committed entries must say what was released", self.state)
+            raise LedgerError("exactly committed entries must name their release", self.state)
         if self.spent is not None and not self.spent.is_covered_by(self.reserved):
-            raise LedgerError("what was spent must be covered by what was reserved", "more")
+            raise LedgerError("the spending must be covered by the reservation", "more")
         if self.release_digest is not None and len(self.release_digest) != _DIGEST_BYTES:
             raise LedgerError("a release digest must have 32 bytes", len(self.release_digest))
         if not self.entry_id:

@@ -6,10 +6,10 @@ one fresh Gaussian draw Z,
     f(D) + margin sigma_ss S + sigma_ss S Z
 
 may be released at the price of `gnss_rdp`, which is added to it. At a margin of 2 the number is
-below f(D) in 2.3 % of all releases: an estimate from above, one-sided, never a guarantee. The
-noise is proportional to S, which is private too, so the margin moves with it: S and S' of
-neighbors differ by a factor of at most e^beta, the shifted f by at most
-L = 1 + margin sigma_ss (e^beta - 1) times the smaller S. That is in the price.
+below f(D) in 2.3 % of all releases: an estimate from above, one-sided, never a guarantee. The noise
+is proportional to S, which is private too, so the margin moves with it. S and S' of neighbors
+differ by a factor of at most e^beta, the shifted f by at most L = 1 + margin sigma_ss (e^beta - 1)
+times the smaller S. That is in the price.
 
 Order, beta, sigma_ss and margin must be fixed from public or simulated votes: chosen on the
 votes of the run they would tell something about them that nothing accounts for.
@@ -146,8 +146,8 @@ def instance_cost(
 ) -> InstanceCost:
     """Compute the cost of GNMax, Confident- or Interactive-GNMax on its votes, at one order.
 
-    For two classes the cost of a label is its largest Renyi divergence and every vote is looked
-    at; for more it is the papers' bound, and the conditions of `smooth_conditions` must hold.
+    For two classes the cost of a label is its largest Renyi divergence and every vote is looked at.
+    For more it is the papers' bound, and the conditions of `smooth_conditions` must hold.
 
     Args:
         counts: Votes of the queries asked; shape (queries, classes).

@@ -15,7 +15,7 @@ q = (classes - 1) Phi(-z), by at most s = sqrt(2) h. The path algorithm is right
     C6  beta(B_U(q)) - beta(q) does not decrease in q on (0, q1), with B_U(q) at z - s, and q1
         at z(q0) + s.
 
-Both are checked here, not by looking for a minimum but by enclosures: an interval is cut until on
+Both are checked here by enclosures, without a search for a minimum. An interval is cut until on
 every cell the value at the middle exceeds the largest decrease that the derivative's bound over the
 whole cell allows. A condition that cannot be shown counts as failed.
 

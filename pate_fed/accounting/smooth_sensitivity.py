@@ -12,9 +12,9 @@ Everything here depends on the votes and is private.
 
 For a label, f is a function beta(q) and one unit moves q within [B_L(q), B_U(q)]. Where the
 conditions of `smooth_conditions` hold, the local sensitivity first grows with q, is largest between
-q1 and q0, then falls; and among all votes within d units q lies between two extremes that are
-known: the winner gains d votes from the strongest others, or loses d to the second. So A(d) is read
-off at one of them. Statements about d teachers hold for d units of `weight` votes each.
+q1 and q0, then falls. Among all votes within d units q lies between two known extremes: the winner
+gains d votes from the strongest others, or loses d to the second. So A(d) is read off at one of
+them. Statements about d teachers hold for d units of `weight` votes each.
 
 Source:
     Papernot et al. 2018, section 5 and appendix B, algorithms 3, 4 and 5.

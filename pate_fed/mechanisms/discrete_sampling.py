@@ -7,8 +7,8 @@ about (2 T + 1) 2^-64; only then are 64 more drawn. So the speed is that of a 64
 law that of a 128-bit one.
 
 How far a draw is from the ideal law: every threshold is rounded down by less than 2^-128, and
-values beyond the last one, T, have a chance below 2^-128: a total variation distance of at most (2
-T + 2) 2^-128, `discrete_variation_bound`, below 1e-32 a draw.
+values beyond the last one, T, have a chance below 2^-128. So the total variation distance is at
+most (2 T + 2) 2^-128, `discrete_variation_bound`, below 1e-32 a draw.
 
 The time of a draw depends a little on its value (cache misses, ties): noise is not drawn in
 constant time.

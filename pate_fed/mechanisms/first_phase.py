@@ -30,7 +30,7 @@ class FirstPhase:
             raise InvalidParameterError("outcomes must be known, on one axis", "others")
         stopped = outcomes == Outcome.NOT_ASKED
         if (stopped[:-1] & ~stopped[1:]).any():
-            raise InvalidParameterError("what a cap stopped must come last", "another order")
+            raise InvalidParameterError("queries after a cap must come last", "another order")
         outcomes = outcomes.astype(np.int8)
         outcomes.flags.writeable = False
         object.__setattr__(self, "outcomes", outcomes)

@@ -66,7 +66,7 @@ class GaussianMax(AlwaysAnsweringMechanism):
     Guarantee:
         Neighbors: two worlds in which one teacher votes differently on every query (k teachers,
         with weight k). Revealed: the label of each query answered, to everyone who sees labels. One
-        change moves a row by at most sqrt(2) k votes in L2 norm, so K labels are mu-GDP with mu^2 =
+        change moves a row by at most sqrt(2) k votes in L2 norm. So K labels are mu-GDP with mu^2 =
         2 K k^2 / sigma^2, for all votes and all choices of queries, adaptive ones included. Trust:
         with noise at the coordinator it adds the noise and sees the exact sum; towards it nothing
         is guaranteed. How many parties may collude without seeing another's votes is the secure
@@ -74,12 +74,13 @@ class GaussianMax(AlwaysAnsweringMechanism):
 
         With noise at the parties every opened row of noisy counts is revealed to the opener of the
         sums (the coordinator's view), its argmax to everyone who sees labels (the public's). A row
-        costs at most 2 d(k) in the coordinator's view, d(k) the divergence of the summed discrete
-        noise when a count moves by k, at least order k^2 / (2 sigma^2) and hardly more; in the
-        public's view the label-level supremum of the same noise. For all votes, and all choices of
-        queries. Trust: in the coordinator's view nobody, as long as `shares` parties that are
-        honest and present draw their shares as agreed and keep them; nobody sees the clean sum.
-        Each party knows its own share, so it counts among the colluders that `shares` leaves out.
+        costs at most 2 d(k) in the coordinator's view. There d(k) is the divergence of the summed
+        discrete noise when a count moves by k: at least order k^2 / (2 sigma^2) and hardly more. In
+        the public's view a row costs the label-level supremum of the same noise. For all votes, and
+        all choices of queries. Trust: in the coordinator's view nobody, as long as `shares` parties
+        that are honest and present draw their shares as agreed and keep them; nobody sees the clean
+        sum. Each party knows its own share, so it counts among the colluders that `shares` leaves
+        out.
 
     Attributes:
         sigma: Standard deviation of the total noise in each count, in votes; above 0. With noise at
@@ -164,24 +165,24 @@ class ConfidentGaussianMax(Mechanism):
         Neighbors: two worlds in which one teacher votes differently on every query (k teachers,
         with weight k). Revealed: for each query asked, a label or "no answer", to everyone who sees
         labels. The noisy top count is never revealed, and the label comes from fresh noise. One
-        change moves the top count by at most k votes and a row by at most sqrt(2) k in L2 norm, so
+        change moves the top count by at most k votes and a row by at most sqrt(2) k in L2 norm. So
         A asks with K answers are mu-GDP with mu^2 = A k^2/sigma1^2 + 2 K k^2/sigma2^2, for all
         votes and all choices of queries, adaptive ones included. Trust: as for GNMax.
 
         With noise at the parties there are two phases. First phase: a query passes if the largest
         entry of its row, noised with sigma1 per entry, reaches the threshold. Second phase: fresh
-        rows with noise sigma2, of those that passed only; their argmax is the label. This check is
-        another one: the largest of C noisy entries is biased upward (a flat row of 250 votes with C
-        = 10, T = 200, sigma1 = 150 passes .73 of the time instead of .12), so the threshold is
-        chosen for it (`pate_fed.mechanisms.pass_chances`). In the coordinator's view each row costs
-        at most 2 d(k), as for GNMax, whether it passed or not. In the public's view the bit costs
-        at most B for k = 1 (the largest divergence of the noise's distribution function from itself
-        one vote on) and d(k), half of the row's price, for k > 1; the label is that of GNMax. The
-        phases draw their noise apart, and the second opens the rows that the first published as
-        passed. Trust: as for GNMax in the coordinator's view; in the public's the coordinator, for
-        threshold, noise and predictions as planned. The price is separate for check and label,
-        always: a joint price needs a public that sees less than the opener of the sums, and vote
-        rows that somebody has verified.
+        rows with noise sigma2, of those that passed only; their argmax is the label. This check
+        differs: the largest of C noisy entries is biased upward. A flat row of 250 votes with C =
+        10, T = 200, sigma1 = 150 passes .73 of the time instead of .12. So the threshold is chosen
+        for it (`pate_fed.mechanisms.pass_chances`). In the coordinator's view each row costs at
+        most 2 d(k), as for GNMax, whether it passed or not. In the public's view the bit costs at
+        most B for k = 1, and d(k), half of the row's price, for k > 1. B is the largest divergence
+        of the noise's distribution function from itself one vote on. The label costs the same as
+        that of GNMax. The phases draw their noise apart, and the second opens the rows that the
+        first published as passed. Trust: as for GNMax in the coordinator's view; in the public's
+        the coordinator, for threshold, noise and predictions as planned. The price is separate for
+        check and label, always: a joint price needs a public that sees less than the opener of the
+        sums, and vote rows that somebody has verified.
 
     Attributes:
         vote_threshold: Noisy top count from which a query is answered, in votes; finite.

@@ -45,14 +45,14 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
     predictions it is Confident-GNMax.
 
     Guarantee:
-        As for Confident-GNMax, event included: predictions follow from released labels and public
-        inputs, so the c_j are the same in both worlds and one change moves max_j (n_j - c_j) by
-        at most k votes. They are whole numbers taken off before anything is added: n_j - c_j is
-        whole in both worlds, and no rounding of a difference (half to even moves it by 2) comes
-        between. With noise at the parties they are taken off the opened rows, after the noise was
-        added; parties send the same as without a student. A reinforced label is a function of the
-        release and of the predictions; it costs nothing. Trust: as for GNMax; who makes the
-        predictions must use nothing private.
+        As for Confident-GNMax, event included. Predictions follow from released labels and public
+        inputs, so the c_j are the same in both worlds and one change moves max_j (n_j - c_j) by at
+        most k votes. They are whole numbers taken off before anything is added: n_j - c_j is whole
+        in both worlds, and no rounding of a difference (half to even moves it by 2) comes between.
+        With noise at the parties they are taken off the opened rows, after the noise was added;
+        parties send the same as without a student. A reinforced label is a function of the release
+        and of the predictions; it costs nothing. Trust: as for GNMax; who makes the predictions
+        must use nothing private.
 
     Attributes:
         confidence: Chance of its likeliest class from which the student's own label is kept where

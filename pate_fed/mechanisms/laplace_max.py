@@ -35,8 +35,8 @@ class LaplaceMax(AlwaysAnsweringMechanism):
     Guarantee:
         Neighbors: two worlds in which one teacher votes differently on every query (k teachers,
         with weight k). Revealed: the label of each query answered, to everyone who sees labels. One
-        change moves a row by at most 2 k votes in L1 norm, so each label is epsilon-DP with epsilon
-        = 2 gamma k and delta = 0, for all votes; K labels have K times the RDP of such a release.
+        change moves a row by at most 2 k votes in L1 norm. So each label is epsilon-DP with epsilon
+        = 2 gamma k and delta = 0, for all votes. K labels have K times the RDP of such a release.
         Trust: as for GNMax.
 
     Attributes:

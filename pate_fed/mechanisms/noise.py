@@ -113,9 +113,9 @@ class NoisePlan:
     ) -> NDArray[np.int64]:
         """Return the exact plurality where a private test finds it stable, else `ABSTAIN`.
 
-        The test looks at d = max(0, ceil(lead / (2 unit_votes)) - 1), the number of units that can
-        change while the plurality stays the same, also for all neighbors of the changed counts. One
-        unit moves d by at most 1.
+        The test looks at d = max(0, ceil(lead / (2 unit_votes)) - 1). This many units can change
+        while the plurality stays the same, also for all neighbors of the changed counts. One unit
+        moves d by at most 1.
 
         Args:
             summed: Exact counts.

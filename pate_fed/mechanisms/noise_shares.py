@@ -130,8 +130,8 @@ class DistributedNoise:
         """Return how far a row of an honest sum may be off its votes (PROTOCOL rule R11).
 
         The noise of a row is a sum of C |U| discrete Gaussians. The moments E[e^(t X)] of each are
-        at most those of a Gaussian (Canonne, Kamath, Steinke 2020), so with
-        s^2 = C |U| sigma^2 / (n - c - d) it exceeds b with chance at most 2 e^(-b^2 / (2 s^2)).
+        at most those of a Gaussian (Canonne, Kamath, Steinke 2020). So with s^2 = C |U| sigma^2 /
+        (n - c - d) it exceeds b with chance at most 2 e^(-b^2 / (2 s^2)).
 
         Args:
             queries: Rows Q, at least 1.

@@ -1,6 +1,6 @@
 """How likely a query passes the check of Confident-GNMax with noise at the parties: to choose T.
 
-The check looks at the largest of C noisy entries, each with noise of its own, so it passes more
+The check looks at the largest of C noisy entries, each with noise of its own. So it passes more
 often than Confident-GNMax's check, which adds noise to the largest count once. From public numbers
 and simulated votes only: tried out on real votes, the choice would tell about them.
 """

@@ -38,9 +38,10 @@ DEPLOYED: Final = tuple(
     for name, spec in SPECS.items()
     if spec.is_private and not spec.learns and "test_delta" not in spec.parameters
 )
-"""Mechanisms of a deployment. Two kinds are for simulations: one that takes a student's predictions
-with each batch, since a deployment trains its student once, at the end; and tests of stability,
-since a hospital's ledger for life keeps no part of its delta for them."""
+"""Mechanisms of a deployment. Two kinds are for simulations. One takes a student's predictions with
+each batch; a deployment trains its student once, at the end. The other is tests of stability; a
+hospital's ledger for life keeps no part of its delta for them.
+"""
 
 
 def specs_with(noise_place: str) -> dict[str, Spec]:

@@ -2,17 +2,17 @@
 
 A draw is the inverse normal distribution function of a 64-bit word, times sigma, rounded to a
 multiple of 1/64 vote. Votes are whole, so n + round(Z) = round(n + Z): the result is a rounding of
-the exact Gaussian mechanism's output, hence as private; and as every value is a multiple of 1/64
-far below 2^46, the sum is exact in double arithmetic and its low bits say nothing about n. This
-closes the leak that floating-point noise has (Mironov 2012).
+the exact Gaussian mechanism's output, hence as private. Every value is a multiple of 1/64 far below
+2^46, so the sum is exact in double arithmetic and its low bits say nothing about n. This closes the
+leak that floating-point noise has (Mironov 2012).
 
-How far a draw is from an ideal Gaussian, rounded alike: the boundaries of its cells are off by at
+Distance of a draw from an ideal Gaussian, rounded alike: the boundaries of its cells are off by at
 most 1.5e-16 + 9e-16 |z| sigmas (z = noise / sigma; double arithmetic), and the words are 2^-64
-apart. Hence a total variation distance of at most `total_variation_bound(sigma)`, about
-5.6e-14 sigma a draw, which epsilon does not count: 1,000 checks at sigma 150 come to 9e-9. A finer
-grid makes it larger (at 2^-20 vote 16,000 times) and gains nothing: with 1/64, two classes with
-equally many votes tie once in 227 sigma queries, and then the lower one wins. Laplace noise is
-made likewise, from the logarithm of a word; its bound is `laplace_variation_bound`.
+apart. Hence a total variation distance of at most `total_variation_bound(sigma)`, about 5.6e-14
+sigma a draw, which epsilon does not count: 1,000 checks at sigma 150 come to 9e-9. A finer grid
+makes it larger (at 2^-20 vote 16,000 times) and gains nothing. With 1/64, two classes with equally
+many votes tie once in 227 sigma queries, and then the lower one wins. Laplace noise is made
+likewise, from the logarithm of a word; its bound is `laplace_variation_bound`.
 
 Source:
     Mironov 2012, On significance of the least significant bits for differential privacy.

@@ -59,12 +59,13 @@ class StableMax(Mechanism):
         for each query asked, its exact plurality or "no answer", to everyone who sees labels; never
         d, nor the noise. Proof: one change moves g by at most 2 k, hence d by at most 1. If both
         worlds D, D' have the same plurality, the release is a function of the noisy d, and has its
-        price. Otherwise g is at most 2 k in both, so d = 0 in both: "no answer" has the same chance
-        of at least 1 - test_delta in both, and all that may differ has a chance of at most
-        test_delta. So each ask has the price of the noise on d (epsilon = test_epsilon of the
-        Laplace test, the RDP order / (2 sigma^2) of the Gaussian test), plus test_delta in delta,
-        whether it is answered or not; over asks both add up, adaptively too. A label costs nothing
-        more. Trust: as for GNMax; the coordinator sees exact pluralities anyway.
+        price. Otherwise g is at most 2 k in both, so d = 0 in both. Then "no answer" has the same
+        chance of at least 1 - test_delta in both, and all other outcomes together have a chance of
+        at most test_delta. So each ask has the price of the noise on d: epsilon = test_epsilon of
+        the Laplace test, or the RDP order / (2 sigma^2) of the Gaussian test. It also costs
+        test_delta in delta. An ask costs this with and without an answer; both add up over adaptive
+        asks. A label costs nothing more. Trust: as for GNMax; the coordinator sees exact
+        pluralities anyway.
 
     Attributes:
         test_delta: Chance that a query is answered though nothing is stable; in (0, 1/2).

@@ -50,7 +50,7 @@ class JsonFormatter(logging.Formatter):
 class Calm(logging.Filter):
     """Lets libraries say the same once a minute, and briefly.
 
-    Any client of the public port can make Flower write a line with every request, a node that waits
+    Any client of the public port can make Flower write a line with every request. A node that waits
     to be let in does so every few seconds, and such a line holds a whole key.
     """
 
@@ -166,12 +166,12 @@ def _note_uncaught(
     error: BaseException,
     trace: TracebackType | None,  # noqa: ARG001
 ) -> None:
-    _log.critical("the process ends of what nobody caught: %s", place_of(error))
+    _log.critical("the process ends of an uncaught exception: %s", place_of(error))
 
 
 def _note_in_thread(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is not None:
-        _log.error("a thread ended of what nobody caught: %s", place_of(args.exc_value))
+        _log.error("a thread ended of an uncaught exception: %s", place_of(args.exc_value))
 
 
 def _note_unraisable(args: UnraisableHookArgs) -> None:

@@ -67,4 +67,4 @@ def check_owner_only(
         said = f"Others than the folder's user may read or write {named(exposed)}."
         advice = f"`chmod -R go= ` the folder. If others may have read a key, {anew}."
         return Check(name, FAIL, said, advice)
-    return Check(name, OK, "What is secret can be read by its owner alone.")
+    return Check(name, OK, "Secret files can be read by their owner alone.")

@@ -49,7 +49,7 @@ def require_fine_noise(terms: RunTerms) -> None:
     slack = delta_slack(terms, epsilon=0.0)
     if slack is not None and slack >= terms.delta:
         raise InvalidSettingError(
-            f"--delta must be above what the computer's noise could add to it, {slack:.1e}",
+            f"--delta must be above the slack of the computer's noise, {slack:.1e}",
             terms.delta,
         )
 

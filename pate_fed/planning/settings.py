@@ -144,7 +144,9 @@ class RunSettings:
                 must = f"is for {has}" if has else f"is not for --noise {self.noise}"
                 raise InvalidSettingError(f"{option_of(name)} {must}", self.mechanism)
         if self.max_refusals is not None and not spec.may_refuse:
-            raise InvalidSettingError("--max-refusals is for what refuses", self.mechanism)
+            raise InvalidSettingError(
+                "--max-refusals needs a mechanism that refuses", self.mechanism
+            )
         if self.confidence is not None and not 0 <= self.confidence <= 1:
             raise InvalidSettingError("--confidence must be between 0 and 1", self.confidence)
         if self.test_delta is not None and not 0 < self.test_delta < min(0.5, self.delta):

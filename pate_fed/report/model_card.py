@@ -88,7 +88,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ("delta", wording.delta_text(privacy["delta"])),
         ("privacy unit", wording.unit_text(privacy)),
         ("neighbors", privacy["neighbors"]),
-        ("view", "public: whoever sees the released labels, this model included"),
+        ("view", "public: all who see the released labels, this model included"),
         ("method", f"{method}; holds for {public['holds_for']}"),
         ("charged", f"{price.name}: {price.charges}"),
         *([("assumes", assumption)] if assumption else []),

@@ -231,7 +231,7 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
 def charged_method(privacy: Mapping[str, Any]) -> str:
     """Say how the odometer counts."""
     order = privacy["budget"]["order"]
-    so_far = "as for the cap, over what was charged"
+    so_far = "as for the cap, over the charges"
     return so_far if order is None else f"{so_far}, at the run's fixed order {order:.4g}"
 
 

@@ -125,7 +125,7 @@ class RunDirectory:
         try:
             text = tomli_w.dumps(_toml_table(settings))
         except (TypeError, ValueError) as error:
-            raise InvalidParameterError("settings must be what TOML can hold", error) from error
+            raise InvalidParameterError("settings must be TOML values", error) from error
         self._write(SETTINGS, text)
 
     def write_json(self, name: str, content: Mapping[str, object]) -> None:

@@ -99,7 +99,7 @@ def party_warnings(
         if names
     ]
     found += [
-        f"A share did not fit what its dealer signed: {' or '.join(names)} is at fault."
+        f"A share differed from its dealer's signed hashes: {' or '.join(names)} is at fault."
         for names in dict.fromkeys(share_faults)
     ]
     if not_heard:

@@ -89,8 +89,8 @@ class SklearnEnsemble(TeacherEnsemble):
 def similar_images(records: int, seed: int) -> Any:
     """Make the best teacher for images: the nearest record if there are few, else an SVM.
 
-    On 20 digits of 10 classes the nearest record is right 7 times in 100 more often than an
-    SVM, whose pairs of classes then have two or three records each; on 240 the SVM is better.
+    On 20 digits of 10 classes the nearest record is right 7 times in 100 more often than an SVM,
+    whose pairs of classes then have two or three records each. On 240 the SVM is better.
     """
     return nearest(records, seed) if records < _FEW_RECORDS else support_vectors(records, seed)
 

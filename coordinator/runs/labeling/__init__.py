@@ -1,8 +1,8 @@
 """One labeling run: plan, reserve, collect shares, open the sum, release, commit.
 
 The order is the point. The worst case is reserved before a plan leaves, so no noise is ever drawn
-without a charge; a release is stored with its charge before it is shown; and a batch that fails
-after a share may have left a party keeps its charge and releases nothing.
+without a charge. A release is stored with its charge before it is shown. A batch that fails after a
+share may have left a party keeps its charge and releases nothing.
 
 Where it adds the noise, the coordinator sees the exact sum of each batch, in memory, between
 opening it and adding noise. Where the parties add it, the sum opens noisy, and the exact one exists

@@ -39,7 +39,7 @@ class Decider:
         mechanism: The rule of the run.
 
     Raises:
-        InvalidParameterError: the terms name a mechanism or noise that cannot be.
+        InvalidParameterError: the terms name an impossible mechanism or noise.
     """
 
     def __init__(self, terms: RunTerms, *, noise_bytes: RandomBytes, is_metered: bool) -> None:
@@ -69,7 +69,7 @@ class Decider:
         """Return the mechanism of one batch; the student's predictions are public.
 
         Raises:
-            InvalidParameterError: predictions came that do not fit.
+            InvalidParameterError: the predictions do not fit.
         """
         if predictions is None:
             return self.mechanism
@@ -114,7 +114,7 @@ class Decider:
         Args:
             words: The sum; shape (queries * classes,).
             queries: Rows of it.
-            phase: Which vector of the batch it is of, from 0.
+            phase: Number of its vector in the batch, from 0.
             places: Seats of the parties whose vectors are in it, by number.
 
         Raises:

@@ -45,7 +45,7 @@ class NodeFinder:
         self._store = store
 
     def offer_run(self) -> None:
-        """Offer the run to the nodes; who signs tells which party a node is.
+        """Offer the run to the nodes; a signature tells which party a node is.
 
         A node of no party of the run may answer anything.
 
@@ -77,7 +77,7 @@ class NodeFinder:
         self._require_all(failures)
 
     def _require_all(self, failures: Mapping[int, str]) -> None:
-        """Require every party, and none that said something else beside.
+        """Require every party, and no other fault beside.
 
         Args:
             failures: The faults of some nodes' answers, in words.
@@ -100,7 +100,7 @@ class NodeFinder:
             )
 
     def find_again(self, *, least: int) -> None:
-        """Wait for the parties of a run that goes on, and find out which node is which.
+        """Find the parties of a resumed run at their nodes.
 
         Raises:
             SetupError: fewer were found than are needed.
@@ -118,7 +118,7 @@ class NodeFinder:
     def look_for_missing(self) -> None:
         """Find the party of each node by its signature; changes nothing there.
 
-        Nobody is waited for: who said that it is ready may be gone by then. A party that cannot be
+        It waits for nobody: a node that was ready may be gone by then. A party that cannot be
         reached is silent until it can.
         """
         known = set(self._roster.nodes.values())

@@ -17,8 +17,8 @@ class Member:
         name: Its name in messages.
         identity: Its pinned identity.
         weights: Votes that each of its teachers casts per query.
-        node: Number of its node; None where nobody knows it before it signs, or nobody let it in
-            yet. To name it if it never signs.
+        node: Number of its node; None where it is not known before it signs, or not let in yet. It
+            names the party if it never signs.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Roster:
 
     Args:
         members: The parties, as `in_seat_order` gives them.
-        statements: Frames in which parties signed their journals' counters in earlier runs, by
-            fingerprint; of others, too.
+        statements: Parties' signed frames of their journals' counters in earlier runs, by
+            fingerprint; may hold others, too.
 
     Attributes:
         members: The parties, in seat order.
         statements: Those of its parties.
-        nodes: At which node a party was found, by seat.
+        nodes: The node of each party, by seat.
     """
 
     def __init__(self, members: tuple[Member, ...], statements: Mapping[bytes, bytes]) -> None:

@@ -32,7 +32,7 @@ FORMAL_METHODS: Final = ("formal_gdp", "formal_label", "formal_joint")
 """Rows of every mechanism; "formal_renyi" is one more where noise is not in the counts, or not
 Gaussian."""
 
-RENYI_METHOD: Final = "RDP of the mechanism at the caps, whatever the votes, converted by CKS"
+RENYI_METHOD: Final = "RDP of the mechanism at the caps, for all votes, converted by CKS"
 _PURE_METHOD: Final = "pure differential privacy at the caps: each answer's epsilon, added up"
 _OWN_DELTAS: Final = "; for tests of stability, whose own deltas are in delta"
 _GAUSSIAN_ONLY: Final = "no bound: it is proved for Gaussian noise; formal_renyi holds"

@@ -150,7 +150,7 @@ def _sanitized_gaussian(case: VoteCase, sigma: float) -> MethodCost:
     cost = _cost_at(plan.order, case.votes, case, sigma)
     return MethodCost(
         expected_epsilon(cost, plan, delta=case.caps.delta),
-        f"{SANITIZED_METHOD}; what a release would come to on average",
+        f"{SANITIZED_METHOD}; the average result of a release",
         releasable=False,
         details={
             "order": plan.order,
