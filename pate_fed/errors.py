@@ -194,6 +194,6 @@ class RunDirectoryError(PateFedError):
 
 
 class MissingExtraError(PateFedError, ImportError):
-    """A part of the installation that is optional and absent."""
+    """An optional part of the installation is absent."""
 
     code = "PF-150"

@@ -19,7 +19,7 @@ from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 NO_TASK: Final = bytes(32)
-"""Stands where there is no task document. No document has this digest."""
+"""The digest where there is no task document. No document has this digest."""
 
 RUN_NAME: Final = "1 to 64 letters, digits, '.', '_' or '-'"
 """The rule for a run's name, in words."""
@@ -31,7 +31,7 @@ MOST_VOID_BATCHES = 2
 
 
 def is_run_name(name: str) -> bool:
-    """Return whether a run may be called so."""
+    """Return whether a run may have this name."""
     return _RUN_NAME.fullmatch(name) is not None
 
 
@@ -40,8 +40,8 @@ class RunTerms:
     """The terms of a whole run.
 
     Attributes:
-        name: The operator's name for the run; one run of a coordinator has it. However often the
-            run is set up anew, its caps and budgets are one.
+        name: The operator's name for the run; one run of a coordinator has it. Its caps and budgets
+            hold over all its setups.
         pool_digest: Digest of the query pool that may be asked about, 32 bytes.
         task_digest: Digest of the task document, 32 bytes: the target, its columns, and the class
             of each number. `NO_TASK` in a simulation, which has none.
@@ -49,8 +49,8 @@ class RunTerms:
         weights: Votes that each party's teachers cast per query, in seat order; together a
             party's quota.
         mechanism: Rule from summed votes to labels, one of `SPECS`.
-        vote_threshold: Noisy top count from which a query is answered, in votes; like all that
-            follow up to `test_delta`, None where the mechanism has none.
+        vote_threshold: Noisy top count from which a query is answered, in votes. Like all fields up
+            to `test_delta`, None where the mechanism has none.
         sigma1: Standard deviation of the noise of that check, in votes, or of a test of stability,
             in units.
         sigma2: Standard deviation of the noise of each count, in votes.
@@ -189,7 +189,7 @@ class RunTerms:
 
     @property
     def unit_votes(self) -> int:
-        """Most votes that one privacy unit can move in a query, wherever it is."""
+        """Most votes that one privacy unit of any party can move in a query."""
         return max(self.unit_votes_at(seat) for seat in range(len(self.weights)))
 
     def unit_votes_at(self, seat: int) -> int:
@@ -223,7 +223,7 @@ class RunTerms:
         """Read plain data back.
 
         Raises:
-            InvalidTermsError: not exactly these fields, of these types, within their ranges.
+            InvalidTermsError: a field is missing, unknown, of another type or out of its range.
         """
         values = _fields_of(record, cls)
         _require_type("weights", values["weights"], list)

@@ -1,4 +1,4 @@
-"""Public rows as they are known for ever: by column name and value, however a file writes them.
+"""Public rows in their lasting form: column names and values, the same from any file.
 
 A hospital answers a question once in its life, over all federations. So the identity of a question
 must not depend on a pool, on an encoder fitted on one, on the order of columns, or on how a number

@@ -1,13 +1,13 @@
-"""Short sketches of queries, by which queries that lie close are told from those that do not.
+"""Short sketches of queries, which tell close queries from others.
 
 A query almost equal to an answered one is the same question again (rule R3). Asked of another set
 of parties, its sum and the old one differ by a party's votes. So a party keeps a sketch of every
-query that it answered, for ever, and counts those that come close to one.
+answered query for ever, and counts later queries close to one.
 
-A query is looked at in two ways, and is close to another one where either says so.
+Two queries are compared in two ways, and are close where either says so.
 
-*As a row.* Numbers agree within one percent and all else is the same: see `row_sketches`. It hangs
-on no pool, encoder or task, and so lasts for the hospital's life and over all federations.
+*As a row.* Numbers agree within one percent and all else is the same: see `row_sketches`. It
+depends on no pool, encoder or task, and so lasts for the hospital's life and over all federations.
 
 *As teachers get it.* Different rows may be the same to teachers, since the maker of a task chooses
 how columns become features. Examples: two unknown categories, two numbers beyond the bound, two
@@ -25,13 +25,13 @@ above their length. Center and scale features, as the tables and images of this 
 Of the second a sketch is 32 projections on signs that follow from a hospital's secret key and the
 number of features, and the length of the input. Without a key, as in a simulation, anybody can
 compute the signs. For d the true distance and T the limit, a pair is called close where the
-projections are T apart at most, and the lengths, too. The square of the former is d^2 times about
-a chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close
-once in 200,000, one at T half of the time. Who knows the signs can choose a difference that fits
-them, and is missed far below T: that is why they hang on a key.
+projections are T apart at most, and the lengths, too. The square of the former is d^2 times about a
+chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close
+once in 200,000, one at T half of the time. An attacker who knows the signs can choose a difference
+that fits them, and is missed far below T: so they depend on a key.
 
-Queries that teachers take for one another, and that are further apart than that in both ways, are
-not found: a limit slows such an attack, and proves nothing.
+Pairs that teachers take for one another, but that are further apart in both ways, are not found: a
+limit slows such an attack, and proves nothing.
 
 Source: Achlioptas 2003, Database-friendly random projections (signs).
 https://doi.org/10.1016/S0022-0000(03)00025-4

@@ -55,13 +55,13 @@ def run_engine(
     for library in ("flwr", "ray"):
         # They log tracebacks, with a party's current work; faults that matter come back as a code.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
-    # A hospital's log is its own; here it would end up between the lines of standard error.
+    # A hospital's log is its own; here it would mix with the lines of standard error.
     logging.getLogger("party").addHandler(logging.NullHandler())
     failure: list[BaseException] = []
     count = len(hospitals.hospitals)
 
     def guarded(transport: Transport) -> None:
-        # Engines wrap or swallow a ServerApp's exception; it is carried out by hand.
+        # Engines wrap or swallow a ServerApp's exception, so it is passed on by hand.
         try:
             main(transport)
         except Exception as error:

@@ -44,7 +44,7 @@ Tick = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hospital:
-    """One simulated hospital, in a form that an engine can carry to another process.
+    """One simulated hospital, in a form that an engine can send to another process.
 
     Attributes:
         name: Its name in messages.
@@ -111,7 +111,7 @@ def train_hospitals(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HospitalsBlueprint:
-    """All that is needed to open every hospital's node, wherever an engine wants them.
+    """The values that an engine needs to open every hospital's node anywhere.
 
     Attributes:
         hospitals: The hospitals.
@@ -119,8 +119,8 @@ class HospitalsBlueprint:
         pool: The queries that all owners approved.
         policy: The policy of all owners.
         budgets: Each hospital's budget over all runs: this one, in a simulation.
-        noise_seeds: Seed of each hospital's own noise, in a run that is to be repeatable; None to
-            draw it afresh.
+        noise_seeds: Seed of each hospital's own noise, for a repeatable run; None to draw it
+            afresh.
     """
 
     hospitals: tuple[Hospital, ...]
@@ -180,8 +180,8 @@ def simulation_policy(
         terms: The run's.
         form: Secure sum.
         suite: Sealing suite.
-        valid_votes: Whether all trust all to send valid vote rows.
-        queries: Most that may be asked.
+        valid_votes: Whether all hospitals trust each other to send valid vote rows.
+        queries: Cap on queries.
     """
     return Policy(
         approved_pools=frozenset({terms.pool_digest}),
@@ -190,12 +190,12 @@ def simulation_policy(
         suites=frozenset({suite}),
         mechanisms=frozenset({terms.mechanism}),
         noise_places=frozenset({terms.noise_place}),
-        # How much noise is a good idea is the person's to find out in a simulation.
+        # In a simulation the user chooses the amount of noise freely.
         least_sigma1=0.0,
         least_sigma2=0.0,
         most_queries=queries,
-        # Here one person holds the pool: inputs that lie close are no attack, and a table of few
-        # columns has many.
+        # Here one person holds the pool: close inputs are no attack, and a table of few columns has
+        # many.
         most_near_queries=None,
         most_epsilon=terms.epsilon,
         most_delta=terms.delta,

@@ -66,7 +66,7 @@ from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 
 Progress = Callable[[str, int, int], None]
-"""Told the name of a stage, how much of it is done, and how much there is."""
+"""Called with the name of a stage, its finished steps, and all its steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,7 @@ class Simulation:
         run_dir: The run directory.
         metrics: Content of `metrics.json`.
         privacy: Content of `privacy.json`.
-        stopped_by: The error that ended the run early, after something was released; None for a
-            run that went through.
+        stopped_by: The error that ended the run early, after a release; None for a complete run.
     """
 
     run_dir: Path
@@ -93,7 +92,7 @@ def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulat
     Args:
         settings: The settings of the run.
         out: Run directory to make; must not exist.
-        progress: Told how far it is.
+        progress: Called with the progress.
 
     Raises:
         PateFedError, ProtocolError, CoordinatorError: nothing was released, and nothing is
@@ -266,7 +265,7 @@ class _Rehearsal:
     # Helpers ----------------------------------------------------------------------------------
 
     def _held_out_notes(self) -> list[str]:
-        """Say whose records were treated as public where they are the user's own patients'."""
+        """Report whose records were treated as public where they are the user's own patients'."""
         if self._settings.data.name != "csv":
             return []
         dataset = self._dataset
@@ -279,7 +278,7 @@ class _Rehearsal:
         ]
 
     def _advised(self, error: Exception) -> Exception:
-        """Say how many queries fit where those asked for did not, and nothing was spent."""
+        """Report how many queries fit where the requested ones did not, and nothing was spent."""
         if not isinstance(error, BudgetExhaustedError) or self._asked.queries is None:
             return error
         try:
@@ -312,7 +311,7 @@ class _Rehearsal:
         )
 
     def _prove_disjoint(self) -> Manifest:
-        """Build the manifest under a key that is written nowhere, and check it."""
+        """Build the manifest under a key that is stored nowhere, and check it."""
         key = secrets.token_bytes(32)
         manifest = build_manifest(self._dataset.private, self._partition, key=key)
         verify_manifest(manifest, self._dataset.private, self._partition, key=key)
@@ -485,7 +484,7 @@ def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
 
 
 class _Chance:
-    """All chance of a simulation that a seed makes repeatable; keys are not part of it."""
+    """All randomness of a simulation that a seed makes repeatable; keys are not part of it."""
 
     def __init__(self, seed: int | None) -> None:
         self._seeded = seed is not None

@@ -94,8 +94,7 @@ class Dataset:
         kind: "image" or "table": which models suit it.
         class_names: Names of classes 0, 1, ...; public schema.
         private: Records of the hospitals.
-        pool: Public inputs that may be asked about. Their labels exist in simulations only, to
-            score with.
+        pool: The public inputs to ask about. Their labels exist in simulations only, to score with.
         test: Public records that measure accuracy and are used for nothing else.
         notes: Remarks for a person on how the file was read; holds no cell.
     """

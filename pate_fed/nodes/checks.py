@@ -29,8 +29,8 @@ class Check:
         state: "ok", "warn" or "fail".
         said: One plain sentence; no secret, no cell.
         advice: The next step; empty where all is well.
-        federation: Name of the membership that it is about; empty if about the whole site, and at
-            a coordinator.
+        federation: Name of its membership; empty if it concerns the whole site, and at a
+            coordinator.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Check:
 
 
 def made_check(name: str, check: Callable[[], Check]) -> Check:
-    """Make a check; one that cannot be made must not hide the others."""
+    """Make a check; its failure must not hide the others."""
     try:
         return check()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A node's command line: every way out is one line with a code, and a stable exit code.
+"""A node's command line: every end is one line with a code, and a stable exit code.
 
 Loaded by itself: `pate_fed.nodes` does not load Typer. Tracebacks are off for good: they show local
 variables, hence votes and keys.
@@ -40,8 +40,8 @@ class CommandLine:
     Args:
         program: Its name.
         about: Its purpose, for the help.
-        service: The command that serves: all that this one prints is its log.
-        errors: Kinds of errors that are ours, hence shown.
+        service: The serving command: it prints nothing but its log.
+        errors: Kinds of our own errors, which are shown.
         exit_codes: Exit code of each kind; the first match decides.
         usage: Makes the error of a command line that cannot be read.
         internal: Makes the error of a fault of this program, or of an interrupt.
@@ -88,7 +88,7 @@ class CommandLine:
 
         @self.app.callback(help=about)
         def root(version: bool = version_option) -> None:
-            """Take the options of no command."""
+            """Take the options that stand before any command."""
             del version
 
     def main(self) -> None:
@@ -136,7 +136,7 @@ def print_json(content: dict[str, Any]) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines for people: no character of theirs steers the terminal."""
+    """Print lines for people, without characters that steer the terminal."""
     for line in lines:
         typer.echo(printable(line))
 

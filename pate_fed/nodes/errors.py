@@ -1,6 +1,6 @@
 """The base of all errors of a node.
 
-Its codes are those of its nodes, each in its own `errors.py`::
+Each node lists its codes in its own `errors.py`::
 
     NodeError
     |- party.errors.PartyError

@@ -1,4 +1,4 @@
-"""A process beside ours: started, watched, started again when it ends, and ended with us."""
+"""A child process: started, watched, restarted when it ends, and ended with us."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pate_fed.nodes.owner_files import OWNER_ONLY
 
 _END_S: Final = 20.0
 _LAST_WORDS_S: Final = 5.0
-"""How long its last lines are waited for: why it ended is written before that it did."""
+"""How long to wait for its last lines: they name the reason of its end."""
 
 _LOOK_S: Final = 0.1
 _MOST_LOG_BYTES: Final = 2**20
@@ -34,11 +34,11 @@ class KeptChild:
         name: Its name in messages.
         command: Its command line.
         environment: Its environment.
-        logger: Where its life is told.
+        logger: Logs its starts and ends.
         fault_code: Public code of a child that cannot be started.
         log: File for its output, with one older file beside it; without it, our own log.
         pauses: Seconds before it is started again: at first, and at most.
-        backs_off: Given how many seconds it lived, tells whether the next pause doubles.
+        backs_off: Given its life in seconds, tells whether the next pause doubles.
 
     Attributes:
         starts: How often it was started.
@@ -85,7 +85,7 @@ class KeptChild:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Start it, and keep it running from now on."""
+        """Start it, and keep it running."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -95,7 +95,7 @@ class KeptChild:
             self._thread.join(2 * _END_S)
 
     def look(self) -> float:
-        """Look how it does, again and again while it lives; return seconds until the next look."""
+        """Check its state, again and again while it lives; return seconds until the next check."""
         return _LOOK_S
 
     # Helpers ----------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class KeptChild:
             try:
                 self._live()
             except Exception as error:
-                # No process, no memory, no file to be had for now: nobody else would try again.
+                # No process, memory or file is available for now: nobody else would try again.
                 self._logger.error(  # noqa: TRY400 - a traceback may hold secrets
                     "[%s] %s is tried again after %s",
                     self._fault_code,
@@ -126,7 +126,7 @@ class KeptChild:
             self._stopped.wait(pause)
 
     def _live(self) -> None:
-        """Start it, and watch it until it ends or has to."""
+        """Start it, and watch it until it ends or must end."""
         self._process = process = self._spawn()
         self.starts += 1
         listener = threading.Thread(target=self._listen_to, args=(process,), daemon=True)

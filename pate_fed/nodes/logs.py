@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON, with the facts that came with it."""
+    """Formats a record as one line of JSON, with its facts."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.format`."""
@@ -48,7 +48,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class Calm(logging.Filter):
-    """Lets libraries say the same once a minute, and briefly.
+    """Limits a library's repeated messages to one short line a minute.
 
     Any client of the public port can make Flower write a line with every request. A node that waits
     to be let in does so every few seconds, and such a line holds a whole key.
@@ -91,14 +91,14 @@ def facts(event: str, **known: str | float) -> Mapping[str, Any]:
     """Return the `extra` of a log line: the event and its facts, for programs.
 
     Args:
-        event: A word that stays the same.
+        event: A stable word.
         known: Counts, codes and names; no value of a vote, no secret.
     """
     return {"facts": {"event": event, **known}}
 
 
 def log_line(message: str, *, level: int, **known: str) -> str:
-    """Return one line as a log has it, for a process that has none yet.
+    """Return one log line, for a process without a log yet.
 
     Args:
         message: The text of the line.
@@ -131,10 +131,10 @@ def write_logs_as_json(ours: str) -> None:
     """Send all logs of this process to standard error, one JSON object a line.
 
     So are Python's warnings and uncaught exceptions. Of Flower's and other libraries only warnings
-    are kept. To be called once they are loaded: Flower brings a handler of its own.
+    are kept. Call it after loading them: Flower brings a handler of its own.
 
     Args:
-        ours: The package that has more to say.
+        ours: The package whose lines are all kept.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())

@@ -20,7 +20,7 @@ def free_disk(folder: Path) -> int:
 
 
 def check_room(free: int, *, folder: str) -> Check:
-    """Look for room: on a full disk every run waits, for a charge is written before its answer.
+    """Check the free disk space: on a full disk no charge can be written, so every run waits.
 
     Args:
         free: Free bytes.
@@ -37,12 +37,12 @@ def check_room(free: int, *, folder: str) -> Check:
 def check_owner_only(
     folder: Path, guarded: Iterable[Path], *, user: int, readable: Iterable[str] = (), anew: str
 ) -> Check:
-    """Look who may read secret files, and whether we may.
+    """Check who may read secret files, and whether we may.
 
     Args:
         folder: The node's.
         guarded: The files or folders there that must be their owner's alone.
-        user: Number of the user that we are.
+        user: Number of our user.
         readable: Names of files that others may read, and not write.
         anew: The step to take if others may have read a key.
     """

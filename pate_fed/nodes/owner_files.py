@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, for their owner's eyes alone unless said otherwise."""
+"""Files written whole or not at all, readable only by their owner by default."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ OWNER_ONLY: Final = 0o600
 
 
 def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
-    """Write a file, or put another in its place, and wait until it is on disk.
+    """Write or replace a file, and wait until it is on disk.
 
-    A crash leaves the old file or the new one, and may leave a hidden one that was begun.
+    A crash leaves the old file or the new one, and perhaps an unfinished hidden one.
 
     Args:
         path: Where.

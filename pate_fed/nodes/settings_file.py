@@ -1,4 +1,4 @@
-"""Settings that people edit: in TOML, every value of its kind, or a fault that says which is not.
+"""Settings that people edit: a TOML file with a checked kind for every value.
 
 The kinds are those of a frozen dataclass's fields. A fault names file, key, rule and value; of a
 field that is not shown (``repr=False``) it leaves out the value.
@@ -39,7 +39,7 @@ def read_settings(
         fault: Makes the exception from a rule and the value that broke it.
 
     Raises:
-        Exception: a `fault`: there is no such file, or it holds no such settings.
+        Exception: a `fault`: there is no such file, or its settings are wrong.
     """
     return digested_settings(path, settings, version=version, advice=advice, fault=fault)[0]
 
@@ -148,7 +148,7 @@ def _is_of(value: object, kind: Any) -> bool:
         return type(value) is str and value in arguments
     if origin is dict:
         return type(value) is dict
-    if kind is float:  # TOML has numbers that are none, and a bound that is one bounds nothing
+    if kind is float:  # TOML has infinity and NaN, and a bound of those bounds nothing
         return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
     return type(value) is kind
 

@@ -1,4 +1,4 @@
-"""How little the computer's noise differs from the ideal one, and whether that is little enough."""
+"""The distance of the computer's noise from the ideal one, and its limit."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pate_fed.planning.settings import RunSettings
 
 
 def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
-    """Say so where small hospitals turned the privacy unit into a whole hospital."""
+    """Report that small hospitals turned the privacy unit into a whole hospital."""
     if resolved.partition != "column" or asked.teachers is not None:
         return []
     notes = [

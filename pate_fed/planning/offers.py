@@ -36,10 +36,10 @@ from pate_fed.planning.sums import Sums
 from pate_fed.votes import TeacherWeights
 
 _MARGIN: Final = 3.0
-"""Standard deviations that the cap on answers lies above their expected number."""
+"""Margin of the cap on answers above their expected number, in standard deviations."""
 
 _NO_BUDGET: Final = 1e300
-"""A budget that nothing uses up."""
+"""A budget too large to be used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Split:
 
     Attributes:
         parties: All that add noise.
-        colluders: Of them, those whose noise an attacker may know.
-        dropouts: Of them, those that may be lost before the sum opens.
+        colluders: Parties whose noise an attacker may know.
+        dropouts: Parties that may be lost before the sum opens.
     """
 
     parties: int
@@ -79,7 +79,7 @@ class Split:
 
 
 def split_of(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Split | None:
-    """Say how the noise is divided; None where the coordinator adds it.
+    """Return the division of the noise; None where the coordinator adds it.
 
     Args:
         request: The federation.
@@ -131,7 +131,7 @@ class Offer:
     preview: Preview
 
     def expected_right(self, queries: int) -> float:
-        """Return how many right answers to expect of so many queries."""
+        """Return the expected number of right answers of this many queries."""
         return queries * self.preview.answer_rate * self.preview.accuracy
 
     def caps(self, queries: int, split: Split | None) -> Outcomes:
@@ -154,10 +154,10 @@ def terms_of_offer(
     *,
     seat: int | None = None,
 ) -> RunTerms:
-    """Return the terms of a run of so many queries; with `seat`, other budgets do not count.
+    """Return the terms of a run of this many queries; with `seat`, other budgets do not count.
 
     Raises:
-        InvalidSettingError: the hospitals cannot vote like that.
+        InvalidSettingError: the hospitals cannot vote in this way.
     """
     weights = request.weights or (1,) * request.parties
     budgets = request.budgets
@@ -234,7 +234,7 @@ class PricedOffer:
     Attributes:
         offer: The offer.
         queries: How many.
-        terms: Of a run of so many, with the price chosen.
+        terms: The terms of this run, with the price chosen.
         costs: Its cost for each hospital's units, by seat.
     """
 

@@ -27,10 +27,10 @@ class RunSettings:
         suite: Sealing suite of the run, the same for all hospitals.
         parties: Number of parties.
         teachers: Teachers per party.
-        party_teachers: Teachers of the parties one by one instead, where each said how many it has.
-        partition: How records are dealt to parties.
+        party_teachers: Teachers of each party instead, if the numbers differ.
+        partition: Way to divide the records among parties.
         queries: Queries to ask.
-        select: How queries are chosen from the pool.
+        select: Way to choose queries from the pool.
         mechanism: One of `SPECS`.
         vote_threshold: Noisy top count from which Confident-GNMax answers, in votes.
         sigma1: Standard deviation of the noise of that check, in votes; of a test of stability,
@@ -46,7 +46,7 @@ class RunSettings:
             one each if None.
         delta: In (0, 1).
         epsilon: Budget of every hospital's units.
-        party_epsilons: Budgets of the hospitals one by one, instead.
+        party_epsilons: Budget of each hospital, instead.
         pricing: "auto" for the smallest formal price that holds, or one of them.
         valid_votes: Whether all hospitals are trusted to send valid vote rows: the joint price
             holds only then.
@@ -57,7 +57,7 @@ class RunSettings:
         student: Kind of student.
         engine: "local" or "ray".
         seed: Makes a run repeatable; None draws everything fresh.
-        timeout_s: How long an exchange may take.
+        timeout_s: Longest exchange.
     """
 
     data: DataSource
@@ -131,7 +131,7 @@ class RunSettings:
         self._check_data_options()
 
     def _check_parts(self, sums: Sums) -> None:
-        """Refuse options that another mechanism has, and lists that do not fit."""
+        """Refuse options of other mechanisms, and lists that do not fit."""
         self._check_noise(sums)
         spec, prices = self.spec, self.prices
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
@@ -216,7 +216,7 @@ class RunSettings:
 
     @property
     def prices(self) -> tuple[Pricing, ...]:
-        """Prices that are known for its mechanism at the place of its noise."""
+        """Prices known for its mechanism at the place of its noise."""
         return self.spec.prices_with(self.noise)
 
     @property
@@ -245,7 +245,7 @@ class RunSettings:
 
     @property
     def most_unit_votes(self) -> int:
-        """Votes that a privacy unit of any party can move at most; of resolved settings."""
+        """Most votes that a privacy unit of any party can move; of resolved settings."""
         if self.unit == "party":
             return max(weight * count for weight, count in self.teams)
         return max(self.weights or (1,))

@@ -137,7 +137,7 @@ def _for_whom(best: dict[str, Any]) -> str:
 
 
 def _unfit_lines(found: dict[str, Any]) -> list[str]:
-    """Say so where the queries that were wanted cost too much."""
+    """Report that the wanted queries cost too much."""
     wanted, fit = found["requested_queries"], found["best"]["queries"]
     if wanted is None or wanted <= fit:
         return []

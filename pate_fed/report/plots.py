@@ -1,8 +1,8 @@
 """Plots of a run as inline SVG: the same input gives the same bytes.
 
-Matplotlib draws through its object interface, with its own defaults and fonts, so that nothing a
-user has set up changes the picture. Text stays text: the page's font shows it, a screen reader
-finds it, and names from a data set are never read as formulas or as markup.
+Matplotlib draws through its object interface, with its own defaults and fonts, so a user's settings
+never change the picture. Text stays text: the page's font shows it, a screen reader finds it, and a
+data set's names are never read as formulas or markup.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INK = "#1d2a35"
 GRID = "#dde3e8"
 
 MAX_CLASSES = 120
-"""Classes that one plot can show; beyond, those asked most often."""
+"""Most classes that one plot shows: those asked most often."""
 
 _SETTINGS: Mapping[str, object] = {
     "svg.fonttype": "none",
@@ -175,7 +175,7 @@ def price_plot(
 
 
 def standalone(picture: str) -> str:
-    """Make a picture of a page a file of its own, on white ground."""
+    """Write a picture of a page as its own file, on white ground."""
     return picture.replace(
         "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" style="background: white" ', 1
     )

@@ -9,7 +9,7 @@ from pate_fed import wording
 from pate_fed.accounting.statement import VALID_VOTES
 
 MOST_OPEN_HOSPITALS = 8
-"""Hospitals whose table stands open in the page; that of more has to be opened."""
+"""Most hospitals whose table is open in the page; a longer one is folded."""
 
 _TRUST = "the coordinator: to add the noise, and to show labels and “no answer” only"
 
@@ -20,7 +20,7 @@ class Price(NamedTuple):
     Attributes:
         name: Its name.
         charges: The charged releases and their price, as the rest of a sentence.
-        needs: Who has to be trusted for it.
+        needs: The parties to trust for it.
     """
 
     name: str
@@ -74,13 +74,13 @@ _PRICES_AT_PARTIES: Mapping[str, Price] = {
 
 
 def price_of(pricing: str, *, at_parties: bool = False) -> Price:
-    """Say a way to charge in words; one that is not known by its name alone."""
+    """Describe a way to charge; an unknown one by its name alone."""
     known = _PRICES_AT_PARTIES if at_parties else _PRICES
     return known.get(pricing, Price(pricing, "by its own rules", "see the documentation"))
 
 
 def price(privacy: Mapping[str, Any]) -> Price:
-    """Say in words how a run was charged."""
+    """Describe how a run was charged."""
     return price_of(privacy["mechanism"]["pricing"], at_parties=is_at_parties(privacy))
 
 
@@ -115,10 +115,10 @@ class WithoutTrust(NamedTuple):
     """The guarantee that still holds, in the hospital of the headline, where votes are not valid.
 
     Attributes:
-        epsilon: At the caps; None where nothing finite holds.
+        epsilon: At the caps; None without a finite bound.
         method: How it was computed.
         budget: The budget that it exceeds; None where it does not.
-        others: Hospitals in all whose own such number exceeds their budget.
+        others: Number of all hospitals whose own such number exceeds their budget.
     """
 
     epsilon: float | None
@@ -143,7 +143,7 @@ def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
 
 
 def _exposure(privacy: Mapping[str, Any], party: Mapping[str, Any]) -> tuple[float, bool, float]:
-    """Rank hospitals so that the one whose number is the headline comes last."""
+    """Rank hospitals; the headline's comes last."""
     is_headline = party["unit_votes"] == privacy["unit_weight"]
     return (party["epsilon"] or 0.0, is_headline, -party["budget"])
 
@@ -158,7 +158,7 @@ def formal_method(privacy: Mapping[str, Any]) -> str:
 
 
 def unassuming(method: str) -> str:
-    """Name a method without the assumption that stands beside it."""
+    """Name a method without its assumption."""
     return method.partition("; holds where")[0]
 
 
@@ -236,7 +236,7 @@ def charged_method(privacy: Mapping[str, Any]) -> str:
 
 
 def are_alike(parties: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether hospitals differ in nothing but their names."""
+    """Tell whether all hospitals are equal but for their names."""
     first = _facts(parties[0]) if parties else {}
     return all(_facts(party) == first for party in parties)
 
@@ -247,7 +247,7 @@ def differ(parties: Sequence[Mapping[str, Any]], key: str) -> bool:
 
 
 def spread(parties: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Say from which epsilon to which one hospitals go: "1 to 5", or "5" where all have one.
+    """Write the range of hospitals' epsilons: "1 to 5", or "5" where all are equal.
 
     Args:
         parties: At least one.

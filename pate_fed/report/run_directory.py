@@ -79,7 +79,7 @@ class RunDirectory:
     ends without an error.
 
     Attributes:
-        folder: Where the files lie for now.
+        folder: Path of the files until the end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -94,7 +94,7 @@ class RunDirectory:
         removed again.
 
         Args:
-            path: Where the directory shall be; nothing may be there, also not at the end.
+            path: Path of the new directory; it must be free, also at the end.
 
         Raises:
             RunDirectoryError: `path` exists or cannot be written.
@@ -159,8 +159,8 @@ class RunDirectory:
 
         Args:
             rows: Query id and label.
-            drawn_in: Which earlier run a label was drawn in, by query id. The column is there only
-                if some were.
+            drawn_in: Name of the earlier run that drew a label, by query id. The column is there
+                only if there are some.
         """
         table = [[str(query_id), label] for query_id, label in rows]
         header = _LABELS_HEADER
@@ -233,8 +233,8 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
     """Refuse a place where no new run directory can be written; call it before any work.
 
     Raises:
-        RunDirectoryError: something is there already, be it a dangling link, or the nearest
-            folder above is no folder or not writable.
+        RunDirectoryError: something is there already, even a dangling link, or the nearest folder
+            above is no folder or not writable.
     """
     target = Path(path)
     if os.path.lexists(target):
@@ -245,14 +245,14 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
 
 
 def _prefix(target: Path) -> str:
-    """Return how the name of a folder begins in which a run directory is written."""
+    """Return the first part of the name of the folder in which a run directory is written."""
     return f".{target.name[:64]}.partial-"
 
 
 def forget_unfinished(path: str | os.PathLike[str]) -> None:
     """Remove the leftover of a process that was killed while it wrote a run directory.
 
-    Only for a place at which nobody else writes. A finished run directory is left as it is.
+    Only for a path that no other process writes. A finished run directory is left as it is.
     """
     target = Path(path)
     with contextlib.suppress(OSError):  # it is not there, or it is finished
@@ -329,7 +329,7 @@ def _publish(folder: Path, target: Path) -> None:
         for name in names:
             _sync(Path(place, name))
         _sync(Path(place))
-    # A plain rename would replace an empty directory that somebody made meanwhile. mkdir takes
+    # A plain rename would replace an empty directory that somebody made meanwhile. Here mkdir takes
     # the name or fails; then the rename replaces our own empty directory, and fails on any other.
     try:
         target.mkdir(mode=0o700)
@@ -338,7 +338,7 @@ def _publish(folder: Path, target: Path) -> None:
     try:
         folder.rename(target)
     except BaseException:
-        with contextlib.suppress(OSError):  # not empty: no longer the one we made
+        with contextlib.suppress(OSError):  # not empty: another one than ours
             target.rmdir()
         raise
     _sync(target.parent)

@@ -104,7 +104,7 @@ def metrics_table(
 
     Args:
         parties: How many there were.
-        teachers: How many they had in all.
+        teachers: Number of all teachers.
         truth: The pool's true classes, which a simulation knows; None in a deployment.
         pool: Size of the pool.
         queries: The planned number.
@@ -119,7 +119,7 @@ def metrics_table(
         batches: How many were asked.
         seconds: How long each stage took.
         warnings: For people.
-        earlier_runs: How many of the outcomes were drawn in which earlier run.
+        earlier_runs: Number of outcomes drawn in each earlier run.
     """
     earlier = dict(earlier_runs or {})
     answered = [(index, label) for index, label, outcome in outcomes if outcome is Outcome.ANSWERED]
@@ -167,7 +167,7 @@ def metrics_table(
 def _per_class(
     truth: Truth, answered: list[tuple[int, int]], refused: list[int]
 ) -> dict[str, dict[str, int]]:
-    """Count by the true class, which a simulation knows and a real coordinator does not."""
+    """Count by the true class, which only a simulation knows."""
     classes = len(truth.class_names)
     answers = _counts(truth.labels[[index for index, _ in answered]], classes)
     refusals = _counts(truth.labels[refused], classes)
@@ -200,7 +200,7 @@ def privacy_table(
         seed: Seed of a simulation's noise; None for fresh noise.
         votes_are_valid: Whether all parties were trusted to send valid vote rows.
         simulated: Whether it was a simulation.
-        asks_nothing: Whether all its answers are earlier runs'. That was known before any vote, so
+        asks_nothing: Whether earlier runs drew all its answers. That was known before any vote, so
             it costs nothing under any caps.
     """
     terms = ended.terms
@@ -314,7 +314,7 @@ def _most_exposed(terms: RunTerms) -> int:
 
 
 def _number(cost: FormalCost) -> dict[str, Any]:
-    """Say a cost as JSON can: no number where none is finite."""
+    """Return a cost as a JSON value: None where it is not finite."""
     return {
         "epsilon": cost.epsilon if math.isfinite(cost.epsilon) else None,
         "method": cost.method,
@@ -359,14 +359,14 @@ def _parties(ended: EndedRun) -> list[dict[str, Any]]:
 
 
 def noise_source(seed: int | None) -> str:
-    """Say where the noise came from."""
+    """Describe the source of the noise."""
     if seed is None:
         return "the operating system's cryptographic random numbers"
     return f"a stream keyed with seed {seed}: repeatable, hence simulated only"
 
 
 def trust(form: SumForm, terms: RunTerms) -> str:
-    """Say who had to be trusted."""
+    """Name the trusted parties."""
     joint = terms.pricing == "joint"
     if not form.hides_vectors:
         seen = (
@@ -384,7 +384,7 @@ def trust(form: SumForm, terms: RunTerms) -> str:
 
 
 def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
-    """Return epsilon charged after each step to the party that the run may cost most.
+    """Return epsilon after each step, for the party that the run may cost most.
 
     An odometer, no guarantee. A step is a query that was looked at (with noise at the parties a
     batch), or a void batch whose reservation was forfeited.

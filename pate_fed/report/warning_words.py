@@ -10,7 +10,7 @@ from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
 
 
 def slack_warnings(privacy: Mapping[str, Any]) -> list[str]:
-    """Say so where the computer's noise could add noticeably to delta."""
+    """Warn where the computer's noise could add noticeably to delta."""
     slack = privacy["noise"]["delta_slack"]
     if slack is None or slack <= privacy["delta"] / 10:
         return []
@@ -36,7 +36,7 @@ def end_warnings(
         is_over: Whether a cap was reached, or its void batches were too many.
         ledger: The outcome of each of its batches, as `privacy.json` has it.
         queries: How many it was to ask.
-        void: How many of them void batches took with them.
+        void: How many of them void batches used up.
         voids: How many batches were void, over all setups.
     """
     if terms.pricing == "none":
@@ -74,7 +74,7 @@ def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:
 
 
 def setup_warnings(reasons: Iterable[str]) -> list[str]:
-    """Say how often a run had to be set up anew, and why."""
+    """Report how often a run was set up anew, and why."""
     return [f"The run was set up anew: {reason}." for reason in reasons]
 
 
@@ -85,7 +85,7 @@ def party_warnings(
     not_heard: tuple[str, ...],
     parties: int,
 ) -> list[str]:
-    """Say which hospitals were lost, in a batch or at the closing, and whose shares were wrong.
+    """Name the hospitals that were lost, in a batch or at the closing, and those of wrong shares.
 
     Args:
         lost: Hospitals that each batch went on without.
