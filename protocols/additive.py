@@ -10,7 +10,7 @@ the sum of all y_i is the sum of all x_i.
 
 Guarantee. Against the coordinator together with any n - 2 parties, two honest parties i and j
 remain, with a key k_ij that nobody else knows. Their y's are uniform given y_i + y_j, so only the
-sum of their two vectors can be learned. Needs all n parties: one that is missing leaves its peers'
+sum of their two vectors can be learned. Needs all n parties: a missing one leaves its peers'
 streams uncancelled, and the total is noise.
 """
 

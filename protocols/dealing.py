@@ -1,20 +1,20 @@
-"""A dealer's shares of one attempt, and the hashes by which a wrong one is known and named.
+"""A dealer's shares of one attempt, and the hashes that expose a wrong share and its dealer.
 
-Party j deals n secrets: its self mask b_j, which stands at its own seat, and its key with each
-other seat. The dealer signs, under a fresh salt, a hash of every secret and one root per holder,
-the root of the hashes of its n shares::
+Party j deals n secrets: its self mask b_j, at its own seat, and its key with each other seat. The
+dealer signs, under a fresh salt, a hash of every secret and one root per holder, the root of the
+hashes of its n shares::
 
     keys = H(hashes of the shares of the keys, in seat order)
     root = H(hash of the share of b_j | keys)
 
 so that a holder can show any of its shares, and nobody can show another in its place. Secrets and
-shares are uniform over 2^256 values and more: their hashes tell nothing that could be tried out.
+shares are uniform over 2^256 values and more, so their hashes cannot be guessed back.
 
 A holder discloses its share of b_j and its shares of j's keys with the dropped parties. It adds the
 other hashes that the root needs: those of its other shares, or just `keys` where nobody dropped
 out. Its column, sealed for it by the dealer, starts with `keys`: so it hashes the shares of the
-keys only if it opens one. A wrong share of a key that nobody needs is not found, and does nothing;
-a wrong one that is needed is found before it is opened.
+keys only if it opens one. A wrong share of an unneeded key is not found, and does no harm; of a
+needed one it is found before it is opened.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def deal(
         secrets: Its self mask at its own seat, its key with every other seat; 32 bytes each.
         seat: The dealer's seat.
         sender: Its fingerprint.
-        plan_digest: Plan whose secrets they are.
+        plan_digest: The plan of the secrets.
         threshold: Shares that open a secret.
-        random_bytes: Cryptographic random numbers: a salt, and the key of a stream, whose bytes
-            the polynomials are drawn from. Many shares take many numbers, which the operating
-            system makes several times slower; who tells them from its own breaks AES-256, under
-            which the shared secrets are masks.
+        random_bytes: Cryptographic random numbers: for a salt, and for the key of the stream from
+            which the polynomials are drawn. Many shares take many numbers, and the operating system
+            is several times slower than a stream. Telling the stream from random numbers means
+            breaking AES-256, which the masks rest on anyway.
     """
     parties = len(secrets)
     salt, drawn = random_bytes(SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
@@ -131,7 +131,7 @@ class Labels:
 
     @classmethod
     def of(cls, dealing: Dealing, *, dealer: int) -> Labels:
-        """Labels of a dealing that came."""
+        """Labels of a received dealing."""
         return cls(dealing.plan_digest, dealing.salt, dealer)
 
     def of_secret(self, place: int, secret: bytes) -> bytes:
@@ -139,7 +139,7 @@ class Labels:
         return hashlib.sha256(self._prefix(b"secret\0") + _NUMBERS[place] + secret).digest()
 
     def of_shares(self, holder: int, shares: bytes) -> list[bytes]:
-        """Hash of each share of a holder, which stand one behind the other."""
+        """Hash of each of a holder's concatenated shares."""
         # The one loop over all shares of a dealer: the label is hashed once, not for each.
         begun = hashlib.sha256(self._of_holder(holder)).copy
         hashes: list[bytes] = []
@@ -166,7 +166,7 @@ class Labels:
 def disclose(
     column: bytes, dealing: Dealing, *, dealer: int, holder: int, dropped: Sequence[int]
 ) -> bytes:
-    """Open a holder's shares of a survivor's self mask and of its keys with who dropped out.
+    """Open a holder's shares of a survivor's self mask and of its keys with the dropped parties.
 
     Args:
         column: The holder's column, as the survivor sealed it.
@@ -200,7 +200,7 @@ def disclose(
 
 
 def column_bytes(parties: int) -> int:
-    """Length of a column among so many parties."""
+    """Length of a column among this many parties."""
     return DIGEST_BYTES + SHARE_BYTES * parties
 
 

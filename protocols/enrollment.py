@@ -1,8 +1,8 @@
 """How a hospital becomes a member (rule R5): an invitation, a signed request, a signed answer.
 
 An invitation is a file for one hospital, sent by any way that its operator trusts. It opens a
-request, not membership: the operator approves after both have compared fingerprints, read aloud as
-words, over a telephone line that the invitation did not come with.
+request, not membership. The operator approves after both have compared fingerprints, read aloud as
+words, over a telephone number that did not come with the invitation.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TOKEN_BYTES = 16
 MAX_INVITATION_BYTES = 16 * 1024
 SCHEMA_VERSION = 1
 CLOCK_SKEW_S = 300
-"""How far a request's clock may be from the coordinator's: older ones are not answered."""
+"""Largest gap between a request's clock and the coordinator's; beyond it, no answer."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Invitation:
-    """An operator's invitation to one hospital. Secret until it was used: it holds the token.
+    """An operator's invitation to one hospital. Secret until it is used: it holds the token.
 
     Attributes:
         federation: Name of the federation.
@@ -37,7 +37,7 @@ class Invitation:
         ca_certificate: The federation's own CA, PEM.
         coordinator_key: The coordinator's Ed25519 key, 32 bytes.
         token: Random, good for one request, 16 bytes.
-        expires_at: Unix time after which it is good for nothing, in seconds.
+        expires_at: End of its validity, Unix time in seconds.
     """
 
     federation: str
@@ -76,7 +76,7 @@ class Invitation:
         """Read the text of a file.
 
         Raises:
-            InvitationError: it is no invitation of this version, or does not fit itself.
+            InvitationError: it is no invitation of this version, or contradicts itself.
         """
         if len(text) > MAX_INVITATION_BYTES:
             raise InvitationError("an invitation must be a short file", f"{len(text)} characters")

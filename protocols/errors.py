@@ -99,7 +99,7 @@ class RestoredJournalError(LocalProtocolError):
 
 
 class InvalidSharingError(LocalProtocolError, ValueError):
-    """A secret sharing that cannot be: its threshold, its holders or its secrets."""
+    """An impossible secret sharing: its threshold, its holders or its secrets."""
 
     code = "PF-215"
 
@@ -111,7 +111,7 @@ class KeysGoneError(LocalProtocolError):
 
 
 class BrokenJournalError(LocalProtocolError):
-    """A coordinator's journal that does not fit itself, or is of another run or identity."""
+    """A coordinator's journal that contradicts itself, or is of another run or identity."""
 
     code = "PF-248"
 
@@ -126,8 +126,8 @@ class RemoteProtocolError(ProtocolError):
     """A peer erred.
 
     Attributes:
-        peer: Who: a fingerprint in hex, or "coordinator"; empty where it cannot be known.
-        pair: Two of them, where the word of one stands against the other's; empty otherwise.
+        peer: The peer: a fingerprint in hex, or "coordinator"; empty where it cannot be known.
+        pair: Two peers, where the word of one stands against the other's; empty otherwise.
     """
 
     code = "PF-220"
@@ -181,13 +181,13 @@ class BrokenEnvelopeError(RemoteProtocolError):
 
 
 class KeyConfirmationError(RemoteProtocolError):
-    """A peer holds another pair root than we do."""
+    """A peer holds another pair root than ours."""
 
     code = "PF-227"
 
 
 class UnknownPeerError(RemoteProtocolError):
-    """A peer whose identity is not pinned, or who stands twice in a run."""
+    """A peer whose identity is not pinned, or appears twice in a run."""
 
     code = "PF-228"
 
@@ -202,7 +202,7 @@ class RefusedError(RemoteProtocolError):
     """A party refused.
 
     Attributes:
-        reason: The stable code that it gave.
+        reason: Its stable code.
     """
 
     code = "PF-230"
@@ -241,7 +241,7 @@ class FalseRefusalError(RemoteProtocolError):
 
 
 class BlameError(RemoteProtocolError, ValueError):
-    """A request for a row's sums that a party does not answer: its plan is not void, or was asked.
+    """A party does not answer a request for a row's sums: its plan is not void, or was asked.
 
     Also where the keys are gone: after the next plan, after the plan expired, after a restart.
     """
@@ -286,7 +286,7 @@ class TooFewPartiesError(ProtocolError):
 
 
 class TooFewSharesError(ProtocolError):
-    """Fewer holders of shares than open a sum.
+    """Fewer holders of shares than the sum needs to open.
 
     Attributes:
         received: Shares there are.
@@ -302,7 +302,7 @@ class TooFewSharesError(ProtocolError):
 
 
 class TooFewHeadsError(ProtocolError):
-    """Fewer parties signed the last head of a run than tell one history from two."""
+    """Too few parties signed the last head of a run to tell one history from two."""
 
     code = "PF-251"
 
@@ -313,6 +313,6 @@ class TooFewHeadsError(ProtocolError):
 
 
 class InvitationError(ProtocolError):
-    """An invitation that is not as it was made."""
+    """A malformed or altered invitation."""
 
     code = "PF-250"

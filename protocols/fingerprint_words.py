@@ -1,7 +1,7 @@
 """A fingerprint as words that two people can compare by telephone.
 
-Each word stands for 11 bits, in the English list of BIP-39: common words, no two of which share
-their first four letters.
+Each word stands for 11 bits, in the English list of BIP-39: common words with different first four
+letters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_same(fingerprint: bytes, heard: str) -> bool:
 
 
 def heard_words(heard: str) -> tuple[str, ...]:
-    """Return the words that somebody typed, however they were spaced."""
+    """Return the typed words, with any spacing."""
     return tuple(heard.lower().replace(",", " ").replace("-", " ").split())
 
 

@@ -1,4 +1,4 @@
-"""Who is who: long-term Ed25519 identities, fingerprints and signatures (rule R5).
+"""Identities: long-term Ed25519 keys, their fingerprints and signatures (rule R5).
 
 A fingerprint is pinned out of band: read over the telephone, never learned from a message. Every
 signature names its purpose, so it is worth nothing for another.

@@ -4,11 +4,11 @@ Party i adds one more stream, of a key b_i of its own that is fresh for every pl
 
     y_i = x_i + sum over j > i of PRG(k_ij) - sum over j < i of PRG(k_ij) + PRG(b_i)
 
-and deals Shamir shares of b_i and of each k_ij to all parties, any t = floor(2n/3) + 1 of which
-open one. Once t parties have signed the same set U of survivors, the sum of their y's still holds
-two kinds of streams: PRG(b_j) of every j in U, and those of j with parties outside U. Only
-these keys are opened. Of a survivor the parties open b_j but no key with another survivor. Of
-a party that dropped out they open keys but not b_i: a y_i that comes late stays hidden.
+and deals Shamir shares of b_i and of each k_ij to all parties; any t = floor(2n/3) + 1 shares open
+one. Once t parties have signed the same set U of survivors, the sum of their y's still holds two
+kinds of streams: PRG(b_j) of every j in U, and those of j with parties outside U. Only these keys
+are opened. Of a survivor the parties open b_j but no key with another survivor. Of a party that
+dropped out they open keys but not b_i: a y_i that comes late stays hidden.
 
 Guarantee. Each party signs one verdict for a plan: a set U that it belongs to, or "closed". It
 shows its shares only after it has seen t equal verdicts for its own U. Two certificates for one

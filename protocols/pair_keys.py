@@ -87,7 +87,7 @@ class PairRoots:
         return self._epoch
 
     def advance(self, epoch: int) -> None:
-        """Move to a later epoch and drop the roots before it.
+        """Move to a later epoch and drop all earlier roots.
 
         Raises:
             KeyReuseError: `epoch` is not ahead (its roots are gone, or were used), or more than

@@ -84,11 +84,11 @@ class Ring:
         return values
 
     def add(self, total: Words, words: Words) -> None:
-        """Add words to a total, in place. They may lie anywhere, inside a frame for one."""
+        """Add words to a total, in place. They may be unaligned, for example inside a frame."""
         if words.flags.aligned:
             np.add(total, words, out=total)
             return
-        # Adding from where words are cut by the machine's own takes three times as long as copying.
+        # Adding from unaligned words takes three times as long as copying.
         straight = np.empty(min(len(words), _BLOCK_WORDS), dtype=self.word_type)
         for start in range(0, len(words), _BLOCK_WORDS):
             block = total[start : start + _BLOCK_WORDS]

@@ -1,4 +1,4 @@
-"""The facts of a run that a person approves, to compare with those that its coordinator states."""
+"""The facts of a run that a person approves, to compare with the coordinator's statement."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _RUN_LABEL: Final = "approved run"
 class RunScope:
     """The facts of a run that a person approves: they stay the same when it is offered again.
 
-    Its terms have its name, so an approval is of one run, with one budget and one set of caps.
+    The terms hold the run's name, so an approval is of one run, with one budget and one set of
+    caps.
 
     Attributes:
         coordinator: Fingerprint of the coordinator: an approval holds in its federation alone.
-        terms: As they came, canonical CBOR.
+        terms: As received, canonical CBOR.
         seats: Fingerprints of all parties, in seat order.
         form: The secure sum.
         ring_bits: Width of its words.

@@ -1,7 +1,7 @@
 """Content between two parties inside a batch: AES-256-GCM under a key of its own (rule R6).
 
 The key is derived from the pair's root, the phase, the stage, the sender and the receiver
-(`pair_keys.envelope_key`), and seals one envelope: so the nonce may be the same in all. The digest
+(`pair_keys.envelope_key`). It seals one envelope, so the nonce may be the same in all. The digest
 of the dealing that the envelope goes with is bound in as associated data.
 """
 

@@ -100,7 +100,7 @@ def verify_seal(seal: Mapping[str, Any], *, coordinator: PublicIdentity) -> None
 
     Raises:
         BadSignatureError: another identity, or other files, or another head.
-        LookupError, TypeError, ValueError: it is none.
+        LookupError, TypeError, ValueError: the seal is malformed.
     """
     files, head = seal["files"], bytes.fromhex(seal["head"])
     coordinator.verify(
@@ -113,17 +113,17 @@ def verify_seal(seal: Mapping[str, Any], *, coordinator: PublicIdentity) -> None
 def altered_file(
     seal: str, *, transcript: str, digests: Mapping[str, str], coordinator: PublicIdentity
 ) -> str:
-    """Return the path of a file that is not as it was sealed with a transcript; "" if all are.
+    """Return the path of a file that differs from the transcript's seal; "" if none does.
 
     Args:
         seal: Content of a `seal.json`.
         transcript: Content of the transcript, a good one.
-        digests: SHA-256 in hex of each file that is there, by its path.
-        coordinator: Who must have sealed them.
+        digests: SHA-256 in hex of each existing file, by its path.
+        coordinator: Identity that must have sealed them.
 
     Raises:
         BadSignatureError: the seal is another's, or of other files, or of another run.
-        LookupError, TypeError, ValueError, RecursionError: it is none.
+        LookupError, TypeError, ValueError, RecursionError: the seal is malformed.
     """
     said = json.loads(seal)
     verify_seal(said, coordinator=coordinator)

@@ -35,14 +35,10 @@ _SIGMAS: Final = (0.06, 0.08, 0.12, 0.16, 0.2, 0.24, 0.3)
 """Default noises to try, as shares of the number of votes, for both phases."""
 
 _KEPT: Final = 0.9
-"""Least share of right labels in spite of the noise: more noise buys more labels, and worse
-ones.
-"""
+"""Least accuracy of an offer, as a share of the best one: more noise buys more, worse labels."""
 
 _USEFUL: Final = 0.5
-"""Least chance of passing for a query on which all teachers agree, for a check to be worth its
-rows.
-"""
+"""Least chance that a unanimous query passes the check, for the check to be worth its rows."""
 
 _LEADS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Leads of the first class to preview, as shares of the votes."""
