@@ -31,8 +31,8 @@ class NoisyRelease:
 
     Attributes:
         labels: Released class, or `ABSTAIN`; int64, shape (queries,), read-only.
-        outcomes: `Outcome` of each query; int8, shape (queries,), read-only. A query that a cap
-            stopped comes after all that were looked at.
+        outcomes: `Outcome` of each query; int8, shape (queries,), read-only. A query stopped by a
+            cap comes after all that were looked at.
     """
 
     labels: NDArray[np.int64]
@@ -75,7 +75,7 @@ class NoisyRelease:
 
     @property
     def asked(self) -> int:
-        """Number of queries that were looked at, each of which costs."""
+        """Number of queries looked at, each of which costs."""
         return self.answered + self.refused
 
     @property
@@ -93,7 +93,8 @@ class NoisyRelease:
         """Read plain data back, strictly.
 
         Raises:
-            InvalidTermsError: not exactly labels and outcomes, or they contradict each other.
+            InvalidTermsError: it holds other fields than labels and outcomes, or they contradict
+                each other.
         """
         if not isinstance(record, dict) or set(record) != {"labels", "outcomes"}:
             raise InvalidTermsError("a release must have labels and outcomes", "others")

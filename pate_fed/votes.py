@@ -38,8 +38,8 @@ class TeacherWeights:
     """How many votes each teacher of a party casts per query; public.
 
     Attributes:
-        runs: (weight, teachers): so many teachers of this weight, one run after another; neighbors
-            differ in weight. A large hospital is as short as a small one.
+        runs: (weight, teachers): this many teachers of this weight, one run after another;
+            neighbors differ in weight. A large hospital is as short as a small one.
 
     Raises:
         InvalidParameterError: no teacher, a weight or a number below 1, more votes than fit the
@@ -259,7 +259,7 @@ def count_votes(
 def _count_into(
     counts: NDArray[np.int64], choices: NDArray[np.int64], runs: Iterable[tuple[int, int]]
 ) -> None:
-    """Add to the counts of some queries each teacher's vote as often as it weighs."""
+    """Add each teacher's vote to the counts of some queries, times its weight."""
     queries, classes = counts.shape
     flat, first = counts.reshape(-1), 0
     choices += np.arange(queries) * classes
@@ -303,8 +303,8 @@ def open_sum(
 
     Raises:
         InvalidVotesError: the number of words is wrong.
-        RowSumError: some row fails rule 1; the batch is void, and whose row it was cannot be
-            known from the sum.
+        RowSumError: some row fails rule 1. The batch is void, and the sum does not tell whose row
+            it was.
     """
     rows = _rows(words, queries=queries, classes=classes, total_votes=total_votes)
     wrong = (rows.sum(axis=1) - total_votes) % 2**32 != 0

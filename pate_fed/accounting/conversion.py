@@ -125,7 +125,7 @@ def convert_curve(curve: RdpCurve, *, delta: float, method: ConversionMethod) ->
 def convert_costly_curve(
     curve: RdpCurve, *, delta: float, method: ConversionMethod
 ) -> ConvertedEpsilon:
-    """Convert a curve whose every value takes long: a coarse grid, then refinement.
+    """Convert a curve with costly values: a coarse grid, then refinement.
 
     Any order gives a valid epsilon; with a third of the values it is the same to 1e-5 where
     epsilon has one minimum over the orders, which such curves have.

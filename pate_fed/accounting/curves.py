@@ -139,8 +139,8 @@ def event_approximate_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.
         InvalidParameterError: an order is not above 1.
 
     Source:
-        Bun, Steinke 2016, section 8. https://arxiv.org/abs/1605.02065. The proof for tests of
-        stability stands in `pate_fed.mechanisms.stable_max`.
+        Bun, Steinke 2016, section 8. https://arxiv.org/abs/1605.02065.
+        `pate_fed.mechanisms.stable_max` has the proof for tests of stability.
     """
     return event_rdp(event, orders)
 
@@ -185,7 +185,7 @@ def has_curve(event: PrivacyEvent) -> bool:
 def event_label_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     """Bound the RDP of an event for an observer of its labels and "no answer"s only.
 
-    An event without a bound of its own has that of `event_rdp`, which holds against everybody.
+    An event without a bound of its own uses that of `event_rdp`, which holds against everybody.
 
     Args:
         event: The release, past or planned.
@@ -235,8 +235,8 @@ def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.floa
 def event_public_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     """Bound the RDP for an observer of labels and "no answer"s, but for `event_additive_delta`.
 
-    The smallest curve that holds there: that of `event_label_rdp` where the event has one, else
-    that of `event_approximate_rdp`.
+    The smallest valid curve: that of `event_label_rdp` where the event has one, otherwise that of
+    `event_approximate_rdp`.
 
     Args:
         event: The release, past or planned.

@@ -113,7 +113,7 @@ def _divergence(moments: NDArray[np.float64], orders: NDArray[np.float64]) -> ND
 
 
 def _lattice_reach(sigma: float) -> int:
-    """Return the largest (order - 1) weight, in votes, that a table has room for; -1 for none."""
+    """Return the largest (order - 1) weight, in votes, that fits into a table; -1 for none."""
     reach = math.ceil(math.sqrt(LARGEST_LATTICE) * sigma)
     while reach >= 0 and Setting(sigma, 1, 1, reach).cells > MOST_CELLS:
         reach = math.floor(0.9 * reach) if reach else -1

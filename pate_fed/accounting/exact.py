@@ -1,8 +1,8 @@
 """The exact RDP of a release on given votes: the smallest number that is true of it.
 
-For every neighbor, that is every histogram in which some votes moved, the law of the noisy
-winner is integrated numerically, and the largest Renyi divergence taken. It depends on the votes
-and is itself private: for the operator's eyes only, never a guarantee.
+For every neighbor, that is every histogram in which some votes moved, the law of the noisy winner
+is integrated numerically. The largest Renyi divergence is taken. It depends on the votes and is
+itself private: for the operator's eyes only, never a guarantee.
 
 The integrals: Pr[k wins] = integral of phi(x - n_k) prod_{j != k} Phi(x - n_j) dx, counts in units
 of sigma. The trapezoid rule converges for them faster than any power of its step: a quarter of a
@@ -118,8 +118,8 @@ def exact_epsilon(
         delta: In (0, 1).
         vote_threshold: Noisy top count from which a query was answered; None for plain GNMax.
         sigma1: Standard deviation of the noise in that check; None for plain GNMax.
-        offsets: Public whole numbers taken off the counts for the check, of Interactive-GNMax;
-            shape (queries, classes). None for none.
+        offsets: Public whole numbers to subtract from the counts for the check, of
+            Interactive-GNMax; shape (queries, classes). None for none.
         answered: Whether each query was answered; shape (queries,). None for the papers'
             analysis before a run: each label counts with the chance that it is released.
         weight: Votes that one neighboring change can move.
@@ -177,7 +177,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _NeighborLaws:
-    """Histograms whose winners' laws, and those of all neighbors, are integrated when needed.
+    """Histograms whose winners' laws, and their neighbors', are integrated when needed.
 
     Attributes:
         distinct: Histograms, most votes first: the order of the classes does not matter.

@@ -180,7 +180,7 @@ def _mu_squared(caps: RunCaps) -> float:
 
 
 def joint_price_at_caps(caps: RunCaps) -> JointPrice | None:
-    """Return the joint price of a run at its caps; None where none is known."""
+    """Return the joint price of a run at its caps; None if it is unknown."""
     if caps.sigma1 is None or caps.vote_threshold is None:
         return None
     if caps.refusals <= 0 or caps.answers <= 0:

@@ -38,7 +38,7 @@ from pate_fed.errors import InvalidParameterError, UnsupportedEventError
 
 _ULP = 2.0**-52
 LARGEST_MU: Final = 1e6
-"""Largest mu that is computed with: far beyond any privacy."""
+"""Largest mu in computations: far beyond any privacy."""
 
 
 @singledispatch
@@ -51,7 +51,7 @@ def gdp_mu_squared(event: PrivacyEvent) -> float:
         mu^2 = asks k^2 / sigma1^2 + 2 answers k^2 / sigma2^2.
 
     Raises:
-        UnsupportedEventError: the event is not made of Gaussian noise.
+        UnsupportedEventError: the event has other than Gaussian noise.
 
     Source:
         Papernot et al. 2018, Propositions 8 and 10 as Gaussian mechanisms.

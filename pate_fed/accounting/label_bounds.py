@@ -97,7 +97,7 @@ def label_level_epsilon(
     weight: float = 1.0,
     real_counts: bool = False,
 ) -> ConvertedEpsilon:
-    """Return the epsilon of so many checks and labels together, for an observer of only these.
+    """Return the epsilon of this many checks and labels together, for an observer of only these.
 
     It is a guarantee where asks and answers are caps that were fixed before the run. The sum of
     charges is then the same constant on every path, at all orders at once, so the order may be

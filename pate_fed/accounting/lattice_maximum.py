@@ -2,7 +2,7 @@
 
 As `moment_maximum`, for noise on the whole numbers whose law p is symmetric and log-concave (sums
 of discrete Gaussians). Votes move from class i to class j, k of them. Reveal the best noisy count
-of the other classes and who has it; take it off. The rest is two whole numbers A, B with
+of the other classes and its class; subtract it. The rest is two whole numbers A, B with
 
     P_i = sum over x >= 1 - t_i of p(x - A) F(x - B - 1 + t_ij),    F the distribution function,
     P_j the same with i and j exchanged,    P_o = F(-t_i - A) F(-t_j - B),
@@ -192,7 +192,7 @@ class _Search:
         """Cover all whole points but those with A and B both at least `both_high`.
 
         Returns:
-            Boxes, and at which orders each has to be looked at; shape (boxes, orders).
+            Boxes, and the orders at which to bound each; shape (boxes, orders).
         """
         setting, step = self._setting, max(1, round(self._setting.sigma))
         far, apart, tilt = setting.far, setting.far_apart, math.ceil(self._tilts.max())

@@ -1,14 +1,14 @@
 """The record of a privacy budget: reserve before noise is drawn, then settle.
 
-A `PrivacyLedger` is a value: each step returns a new one, and a step that fails returns none,
-so it changes nothing. Storing the newest value, durably and before any noise is drawn, is the
-node's task. `reservations` has the states of an entry.
+A `PrivacyLedger` is a value: each step returns a new one, and a failed step changes nothing.
+Storing the newest value, durably and before any noise is drawn, is the node's task. `reservations`
+has the states of an entry.
 
 It is a filter: the budget (epsilon, delta) is set in advance. A reservation is refused unless
 everything charged, every open reservation and its own worst case together are (epsilon,
-delta)-private. The whole then is, however its queries were chosen and wherever it stopped. The
-guarantee is the budget; `charged_epsilon` only says how much of it is used. The way to add up is
-chosen with the budget, once:
+delta)-private. The whole then is, for any choice of queries and any stop. The guarantee is the
+budget; `charged_epsilon` only says how much of it is used. The way to add up is chosen with the
+budget, once:
 
     no order    mu^2 of Gaussian differential privacy: exact, for Gaussian noise only, and for
                 everybody, readers of noisy counts included (Smith, Thakurta 2022)
@@ -81,7 +81,7 @@ class PrivacyLedger:
         delta: In (0, 1), fixed with it.
         entries: In the order of their reservation.
         order: Renyi order at which charges add up, above 1, fixed with it; None for mu^2.
-        additive_delta: Part of delta that is kept for events with a delta of their own (tests of
+        additive_delta: Part of delta kept for events with a delta of their own (tests of
             stability), at least 0 and below delta; fixed with it.
     """
 
@@ -111,8 +111,8 @@ class PrivacyLedger:
         Args:
             epsilon: Budget, above 0.
             delta: In (0, 1).
-            additive_delta: Part of delta that is kept for tests of stability, below delta; without
-                it none can be paid for.
+            additive_delta: Part of delta kept for tests of stability, below delta; without it they
+                cannot be paid for.
 
         Returns:
             An empty ledger at `order_for_life`.
@@ -178,7 +178,7 @@ class PrivacyLedger:
         return replace(self, entries=settled(self.entries, entry_id, EntryState.CANCELLED))
 
     def forfeit(self, entry_id: str) -> PrivacyLedger:
-        """Charge a whole reservation whose step failed after something had left a party.
+        """Charge a whole reservation whose step failed after a message had left a party.
 
         Raises:
             LedgerError: the reservation is unknown or settled.
@@ -200,7 +200,7 @@ class PrivacyLedger:
         return gdp_mu_squared.dispatch(type(event)) is not gdp_mu_squared.dispatch(object)
 
     def charged_epsilon(self) -> float:
-        """Return epsilon of all that is charged or held now, at the ledger's delta.
+        """Return epsilon of all charges and open reservations, at the ledger's delta.
 
         Not a guarantee, which is the budget: an odometer, for showing how much is left.
         """
@@ -264,8 +264,8 @@ def order_for_life(epsilon: float, delta: float) -> float:
 
     At order l a budget holds an RDP of R(l) = epsilon - ln(1 - 1/l) + ln(l delta) / (l - 1).
     Gaussian noise of total mu^2 has l mu^2 / 2 there, so the order with the largest R(l) / l is
-    chosen. It follows from the budget alone, so nothing that is released can sway it. Other prices
-    have their best order nearby.
+    chosen. It follows from the budget alone, so no release can influence it. Other prices have
+    their best order nearby.
 
     Args:
         epsilon: Above 0.

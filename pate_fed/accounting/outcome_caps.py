@@ -4,9 +4,9 @@ A formal price is that of a run that ends after its last allowed refusal, answer
 of an ask is not known beforehand, so each reserves one refusal and one answer, before any noise is
 drawn. When its outcome is public, the unused one is free again (`reservations` has the states).
 
-An `OutcomeLedger` is a value: each step returns a new one, and a step that fails returns none, so
-it changes nothing. Storing the newest value, durably and before any noise is drawn, is the
-node's task. The caps never move: whether the run goes on depends on released outcomes only.
+An `OutcomeLedger` is a value: each step returns a new one, and a failed step changes nothing.
+Storing the newest value, durably and before any noise is drawn, is the node's task. The caps never
+move: whether the run goes on depends on released outcomes only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OUTCOME_LEDGER_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """At most so many refusals and answers, from at most so many asks.
+    """Numbers of refusals and answers, from at most this many asks.
 
     Attributes:
         refusals: At least 0.
@@ -73,8 +73,8 @@ class OutcomeLedger:
     """Caps on refusals, answers and asks, and everything that was reserved from them.
 
     Attributes:
-        caps: After so many of either the run is over; fixed before it begins. No cap on refusals
-            says that the mechanism never refuses.
+        caps: Numbers of refusals and answers that end the run; fixed before it begins. No cap on
+            refusals says that the mechanism never refuses.
         entries: In the order of their reservation.
     """
 
@@ -151,8 +151,8 @@ class OutcomeLedger:
 
         Args:
             entry_id: A name that the ledger has never seen.
-            outcomes: The most of each outcome that the step can release: one and one for an
-                ask, `worst_case` for a batch, which must then be run with these as its caps.
+            outcomes: The most of each outcome that the step can release: one and one for an ask,
+                `worst_case` for a batch. The batch must then be run with these as its caps.
 
         Raises:
             OutcomeCapError: more than is left of a cap.
@@ -201,7 +201,7 @@ class OutcomeLedger:
         return replace(self, entries=settled(self.entries, entry_id, EntryState.CANCELLED))
 
     def forfeit(self, entry_id: str) -> OutcomeLedger:
-        """Count a whole reservation whose step failed after something had left a party.
+        """Count a whole reservation whose step failed after a message had left a party.
 
         Raises:
             LedgerError: the reservation is unknown or settled.

@@ -103,7 +103,7 @@ def checked_tops(votes: NDArray[np.int64], offsets: ArrayLike | None = None) -> 
 
     Args:
         votes: Whole counts, from `vote_counts`; shape (queries, classes).
-        offsets: Public whole numbers taken off first: the student's share of the votes in
+        offsets: Public whole numbers to subtract first: the student's share of the votes in
             Interactive-GNMax; same shape. None for none.
 
     Returns:

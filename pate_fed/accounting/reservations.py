@@ -4,8 +4,7 @@
              --cancel--> cancelled    nothing had left a party: nothing counts
              --forfeit-> forfeited    something may have been seen: all that was reserved counts
 
-Entries are values: settling one returns new entries, and a step that fails returns none, so it
-changes nothing.
+Entries are values: settling one returns new entries, and a failed step changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _DIGEST_BYTES = 32
 
 
 class EntryState(StrEnum):
-    """Where an entry stands; all but `RESERVED` are final."""
+    """The state of an entry; all but `RESERVED` are final."""
 
     RESERVED = "reserved"
     COMMITTED = "committed"
@@ -45,7 +44,7 @@ class Entry(Generic[T]):
 
     Attributes:
         entry_id: Name of the reservation, never used twice in a ledger.
-        state: Where it stands.
+        state: Its state.
         reserved: Worst case that was reserved.
         spent: The release; of committed entries only.
         release_digest: SHA-256 of the release, 32 bytes; of committed entries only.

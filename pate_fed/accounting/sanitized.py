@@ -56,7 +56,7 @@ ParameterSource = Literal["public", "simulated"]
 
 @dataclass(frozen=True, slots=True)
 class SanitizingPlan:
-    """The public parameters of a release, fixed before the votes are looked at.
+    """The public parameters of a release, fixed before anyone looks at the votes.
 
     Attributes:
         order: Renyi order, above 1.
@@ -152,17 +152,17 @@ def instance_cost(
     Args:
         counts: Votes of the queries asked; shape (queries, classes).
         setting: Public parameters of the labels: sigma is that of the counts.
-        answered: 1 for each query whose label was released, 0 for each that was refused. The
-            chance of an answer in its place gives the papers' expected cost, for analysis only.
-            Shape (queries,).
+        answered: 1 for each query with a released label, 0 for each refused one. The chance of an
+            answer in its place gives the papers' expected cost, for analysis only. Shape
+            (queries,).
         vote_threshold: Noisy top count from which a query is answered; None where nothing was
             checked.
         sigma1: Standard deviation of the noise in the check; None where nothing was checked.
-        offsets: Public whole numbers taken off the counts for the check, of Interactive-GNMax;
-            shape (queries, classes). None for none.
+        offsets: Public whole numbers to subtract from the counts for the check, of
+            Interactive-GNMax; shape (queries, classes). None for none.
 
     Raises:
-        InvalidVotesError: so many teachers cannot have cast `counts`.
+        InvalidVotesError: this many teachers cannot have cast `counts`.
         InvalidParameterError: the conditions do not hold, or an argument is out of its range.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)

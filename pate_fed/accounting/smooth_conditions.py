@@ -24,8 +24,8 @@ With M' = -2 T2 exp(-v) D5 and D5 = exp(v) D, v = kappa h^2 + 2 kappa h x:
     C5  <=>  D(x) >= 0,
     C6  <=>  E(z - s) >= E(z),  E(z) = -z^2 / 2 + v + ln D - ln x - ln M,
 
-because -d ln M / dz is a constant times exp(E). Only q that so many teachers can bring about
-are looked at, which makes both intervals finite.
+because -d ln M / dz is a constant times exp(E). Only q that this many teachers can cause are
+considered, which makes both intervals finite.
 
 Source:
     Papernot et al. 2018, section 5 and appendix B. https://arxiv.org/abs/1802.08908
@@ -134,7 +134,7 @@ class SmoothConditions:
 def capped_rdp(log_q: Floats, setting: SmoothSetting, *, log_q0: float) -> Floats:
     """Return beta: the bound below the crossover, order weight^2 / sigma^2 from there on.
 
-    It is a valid bound wherever `rdp_from_log_q` is, and never less.
+    It is valid wherever `rdp_from_log_q` is, and never smaller.
 
     Args:
         log_q: Upper bounds on log q, at most 0; any shape.
@@ -149,7 +149,7 @@ def capped_rdp(log_q: Floats, setting: SmoothSetting, *, log_q0: float) -> Float
 
 @lru_cache(maxsize=1024)
 def smooth_conditions(setting: SmoothSetting) -> SmoothConditions:
-    """Find the crossover and check both conditions, for every vote of so many teachers."""
+    """Find the crossover and check both conditions, for every vote of this many teachers."""
     x0 = _crossover(setting)
     z0 = float(setting.z_of(np.array(-x0 * x0)))
     z1 = z0 + setting.step

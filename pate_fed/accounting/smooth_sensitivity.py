@@ -85,7 +85,7 @@ def gnmax_local_sensitivities(counts: ArrayLike, setting: SmoothSetting) -> Floa
         A(d) in nats, for d = 0, 1, ...; shape (queries, `distances(teachers, weight)`).
 
     Raises:
-        InvalidVotesError: so many teachers cannot have cast `counts`.
+        InvalidVotesError: this many teachers cannot have cast `counts`.
         InvalidParameterError: the conditions of the algorithm do not hold in this setting.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
@@ -150,7 +150,7 @@ def threshold_local_sensitivities(
         order: Renyi order, above 1.
         teachers: Votes per query, at least 1.
         weight: Votes that one neighboring change can move, at least 1.
-        lowest: Smallest top count that can be; 1, or less where a student's share is taken off.
+        lowest: Smallest possible top count; 1, or less where a student's share is subtracted.
 
     Returns:
         A(d) in nats; shape (queries, `distances(teachers, weight)`).
@@ -180,8 +180,8 @@ def two_class_local_sensitivities(
 ) -> Floats:
     """Return the exact list of any cost of a query with two classes.
 
-    With two classes the votes of a query are one number, and every way to change them is looked
-    at: no condition, no bound on q.
+    With two classes the votes of a query are one number, and every change is considered: no
+    condition, no bound on q.
 
     Args:
         counts: Votes; shape (queries, 2), each row summing to the number of teachers n.
@@ -263,7 +263,7 @@ def local_sensitivity_at(
 
 
 def votes_of(counts: ArrayLike, *, teachers: int, classes: int) -> Counts:
-    """Return vote counts of so many teachers and classes as int64.
+    """Return vote counts of this many teachers and classes as int64.
 
     Raises:
         InvalidVotesError: they are not, or `vote_counts` refuses them.
@@ -280,7 +280,7 @@ def shares_of(shares: ArrayLike | None, queries: int) -> Floats:
     """Return the weight of each query, 1 each for None.
 
     Raises:
-        InvalidParameterError: not so many numbers of at least 0.
+        InvalidParameterError: another number of them, or one below 0.
     """
     if shares is None:
         return np.ones(queries)

@@ -125,7 +125,7 @@ class FormalCost:
 
 
 def neighbors(unit: PrivacyUnit, weight: int) -> str:
-    """Say which two worlds cannot be told apart.
+    """Name the two indistinguishable worlds.
 
     Args:
         unit: The privacy unit.

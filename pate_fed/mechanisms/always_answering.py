@@ -57,7 +57,7 @@ class AlwaysAnsweringMechanism(Mechanism):
             noisy_winners(noisy),
             np.ones(len(noisy.counts), dtype=np.bool_),
             max_answers=max_answers,
-            max_refusals=1,  # none ever happens, so none has to be allowed for
+            max_refusals=1,  # refusals never happen here
         )
 
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:

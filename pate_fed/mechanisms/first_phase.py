@@ -18,8 +18,8 @@ class FirstPhase:
     """The outcome of a first phase. Public.
 
     Attributes:
-        outcomes: `Outcome` of each query whose row was opened: answered means that its second row
-            is to be opened; int8, shape (queries,), read-only.
+        outcomes: `Outcome` of each opened query: "answered" means that its second row will be
+            opened; int8, shape (queries,), read-only.
     """
 
     outcomes: NDArray[np.int8]
@@ -42,7 +42,7 @@ class FirstPhase:
 
     @property
     def passed(self) -> NDArray[np.int64]:
-        """Positions in the batch whose second rows are to be opened, in order."""
+        """Positions in the batch of the second rows to open, in order."""
         return np.flatnonzero(self.outcomes == Outcome.ANSWERED).astype(np.int64)
 
     def as_release(self, labels: ArrayLike = 0) -> NoisyRelease:
@@ -70,7 +70,7 @@ class FirstPhase:
         """Read plain data back, strictly.
 
         Raises:
-            InvalidTermsError: not exactly outcomes, or they contradict each other.
+            InvalidTermsError: it holds other fields than outcomes, or they contradict each other.
         """
         if not isinstance(record, dict) or set(record) != {"outcomes"}:
             raise InvalidTermsError("a first phase must have outcomes", "others")

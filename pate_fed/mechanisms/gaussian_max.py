@@ -10,7 +10,7 @@ for, and rows that no cap allows to be looked at must not be opened:
     first = mechanism.phase_one(noisy, max_answers=20, max_refusals=15)  # the first `asks` rows
     release = mechanism.phase_two(first, noisy_again)                    # rows first.passed only
 
-The second phase is a vector of its own, with fresh noise and keys, for the rows that passed.
+The second phase is another vector, with fresh noise and keys, for the rows that passed.
 
 Source:
     Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson 2018, Scalable private learning
@@ -383,7 +383,7 @@ def _usual(size: Size) -> Mapping[str, float]:
 
 
 def usual_of_check(size: Size) -> Mapping[str, float]:
-    """Return threshold and noise of Confident-GNMax for so many votes."""
+    """Return threshold and noise of Confident-GNMax for this many votes."""
     return {
         "vote_threshold": THRESHOLD_SHARE * size.votes,
         "sigma1": SIGMA1_SHARE * size.votes,

@@ -49,10 +49,10 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
         inputs, so the c_j are the same in both worlds and one change moves max_j (n_j - c_j) by at
         most k votes. They are whole numbers taken off before anything is added: n_j - c_j is whole
         in both worlds, and no rounding of a difference (half to even moves it by 2) comes between.
-        With noise at the parties they are taken off the opened rows, after the noise was added;
-        parties send the same as without a student. A reinforced label is a function of the release
-        and of the predictions; it costs nothing. Trust: as for GNMax; who makes the predictions
-        must use nothing private.
+        With noise at the parties they are subtracted from the opened rows, after the noise was
+        added; parties send the same as without a student. A reinforced label is a function of the
+        release and of the predictions; it costs nothing. Trust: as for GNMax; the maker of the
+        predictions must use nothing private.
 
     Attributes:
         confidence: Chance of its likeliest class from which the student's own label is kept where
@@ -193,7 +193,7 @@ def predicted_votes(chances: NDArray[np.float64], *, total_votes: int) -> NDArra
 
 
 THRESHOLD_SHARE: Final = 0.4
-"""Threshold per vote where no better one is known: the student's share is taken off first."""
+"""Default threshold per vote: the student's share is subtracted first."""
 
 CONFIDENCE: Final = 0.8
 

@@ -84,9 +84,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """All that others need to know of a mechanism: it stands in the mechanism's own file.
+    """All public facts of a mechanism, defined in its own file.
 
-    Terms, settings, prices, command lines and reports read it and have no list of their own.
+    Terms, settings, prices, command lines and reports read it, without lists of their own.
 
     Attributes:
         name: In settings, terms and records.
@@ -96,8 +96,7 @@ class Spec:
             noise at the parties the only one is "renyi".
         make: Makes it.
         usual: Parameters where nobody chose any.
-        text: Says how a query becomes a label, from the parameters as `Mechanism.parameters` gives
-            them.
+        text: Describes the way from query to label, from the parameters of `Mechanism.parameters`.
         refused_because: Why a query gets no answer; empty for a mechanism that always answers.
         phases: Vectors of a batch with noise at the parties; 0 where they cannot add it.
         learns: Whether it takes a student's predictions with each batch.
@@ -237,7 +236,7 @@ def require_shares(shares: int | None, *sigmas: float) -> None:
     """Check that noise of these standard deviations can be shared, where the parties add it.
 
     Raises:
-        InvalidParameterError: a share would be too narrow, or there is none.
+        InvalidParameterError: a share would be too narrow, or the number of shares is missing.
     """
     if shares is not None:
         for sigma in sigmas:
@@ -296,7 +295,7 @@ def assemble_release(
     max_answers: int,
     max_refusals: int,
 ) -> NoisyRelease:
-    """Apply the caps: keep the prefix that was looked at, drop everything after it.
+    """Apply the caps: keep the queries up to the last one looked at, drop the others.
 
     Args:
         choices: Class that would be released; shape (queries,).

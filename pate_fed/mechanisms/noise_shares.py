@@ -6,8 +6,8 @@
 
 Each entry of a share is a discrete Gaussian of variance sigma^2 / (n - c - d). For any c colluders
 who know their own shares and any d lost parties, the other n - c - d shares hold noise of the
-promised sigma, also against the opener of the sum. All parties that send add theirs, so labels see
-noise that is larger: `sum_sigma`.
+promised sigma, also against the opener of the sum. All sending parties add their shares, so labels
+see more noise: `sum_sigma`.
 
 A share narrower than 1 is refused: the sum of narrower ones is not close to a discrete Gaussian any
 more (`pate_fed.accounting.distributed_law` says how close, and charges the difference).
@@ -47,7 +47,7 @@ class DistributedNoise:
             and so large that a share's variance is at least 1.
         parties: n, at least 3.
         colluders: c: parties whose shares an attacker may know; at least 1, because each party
-            knows its own, and every peer that nobody checked counts.
+            knows its own. Every unchecked peer counts.
         dropouts: d: parties that may be lost before the sum opens; 0 in the additive form.
     """
 
@@ -110,7 +110,7 @@ class DistributedNoise:
             senders: |U|, the parties whose vectors the sum holds; n - d to n.
 
         Raises:
-            InvalidParameterError: so many cannot have sent.
+            InvalidParameterError: this number of senders is impossible.
         """
         if not self.parties - self.dropouts <= whole("senders", senders) <= self.parties:
             raise InvalidParameterError(

@@ -37,7 +37,7 @@ class Preview:
     accuracy: float
 
     def refusals(self, queries: int) -> int:
-        """Return a cap that so many queries will hardly reach, at least 1 and at most all."""
+        """Return a cap that this many queries will hardly reach, at least 1 and at most all."""
         spread = math.sqrt(queries * self.answer_rate * (1 - self.answer_rate))
         expected = queries * (1 - self.answer_rate)
         return max(1, min(queries, math.ceil(expected + _CAP_MARGIN * spread)))
@@ -70,7 +70,7 @@ def simulated_votes(
 def preview_confident(
     counts: NDArray[np.int64], *, vote_threshold: float, sigma1: float, sigma2: float
 ) -> Preview:
-    """Say how often queries are answered, and how often rightly.
+    """Return the rates of answers and of right answers.
 
     Args:
         counts: Simulated votes, the right class first; shape (queries, classes).

@@ -154,7 +154,7 @@ def keyed_stream(seed: bytes, *, tag: str) -> RandomBytes:
 
 
 def exactly(random_bytes: RandomBytes, count: int) -> bytes:
-    """Take so many bytes from a source.
+    """Take this many bytes from a source.
 
     Raises:
         InvalidParameterError: it gives another number.

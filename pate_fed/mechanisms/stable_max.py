@@ -93,7 +93,7 @@ class StableMax(Mechanism):
 
     @abstractmethod
     def draw(self, queries: int, random_bytes: RandomBytes) -> NDArray[np.float64]:
-        """Draw the noise on d, in units, for so many queries."""
+        """Draw the noise on d, in units, for this many queries."""
 
     @abstractmethod
     def chance_above(self, excess: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Choose a student by name, and read one that was saved."""
+"""Choose a student by name, and read a saved one."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ SCHEMA_VERSION = 1
 TRUSTED_TYPES: tuple[str, ...] = ()
 """Types that a saved scikit-learn model may hold beyond those that skops trusts by itself.
 
-The students' own models (support vector machine, logistic regression, gradient boosting) need
-none; a file that asks for more is refused, for loading it would run code of its choice.
+The students' own models (support vector machine, logistic regression, gradient boosting) need none.
+A file that asks for more is refused, for loading it would run code of its choice.
 """
 
 

@@ -22,7 +22,7 @@ def make_ensemble(name: str, kind: DatasetKind) -> TeacherEnsemble:
         InvalidParameterError: an unknown name.
     """
     # Learning libraries take long to load: a second for scikit-learn, several for torch, which most
-    # runs do without. Many who ask for teachers' names train none.
+    # runs do without. Most callers need only the names, and train no teacher.
     if name == "network":
         from pate_fed.teachers.torch_ensemble import TorchEnsemble  # noqa: PLC0415
 

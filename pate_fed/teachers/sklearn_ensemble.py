@@ -25,8 +25,8 @@ TRUSTED_TYPES = (
     "sklearn.neighbors._kd_tree.KDTree",
     "sklearn.tree._tree.Tree",
 )
-"""Types that a kept teacher may hold beyond those that skops trusts by itself: plain arrays in a
-coat of Cython. A file that asks for more is refused, for loading it would run code of its choice.
+"""Types that a stored teacher may hold beyond the trusted ones of skops: plain arrays wrapped by
+Cython. A file that asks for more is refused, for loading it would run code of its choice.
 """
 
 KINDS = (ExtraTreesClassifier, KNeighborsClassifier, LogisticRegression, SVC)

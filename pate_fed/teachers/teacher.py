@@ -155,7 +155,7 @@ class TeacherEnsemble(ABC):
 
     @abstractmethod
     def _restore(self, content: bytes) -> object:
-        """Return the model of a file; `UnreadableFileError` if it is none."""
+        """Return the model of a file; raise `UnreadableFileError` if it is none."""
 
     def _fit_one(self, shard: Records, *, classes: int, rng: np.random.Generator) -> object:
         present = np.unique(shard.labels)

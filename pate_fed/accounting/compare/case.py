@@ -22,8 +22,8 @@ class MethodCost:
     """One method's price.
 
     Attributes:
-        epsilon: Its number; None where it has none.
-        method: How it was computed, or why there is none, in words.
+        epsilon: Its number; None without one.
+        method: The method, or the reason for no number, in words.
         releasable: Whether it may be shown.
         details: Further facts of it; the same keys with and without a number.
     """
@@ -44,8 +44,8 @@ class VoteCase:
         caps: Public caps of the run, or expected ones.
         answered: Chance that each query is answered, shape (queries,); None where it follows from
             the caps' check of the top count.
-        offsets: Votes of the student's that are taken off the counts for the check; shape
-            (queries, classes); None without a student.
+        offsets: The student's votes to subtract from the counts for the check; shape (queries,
+            classes); None without a student.
         is_sure: Whether the student is sure enough of a query to keep its own label; shape
             (queries,); None without a student.
     """

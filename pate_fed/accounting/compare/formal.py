@@ -1,6 +1,6 @@
 """Formal rows: bounds for every possible set of records, from public parameters and caps.
 
-A row without a number says why there is none.
+A row without a number gives the reason.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _stable(
 
 
 def _renyi(case: VoteCase, times: float) -> MethodCost:
-    """Price so many releases of one query by the mechanism's own curve."""
+    """Price this many releases of one query by the mechanism's own curve."""
     left, additive = _left_of_delta(case, times)
     shown = not case.caps.real
     details = {"order": None, "additive_delta": additive}

@@ -90,7 +90,7 @@ def _number(row: dict[str, Any]) -> str:
 
 
 def _note(row: MethodCost, *, is_formal: bool) -> str | None:
-    """Say under which conditions a number may be shown; None where there is no number."""
+    """State the conditions for showing a number; None where there is no number."""
     if row.epsilon is None:
         return None
     if not is_formal:
