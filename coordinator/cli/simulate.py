@@ -97,7 +97,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             click_type=choice(SUITE_MLKEM768_X25519, SUITE_X25519),
-            help="How hospitals seal what the coordinator relays between them; the first stays "
+            help="How hospitals seal the messages that the coordinator relays; the first stays "
             "closed even to a quantum computer.",
             rich_help_panel=_FEDERATION,
         ),
@@ -122,7 +122,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         typer.Option(
             click_type=MechanismChoice(),
             help="From votes to labels: refuse where teachers disagree (confident), answer always "
-            "(gnmax, lnmax), ask for what the student does not know (interactive), test for a "
+            "(gnmax, lnmax), ask only where the student is unsure (interactive), test for a "
             "stable winner (stable-*); immutable protects nobody and is for comparison. "
             "[default: confident; with --noise parties gnmax]",
             rich_help_panel=_MECHANISM,

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 _SEALING: Mapping[str, str] = {
     SUITE_MLKEM768_X25519: (
-        "What hospitals tell each other through the coordinator is sealed with ML-KEM-768 and "
-        "X25519 together: whoever records it today and has a quantum computer one day still cannot "
-        "open it, as long as one of the two holds."
+        "Messages between hospitals, relayed by the coordinator, are sealed with ML-KEM-768 and "
+        "X25519 together. A recording stays sealed even against a later quantum computer, as long "
+        "as one of the two holds."
     ),
     SUITE_X25519: (
-        "What hospitals tell each other through the coordinator is sealed with X25519 alone: "
-        "whoever records it today and has a quantum computer one day can open it, and then sees "
-        "what single hospitals sent."
+        "Messages between hospitals, relayed by the coordinator, are sealed with X25519 alone. A "
+        "later quantum computer can open a recording, and then shows the messages of single "
+        "hospitals."
     ),
 }
 """The meaning of each sealing suite, for people."""

@@ -374,7 +374,7 @@ class Site:
             return
         if self.current:
             raise SiteError(
-                f"{IDENTITY_KEY} must be there: put it back from your safe, or end what was begun "
+                f"{IDENTITY_KEY} must be there: put it back from your safe, or end the setup "
                 "with `pate-party leave`",
                 "none",
             )

@@ -51,7 +51,7 @@ NOT_PROTECTED: Final = (
     "That a hospital takes part, with how many teachers, and which public inputs were asked: all "
     "of that is public.",
     "Timing and traffic: who sent how much, and when, can be seen on the network.",
-    "What the labels say about patients in general: if a student has learned that smoking harms, "
+    "General facts about patients in the labels: if a student has learned that smoking harms, "
     "that holds for smokers too whose records were never used.",
     "Patients whose records lie with several teachers or hospitals: the number is for one "
     "patient's records, or one hospital's, in one place. For somebody who is in two of them "
@@ -69,9 +69,9 @@ NOT_PROTECTED: Final = (
 
 NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
     "Against more colluders than were allowed for: the number in the coordinator's view counts on "
-    "so many hospitals that add their noise as agreed and tell nobody what it was. Each hospital "
+    "enough hospitals that add their noise as agreed and keep it secret. Each hospital "
     "that tells the coordinator its noise, or adds none, takes its part away.",
-    "Against a coordinator that publishes something other than what the mechanism says: the "
+    "Against a coordinator that publishes another result than the mechanism's: the "
     "number in the public's view trusts it for the threshold, the predictions and the labels.",
     "Against a hospital that adds noise or votes as it likes: it can choose labels, and nobody can "
     "tell.",
@@ -96,8 +96,8 @@ INVALID_VOTES: Final = (
 
 SIMULATED_NOT_PROTECTED: Final = (
     "Anything at all, in a simulation: all hospitals ran on one machine, and with a seed the "
-    "noise can be recomputed by whoever knows the seed. The numbers say what a real run with the "
-    "same settings would guarantee.",
+    "noise can be recomputed by anyone with the seed. The numbers are the guarantee of a real run "
+    "with the same settings.",
     "The yardsticks of a simulation (average teacher, best single hospital, all records without "
     "privacy) and the number of records of each teacher: they were taken from private records "
     "without noise.",
@@ -161,7 +161,7 @@ def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, w
     """
     whose = "one patient's records" if unit == "record" else "one hospital's records"
     return (
-        f"For {formal.holds_for}: whatever they see happens with nearly the same chance whether "
+        f"For {formal.holds_for}: any outcome they see has nearly the same chance whether "
         f"{whose} were as they are or entirely different. The chances differ by a factor of at "
         f"most e^epsilon = {_up(math.exp(min(formal.epsilon, 700.0)))} "
         f"(epsilon = {_up(formal.epsilon)}), but for an extra chance of "
@@ -206,10 +206,10 @@ def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False
                 "no joint price may be used with noise at the parties", "one"
             )
         return (
-            "For what the coordinator sees, no hospital trusts the coordinator: the exact sum of "
+            "In the coordinator's view, no hospital trusts the coordinator: the exact sum of "
             "the votes exists nowhere, only the noisy sum is opened. It trusts that enough other "
-            "hospitals add their part of the noise as agreed and keep it to themselves. For what "
-            "the public sees, every hospital trusts the coordinator to use the threshold and the "
+            "hospitals add their part of the noise as agreed and keep it to themselves. In "
+            "the public's view, every hospital trusts the coordinator to use the threshold and the "
             "predictions that were declared."
         )
     if noise_place != "coordinator":

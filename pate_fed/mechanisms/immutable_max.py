@@ -91,8 +91,8 @@ class ImmutableMax(AlwaysAnsweringMechanism):
 
 
 NOBODY_IS_PROTECTED: Final = (
-    "This mechanism protects nobody. Whoever knows the other votes can read the last one off a "
-    "label. It is for comparison only"
+    "This mechanism protects nobody. An observer who knows the other votes can read the last one "
+    "off a label. It is for comparison only"
 )
 """The warning to show with it everywhere."""
 

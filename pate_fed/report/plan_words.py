@@ -279,7 +279,7 @@ def _passing_lines(offer: Mapping[str, Any], found: Mapping[str, Any]) -> list[s
         *_wrapped(
             f"How often a row passes --vote-threshold {rule['vote_threshold']:g}. The check with "
             f"noise at the parties looks at the largest of {found['classes']} noisy counts, so "
-            "what has no lead passes more often than by the coordinator's check of the same "
+            "rows without a lead pass more often than by the coordinator's check of the same "
             "threshold and sigma1:"
         ),
         "  top votes      lead    noise at the parties    noise at the coordinator",

@@ -52,7 +52,7 @@ def end_warnings(
     if voids and not is_at_cap:
         return [
             f"The run ended after {asked} of {queries} queries because {voids} of its batches "
-            "were void: what a void batch might have given counts against the caps, unless its sum "
+            "were void: the worst case of a void batch counts against the caps, unless its sum "
             f"can never open, and after {MOST_VOID_BATCHES} void ones a run is over."
         ]
     return [
@@ -69,7 +69,7 @@ def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:
     named = ", ".join(f"{name} ({count})" for name, count in earlier_runs.items())
     return [
         f"{sum(earlier_runs.values())} queries had been asked before: their answers were drawn in "
-        f"{named} and cost nothing here; those runs' reports say what they cost."
+        f"{named} and cost nothing here; those runs' reports give their cost."
     ]
 
 

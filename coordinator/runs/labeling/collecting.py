@@ -251,7 +251,7 @@ class SumCollector:
         for fault in self._round.share_faults:
             names = self._roster.names(fault.named)
             self.share_faults.append(names)
-            _log.warning("a share did not fit what its dealer signed: %s", " or ".join(names))
+            _log.warning("a share differed from its dealer's signed hashes: %s", " or ".join(names))
 
     def _names_without(self, contributions: tuple[bytes, ...]) -> tuple[str, ...]:
         seats = zip(self._roster.members, contributions, strict=True)
