@@ -1,17 +1,17 @@
 """Everything that can go wrong in `coordinator`, each with a stable code.
 
-A message says what must hold and what came, and holds no secret::
+A message says which rule was broken and by which value, and holds no secret::
 
     CoordinatorError            PF-400
     |- UsageError               PF-402  a command line that cannot be read
     |- SetupError               PF-410  the run could not be set up: a party failed or refused
     |- VoidBatchError           PF-411  a batch is void; its labels were not released
-    |  `- SpoiledBatchError     PF-419  a row of its sum was wrong (`named` says who is to be asked)
+    |  `- SpoiledBatchError     PF-419  a row of its sum was wrong (`named`: the parties to ask)
     |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
     |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
     |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
     |- AlteredResultsError      PF-418  a file of a run that is not as it was sealed (`file`)
-    |- RunStateError            PF-415  what a run left on disk cannot be used
+    |- RunStateError            PF-415  state of a run on disk that cannot be used
     |  |- RunLockedError         PF-416  another process has it open
     |  `- RunDamagedError        PF-417  it does not fit itself, or its parts each other
     |- SuperLinkError           PF-430  Flower's SuperLink refused or cannot be reached
@@ -54,7 +54,7 @@ class VoidBatchError(CoordinatorError):
     """A batch is void: none of its labels was released.
 
     Attributes:
-        reservation: What became of its budget: "forfeited" or "cancelled".
+        reservation: The state of its budget: "forfeited" or "cancelled".
         may_ask_again: Whether its queries may be asked again, in another batch: its sum will never
             open.
     """
@@ -73,10 +73,10 @@ class VoidBatchError(CoordinatorError):
 
 
 class SpoiledBatchError(VoidBatchError):
-    """A batch is void because a row of its sum was wrong, and the parties were asked whose it was.
+    """A batch is void because a row of its sum was wrong; the parties were asked who spoiled it.
 
     Attributes:
-        named: Who was found, one line each, by name; nothing about counts.
+        named: The parties at fault, one line each, by name; nothing about counts.
     """
 
     code = "PF-419"
@@ -92,8 +92,8 @@ class PartyFailedError(CoordinatorError):
 
     Attributes:
         party: Its name.
-        cause: Stable code of what it did.
-        is_silent: Whether nothing came of it at all.
+        cause: Stable code of its fault.
+        is_silent: Whether no answer came at all.
     """
 
     code = "PF-412"
@@ -118,7 +118,7 @@ class BrokenTranscriptError(CoordinatorError):
 
     Attributes:
         line: Number of its first bad line, from 1.
-        kind: What that line is, as far as it can be read.
+        kind: Kind of that line, as far as it can be read.
     """
 
     code = "PF-414"
@@ -131,7 +131,7 @@ class BrokenTranscriptError(CoordinatorError):
 
 
 class AlteredResultsError(CoordinatorError):
-    """A file of a run's results that is not as the coordinator sealed it.
+    """A file of a run's results that differs from the coordinator's seal.
 
     Attributes:
         file: Its path in the run directory.
@@ -145,7 +145,7 @@ class AlteredResultsError(CoordinatorError):
 
 
 class RunStateError(CoordinatorError):
-    """What a run left on disk cannot be used: the run does not go on."""
+    """The state of a run on disk cannot be used: the run does not go on."""
 
     code = "PF-415"
 
@@ -157,7 +157,7 @@ class RunLockedError(RunStateError):
 
 
 class RunDamagedError(RunStateError):
-    """A run's files do not fit themselves, or each other: nobody can know what was released."""
+    """A run's files do not fit themselves, or each other: nobody can know the releases."""
 
     code = "PF-417"
 
@@ -187,7 +187,7 @@ class EnrollmentError(CoordinatorError):
 
 
 class DatabaseError(CoordinatorError):
-    """A database that cannot be opened, or did not store what it was given."""
+    """A database that cannot be opened, or did not store its input."""
 
     code = "PF-440"
 
@@ -199,7 +199,7 @@ class DatabaseVersionError(DatabaseError):
 
 
 class RunRequestError(CoordinatorError):
-    """A run that cannot be asked for so."""
+    """A run that cannot be requested in this way."""
 
     code = "PF-445"
 

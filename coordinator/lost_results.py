@@ -1,7 +1,7 @@
 """Writes a run's directory anew from the database, as after a restore without the folder `runs`.
 
 Labels, prices, settings and transcript are in the database. Traffic and times are not, and the
-student's training draws other random numbers: what is lost stands in the report.
+student's training draws other random numbers: the report names the losses.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
         name: The run.
 
     Returns:
-        Whether it was written; not where it is there, or the run gave nothing.
+        Whether it was written; not where it is there already, or the run has no results.
 
     Raises:
         RunQueueError: there is no such run, or it has not ended.
         RunRequestError: its task, or one of its hospitals, is not there any more.
-        RunStateError: what the database has of it does not fit itself.
+        RunStateError: its records in the database do not fit each other.
     """
     run = coordinator.queue.find(name)
     results = results_of(coordinator.home, name)
@@ -64,11 +64,11 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
 class _Writer(RunWorker):
     """A worker for runs that are over: no hospital hears of it, and no label or charge changes.
 
-    It takes the run up as every worker does, which may add an attempt that stays empty.
+    It takes the run up as every worker does, which may add an empty attempt.
     """
 
     def write(self, run: Run) -> None:
-        """Write what a run gave."""
+        """Write the results of a run."""
         opened, _ = self._taken_up(run)
         opened.warnings.append(WHAT_IS_LOST)
         if not opened.is_unbegun or opened.left:
@@ -77,7 +77,7 @@ class _Writer(RunWorker):
             self._answer_from_store(opened)
 
     def _note(self, *_: Any) -> None:
-        """Leave what was noted of its progress: what it sent is known there alone."""
+        """Leave the notes of its progress: the traffic is known there alone."""
 
 
 def _refuse(nodes: Collection[int]) -> AbstractContextManager[Transport]:

@@ -1,6 +1,6 @@
-"""What machines may ask of a service, on loopback: is it alive, is it ready, how far is it.
+"""The answers of a service to machines, on loopback: alive, ready, progress.
 
-Counts and released values alone: nothing here follows from a vote that was not released.
+Only counts and released values: nothing here follows from an unreleased vote.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What monitoring asks the service.
+    """Monitoring's questions to the service.
 
     Attributes:
         is_alive: Whether its parts run.
@@ -50,7 +50,7 @@ class Probe:
         runs: All runs.
         members: Number of hospitals by state.
         restarts: Of the SuperLink.
-        certificate_end: Until when the server's certificate is valid.
+        certificate_end: End of the server's certificate's validity.
     """
 
     is_alive: Callable[[], bool]
@@ -65,7 +65,7 @@ class Monitor:
     """The two servers of monitoring.
 
     Args:
-        probe: What it asks.
+        probe: Its questions to the service.
         metrics_port: Of `/healthz`, `/readyz` and `/metrics`.
         health_port: Of the standard gRPC health service.
 
@@ -86,7 +86,7 @@ class Monitor:
         self._stopped = threading.Event()
         self._fault = ""
         self._port = listen(LOOPBACK, metrics_port)
-        self._port.listen()  # who asks before the server runs waits for it
+        self._port.listen()  # an early caller waits until the server runs
         self._web = _server_of(self)
         self._threads = [
             threading.Thread(target=target, name="monitoring", daemon=True)
@@ -121,7 +121,7 @@ class Monitor:
         self._exchanges.observe(seconds)
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
-        """Answer a request: status, type of content, content. What cannot be told is not well."""
+        """Answer a request: status, type, content; an unknown state counts as not well."""
         try:
             return self._answer(path)
         except CoordinatorError as error:
@@ -162,7 +162,7 @@ class Monitor:
             return {"service": False}
 
     def _note(self, error: Exception) -> None:
-        """Log what must not be, once for each: it is asked again every second."""
+        """Log each unexpected error once: it is asked again every second."""
         fault = place_of(error)
         if fault != self._fault:
             self._fault = fault

@@ -1,7 +1,6 @@
 """A federation, as its operator uses it: hospitals, runs, results. The door of the command line.
 
-The service that works for it meets it in the database alone, so a kill of either loses nothing
-that was said.
+The service meets it in the database alone, so a kill of either loses no order.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ class Coordinator:
 
         Args:
             party: Its name.
-            words: What its people read aloud.
+            words: As its people read them aloud.
             teachers: Teachers that it votes with; None for the usual number, and not for a member.
 
         Raises:
@@ -142,7 +141,7 @@ class Coordinator:
         return self._party(party) or approved
 
     def revoke(self, party: str) -> EnrolledParty | None:
-        """Put a hospital out, turn its request down, or withdraw its invitation.
+        """Revoke a hospital, reject its request, or withdraw its invitation.
 
         See `Enrollment.revoke`.
         """
@@ -151,8 +150,8 @@ class Coordinator:
         return revoked
 
     def superlink(self) -> SuperLinkClient:
-        """Return a connection to the SuperLink; whether one runs, its first call tells."""
-        # Flower takes a second to load, and most of what an operator does needs none of it.
+        """Return a connection to the SuperLink; the first call tells whether one runs."""
+        # Flower takes a second to load, and most of an operator's commands need none of it.
         from coordinator.flower.runtime import SuperLinkClient  # noqa: PLC0415
 
         be_quiet(self.home)
@@ -163,7 +162,7 @@ class Coordinator:
         )
 
     def _settle(self) -> None:
-        """Tell the SuperLink at once, if one runs; else the service does it when it starts."""
+        """Tell the SuperLink at once, if one runs; otherwise the service does it at its start."""
         try:
             self.enrollment.settle(self.superlink())
         except SuperLinkError:
@@ -180,8 +179,8 @@ class Coordinator:
     ) -> LearningTask:
         """Read a table of public inputs as the task that its columns and classes belong to.
 
-        The first pool of a task decides how columns are read; later ones are read the same, so
-        that hospitals' teachers serve them, and what was answered is not asked again.
+        The first pool of a task decides how columns are read. Later ones are read the same, so
+        hospitals' teachers serve them, and answered queries are not asked again.
 
         Raises:
             RunRequestError: a pool that was published cannot be read.
@@ -224,9 +223,9 @@ class Coordinator:
         """Publish a task and queue a run of it.
 
         Args:
-            name: What the operator calls the run.
-            task: What is learned.
-            settings: What the operator chose.
+            name: The operator's name for the run.
+            task: The task to learn.
+            settings: The operator's settings.
             source: Name of the file of the public queries.
             select: "medoids" or "all".
             patience_s: How long it waits for hospitals.
@@ -266,7 +265,7 @@ class Coordinator:
 
     @contextmanager
     def _published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
-        """Let members fetch a task and its pool, unless what follows fails."""
+        """Let members fetch a task and its pool, unless the body fails."""
         folder, content = self.home.path("pools"), task.to_bytes()
         path = folder / pool.hex()
         with _alone_in(folder):
@@ -287,7 +286,7 @@ class Coordinator:
                 raise
 
     def queries(self, name: str) -> tuple[RunRequest, list[AskedQuery]]:
-        """Return what a run was asked, and what became of each of its queries.
+        """Return the request of a run, and the state of each of its queries.
 
         Raises:
             RunQueueError: there is none of this name.
@@ -302,10 +301,10 @@ class Coordinator:
         return request, query_states(self._database, request, task=task)
 
     def export(self, name: str, out: Path) -> list[str]:
-        """Copy what a run gave into a new folder.
+        """Copy the results of a run into a new folder.
 
         Returns:
-            The names of what was copied.
+            The names of the copied files.
 
         Raises:
             RunQueueError: no such run, nothing of it is there yet, or the folder exists.
@@ -328,9 +327,9 @@ def follow(
     tell: Callable[[Run], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> Run:
-    """Watch a run until it ends or rests; every change is told.
+    """Watch a run until it ends or rests; report every change.
 
-    A run that waits is offered again and again, and runs for that moment: not a change.
+    A waiting run is offered again and again, and runs for that moment: this is no change.
     """
     last: Run | None = None
     while True:
@@ -350,7 +349,7 @@ def be_quiet(home: FederationHome) -> None:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in a folder of ours that takes it so."""
+    """Wait until no other process holds the lock of our folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""What `pate-fed serve` runs: SuperLink, worker, who may be a node, monitoring.
+"""The parts of `pate-fed serve`: SuperLink, worker, admission of nodes, monitoring.
 
-The SuperLink is a process that is kept alive; the others are threads. What the operator wants is
-found in the database alone, so a kill of either loses nothing.
+The SuperLink is a supervised process; the others are threads. The operator's orders are read from
+the database alone, so a kill of either loses nothing.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from pate_fed.nodes import facts, place_of, take_lock
 from protocols.errors import ProtocolError
 
 EXCHANGE_S: Final = 300.0
-"""How long an exchange may take."""
+"""Longest exchange."""
 
 NODES_S: Final = 60.0
-"""How long to wait for hospitals that are not there: as long as a killed SuperNode is refused."""
+"""How long to wait for absent hospitals: as long as a killed SuperNode is refused."""
 
 _POLL_S: Final = 0.5
 _READY_S: Final = 180.0
 _FEW_DAYS: Final = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
 _MOST_FAILURES: Final = 5
-"""Times that a run may fail where it stands, without coming further, before it is ended."""
+"""Failures without progress after which a run is ended."""
 
 _PASSING: Final = (DatabaseError, SuperLinkError, OSError, httpx.HTTPError)
-"""What passes by itself, or once somebody mends it: a full disk, a database or Flower away."""
+"""Faults that pass or can be mended: a full disk, a database or Flower away."""
 
 _MEMBERSHIP_EVENTS: Final = {"requested": "requested", "member": "approved", "revoked": "revoked"}
 _log = logging.getLogger(__name__)
 
 
 class Service:
-    """What `pate-fed serve` runs.
+    """The service of `pate-fed serve`.
 
     Args:
         coordinator: The federation.
@@ -91,8 +91,8 @@ class Service:
         self._lock = _lock(home)
         be_quiet(home)
         self._stopped = threading.Event()
-        self._run = ""  # the one that is worked on, or was last
-        self._stores = True  # what was last to be stored could be
+        self._run = ""  # the current one, or the last
+        self._stores = True  # the last write could be stored
         self.superlink = SuperLinkChild(home)
         settings = home.settings
         try:
@@ -147,7 +147,7 @@ class Service:
     # Threads ----------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Take one run after the other; whatever comes in between, a run goes on from disk."""
+        """Take one run after the other; after any break, a run goes on from disk."""
         pause = _FIRST_PAUSE_S
         queue = self._coordinator.queue
         while not self._stopped.is_set():
@@ -170,9 +170,10 @@ class Service:
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _next_without_hospitals(self) -> Run | None:
-        """Return a run that can be worked on though no hospital can be reached: one that ends.
+        """Return a run to work on while no hospital can be reached: one that ends.
 
-        Of the others those rest that the operator wants paused, and the next one says why it waits.
+        Of the others, a run that the operator wants paused rests, and the next one shows its reason
+        for waiting.
         """
         queue = self._coordinator.queue
         for run in queue.all():
@@ -186,7 +187,7 @@ class Service:
         return None
 
     def _note_waiting(self, run: Run) -> None:
-        """Say why nobody works on a run: its hospitals cannot be reached by anybody now."""
+        """Report why nobody works on a run: its hospitals cannot be reached now."""
         reason = "waits for the SuperLink, which does not answer"
         if end_of(self.home.server_certificate) <= utc_now():
             reason = "waits for a server certificate: this one expired, see `pate-fed renew`"
@@ -194,7 +195,7 @@ class Service:
             self._coordinator.queue.enter(run.name, RunState.WAITING, reason)
 
     def _note_interruption(self, run: Run, error: Exception) -> None:
-        """Say that a run will go on, or end one that comes no further."""
+        """Report that a run will go on, or end one without progress."""
         queue, reason = self._coordinator.queue, _reason(error)
         try:
             if self._is_hopeless(queue.find(run.name), error):
@@ -206,9 +207,9 @@ class Service:
             _log.warning("the database does not answer: %s", again.code)
 
     def _is_hopeless(self, run: Run, error: Exception) -> bool:
-        """Whether a run, as it is now, would fail for ever, and keep all others back.
+        """Whether a run in its present state would fail for ever, and block all others.
 
-        What passes is no fault of the run's. One that is told to stop ends all the same.
+        A passing fault is none of the run's. A run that is told to stop ends all the same.
         """
         is_stopping, passes = run.state is RunState.STOPPING, _passes(error)
         if passes and not is_stopping:
@@ -235,7 +236,7 @@ class Service:
 
     @contextmanager
     def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:
-        self._stores = True  # that the run was taken up just was
+        self._stores = True  # a run was just taken up
         superlink = self._coordinator.superlink()
         try:
             with superlink.grid(is_over=self._stopped.is_set) as grid:
@@ -244,7 +245,7 @@ class Service:
             self._forget()
 
     def _forgetting(self, on_stage: OnStage) -> OnStage:
-        """Have Flower's database forget a batch's messages when the batch ends; log its begin."""
+        """Make Flower's database forget a batch's messages when the batch ends; log its start."""
         is_second_phase = False
 
         def note(stage: Stage) -> None:
@@ -304,7 +305,7 @@ class Service:
 
 
 class _EndedError(Exception):
-    """The service ends; what was waited for, the next one waits for."""
+    """The service ends; the next one goes on waiting."""
 
 
 def serve(
@@ -327,13 +328,13 @@ def serve(
     Raises:
         ServiceError: another service has the folder, a port is taken, the host is not this
             machine's, or the SuperLink does not start.
-        CertificateError: the server's certificate has ended: no hospital would believe it.
+        CertificateError: the server's certificate has expired: no hospital would trust it.
     """
     home = FederationHome.open(folder.absolute())
     home.require_secrets()
     require_certificate(home, now=utc_now())
     require_host(home)
-    # Flower interrupts its own process where a run of its is gone: only others may end us.
+    # Flower interrupts its own process where its run is gone: only other processes may end us.
     waited = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     coordinator = Coordinator.open(folder, upgrades=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
@@ -375,10 +376,10 @@ def require_host(home: FederationHome) -> None:
 
 
 def require_ports(home: FederationHome) -> None:
-    """Say which port the SuperLink lacks.
+    """Name the port that the SuperLink lacks.
 
     Raises:
-        ServiceError: a port is somebody else's.
+        ServiceError: another process has a port.
     """
     settings = home.settings
     for host, port in ((settings.host, settings.port), (LOOPBACK, settings.admin_port)):
@@ -386,10 +387,10 @@ def require_ports(home: FederationHome) -> None:
 
 
 def require_certificate(home: FederationHome, *, now: datetime) -> None:
-    """Refuse a certificate that has ended or is of another key; warn of one that soon will end.
+    """Refuse a certificate that has expired or fits another key; warn of one that expires soon.
 
     Raises:
-        CertificateError: it has ended, cannot be read, or does not fit its key.
+        CertificateError: it has expired, cannot be read, or does not fit its key.
     """
     if not is_pair(home.server_certificate, home.server_key):
         raise CertificateError(
@@ -409,10 +410,10 @@ def require_certificate(home: FederationHome, *, now: datetime) -> None:
 def _tell_of_members(
     known: Mapping[bytes, str] | None, parties: Sequence[EnrolledParty]
 ) -> dict[bytes, str]:
-    """Log which hospitals asked, were approved or revoked since they were looked at.
+    """Log the hospitals that asked, were approved or revoked since the last look.
 
     Args:
-        known: State of each then, by fingerprint; None for the first time.
+        known: State of each at that time, by fingerprint; None for the first time.
         parties: All of now.
 
     Returns:
@@ -429,7 +430,7 @@ def _tell_of_members(
 
 
 def _lock(home: FederationHome) -> int:
-    """Take the folder for us alone."""
+    """Take the lock of the folder."""
     try:
         return take_lock(home.path(LOCK_FILE))
     except BlockingIOError as error:
@@ -439,7 +440,7 @@ def _lock(home: FederationHome) -> int:
 
 
 def _passes(error: BaseException | None) -> bool:
-    """Whether an error came of what passes by itself."""
+    """Whether an error came of a passing fault."""
     while error is not None:
         if isinstance(error, _PASSING):
             return True

@@ -16,7 +16,7 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |- DataError         PF-344  records that are not registered, or cannot be
     |- DataChangedError  PF-345  the table is not the one that was registered
     |- TeachersError     PF-346  kept teachers that do not fit table, task or files
-    |- TaskError         PF-360  a task's file that is not what was asked for
+    |- TaskError         PF-360  a task's file other than the one asked for
     |- ResultsError      PF-376  results of a run that are not there, or not as they were sealed
     |- UnitError         PF-347  a systemd unit that cannot be written
     |- NotConfirmedError PF-348  a person did not agree
@@ -29,7 +29,7 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |- ApprovalError     PF-371  something to decide on that is not there, or not as it was asked
     |  `- TooManyPendingError    PF-372  as much waits for a person as may
     |- ServiceError      PF-373  the node cannot be started
-    |- NotReadyError     PF-374  the doctor found what must be mended first
+    |- NotReadyError     PF-374  the doctor found a fault to mend first
     `- RefusalError      the code of its `Reason`
 """
 
@@ -90,7 +90,7 @@ class JournalLockedError(JournalError):
 
 
 class JournalDamagedError(JournalError):
-    """A journal that does not fit itself: only its owner can know what was answered."""
+    """A journal that does not fit itself: only its owner can know the answered queries."""
 
     code = "PF-332"
 
@@ -117,7 +117,7 @@ class EnrollmentError(PartyError):
     """A coordinator that cannot be reached, is another one, or refuses us.
 
     Attributes:
-        is_refusal: Whether the coordinator itself said no: what it was sent is not taken.
+        is_refusal: Whether the coordinator itself refused: it did not take the request.
     """
 
     code = "PF-341"
@@ -158,7 +158,7 @@ class TeachersError(PartyError):
 
 
 class TaskError(PartyError):
-    """A task's file that is absent, or not what was asked for."""
+    """A task's file that is absent, or another than the one asked for."""
 
     code = "PF-360"
 
@@ -204,7 +204,7 @@ class StorageVersionError(StorageError):
 
 
 class StorageDamagedError(StorageError):
-    """A database that does not fit itself: only its owner can know what is missing."""
+    """A database that does not fit itself: only its owner can know the missing part."""
 
     code = "PF-352"
 
@@ -248,7 +248,7 @@ class ServiceError(PartyError):
 
 
 class NotReadyError(PartyError):
-    """The doctor found what must be mended before the node starts."""
+    """The doctor found a fault to mend before the node starts."""
 
     code = "PF-374"
 

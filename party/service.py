@@ -1,10 +1,10 @@
 """A hospital's node: its database, its guard, its teachers, and a door for each federation.
 
-One process per site is its node. What its people decide at the command line (approvals, pins, a
-pause) they write into the same database, and it holds for the next packet; what a coordinator asks
-goes to the node of its federation. Journal, ledger, records and teachers are the hospital's, one
-for all federations. Teachers are ready before anybody asks: the start loads or trains them, and
-those of a new task are loaded while nobody asks.
+A site has one process as its node. Decisions of its people at the command line (approvals, pins, a
+pause) go into the same database, and hold for the next packet. A coordinator's request goes to the
+node of its federation. Journal, ledger, records and teachers are the hospital's, one for all
+federations. Teachers are ready before the first question: the start loads or trains them, and a new
+task's are loaded in idle time.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ from protocols.messages import Membership
 from protocols.run_scope import RunScope
 
 _LOOK_S, _TRY_AGAIN_S = 1.0, 60.0
-"""How often the decisions of the hospital's people are looked at while nobody asks, and how often
-teachers that were not ready are tried again."""
+"""How often, in idle time, the decisions of the hospital's people are read, and missing teachers
+are tried again.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class PartyService:
 
     Raises:
         JournalLockedError: another process is this site's node.
-        StorageError, JournalError, RecordError: what must be remembered cannot be.
+        StorageError, JournalError, RecordError: the node's memory cannot be read or written.
         BrokenAuditLogError: somebody changed the audit log.
         SiteError: the hospital's identity cannot be read.
     """
@@ -103,7 +104,8 @@ class PartyService:
         self._random_bytes = random_bytes
         self._clock = clock
         self._vote_of = vote_of
-        # One packet at a time: no federation's packet comes between another's check and its write.
+        # One packet at a time: another federation's packet never comes between a check and its
+        # write.
         self._lock = threading.RLock()
         self._tasks: dict[bytes, PartyTask] = {}
         self._tried: tuple[object, float] | None = None
@@ -125,7 +127,7 @@ class PartyService:
         site = self._site
         self._database = site.open_database()
         try:
-            # Its lock is the site's: whoever comes second stops here.
+            # Its lock is the site's: a second node stops here.
             self._journal = SqlJournal(self._database)
             self._say_starting()
             settings, identity = site.settings, site.identity
@@ -146,16 +148,16 @@ class PartyService:
             self._database.close()
             raise
 
-    # What others may know ---------------------------------------------------------------------
+    # Public facts -------------------------------------------------------------------------------
 
     @property
     def status(self) -> Status:
-        """How it stands."""
+        """Its state."""
         return self._status
 
     @property
     def ledger(self) -> PrivacyLedger:
-        """What the hospital was charged, for life."""
+        """The hospital's charges, for life."""
         return self._ledger.load()
 
     def federation(self, name: str | None = None) -> FederationNode:
@@ -175,7 +177,7 @@ class PartyService:
     # Calls ------------------------------------------------------------------------------------
 
     def receive(self, packet: bytes, federation: str | None = None) -> bytes:
-        """Answer one packet; what its people decided until now holds for it.
+        """Answer one packet; decisions of its people until now hold for it.
 
         Packets of all federations are answered one after another.
 
@@ -184,7 +186,7 @@ class PartyService:
             federation: Name of the membership that it came by; None where there is but one.
 
         Raises:
-            StorageError, JournalError: what they decided cannot be read: nothing is answered.
+            StorageError, JournalError: the decisions cannot be read: nothing is answered.
         """
         one = self.federation(federation)
         with self._lock:
@@ -202,7 +204,7 @@ class PartyService:
             return answer
 
     def idle(self) -> None:
-        """Look, now and then, at what its people decided; called while nobody asks."""
+        """Read the decisions of its people now and then; called while nobody asks."""
         with self._lock:
             now = self._clock()
             if not 0 <= now - self._looked_at < _LOOK_S:
@@ -222,15 +224,15 @@ class PartyService:
             self._refresh()
             self._show_trouble(self._standing_trouble())
         except (PartyError, PateFedError) as error:
-            _log.error("what was decided here cannot be read: %s", error.code)
+            _log.error("the decisions made here cannot be read: %s", error.code)
             self._show_trouble(error.code)
 
     def signed_head(self) -> bytes:
-        """Say where the audit log stands, for a coordinator to keep."""
+        """Return the signed head of the audit log, for a coordinator to keep."""
         return sign_head(*self._audit.end, self._site.identity)
 
     def ask_about_ourselves(self, door: CoordinatorDoor, federation: str | None = None) -> None:
-        """Say where our audit log stands, and hear what the coordinator holds of us, and of whom.
+        """Report our audit log's head; receive the coordinator's view of us and its members.
 
         Args:
             door: The coordinator's.
@@ -238,14 +240,14 @@ class PartyService:
 
         Raises:
             EnrollmentError: it cannot be reached, or its answer is not for us.
-            StorageError: what it holds against us could not be written down: ask again.
+            StorageError: the coordinator's witness against us could not be written down: ask again.
         """
         one = self.federation(federation)
         answer = door.membership(audit_head=self.signed_head(), goes_on_from=one.found_head)
         self.hear(answer, federation)
 
     def hear(self, answer: Membership, federation: str | None = None) -> None:
-        """Take the coordinator's word for who else is a member, and its witness against ourselves.
+        """Take the coordinator's list of members, and its witness against ourselves.
 
         Every party of a run must be known. A peer that we know from this answer alone counts as an
         ally of the coordinator, and only in this federation.
@@ -260,12 +262,12 @@ class PartyService:
             federation: Name of the membership; None where there is but one.
 
         Raises:
-            StorageError: what it holds against us could not be written down: ask again.
+            StorageError: the witness against us could not be written down: ask again.
         """
         self.federation(federation).hear(answer)
 
     def close(self) -> None:
-        """Say that it is over, and let go of the database."""
+        """Write the status "stopped", and let go of the database."""
         with self._lock:
             self._status = replace(self._status, state="stopped")
             self._say()
@@ -282,14 +284,14 @@ class PartyService:
     ) -> None:
         self.close()
 
-    # What its people decided ------------------------------------------------------------------
+    # Decisions of its people -----------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Let the nodes know what the hospital's people decided since."""
+        """Pass the newest decisions of the hospital's people to the nodes."""
         self._decided = decided = self._records.decided()
         if decided.contradicted_at is not None:
             raise BrokenAuditLogError(
-                "it and those before it must be what we signed",
+                "it and those before it must be the records that we signed",
                 "others",
                 number=decided.contradicted_at,
             )
@@ -356,7 +358,7 @@ class PartyService:
             ensemble = load_teachers(self._site, task)
         return party_task(task, ensemble, teachers=teachers_digest(self._site, task))
 
-    # What a node decides ----------------------------------------------------------------------
+    # Decisions of a node ----------------------------------------------------------------------
 
     def _open_node(self, membership: SiteMembership, identity: SigningIdentity) -> FederationNode:
         name = membership.name
@@ -378,7 +380,7 @@ class PartyService:
         )
 
     def _note(self, one: FederationNode, decision: Decision) -> None:
-        """Write a decision down before anything that follows from it leaves."""
+        """Write a decision down before any of its consequences leaves."""
         at, (kind, detail) = self._clock(), record_of(decision)
         match decision:
             case RunAccepted(run_id):
@@ -440,7 +442,7 @@ class PartyService:
         return self._site.settings.approval == "each run"
 
     def _try_to_store(self) -> None:
-        """Look whether anything can be stored: while nothing can, everything is refused."""
+        """Try whether anything can be stored: otherwise everything is refused."""
         try:
             self._database.require_room()
         except StorageError as error:
@@ -465,13 +467,13 @@ class PartyService:
         return self._store_fault or self._task_trouble
 
     def _show_trouble(self, code: str) -> None:
-        """Say at once what is new."""
+        """Show new trouble at once."""
         if code != self._status.trouble:
             self._status = replace(self._status, trouble=code)
             self._say()
 
     def _say(self) -> None:
-        """Write the status; that it cannot be written stops nothing."""
+        """Write the status; a failure to write it stops nothing."""
         self._said_at = now = self._clock()
         state = self._status.state
         if state != "stopped":
@@ -481,7 +483,7 @@ class PartyService:
         self._write_status()
 
     def _say_starting(self) -> None:
-        """Say it in place of what the last node said: to train teachers may take long."""
+        """Replace the last node's status: to train teachers may take long."""
         self._status = replace(self._status, at=self._clock())
         self._write_status()
 

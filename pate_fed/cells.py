@@ -22,7 +22,7 @@ LARGEST_NUMBER = 1e100
 
 def parse_number(text: str) -> float:
     """Read a cell as a number: NaN if it is none, infinity if it is too large to be one."""
-    # float() would take 1_000 and digits of other scripts.
+    # float() would accept 1_000 and digits of other scripts.
     if not text.isascii() or "_" in text or is_missing(text):
         return float("nan")
     try:
@@ -38,7 +38,7 @@ def is_missing(text: str) -> bool:
 
 
 def cell_of(text: str) -> Cell:
-    """Read a cell of a CSV table: a number by its value, another text, or None if it is missing."""
+    """Read a cell of a CSV table: a number by its value, a text, or None if it is missing."""
     if is_missing(text):
         return None
     number = parse_number(text)
@@ -69,5 +69,5 @@ def is_text(text: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """Strip blanks, and write letters with accents in their one form: nobody sees another."""
+    """Strip blanks, and write accented letters in their one form, which looks the same."""
     return unicodedata.normalize("NFC", text).strip()

@@ -1,6 +1,6 @@
 """Everything that can go wrong in `pate_fed`, each with a stable code.
 
-A message says what must hold and what came, and holds no secret::
+A message says which rule was broken and by which value, and holds no secret::
 
     PateFedError
     |- InvalidParameterError      PF-101  an argument is out of its range
@@ -16,7 +16,7 @@ A message says what must hold and what came, and holds no secret::
     |  |- TooFewRecordsError      PF-113
     |  |- RareClassError          PF-114
     |  |- InvalidCellError        PF-115
-    |  `- InvalidTaskError        PF-116  the document that says what is learned
+    |  `- InvalidTaskError        PF-116  a task document that is unusable
     |- DisjointnessError          PF-120  one privacy unit reached two teachers
     |- UnsupportedEventError      PF-130  an event that an accountant has no bound for
     |- BudgetExhaustedError       PF-131  the next step could exceed the budget
@@ -37,8 +37,8 @@ class PateFedError(Exception):
 
     Attributes:
         code: Stable code, for people and programs.
-        must: What must hold.
-        got: What came; never a secret.
+        must: The rule.
+        got: The value that broke it; never a secret.
     """
 
     code: ClassVar[str] = "PF-100"
@@ -118,7 +118,7 @@ class MissingColumnError(InvalidDataError):
 
 
 class TooFewRecordsError(InvalidDataError):
-    """There are too few records, patients or images for what was asked."""
+    """There are too few records, patients or images for the settings."""
 
     code = "PF-113"
 
@@ -130,13 +130,13 @@ class RareClassError(InvalidDataError):
 
 
 class InvalidCellError(InvalidDataError):
-    """A cell of a table holds what its column cannot."""
+    """A cell of a table is outside its column's values."""
 
     code = "PF-115"
 
 
 class InvalidTaskError(InvalidDataError):
-    """The document that says what is learned cannot be read, or contradicts itself."""
+    """The task document cannot be read, or contradicts itself."""
 
     code = "PF-116"
 
@@ -154,7 +154,7 @@ class UnsupportedEventError(PateFedError, TypeError):
 
 
 class BudgetExhaustedError(PateFedError):
-    """The worst case of the next step exceeds what is left of the budget.
+    """The worst case of the next step exceeds the remaining budget.
 
     Attributes:
         requested: Epsilon that the spent part and the next step would reach.
@@ -182,7 +182,7 @@ class LedgerError(PateFedError):
 
 
 class OutcomeCapError(PateFedError):
-    """The worst case of the next step exceeds what is left of a cap on refusals or answers."""
+    """The worst case of the next step exceeds the rest of a cap on refusals or answers."""
 
     code = "PF-133"
 
@@ -194,6 +194,6 @@ class RunDirectoryError(PateFedError):
 
 
 class MissingExtraError(PateFedError, ImportError):
-    """A part of the installation that is optional and absent."""
+    """An optional part of the installation is absent."""
 
     code = "PF-150"

@@ -1,4 +1,4 @@
-"""The terms of a run: what is asked of a federation, and what it may cost.
+"""The terms of a run: the question to a federation, and its cost limits.
 
 Terms are fixed before anyone votes. They travel inside the secure sum's signed records, whose
 library does not read them; each hospital's guard does. `as_record` and `from_record` turn them
@@ -19,10 +19,10 @@ from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 NO_TASK: Final = bytes(32)
-"""Stands where there is no task document. No document has this digest."""
+"""The digest where there is no task document. No document has this digest."""
 
 RUN_NAME: Final = "1 to 64 letters, digits, '.', '_' or '-'"
-"""What a run may be called, in words."""
+"""The rule for a run's name, in words."""
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -31,33 +31,33 @@ MOST_VOID_BATCHES = 2
 
 
 def is_run_name(name: str) -> bool:
-    """Return whether a run may be called so."""
+    """Return whether a run may have this name."""
     return _RUN_NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class RunTerms:
-    """What holds for a whole run.
+    """The terms of a whole run.
 
     Attributes:
-        name: What the operator calls the run; one run of a coordinator has it. However often the
-            run is set up anew, its caps and budgets are one.
+        name: The operator's name for the run; one run of a coordinator has it. Its caps and budgets
+            hold over all its setups.
         pool_digest: Digest of the query pool that may be asked about, 32 bytes.
-        task_digest: Digest of the task document, 32 bytes: what is learned from which columns, and
-            which class each number names. `NO_TASK` in a simulation, which has none.
+        task_digest: Digest of the task document, 32 bytes: the target, its columns, and the class
+            of each number. `NO_TASK` in a simulation, which has none.
         classes: Number of classes, at least 2.
         weights: Votes that each party's teachers cast per query, in seat order; together a
             party's quota.
         mechanism: Rule from summed votes to labels, one of `SPECS`.
-        vote_threshold: Noisy top count from which a query is answered, in votes; like all that
-            follow up to `test_delta`, None where the mechanism has none.
+        vote_threshold: Noisy top count from which a query is answered, in votes. Like all fields up
+            to `test_delta`, None where the mechanism has none.
         sigma1: Standard deviation of the noise of that check, in votes, or of a test of stability,
             in units.
         sigma2: Standard deviation of the noise of each count, in votes.
         confidence: Chance from which Interactive-GNMax keeps the student's own label.
         test_delta: Of one test of stability.
         noise_place: Who adds the noise.
-        unit: What one neighboring change alters: one patient's records, or a whole party.
+        unit: The privacy unit: one patient's records, or a whole party.
         pricing: How refusals and answers are charged.
         orders: Renyi order at which they add up for each party's units, in seat order, above 1;
             empty for "gdp" and "none".
@@ -65,10 +65,10 @@ class RunTerms:
         max_answers: Answers after which the run ends, at least 1.
         max_refusals: Refusals after which the run ends; 0 where the mechanism never refuses.
         budgets: Epsilon that the run may cost each party's units, in seat order; above 0. It keeps
-            them whatever happens.
+            them in every case.
         delta: Probability that the guarantee of `budgets` may fail; in (0, 1).
-        colluders: With noise at the parties, how many of them may tell their noise share to whoever
-            opens the sum; at least 1, because each knows its own. None with noise at the
+        colluders: With noise at the parties, how many of them may tell their noise share to the
+            party that opens the sum; at least 1, because each knows its own. None with noise at the
             coordinator, like `dropouts`.
         dropouts: With noise at the parties, how many may be lost before the sum opens.
     """
@@ -159,7 +159,7 @@ class RunTerms:
 
     @property
     def spec(self) -> Spec:
-        """What there is to know of the mechanism."""
+        """The mechanism's `Spec`."""
         return SPECS[self.mechanism]
 
     @property
@@ -189,7 +189,7 @@ class RunTerms:
 
     @property
     def unit_votes(self) -> int:
-        """Most votes that one privacy unit can move in a query, wherever it is."""
+        """Most votes that one privacy unit of any party can move in a query."""
         return max(self.unit_votes_at(seat) for seat in range(len(self.weights)))
 
     def unit_votes_at(self, seat: int) -> int:
@@ -223,7 +223,7 @@ class RunTerms:
         """Read plain data back.
 
         Raises:
-            InvalidTermsError: not exactly these fields, of these types, within their ranges.
+            InvalidTermsError: a field is missing, unknown, of another type or out of its range.
         """
         values = _fields_of(record, cls)
         _require_type("weights", values["weights"], list)
@@ -250,7 +250,7 @@ class RunTerms:
 
 @dataclass(frozen=True, slots=True)
 class BatchTerms:
-    """What one batch asks.
+    """The terms of one batch.
 
     Attributes:
         run: Terms of the run, repeated so that one signature covers them all.
@@ -295,12 +295,12 @@ class BatchTerms:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTerms:
-    """What the second phase of a batch asks: fresh rows of the queries that passed the first.
+    """The terms of the second phase of a batch: fresh rows of the queries that passed the first.
 
     Attributes:
         first_plan: Digest of the first phase's plan, 32 bytes.
         rows: Places in the batch of that plan, ascending.
-        first_result: Digest of what the first phase decided, 32 bytes.
+        first_result: Digest of the first phase's outcomes, 32 bytes.
     """
 
     first_plan: bytes

@@ -1,7 +1,7 @@
 """Give private records to hospitals and their teachers, and prove that none reaches two.
 
 The privacy guarantee counts one vote per privacy unit. It holds only while all records of a unit
-are with one teacher, so a partition is dealt by unit, and a manifest of keyed hashes shows it.
+are with one teacher. So a partition is dealt by unit, and a manifest of keyed hashes proves it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from pate_fed.errors import (
 PartitionScheme = Literal["iid", "dirichlet", "column"]
 
 SCHEMES: tuple[PartitionScheme, ...] = ("iid", "dirichlet", "column")
-"""How units find their party: by lot, with label skew, or by the hospital in the data."""
+"""How units find their party: at random, with label skew, or by the hospital in the data."""
 
 MIN_KEY_BYTES = 16
-"""Shortest manifest key: ids are easy to guess, so the key must not be."""
+"""Shortest manifest key, in bytes: ids are easy to guess, the key must not be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -100,7 +100,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """What a manifest says about one teacher.
+    """A manifest's entry for one teacher.
 
     Attributes:
         party: Index of the party.
@@ -229,7 +229,7 @@ def units_by_hospital(records: Records) -> dict[str, int]:
 
 
 def build_manifest(records: Records, partition: Partition, *, key: bytes) -> Manifest:
-    """Check that a partition is one, and fix it in keyed hashes.
+    """Check a partition, and fix it in keyed hashes.
 
     Ids and contents enter only under HMAC-SHA256 with a secret key, so that nobody can find out
     by trial whether a patient took part.
@@ -269,7 +269,7 @@ def verify_manifest(
         key: The key it was built with.
 
     Raises:
-        DisjointnessError: the partition is none, or differs from the manifest.
+        DisjointnessError: the partition is invalid, or differs from the manifest.
     """
     found = build_manifest(records, partition, key=key)
     if len(found.entries) != len(manifest.entries):

@@ -1,9 +1,9 @@
-"""Public rows as they are known for ever: by column name and value, however a file writes them.
+"""Public rows in their lasting form: column names and values, the same from any file.
 
-A hospital answers a question once in its life, over all federations. So what makes a question the
-same cannot hang on a pool, on an encoder that was fitted on one, on the order of columns, or on
-how a number is written. It is the row itself, each cell in its one form (`pate_fed.cells`). The
-label is no part of it, nor is any column that the task does not read.
+A hospital answers a question once in its life, over all federations. So the identity of a question
+must not depend on a pool, on an encoder fitted on one, on the order of columns, or on how a number
+is written. It is the row itself, each cell in its one form (`pate_fed.cells`). The label is no part
+of it, nor is any column that the task does not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PublicRows:
         columns: Their names, none twice.
         cells: The cells of each row, one per column, in the same order.
         digests: SHA-256 of each row, 32 bytes: the same for the same cells of the same columns, in
-            whatever order columns stand.
+            any order of columns.
     """
 
     columns: tuple[str, ...]

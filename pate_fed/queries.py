@@ -1,8 +1,8 @@
-"""Public inputs: the pool that may be asked about, and the batch that is.
+"""Public inputs: the pool of possible queries, and the batch to ask.
 
-In a deployment every input is a public row, as `pate_fed.public_rows` knows it for ever. A
-rehearsal has one pool, one encoder and hospitals that live for one run: its inputs need no rows,
-and their features are what makes them the same.
+In a deployment every input is a public row in its lasting form (`pate_fed.public_rows`). A
+rehearsal has one pool, one encoder and hospitals that live for one run. Its inputs need no rows:
+equal features make them the same.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class QueryPool:
         inputs: Features; float64, shape (inputs, features), read-only, finite.
         rows: The public rows that they are the features of; None in a rehearsal.
         task: Digest of the task that says how rows become inputs, 32 bytes.
-        digest: What an owner approves, SHA-256, 32 bytes: of the task and all rows in order;
-            without rows, of shape and values.
+        digest: The digest that an owner approves, SHA-256, 32 bytes: of the task and all rows in
+            order; without rows, of shape and values.
     """
 
     inputs: NDArray[np.float64]
@@ -55,8 +55,8 @@ class QueryPool:
     def distinct(self) -> tuple[int, ...]:
         """Positions of one input of each kind, in order: teachers answer equal ones alike.
 
-        It is the first; where inputs have rows, the one whose row has the smallest digest, so that
-        the order of a pool does not decide which one is asked.
+        It is the first; where inputs have rows, the one whose row has the smallest digest. So the
+        order of a pool does not matter.
         """
         order = np.arange(len(self))
         if self.rows is not None:
@@ -121,7 +121,7 @@ class QueryBatch:
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """SHA-256 of each query, whatever pool and place it comes from; 32 bytes each.
+        """SHA-256 of each query, the same from any pool and place; 32 bytes each.
 
         Of its public row; without rows, of its features.
         """

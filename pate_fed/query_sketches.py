@@ -1,37 +1,37 @@
-"""Short sketches of queries, by which queries that lie close are told from those that do not.
+"""Short sketches of queries, which tell close queries from others.
 
-A query that differs from an answered one by next to nothing is the same question again (rule R3):
-asked of another set of parties its sum and the old one differ by a party's votes. So a party keeps
-a sketch of every query that it answered, for ever, and counts those that come close to one.
+A query almost equal to an answered one is the same question again (rule R3). Asked of another set
+of parties, its sum and the old one differ by a party's votes. So a party keeps a sketch of every
+answered query for ever, and counts later queries close to one.
 
-A query is looked at in two ways, and is close to another one where either says so.
+Two queries are compared in two ways, and are close where either says so.
 
-*As a row.* Numbers agree within one percent and all else is the same: see `row_sketches`. It hangs
-on no pool, encoder or task, and so lasts for the hospital's life and over all federations.
+*As a row.* Numbers agree within one percent and all else is the same: see `row_sketches`. It
+depends on no pool, encoder or task, and so lasts for the hospital's life and over all federations.
 
-*As teachers get it.* Rows that differ may be the same to teachers, since the maker of a task
-chooses how columns become features: two unknown categories, two numbers beyond the bound, two ages
-in a column whose deviation was written down as a million. The distance of two inputs is
-``|x - x'| / max(|x|, |x'|, 1)``, Euclidean, over features. At T = 0.02 inputs differ by two percent
-of their length; near the origin by 0.02 of a feature's unit. It was chosen over
+*As teachers get it.* Different rows may be the same to teachers, since the maker of a task chooses
+how columns become features. Examples: two unknown categories, two numbers beyond the bound, two
+ages in a column whose deviation was written down as a million. The distance of two inputs is ``|x -
+x'| / max(|x|, |x'|, 1)``, Euclidean, over features. At T = 0.02 inputs differ by two percent of
+their length; near the origin by 0.02 of a feature's unit. It was chosen over
 
 - the angle, of which a sketch keeps bits: it is blind to a change of scale, which teachers see, and
   useless for few features, where all inputs have about the same direction;
 - a distance in units of the pool's spread: who makes the pool would choose the unit.
 
-A common offset far above what inputs differ by makes all of them close, and so does a unit far
-above their length: center and scale features, as the tables and images of this library are.
+A common offset far above the differences of inputs makes all of them close, and so does a unit far
+above their length. Center and scale features, as the tables and images of this library are.
 
 Of the second a sketch is 32 projections on signs that follow from a hospital's secret key and the
 number of features, and the length of the input. Without a key, as in a simulation, anybody can
 compute the signs. For d the true distance and T the limit, a pair is called close where the
-projections are T apart at most, and the lengths, too. The square of the former is d^2 times about
-a chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close
-once in 200,000, one at T half of the time. Who knows the signs can choose a difference that fits
-them, and is missed far below T: that is why they hang on a key.
+projections are T apart at most, and the lengths, too. The square of the former is d^2 times about a
+chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close
+once in 200,000, one at T half of the time. An attacker who knows the signs can choose a difference
+that fits them, and is missed far below T: so they depend on a key.
 
-Queries that teachers take for one another, and that are further apart than that in both ways, are
-not found: a limit slows such an attack, and proves nothing.
+Pairs that teachers take for one another, but that are further apart in both ways, are not found: a
+limit slows such an attack, and proves nothing.
 
 Source: Achlioptas 2003, Database-friendly random projections (signs).
 https://doi.org/10.1016/S0022-0000(03)00025-4
@@ -55,8 +55,9 @@ SKETCH_BYTES = 4 * (PROJECTIONS + 1 + 2 * MOST_CELLS)
 """Bytes of one sketch, single precision: projections, length, and a row's columns and cells."""
 
 LEAST_NEAR_DISTANCE = 0.02
-"""Distance up to which two queries count as close for every hospital. One that looked less far
-would serve a query whose sum, beside the earlier one, tells what an absent hospital answered."""
+"""Distance up to which two queries count as close for every hospital. A shorter distance would
+serve a query whose sum, beside the earlier one, tells an absent hospital's answer.
+"""
 
 Sketches = NDArray[np.float32]
 """Sketches of queries, shape (queries, PROJECTIONS + 1 + 2 * MOST_CELLS): the projections of the
@@ -71,7 +72,7 @@ _ROW = slice(PROJECTIONS + 1, None)
 _LARGEST = 2.0**60
 _ROWS, _COLUMNS = 512, 8192
 _ROUNDING = 1e-6
-"""Room for what single precision rounds off."""
+"""Room for rounding in single precision."""
 
 
 def sketch(
@@ -101,11 +102,11 @@ def sketch(
 def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[np.bool_]:
     """Tell which queries lie close to a known one, or to an earlier one that is asked with them.
 
-    Memory is bounded whatever the numbers: blocks of 512 x 8,192 pairs, of similar length.
+    Memory is bounded for any numbers: blocks of 512 x 8,192 pairs, of similar length.
 
     Args:
         asked: Sketches of a batch.
-        known: Sketches of what was answered before, of any number of features.
+        known: Sketches of queries answered before, of any number of features.
         distance: Largest distance of a close pair, at least 0, at most 1/2.
 
     Returns:

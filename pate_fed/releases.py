@@ -1,4 +1,4 @@
-"""What leaves the system: a label or "no answer" for each query asked."""
+"""The output of the system: a label or "no answer" for each query asked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pate_fed.errors import InvalidParameterError, InvalidTermsError
 
 
 class Outcome(IntEnum):
-    """What became of one query."""
+    """The outcome of one query."""
 
     ANSWERED = 0
     REFUSED = 1  # the teachers disagree: "no answer", itself a release that is paid for
@@ -31,8 +31,8 @@ class NoisyRelease:
 
     Attributes:
         labels: Released class, or `ABSTAIN`; int64, shape (queries,), read-only.
-        outcomes: `Outcome` of each query; int8, shape (queries,), read-only. A query that a cap
-            stopped comes after all that were looked at.
+        outcomes: `Outcome` of each query; int8, shape (queries,), read-only. A query stopped by a
+            cap comes after all that were looked at.
     """
 
     labels: NDArray[np.int64]
@@ -51,7 +51,7 @@ class NoisyRelease:
             raise InvalidParameterError("labels must be classes or abstain", "another")
         stopped = outcomes == Outcome.NOT_ASKED
         if (stopped[:-1] & ~stopped[1:]).any():
-            raise InvalidParameterError("what a cap stopped must come last", "another order")
+            raise InvalidParameterError("queries after a cap must come last", "another order")
         outcomes = outcomes.astype(np.int8)
         if not np.array_equal(labels != ABSTAIN, outcomes == Outcome.ANSWERED):
             raise InvalidParameterError("exactly the answered queries must have a label", "others")
@@ -75,7 +75,7 @@ class NoisyRelease:
 
     @property
     def asked(self) -> int:
-        """Number of queries that were looked at, each of which costs."""
+        """Number of queries looked at, each of which costs."""
         return self.answered + self.refused
 
     @property
@@ -93,7 +93,8 @@ class NoisyRelease:
         """Read plain data back, strictly.
 
         Raises:
-            InvalidTermsError: not exactly labels and outcomes, or they contradict each other.
+            InvalidTermsError: it holds other fields than labels and outcomes, or they contradict
+                each other.
         """
         if not isinstance(record, dict) or set(record) != {"labels", "outcomes"}:
             raise InvalidTermsError("a release must have labels and outcomes", "others")

@@ -1,19 +1,19 @@
-"""Short sketches of public rows, by which rows that lie close are told from those that do not.
+"""Short sketches of public rows, which tell close rows from others.
 
-Two rows are close where every number agrees within one percent (near zero within a hundredth), and
-every text, and every missing cell: exactly, where numbers, written ``asinh(x)``, are T/2 apart at
-most. No pool, no encoder and no record takes part in it, so it holds for a hospital's life and over
-all federations, and nobody who makes a pool or a task can stretch it. It was chosen over
+Two rows are close where every text and every missing cell is equal, and every number agrees within
+one percent (near zero within a hundredth). Precisely: numbers, written ``asinh(x)``, are T/2 apart
+at most. It depends on no pool, no encoder and no record. So it holds for a hospital's life and over
+all federations, and no maker of a pool or a task can stretch it. It was chosen over
 
 - distances in units of a column's spread: the spread of a pool is its maker's choice, and that of a
-  hospital's own table would show in what the hospital refuses;
-- a distance summed over columns: one column that is far off would be hidden by many that agree.
+  hospital's own table would show in the hospital's refusals;
+- a distance summed over columns: many equal columns would hide one that is far off.
 
-Only columns that both rows have are compared. Few others may be: a quarter of the longer row's, or
-one that is added to all of the shorter row's. A column of another name is another one.
+Only columns that both rows have are compared. Few other columns are allowed: a quarter of the
+longer row's, or one added to all of the shorter row's. A column of another name is another one.
 
 Of a row at most 64 cells are kept: those whose columns have the smallest names, where a name is a
-number that follows from the hospital's secret key. So of all rows the same columns are sampled, and
+number that follows from the hospital's secret key. So all rows are sampled in the same columns, and
 nobody else knows which.
 
 It is blind to a unit that makes all numbers of a column about equal, as calendar years are, or
@@ -34,19 +34,20 @@ from pate_fed.cells import Cell
 from pate_fed.public_rows import PublicRows
 
 MOST_CELLS = 64
-"""Cells of a row that are kept."""
+"""Most cells of a row that are kept."""
 
 RowSketches = NDArray[np.float32]
 """Sketches of rows, shape (rows, 2 * MOST_CELLS): the names of columns, ascending, then their
-cells. Names are whole numbers; -1 stands where there is no column."""
+cells. Names are whole numbers; -1 marks a missing column.
+"""
 
 _NO_NAME = -1.0
 _MISSING, _FIRST_TEXT, _TEXTS = -1000.0, 1000, 2**23
-"""What stands for cells that are no numbers: asinh of the largest number is 231."""
+"""Codes of cells that are no numbers: asinh of the largest number is 231."""
 
 _MOST_OTHER_COLUMNS = 1 / 4
 _ROUNDING = 1e-6
-"""Room for what single precision rounds off."""
+"""Room for rounding in single precision."""
 
 
 def sketch_rows(rows: PublicRows, *, key: bytes) -> RowSketches:
@@ -56,7 +57,7 @@ def sketch_rows(rows: PublicRows, *, key: bytes) -> RowSketches:
         rows: The rows.
         key: Secret from which names follow, at most 64 bytes; empty for published ones.
     """
-    # Of two columns with one number the one whose name comes first is kept.
+    # Of two columns with the same number the one with the first name is kept.
     by_number = {_number(key, b"column", name): name for name in sorted(rows.columns, reverse=True)}
     named = sorted(by_number.items())[:MOST_CELLS]
     places = [rows.columns.index(name) for _, name in named]

@@ -38,8 +38,8 @@ class TeacherWeights:
     """How many votes each teacher of a party casts per query; public.
 
     Attributes:
-        runs: (weight, teachers): so many teachers of this weight, one run after another; neighbors
-            differ in weight. A large hospital is as short as a small one.
+        runs: (weight, teachers): this many teachers of this weight, one run after another;
+            neighbors differ in weight. A large hospital is as short as a small one.
 
     Raises:
         InvalidParameterError: no teacher, a weight or a number below 1, more votes than fit the
@@ -111,8 +111,8 @@ class VoteHistogram:
 class NoiseShare:
     """The part of the noise that one party adds, for one phase of one plan.
 
-    Secret: whoever knows it sees this party's noised votes without it. It is added once and kept
-    nowhere but in what was sent.
+    Secret: with it, this party's noised votes can be read without noise. It is added once and
+    stored only in the sent sum.
 
     Attributes:
         counts: Noise, in whole votes; int64, shape (queries, classes), read-only.
@@ -141,7 +141,7 @@ class NoiseShare:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NoisedVotes:
-    """One party's votes plus its noise share: what enters the secure sum.
+    """One party's votes plus its noise share: its input to the secure sum.
 
     Secret: one share alone is far too narrow to protect the votes under it.
 
@@ -192,7 +192,7 @@ class SummedHistogram:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NoisyHistogram:
-    """Summed votes plus noise: what a mechanism decides from.
+    """Summed votes plus noise: the input of a mechanism's decision.
 
     Attributes:
         counts: Noisy votes; float64, shape (queries, classes), read-only, finite.
@@ -248,7 +248,7 @@ def count_votes(
         raw = raw.astype(np.float64)
     queries = raw.shape[1]
     counts = np.zeros((queries, classes), dtype=np.int64)
-    # Some queries of all teachers at a time: what is made on the way stays in the cache.
+    # Some queries of all teachers at a time: intermediate arrays stay in the cache.
     for start in range(0, queries, _QUERIES_AT_ONCE):
         these = slice(start, start + _QUERIES_AT_ONCE)
         _count_into(counts[these], _choices(raw[:, these], classes), runs)
@@ -259,7 +259,7 @@ def count_votes(
 def _count_into(
     counts: NDArray[np.int64], choices: NDArray[np.int64], runs: Iterable[tuple[int, int]]
 ) -> None:
-    """Add to the counts of some queries each teacher's vote as often as it weighs."""
+    """Add each teacher's vote to the counts of some queries, times its weight."""
     queries, classes = counts.shape
     flat, first = counts.reshape(-1), 0
     choices += np.arange(queries) * classes
@@ -269,7 +269,7 @@ def _count_into(
 
 
 def _choices(votes: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Read teachers' votes; what is no class becomes `INVALID_VOTE_CLASS`."""
+    """Read teachers' votes; a vote outside the classes becomes `INVALID_VOTE_CLASS`."""
     with np.errstate(invalid="ignore"):  # NaN and infinity become some number, which differs
         choices = votes.astype(np.int64, order="C")
     valid = choices.view(np.uint64) < classes  # a negative number is a large one, unsigned
@@ -288,9 +288,9 @@ def open_sum(
 
     1. Every row must sum to `total_votes` modulo 2^32, checked on ring values, never on decoded
        integers. An honest row's sum is public, so the check tells nothing about honest votes.
-    2. Every count s is folded to f(s) = max(0, min(s, total_votes, 2^31 - 1 - s)). One step
-       around the ring, the wrap from 2^31 - 1 to -2^31 included, moves f by at most one, so a
-       lie that keeps the row sum cannot turn one honest vote into a large jump.
+    2. Every count s is folded to f(s) = max(0, min(s, total_votes, 2^31 - 1 - s)). One step around
+       the ring, the wrap from 2^31 - 1 to -2^31 included, moves f by at most one. So a lie that
+       keeps the row sum cannot turn one honest vote into a large jump.
 
     Args:
         words: Signed ring values in [-2^31, 2^31); shape (queries * classes,).
@@ -303,8 +303,8 @@ def open_sum(
 
     Raises:
         InvalidVotesError: the number of words is wrong.
-        RowSumError: some row fails rule 1; the batch is void, and whose row it was cannot be
-            known from the sum.
+        RowSumError: some row fails rule 1. The batch is void, and the sum does not tell whose row
+            it was.
     """
     rows = _rows(words, queries=queries, classes=classes, total_votes=total_votes)
     wrong = (rows.sum(axis=1) - total_votes) % 2**32 != 0
@@ -335,8 +335,8 @@ def open_noisy_sum(
 
     Every row must sum to `total_votes` modulo 2^32 within a bound that honest noise exceeds about
     never. An honest row's sum is public votes plus noise, so the check tells nothing about votes.
-    It catches accidents; a liar stays below it. Nothing is clamped or folded: whoever reads the
-    rows is charged for the rows.
+    It catches accidents; a liar stays below it. Nothing is clamped or folded: the price already
+    covers a reader of the rows.
 
     Args:
         words: Signed ring values in [-2^31, 2^31); shape (queries * classes,).

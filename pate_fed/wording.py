@@ -13,27 +13,27 @@ LEDGER_STATES = {
     "forfeited": "void: no label released; its sum may open yet, so the charge stays",
     "cancelled": "void: no label released; its sum can never open, so nothing is charged",
 }
-"""What became of a batch's reservation."""
+"""The state of a batch's reservation, in words."""
 
 
 def percent(share: float | None) -> str:
-    """Say a share from 0 to 1 as a percentage with one decimal."""
+    """Format a share from 0 to 1 as a percentage with one decimal."""
     return "not measured" if share is None else f"{100 * share:.1f} %"
 
 
 def count(number: float) -> str:
-    """Say a number with thousands apart; a whole one without decimals."""
+    """Format a number with thousands apart; a whole one without decimals."""
     if isinstance(number, int):
         return f"{number:,}"
     return f"{number:,.6g}" if abs(number) < 1e6 else f"{number:,.0f}"
 
 
 def epsilon_text(epsilon: float | None, *, absent: str = "no number", padded: bool = False) -> str:
-    """Say an epsilon with three decimals, rounded up: never less than it is.
+    """Format an epsilon with three decimals, rounded up: never less than it is.
 
     Args:
         epsilon: The number, or None for none.
-        absent: What to say where there is none.
+        absent: The text if there is none.
         padded: Keep zeros at the end, as in a column of numbers.
     """
     if epsilon is None:
@@ -44,7 +44,7 @@ def epsilon_text(epsilon: float | None, *, absent: str = "no number", padded: bo
 
 
 def delta_text(delta: float) -> str:
-    """Say a delta as people write it: 1e-5."""
+    """Format a delta as people write it: 1e-5."""
     mantissa, _, exponent = f"{delta:.3e}".partition("e")
     if not delta:
         return "0"
@@ -53,12 +53,12 @@ def delta_text(delta: float) -> str:
 
 
 def chance_text(delta: float) -> str:
-    """Say a small chance in words: "1 in 100,000", rounded toward the larger chance."""
+    """Format a small chance in words: "1 in 100,000", rounded toward the larger chance."""
     return f"1 in {math.floor(round(1 / delta, 6)):,}" if delta > 0 else "none"
 
 
 def size_text(size: float) -> str:
-    """Say a number of bytes in four digits: "1.5 MB"."""
+    """Format a number of bytes in four digits: "1.5 MB"."""
     for unit in ("bytes", "kB", "MB"):
         if size < 1000:
             return f"{size:.4g} {unit}"
@@ -67,12 +67,12 @@ def size_text(size: float) -> str:
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """Say how many there are: "1 query", "30 queries"."""
+    """Format a count: "1 query", "30 queries"."""
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
 def odds_factor(epsilon: float) -> str:
-    """Say by what factor odds can move at most: e to the epsilon, rounded up."""
+    """Return the largest factor by which odds can move: e to the epsilon, rounded up."""
     if epsilon > 20:
         return "more than 100 million"
     factor = math.exp(epsilon)
@@ -80,7 +80,7 @@ def odds_factor(epsilon: float) -> str:
 
 
 def unit_text(privacy: Mapping[str, Any]) -> str:
-    """Say what one neighboring change alters."""
+    """Name the privacy unit."""
     weight = privacy["unit_weight"]
     votes = "1 vote" if weight == 1 else f"up to {weight} votes"
     if privacy["unit"] == "party":
@@ -94,7 +94,7 @@ def short_unit(privacy: Mapping[str, Any]) -> str:
 
 
 def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
-    """Say in one sentence which secrets of a hospital stayed hidden.
+    """State in one sentence which secrets of a hospital stayed hidden.
 
     In a simulation one machine held everything, so the sentence speaks of the protocol only.
     """
@@ -186,7 +186,7 @@ def _is_list_of_tables(value: object) -> bool:
 
 
 def _list_text(values: list[object]) -> str:
-    """Say a list; many entries that are all alike only once."""
+    """Format a list; many entries that are all alike only once."""
     texts = [_plain(value) for value in values]
     if len(texts) > _LISTED and len(set(texts)) == 1:
         return f"{texts[0]} ({len(texts)} times)"

@@ -1,20 +1,20 @@
-"""A dealer's shares of one attempt, and the hashes by which a wrong one is known and named.
+"""A dealer's shares of one attempt, and the hashes that expose a wrong share and its dealer.
 
-Party j deals n secrets: its self mask b_j, which stands at its own seat, and its key with each
-other seat. The dealer signs, under a fresh salt, a hash of every secret and one root per holder,
-the root of the hashes of its n shares::
+Party j deals n secrets: its self mask b_j, at its own seat, and its key with each other seat. The
+dealer signs, under a fresh salt, a hash of every secret and one root per holder, the root of the
+hashes of its n shares::
 
     keys = H(hashes of the shares of the keys, in seat order)
     root = H(hash of the share of b_j | keys)
 
 so that a holder can show any of its shares, and nobody can show another in its place. Secrets and
-shares are uniform over 2^256 values and more: their hashes tell nothing that could be tried out.
+shares are uniform over 2^256 values and more, so their hashes cannot be guessed back.
 
-A holder discloses its share of b_j, its shares of j's keys with those who dropped out, and what
-is missing for the root: the hashes of its other shares, or just `keys` where nobody dropped out.
-Its column, which is what the dealer seals for it, has `keys` in front of the shares: so it hashes
-the shares of the keys only if it opens one. A wrong share of a key that nobody needs is not found,
-and does nothing; a wrong one that is needed is found before it is opened.
+A holder discloses its share of b_j and its shares of j's keys with the dropped parties. It adds the
+other hashes that the root needs: those of its other shares, or just `keys` where nobody dropped
+out. Its column, sealed for it by the dealer, starts with `keys`: so it hashes the shares of the
+keys only if it opens one. A wrong share of an unneeded key is not found, and does no harm; of a
+needed one it is found before it is opened.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ SALT_BYTES = 32
 DIGEST_BYTES = 32
 _LABEL_BYTES = 128
 _SECRETS_AT_ONCE = 8
-"""Secrets that are split in one product of matrices: bounds memory, and keeps the product of a
-hundred parties small enough for one core: to wake a second one costs more than the product."""
+"""Secrets that are split in one product of matrices. This bounds memory, and keeps the product of a
+hundred parties on one core: waking a second one costs more than the product.
+"""
 
 _DOMAIN = b"pate-fed/1/dealing\0"
 _NUMBERS = tuple(seat.to_bytes(4, "big") for seat in range(MAX_PARTIES))
@@ -51,12 +52,12 @@ _NUMBERS = tuple(seat.to_bytes(4, "big") for seat in range(MAX_PARTIES))
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dealt:
-    """What a dealer made. Secret but for `message`.
+    """The output of a dealer. Secret but for `message`.
 
     Attributes:
         message: The hashes that it signs.
-        columns: What each holder gets, in seat order, the dealer among them: the digest of the
-            hashes of its shares of the keys, then its share of every secret.
+        columns: One per holder, in seat order, the dealer among them: the digest of the hashes of
+            its shares of the keys, then its share of every secret.
     """
 
     message: Dealing
@@ -81,12 +82,12 @@ def deal(
         secrets: Its self mask at its own seat, its key with every other seat; 32 bytes each.
         seat: The dealer's seat.
         sender: Its fingerprint.
-        plan_digest: Plan whose secrets they are.
+        plan_digest: The plan of the secrets.
         threshold: Shares that open a secret.
-        random_bytes: Cryptographic random numbers: a salt, and the key of a stream, whose bytes
-            the polynomials are drawn from. Many shares take many numbers, which the operating
-            system makes several times slower; who tells them from its own breaks AES-256, under
-            which the shared secrets are masks.
+        random_bytes: Cryptographic random numbers: for a salt, and for the key of the stream from
+            which the polynomials are drawn. Many shares take many numbers, and the operating system
+            is several times slower than a stream. Telling the stream from random numbers means
+            breaking AES-256, which the masks rest on anyway.
     """
     parties = len(secrets)
     salt, drawn = random_bytes(SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
@@ -116,7 +117,7 @@ def deal(
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The hashes of one dealing: bound to its plan, its salt, its dealer, and what they are of.
+    """The hashes of one dealing, bound to its plan, its salt, its dealer and the hashed secret.
 
     Attributes:
         plan_digest: The plan, 32 bytes.
@@ -130,7 +131,7 @@ class Labels:
 
     @classmethod
     def of(cls, dealing: Dealing, *, dealer: int) -> Labels:
-        """Labels of a dealing that came."""
+        """Labels of a received dealing."""
         return cls(dealing.plan_digest, dealing.salt, dealer)
 
     def of_secret(self, place: int, secret: bytes) -> bytes:
@@ -138,7 +139,7 @@ class Labels:
         return hashlib.sha256(self._prefix(b"secret\0") + _NUMBERS[place] + secret).digest()
 
     def of_shares(self, holder: int, shares: bytes) -> list[bytes]:
-        """Hash of each share of a holder, which stand one behind the other."""
+        """Hash of each of a holder's concatenated shares."""
         # The one loop over all shares of a dealer: the label is hashed once, not for each.
         begun = hashlib.sha256(self._of_holder(holder)).copy
         hashes: list[bytes] = []
@@ -155,7 +156,7 @@ class Labels:
         return hashlib.sha256(label + share).digest()
 
     def _of_holder(self, holder: int) -> bytes:
-        """Two whole blocks of the hash: what follows, a share and its number, is one more."""
+        """Two whole blocks of the hash: the rest, a share and its number, is one more."""
         return (self._prefix(b"share\0") + _NUMBERS[holder]).ljust(_LABEL_BYTES, b"\0")
 
     def _prefix(self, kind: bytes) -> bytes:
@@ -165,20 +166,20 @@ class Labels:
 def disclose(
     column: bytes, dealing: Dealing, *, dealer: int, holder: int, dropped: Sequence[int]
 ) -> bytes:
-    """Open a holder's shares of a survivor's self mask and of its keys with who dropped out.
+    """Open a holder's shares of a survivor's self mask and of its keys with the dropped parties.
 
     Args:
-        column: What the survivor sealed for the holder.
-        dealing: What the survivor signed.
+        column: The holder's column, as the survivor sealed it.
+        dealing: The hashes that the survivor signed.
         dealer: The survivor's seat.
         holder: The holder's seat.
         dropped: Seats that dropped out, in order.
 
     Returns:
-        The opened shares, then what is missing for the root of the column.
+        The opened shares, then the other hashes for the root of the column.
 
     Raises:
-        WrongShareError: what would be opened is not what the dealer signed, or no shares.
+        WrongShareError: the shares differ from those that the dealer signed, or are none.
     """
     parties = dealing.parties
     if len(column) != column_bytes(parties):
@@ -199,7 +200,7 @@ def disclose(
 
 
 def column_bytes(parties: int) -> int:
-    """Length of a column among so many parties."""
+    """Length of a column among this many parties."""
     return DIGEST_BYTES + SHARE_BYTES * parties
 
 
@@ -212,7 +213,7 @@ def disclosed_bytes(parties: int, dropped: int) -> int:
 def read_disclosure(
     disclosed: bytes, dealing: Dealing, *, dealer: int, holder: int, dropped: Sequence[int]
 ) -> Elements:
-    """Read what a holder disclosed, if it is what the dealer signed.
+    """Read a holder's disclosure, checked against the dealer's signed hashes.
 
     Returns:
         Shares of the self mask and of the keys with `dropped`; shape (1 + dropped, 16).
@@ -275,5 +276,5 @@ def _kept(parties: int, dealer: int, dropped: Sequence[int]) -> list[int]:
 
 
 def _pieces(joined: bytes, size: int) -> tuple[bytes, ...]:
-    """Cut what stands one behind the other, whole pieces only."""
+    """Cut joined pieces of one size apart, whole pieces only."""
     return struct.unpack(f"{size}s" * (len(joined) // size), joined)

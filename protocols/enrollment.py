@@ -1,8 +1,8 @@
 """How a hospital becomes a member (rule R5): an invitation, a signed request, a signed answer.
 
-An invitation is a file that goes to one hospital, by whatever way its operator trusts. It opens
-a request, not membership: the operator approves after both have compared fingerprints, read
-aloud as words, over a telephone line that the invitation did not come with.
+An invitation is a file for one hospital, sent by any way that its operator trusts. It opens a
+request, not membership. The operator approves after both have compared fingerprints, read aloud as
+words, over a telephone number that did not come with the invitation.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ TOKEN_BYTES = 16
 MAX_INVITATION_BYTES = 16 * 1024
 SCHEMA_VERSION = 1
 CLOCK_SKEW_S = 300
-"""How far a request's clock may be from the coordinator's: older ones are not answered."""
+"""Largest gap between a request's clock and the coordinator's; beyond it, no answer."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Invitation:
-    """What an operator hands to one hospital. Secret until it was used: it holds the token.
+    """An operator's invitation to one hospital. Secret until it is used: it holds the token.
 
     Attributes:
         federation: Name of the federation.
-        party: What people call the hospital.
+        party: The hospital's name.
         address: Of the coordinator, "host:port".
         ca_certificate: The federation's own CA, PEM.
         coordinator_key: The coordinator's Ed25519 key, 32 bytes.
         token: Random, good for one request, 16 bytes.
-        expires_at: Unix time after which it is good for nothing, in seconds.
+        expires_at: End of its validity, Unix time in seconds.
     """
 
     federation: str
@@ -60,7 +60,7 @@ class Invitation:
 
     @property
     def fingerprint(self) -> bytes:
-        """What is compared by telephone: of the CA and the coordinator's identity, 32 bytes."""
+        """The fingerprint to compare by telephone, of CA and coordinator, 32 bytes."""
         return federation_fingerprint(self.ca_fingerprint, self.coordinator)
 
     def to_json(self) -> str:
@@ -76,7 +76,7 @@ class Invitation:
         """Read the text of a file.
 
         Raises:
-            InvitationError: it is no invitation of this version, or does not fit itself.
+            InvitationError: it is no invitation of this version, or contradicts itself.
         """
         if len(text) > MAX_INVITATION_BYTES:
             raise InvitationError("an invitation must be a short file", f"{len(text)} characters")
@@ -128,15 +128,15 @@ def certificate_fingerprint(pem: str) -> bytes:
 
 
 def federation_fingerprint(ca_fingerprint: bytes, coordinator: PublicIdentity) -> bytes:
-    """Return what stands for a federation on the telephone, 32 bytes.
+    """Return the fingerprint of a federation, to compare by telephone, 32 bytes.
 
-    It covers the CA and the coordinator's identity: whoever changed one of them in an invitation
-    has other words to read aloud.
+    It covers the CA and the coordinator's identity: an invitation in which one of them was changed
+    has other words.
     """
     label = b"pate-fed/1/federation\0"
     return hashlib.sha256(label + ca_fingerprint + coordinator.fingerprint).digest()
 
 
 def token_digest(token: bytes) -> bytes:
-    """Return what a coordinator stores of a token, 32 bytes."""
+    """Return the digest of a token that a coordinator stores, 32 bytes."""
     return hashlib.sha256(b"pate-fed/1/invitation token\0" + token).digest()

@@ -1,9 +1,9 @@
 """Sealed envelopes: HPKE (RFC 9180) from one party to another, relayed by the coordinator (R6).
 
-HPKE's base mode does not say who sealed: the sender signs the message that carries the envelope.
+HPKE's base mode does not authenticate the sealer: the sender signs the message with the envelope.
 Sender, receiver, run and role are bound in, so an envelope opens nowhere else. A run has one suite,
-which its record names; the default stays closed even to who breaks X25519 one day, because medical
-votes must stay sealed for decades.
+which its record names. The default stays sealed even if X25519 is broken one day, because medical
+votes must stay secret for decades.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUITE_MLKEM768_X25519 = "mlkem768-x25519-hkdf-sha256-aes-256-gcm"
 """ML-KEM-768 and X25519 together: sealed as long as one of the two holds."""
 
 SUITE_X25519 = "x25519-hkdf-sha256-aes-256-gcm"
-"""X25519 alone: where the owner wrote so."""
+"""X25519 alone: only if the owner wrote so."""
 
 DEFAULT_SUITE = SUITE_MLKEM768_X25519
 _PrivateKey = X25519PrivateKey | MLKEM768X25519PrivateKey
@@ -69,9 +69,9 @@ class SealingKey:
 
         Args:
             sealed: Encapsulated key and ciphertext, as `seal` returned them.
-            run_id: Run that it must be for.
-            sender: Fingerprint of the party that must have sealed it.
-            receiver: Fingerprint of the party that it must be sealed to.
+            run_id: Required run.
+            sender: Required fingerprint of the sealing party.
+            receiver: Required fingerprint of the receiving party.
 
         Raises:
             BrokenEnvelopeError: it was sealed to another key, suite, run or pair, or was changed.
@@ -101,7 +101,7 @@ def seal(
     """Seal bytes to a receiver's sealing key; see `SealingKey.open` for the other arguments.
 
     Args:
-        plaintext: What to seal.
+        plaintext: The bytes to seal.
         receiver_key: The receiver's raw public key.
         suite: Name of the run's suite.
         run_id: Run that it is for.
@@ -161,7 +161,7 @@ class _Suite:
         hpke: It with key derivation and cipher, made once.
         key_bytes: Length of a raw public key.
         generate: Makes a fresh private key and its raw public key.
-        read_public: Reads a raw public key; a ValueError where it is none.
+        read_public: Reads a raw public key; raises ValueError if it is none.
     """
 
     name: str
@@ -182,7 +182,8 @@ def _generate_x25519() -> tuple[X25519PrivateKey, bytes]:
 
 def _generate_hybrid() -> tuple[MLKEM768X25519PrivateKey, bytes]:
     lattice, curve = MLKEM768PrivateKey.generate(), X25519PrivateKey.generate()
-    # The library's hybrid keys have no bytes of their own: a raw key is its two halves, as X-Wing.
+    # The library's hybrid keys have no bytes of their own: a raw key is its two halves, as in
+    # X-Wing.
     public = lattice.public_key().public_bytes_raw() + curve.public_key().public_bytes_raw()
     return MLKEM768X25519PrivateKey(lattice, curve), public
 

@@ -1,13 +1,13 @@
 """Everything that can go wrong in `protocols`, each with a stable code.
 
-A message says what must hold and what came, and holds no secret::
+A message says which rule was broken and by which value, and holds no secret::
 
     ProtocolError
     |- LocalProtocolError         PF-210  we erred
     |  |- KeyReuseError           PF-211  a key would meet a second vector
     |  |- WrongStateError         PF-212  a call that this state does not allow
     |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
-    |  |- RestoredJournalError    PF-214  a journal older than what this party signed
+    |  |- RestoredJournalError    PF-214  a journal older than the last signed counter
     |  |- InvalidSharingError     PF-215  a secret sharing that cannot be
     |  |- KeysGoneError           PF-242  a plan of a run whose keys are gone here: abandoned
     |  |- BrokenJournalError      PF-248  a coordinator's journal whose steps do not follow
@@ -25,7 +25,7 @@ A message says what must hold and what came, and holds no secret::
     |  |- HistoryError            PF-229  two ends remember different runs
     |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
     |  |- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
-    |  |- WrongShareError         PF-236  a share that is not what its dealer signed
+    |  |- WrongShareError         PF-236  a share that differs from its dealer's hashes
     |  |- FalseRefusalError       PF-244  a settlement with a refusal that is none of its plan
     |  |- BlameError              PF-245  a row that may not be asked about
     |  |- FalseCertificateError   PF-246  a certificate that does not prove its verdict
@@ -46,8 +46,8 @@ class ProtocolError(Exception):
 
     Attributes:
         code: Stable code, for people and programs.
-        must: What must hold.
-        got: What came; never a secret.
+        must: The rule.
+        got: The value that broke it; never a secret.
     """
 
     code: ClassVar[str] = "PF-200"
@@ -83,7 +83,7 @@ class InvalidVectorError(LocalProtocolError, ValueError):
 
 
 class RestoredJournalError(LocalProtocolError):
-    """A party's journal is older than what it signed: a backup was put in its place.
+    """A party's journal is older than its last signed counter: a backup was put in its place.
 
     Attributes:
         shown: Counter that this party signed.
@@ -99,7 +99,7 @@ class RestoredJournalError(LocalProtocolError):
 
 
 class InvalidSharingError(LocalProtocolError, ValueError):
-    """A secret sharing that cannot be: its threshold, its holders or its secrets."""
+    """An impossible secret sharing: its threshold, its holders or its secrets."""
 
     code = "PF-215"
 
@@ -111,7 +111,7 @@ class KeysGoneError(LocalProtocolError):
 
 
 class BrokenJournalError(LocalProtocolError):
-    """A coordinator's journal that does not fit itself, or is of another run or identity."""
+    """A coordinator's journal that contradicts itself, or is of another run or identity."""
 
     code = "PF-248"
 
@@ -126,8 +126,8 @@ class RemoteProtocolError(ProtocolError):
     """A peer erred.
 
     Attributes:
-        peer: Who: a fingerprint in hex, or "coordinator"; empty where it cannot be known.
-        pair: Two of them, where the word of one stands against the other's; empty otherwise.
+        peer: The peer: a fingerprint in hex, or "coordinator"; empty where it cannot be known.
+        pair: Two peers, where the word of one stands against the other's; empty otherwise.
     """
 
     code = "PF-220"
@@ -181,13 +181,13 @@ class BrokenEnvelopeError(RemoteProtocolError):
 
 
 class KeyConfirmationError(RemoteProtocolError):
-    """A peer holds another pair root than we do."""
+    """A peer holds another pair root than ours."""
 
     code = "PF-227"
 
 
 class UnknownPeerError(RemoteProtocolError):
-    """A peer whose identity is not pinned, or who stands twice in a run."""
+    """A peer whose identity is not pinned, or appears twice in a run."""
 
     code = "PF-228"
 
@@ -202,7 +202,7 @@ class RefusedError(RemoteProtocolError):
     """A party refused.
 
     Attributes:
-        reason: The stable code that it gave.
+        reason: Its stable code.
     """
 
     code = "PF-230"
@@ -223,7 +223,7 @@ class SuiteError(RemoteProtocolError, ValueError):
 
 
 class WrongShareError(RemoteProtocolError, ValueError):
-    """A share, or a secret joined from shares, that is not what its dealer signed."""
+    """A share, or a secret joined from shares, that differs from its dealer's hashes."""
 
     code = "PF-236"
 
@@ -241,7 +241,7 @@ class FalseRefusalError(RemoteProtocolError):
 
 
 class BlameError(RemoteProtocolError, ValueError):
-    """A request for a row's sums that a party does not answer: its plan is not void, or was asked.
+    """A party does not answer a request for a row's sums: its plan is not void, or was asked.
 
     Also where the keys are gone: after the next plan, after the plan expired, after a restart.
     """
@@ -286,7 +286,7 @@ class TooFewPartiesError(ProtocolError):
 
 
 class TooFewSharesError(ProtocolError):
-    """Fewer holders of shares than open a sum.
+    """Fewer holders of shares than the sum needs to open.
 
     Attributes:
         received: Shares there are.
@@ -302,7 +302,7 @@ class TooFewSharesError(ProtocolError):
 
 
 class TooFewHeadsError(ProtocolError):
-    """Fewer parties signed the last head of a run than tell one history from two."""
+    """Too few parties signed the last head of a run to tell one history from two."""
 
     code = "PF-251"
 
@@ -313,6 +313,6 @@ class TooFewHeadsError(ProtocolError):
 
 
 class InvitationError(ProtocolError):
-    """An invitation that is not as it was made."""
+    """A malformed or altered invitation."""
 
     code = "PF-250"

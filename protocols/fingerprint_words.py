@@ -1,7 +1,7 @@
 """A fingerprint as words that two people can compare by telephone.
 
-Each word stands for 11 bits, in the English list of BIP-39: common words, no two of which share
-their first four letters.
+Each word stands for 11 bits, in the English list of BIP-39: common words with different first four
+letters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from mnemonic import Mnemonic
 
 WORDS = 12
-"""Words that are compared: 132 bits, beyond what anybody can search for a second key that fits."""
+"""Words to compare: 132 bits, too many to search for a second key that fits."""
 
 _BITS = 11
 
@@ -34,12 +34,12 @@ def spoken(fingerprint: bytes) -> str:
 
 
 def is_same(fingerprint: bytes, heard: str) -> bool:
-    """Tell whether what somebody typed are the words of a fingerprint, all of them in order."""
+    """Tell whether the typed words are those of a fingerprint, all of them in order."""
     return heard_words(heard) == words_of(fingerprint)
 
 
 def heard_words(heard: str) -> tuple[str, ...]:
-    """Return the words that somebody typed, however they were spaced."""
+    """Return the typed words, with any spacing."""
     return tuple(heard.lower().replace(",", " ").replace("-", " ").split())
 
 

@@ -22,8 +22,8 @@ DEPLOYED_FORMS: Final[Mapping[str, type[SecureSum]]] = {
 
 
 def usual_form(parties: int) -> str:
-    """Return the form of a deployment of so many parties where nothing is said.
+    """Return the default form of a deployment of this many parties.
 
-    One that survives drop-outs, if there are enough: a party that is restarted holds nobody up.
+    One that survives drop-outs, if there are enough parties: a restarting party then delays nobody.
     """
     return MaskedSum.name if parties >= MaskedSum.smallest else AdditiveSum.name

@@ -1,7 +1,7 @@
-"""Who is who: long-term Ed25519 identities, fingerprints and signatures (rule R5).
+"""Identities: long-term Ed25519 keys, their fingerprints and signatures (rule R5).
 
 A fingerprint is pinned out of band: read over the telephone, never learned from a message. Every
-signature says what it is for, so that one made for one purpose is worth nothing for another.
+signature names its purpose, so it is worth nothing for another.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PublicIdentity:
 
     @property
     def fingerprint(self) -> bytes:
-        """SHA-256 of the key under its own domain, 32 bytes: what people compare."""
+        """SHA-256 of the key under its own domain, 32 bytes: the value that people compare."""
         return hashlib.sha256(_FINGERPRINT_DOMAIN + self.key).digest()
 
     def verify(self, *, purpose: str, digest: bytes, signature: bytes) -> None:
@@ -75,7 +75,7 @@ class SigningIdentity:
 
     @classmethod
     def from_private_bytes(cls, private_bytes: bytes) -> SigningIdentity:
-        """Read back what `private_bytes` gave, 32 bytes."""
+        """Read back the 32 bytes of `private_bytes`."""
         return cls(Ed25519PrivateKey.from_private_bytes(private_bytes))
 
     @property

@@ -4,19 +4,19 @@ Party i adds one more stream, of a key b_i of its own that is fresh for every pl
 
     y_i = x_i + sum over j > i of PRG(k_ij) - sum over j < i of PRG(k_ij) + PRG(b_i)
 
-and deals Shamir shares of b_i and of each k_ij to all parties, any t = floor(2n/3) + 1 of which
-open one. Once t parties have signed the same set U of survivors, the sum of their y's still holds
-PRG(b_j) of every j in U and the streams that j shares with parties outside U: just these keys are
-opened. Of a survivor the parties open b_j but no key with another survivor. Of a party that dropped
-out they open keys but not b_i: a y_i that comes late stays hidden.
+and deals Shamir shares of b_i and of each k_ij to all parties; any t = floor(2n/3) + 1 shares open
+one. Once t parties have signed the same set U of survivors, the sum of their y's still holds two
+kinds of streams: PRG(b_j) of every j in U, and those of j with parties outside U. Only these keys
+are opened. Of a survivor the parties open b_j but no key with another survivor. Of a party that
+dropped out they open keys but not b_i: a y_i that comes late stays hidden.
 
 Guarantee. Each party signs one verdict for a plan: a set U that it belongs to, or "closed". It
 shows its shares only after it has seen t equal verdicts for its own U. Two certificates for one
 plan would need 2(t - c) verdicts of the n - c honest parties, so c >= 2t - n. Against the
 coordinator with at most c = 2t - n - 1 parties (n = 5: 2; 10: 3; 100: 33) at most one set opens per
-plan, it holds at least t - c honest parties, and their sum is all that can be learned. A
-certificate for "closed" proves that nothing opens: the honest parties that did not sign it and the
-colluders hold at most n - t + c <= t - 1 shares of each key.
+plan. It holds at least t - c honest parties, and only their sum can be learned. A certificate for
+"closed" proves that nothing opens: the honest parties that did not sign it and the colluders hold
+at most n - t + c <= t - 1 shares of each key.
 
 Source: Bonawitz et al. 2017, Practical Secure Aggregation. https://doi.org/10.1145/3133956.3133982
 """

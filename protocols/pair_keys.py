@@ -1,8 +1,8 @@
-"""What two parties share for a run, and the key of each attempt that follows from it.
+"""The secret that two parties share for a run, and the keys of its attempts.
 
-A pair root is made once per run from randomness of both ends. It moves forward with the epoch
-(one hash step per attempt, older roots erased), and the key of an attempt binds to the digest of
-its plan: ends that saw different plans hold different keys, and their streams do not cancel.
+A pair root is made once per run from randomness of both ends. It moves forward with the epoch: one
+hash step per attempt, older roots erased. The key of an attempt binds to the digest of its plan.
+Ends that saw different plans hold different keys, and their streams do not cancel.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ def envelope_key(
 class PairRoots:
     """A party's roots with all its peers, at one epoch. Secret, in memory only.
 
-    Moves forward only; what it leaves behind is dropped. (Python cannot promise that the memory is
-    zeroed.)
+    Moves forward only; older roots are dropped. (Python cannot promise that the memory is zeroed.)
     """
 
     __slots__ = ("_epoch", "_me", "_roots")
@@ -88,7 +87,7 @@ class PairRoots:
         return self._epoch
 
     def advance(self, epoch: int) -> None:
-        """Move to a later epoch and drop the roots before it.
+        """Move to a later epoch and drop all earlier roots.
 
         Raises:
             KeyReuseError: `epoch` is not ahead (its roots are gone, or were used), or more than
@@ -144,7 +143,7 @@ class _Extractor:
     """HKDF with SHA-256 (RFC 5869) to 32 bytes, for many secrets under one salt.
 
     Of the two HMACs, the first is keyed with the salt: its hash states are made once. With a
-    hundred peers this is a tenth of what masking a short vector costs.
+    hundred peers this is a tenth of the time for masking a short vector.
     """
 
     __slots__ = ("_inner", "_outer")

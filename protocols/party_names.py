@@ -1,7 +1,7 @@
-"""What people may call a hospital or a federation: letters of any script, nothing hidden.
+"""Names of hospitals and federations: letters of any script, nothing hidden.
 
-A name reaches screens, logs and file names, and is read aloud: control characters, marks that turn
-the direction of a text and letters without a shape have no place in it.
+A name reaches screens, logs and file names, and is read aloud. Control characters, marks that turn
+the direction of a text and letters without a shape are refused.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ NAME_RULE: Final = (
     f"1 to {MOST_LETTERS} letters of any language, digits 0 to 9, spaces, '.', '_', '-' or \"'\", "
     "with a letter or digit at both ends, and must not mix Latin, Greek and Cyrillic letters"
 )
-"""What `is_party_name` asks, for people."""
+"""The rule of `is_party_name`, for people."""
 
 _LETTERS: Final = frozenset({"Lu", "Ll", "Lt", "Lo"})
 _DIGITS: Final = frozenset("0123456789")
 _BETWEEN: Final = frozenset(" ._-'")
 _LONG_AND_AGAIN: Final = frozenset("\u30fc\u3005")  # as in every Japanese word for a center
-_WITHOUT_SHAPE: Final = frozenset("\u115f\u1160\u3164\uffa0")  # letters all the same, for Unicode
+_WITHOUT_SHAPE: Final = frozenset("\u115f\u1160\u3164\uffa0")  # letters too, for Unicode
 _ALIKE: Final = frozenset({"LATIN", "GREEK", "CYRILLIC"})
 
 
 def normalized(name: str) -> str:
-    """Return a name in the one form that is kept, whatever keyboard it was typed on."""
+    """Return a name in its one stored form, the same from any keyboard."""
     return unicodedata.normalize("NFC", name)
 
 
 def is_party_name(name: str) -> bool:
-    """Tell whether a hospital, or a federation, may be called so.
+    """Tell whether a hospital or a federation may have this name.
 
-    1 to 64 letters of any script, digits 0 to 9, spaces, '.', '_', '-' and "'"; a letter or digit
-    at both ends; in the one form that Unicode calls NFKC, hence no two ways to write the same; of
-    the scripts whose letters look alike (Latin, Greek, Cyrillic) one.
+    1 to 64 letters of any script, digits 0 to 9, spaces, '.', '_', '-' and "'", with a letter or
+    digit at both ends. The text is in Unicode's normal form NFKC, so it has only one spelling.
+    Scripts with letters that look alike (Latin, Greek, Cyrillic) are never mixed.
     """
     return (
         0 < len(name) <= MOST_LETTERS
@@ -47,7 +47,7 @@ def is_party_name(name: str) -> bool:
 
 
 def is_alike(one: str, other: str) -> bool:
-    """Tell whether people could take two names for one: they differ in capitals or spaces only."""
+    """Tell whether people could confuse two names: they differ in capitals or spaces only."""
     return _folded(one) == _folded(other)
 
 

@@ -1,6 +1,6 @@
 """The plain sum: every party sends its vector in the clear.
 
-For tests, and for measuring what privacy costs. A deployment refuses it: the coordinator sees
+For tests, and for measuring the cost of privacy. A deployment refuses it: the coordinator sees
 every party's votes.
 """
 

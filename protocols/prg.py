@@ -2,9 +2,9 @@
 
 The stream of a key is AES-256 of the counter blocks 0^96 || 2, 0^96 || 3, ... (32-bit counter,
 big-endian). It starts at 2 because OpenSSL yields the very same bytes through its GCM path, which
-is faster on processors with wide AES: both back ends are here and are tested against one another,
-and `fastest_keystream` finds out which to take. The choice never changes a byte.
-A key expands once, into one stream; the caller sees to it that a key meets one vector (rule R4).
+is faster on processors with wide AES. Both back ends are here and are tested against one another;
+`fastest_keystream` measures them. The choice never changes a byte. A key expands once, into one
+stream; the caller ensures that a key meets one vector (rule R4).
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from protocols.ring import Ring, Words
 
 KEY_BYTES = 32
 MAX_STREAM_BYTES = 2**36 - 32
-"""Longest stream of one key: the 32-bit block counter must not come round."""
+"""Longest stream of one key: the 32-bit block counter must not wrap."""
 
 BLOCK_BYTES = 256 * 1024
-"""Bytes expanded at a time, at most: fits, with what is added, the second-level cache."""
+"""Bytes expanded at a time, at most: these and the words they are added to fit the second-level
+cache."""
 
 _PIECE_BYTES = 64
-"""Blocks end at whole multiples of it: AES is fastest where no block of its own is cut."""
+"""Blocks end at whole multiples of it: AES is fastest without partial blocks."""
 
 _CTR = modes.CTR(bytes(15) + b"\x02")
 _GCM = modes.GCM(bytes(12))
-_ZEROS = bytes(BLOCK_BYTES)  # what is encrypted; made once, since fresh memory costs as much as AES
+_ZEROS = bytes(BLOCK_BYTES)  # the plaintext; made once, since fresh memory costs as much as AES
 
 
 class Encryptor(Protocol):
@@ -55,13 +56,13 @@ def gcm_keystream(key: bytes) -> Encryptor:
 
 
 def fastest_keystream(clock: Callable[[], float], *, rounds: int = 40) -> Keystream:
-    """Try both back ends for some 5 ms, and return the faster one.
+    """Time both back ends for some 5 ms, and return the faster one.
 
-    On a busy machine the slower one may win: then masking takes longer, and its bytes are the same.
+    On a busy machine the slower one may win: masking then takes longer, with the same bytes.
 
     Args:
-        clock: Seconds, of this thread's work where there is such a clock.
-        rounds: How often each is tried; the best of them counts, since noise only adds time.
+        clock: Seconds, of this thread's CPU time if there is such a clock.
+        rounds: Tries of each; the best one counts, since noise only adds time.
     """
     keystreams = (ctr_keystream, gcm_keystream)
     buffer = bytearray(len(_ZEROS))
@@ -84,8 +85,8 @@ def add_streams(
     """Add (sign +1) or subtract (sign -1) the stream of each key to `words`, in place.
 
     Works block by block with the keys inside, so that memory does not grow with their number. Where
-    `words` do not begin at a word of the machine's, inside a frame for one, adding would take three
-    times as long: there a block is added to in a place of its own.
+    `words` are not aligned to machine words, for example inside a frame, adding would take three
+    times as long. There the block is added in a separate buffer.
 
     Args:
         words: Ring elements; one axis, writeable; changed.
@@ -130,14 +131,14 @@ def expand(key: bytes, length: int, *, ring: Ring, keystream: Keystream = ctr_ke
 
 
 def _words_in_lines(count: int, ring: Ring) -> Words:
-    """Room for so many words, at the start of a cache line."""
+    """Room for this many words, aligned to a cache line."""
     room = np.empty(count * ring.word_type.itemsize + _PIECE_BYTES, dtype=np.uint8)
     skipped = -room.ctypes.data % _PIECE_BYTES
     return room[skipped : skipped + count * ring.word_type.itemsize].view(ring.word_type)
 
 
 def _block_words(length: int, itemsize: int) -> int:
-    """Words of a block: as few blocks as `BLOCK_BYTES` allows, about equally long."""
+    """Words of a block: as few blocks as `BLOCK_BYTES` allows, of about equal length."""
     most = min(BLOCK_BYTES, len(_ZEROS))
     blocks = -(-length * itemsize // most) or 1
     piece = max(1, min(_PIECE_BYTES, most) // itemsize)

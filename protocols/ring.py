@@ -66,7 +66,7 @@ class Ring:
             )
         words = np.empty(len(raw), dtype=self.word_type) if out is None else out
         largest = self.largest
-        # Block by block, so that what is checked is still in the cache when it is written.
+        # Block by block, so that a checked block is still in the cache when it is written.
         for start in range(0, len(raw), _BLOCK_WORDS):
             block = raw[start : start + _BLOCK_WORDS]
             # The bare reductions: numpy's `min` and `max` cost as much as a thousand words.
@@ -84,11 +84,11 @@ class Ring:
         return values
 
     def add(self, total: Words, words: Words) -> None:
-        """Add words to a total, in place. They may lie anywhere, inside a frame for one."""
+        """Add words to a total, in place. They may be unaligned, for example inside a frame."""
         if words.flags.aligned:
             np.add(total, words, out=total)
             return
-        # Adding from where words are cut by the machine's own takes three times as long as copying.
+        # Adding from unaligned words takes three times as long as copying.
         straight = np.empty(min(len(words), _BLOCK_WORDS), dtype=self.word_type)
         for start in range(0, len(words), _BLOCK_WORDS):
             block = total[start : start + _BLOCK_WORDS]
@@ -97,7 +97,7 @@ class Ring:
             np.add(block, part, out=block)
 
     def words_in(self, buffer: memoryview) -> Words:
-        """View a writeable buffer of whole words as words: what is written, is written there."""
+        """View a writeable buffer of whole words as words, sharing its memory."""
         return np.frombuffer(buffer, dtype=self.word_type)
 
     def from_bytes(self, body: bytes | memoryview) -> Words:

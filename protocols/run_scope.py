@@ -1,4 +1,4 @@
-"""What a person approves of a run, and can compare with what its coordinator says it asks."""
+"""The facts of a run that a person approves, to compare with the coordinator's statement."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _RUN_LABEL: Final = "approved run"
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """What a person approves of a run: all that stays the same when it is offered again.
+    """The facts of a run that a person approves: they stay the same when it is offered again.
 
-    Its terms have its name, so an approval is of one run, with one budget and one set of caps.
+    The terms hold the run's name, so an approval is of one run, with one budget and one set of
+    caps.
 
     Attributes:
         coordinator: Fingerprint of the coordinator: an approval holds in its federation alone.
-        terms: As they came, canonical CBOR.
+        terms: As received, canonical CBOR.
         seats: Fingerprints of all parties, in seat order.
         form: The secure sum.
         ring_bits: Width of its words.
@@ -61,5 +62,5 @@ class RunScope:
 
     @property
     def digest(self) -> bytes:
-        """What an approval is kept by, 32 bytes."""
+        """The key of an approval, 32 bytes."""
         return digest_of_values(_RUN_LABEL, list(astuple(self)))

@@ -1,7 +1,7 @@
 """The contract of a secure sum, and a reference run of one in a single place.
 
-Party i holds a secret vector x_i. It sends one vector y_i that tells nothing alone; adding all
-y_i opens the sum of all x_i, and nothing else. How y hides x is what the forms differ in.
+Party i holds a secret vector x_i. It sends one vector y_i that tells nothing alone; adding all y_i
+opens the sum of all x_i, and nothing else. The forms differ in how y hides x.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SecureSum(ABC):
 
     @classmethod
     def threshold(cls, parties: int) -> int:
-        """Parties of so many without whom the sum does not open."""
+        """Number of parties, of this many, that the sum needs to open."""
         return parties
 
     @classmethod
@@ -110,7 +110,7 @@ class SecureSum(ABC):
         self.ring.add(total, masked)
 
     def require_survivors(self, survivors: int, *, parties: int) -> None:
-        """Check the number of parties whose y's came.
+        """Check the number of received y's.
 
         Raises:
             TooFewSharesError: fewer than `threshold`.
@@ -122,7 +122,7 @@ class SecureSum(ABC):
     def leftovers(
         self, survivors: Collection[int], *, parties: int
     ) -> Iterator[tuple[int, int, int]]:
-        """Name the streams that are still in the total of the survivors' y's.
+        """Name the streams still in the total of the survivors' y's.
 
         Args:
             survivors: Seats whose y's were added.
@@ -142,7 +142,7 @@ class SecureSum(ABC):
 
         Args:
             total: All y's added; changed.
-            streams: Those that `leftovers` names, to be taken off.
+            streams: Those of `leftovers`, to be subtracted.
         """
         add_streams(
             total,
@@ -179,7 +179,7 @@ def run_secure_sum(
     Args:
         form: Which form.
         vectors: One secret vector per party, equally long; shape (words,) each.
-        seed: Where the keys come from; the same seed gives the same bytes.
+        seed: Seed of the keys; the same seed gives the same bytes.
         survivors: Seats whose y's arrive; None for all.
 
     Returns:

@@ -1,9 +1,9 @@
 """Shamir's sharing: any `threshold` of n holders can join a secret, fewer learn nothing of it.
 
-A 32-byte secret is 16 words, each shared on a polynomial of its own over the integers modulo
-65537, the smallest prime that holds all words: every product fits a machine word, so that all
-secrets of a dealer are shared in one matrix product. Sharing says nothing about a dealer or a
-holder that lies: a wrong share joins to a wrong secret. Commitments (`dealing`) catch that.
+A 32-byte secret is 16 words, each shared on a polynomial of its own over the integers modulo 65537,
+the smallest prime that holds all words. Every product fits a machine word, so all secrets of a
+dealer are shared in one matrix product. Sharing does not detect a lying dealer or holder: a wrong
+share joins to a wrong secret. Commitments (`dealing`) catch that.
 
 Source: Shamir 1979, How to share a secret. https://doi.org/10.1145/359168.359176
 """
@@ -86,14 +86,14 @@ class Shamir:
 
         Args:
             shares: One row per holder; shape (threshold, ...).
-            holders: Who holds which row, none twice.
+            holders: The holder of each row, none twice.
 
         Returns:
             The secrets; shape (...).
 
         Raises:
             TooFewSharesError: fewer rows than the threshold.
-            InvalidSharingError: not one row per holder, or a holder that is none or comes twice.
+            InvalidSharingError: not one row per holder, or a holder that is unknown or comes twice.
         """
         if len(holders) < self.threshold:
             raise TooFewSharesError(received=len(holders), threshold=self.threshold)
@@ -148,7 +148,7 @@ def elements_to_secrets(elements: Elements) -> list[bytes]:
 
 
 def write_shares(shares: Elements, *, out: NDArray[np.uint16]) -> None:
-    """Write shares: the 16 words of each, then a word of which of them stand for 65536.
+    """Write shares: the 16 words of each, then a word whose bits mark the words equal to 65536.
 
     Args:
         shares: Shape (..., 16).
@@ -162,10 +162,10 @@ def write_shares(shares: Elements, *, out: NDArray[np.uint16]) -> None:
 
 
 def split_shares(joined: bytes) -> Elements:
-    """Read shares that stand one behind the other, strictly; the inverse of `write_shares`.
+    """Read concatenated shares, strictly; the inverse of `write_shares`.
 
     Raises:
-        WrongShareError: no whole shares, or bytes that no share has.
+        WrongShareError: no whole shares, or bytes outside the format.
     """
     if len(joined) % SHARE_BYTES:
         raise WrongShareError(f"shares must have {SHARE_BYTES} bytes each", "another length")
@@ -183,7 +183,7 @@ def split_shares(joined: bytes) -> Elements:
 def _uniform(
     count: int, prime: int, random_bytes: Callable[[int], bytes]
 ) -> NDArray[np.unsignedinteger[Any]]:
-    """Draw field elements, exactly uniform: what would make some likelier is drawn again."""
+    """Draw field elements, exactly uniform: a draw that would bias them is repeated."""
     limit = 2**32 // prime * prime
     drawn = np.empty(0, dtype=_DRAW)
     while len(drawn) < count:

@@ -1,8 +1,8 @@
-"""What travels between two parties inside a batch: AES-256-GCM under a key of its own (rule R6).
+"""Content between two parties inside a batch: AES-256-GCM under a key of its own (rule R6).
 
 The key is derived from the pair's root, the phase, the stage, the sender and the receiver
-(`pair_keys.envelope_key`), and seals one envelope: so the nonce may be the same in all. What the
-envelope goes with, the digest of a dealing, is bound in as associated data.
+(`pair_keys.envelope_key`). It seals one envelope, so the nonce may be the same in all. The digest
+of the dealing that the envelope goes with is bound in as associated data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def seal_shares(plaintext: bytes, key: bytes, *, dealing_digest: bytes) -> bytes
     """Seal bytes under a key that seals nothing else; `TAG_BYTES` longer.
 
     Args:
-        plaintext: What to seal.
+        plaintext: The bytes to seal.
         key: Of this one envelope.
         dealing_digest: Digest of the dealing that it goes with.
     """

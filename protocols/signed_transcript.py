@@ -1,9 +1,9 @@
-"""A run's transcript as it is written down, for whoever wants to check it later (rule R8).
+"""The written form of a run's transcript, to be checked later by anyone (rule R8).
 
-Lines of plain data: public keys, hashes and signatures, never content. `transcript_verifier`
-reads them, and needs nothing of this package. The coordinator signs every head when it writes, so
-that nobody else can change the order; the parties' own signed heads stand at the end of the setup
-and of the run, so that the coordinator cannot either.
+Lines of plain data: public keys, hashes and signatures, never content. `transcript_verifier` reads
+them, and needs nothing of this package. The coordinator signs every head when it writes, so that
+nobody else can change the order. The parties' own signed heads stand at the end of the setup and of
+the run, so that the coordinator cannot change it either.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def transcript_lines(
 
     Args:
         transcript: The coordinator's chain.
-        heads: What the parties signed of it, in order.
+        heads: The parties' signed heads, in order.
         parties: All parties, in seat order.
         coordinator: Signs every head.
     """
@@ -100,7 +100,7 @@ def verify_seal(seal: Mapping[str, Any], *, coordinator: PublicIdentity) -> None
 
     Raises:
         BadSignatureError: another identity, or other files, or another head.
-        LookupError, TypeError, ValueError: it is none.
+        LookupError, TypeError, ValueError: the seal is malformed.
     """
     files, head = seal["files"], bytes.fromhex(seal["head"])
     coordinator.verify(
@@ -113,17 +113,17 @@ def verify_seal(seal: Mapping[str, Any], *, coordinator: PublicIdentity) -> None
 def altered_file(
     seal: str, *, transcript: str, digests: Mapping[str, str], coordinator: PublicIdentity
 ) -> str:
-    """Return the path of a file that is not as it was sealed with a transcript; "" if all are.
+    """Return the path of a file that differs from the transcript's seal; "" if none does.
 
     Args:
         seal: Content of a `seal.json`.
         transcript: Content of the transcript, a good one.
-        digests: SHA-256 in hex of each file that is there, by its path.
-        coordinator: Who must have sealed them.
+        digests: SHA-256 in hex of each existing file, by its path.
+        coordinator: Identity that must have sealed them.
 
     Raises:
         BadSignatureError: the seal is another's, or of other files, or of another run.
-        LookupError, TypeError, ValueError, RecursionError: it is none.
+        LookupError, TypeError, ValueError, RecursionError: the seal is malformed.
     """
     said = json.loads(seal)
     verify_seal(said, coordinator=coordinator)
@@ -170,7 +170,7 @@ def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, Any]:
 
 
 def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> dict[str, Any]:
-    # Otherwise whoever has the file could drop a party's signature as if it had not been heard.
+    # Otherwise a holder of the file could drop a party's signature unseen.
     said = b"".join(item.sender + item.signature for item in record.signatures)
     digest = hashlib.sha256(_HEADS_DOMAIN + head + said).digest()
     return {

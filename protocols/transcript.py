@@ -33,7 +33,7 @@ class Entry:
     """One link of the chain.
 
     Attributes:
-        kind: What happened, e.g. "plan".
+        kind: Kind of the step, e.g. "plan".
         digest: SHA-256 of the message, 32 bytes.
         head: Head of the chain after this entry, 32 bytes.
         signatures: Those of its messages, where they are known; they are not in the chain.

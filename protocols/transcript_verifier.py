@@ -3,13 +3,13 @@
 Run ``python -m protocols.transcript_verifier FILE``, or copy this file anywhere and run it there.
 Exit code 0: good. 5: broken, and the first bad line is named. 2: wrong usage.
 
-A file is good if every entry follows from the one before (so none was edited), the coordinator
-signed every head (so nobody else moved, dropped or spliced any), each message's sender signed it,
-at least floor(2n/3) + 1 of the n parties signed each verdict, and all parties signed the head at
-the end of the setup and, in the last line, of the run (so the coordinator did not edit it either,
-and nothing is missing at the end). A party that was lost by then is named: the others must be three
-at least, and more than half. The keys stand in the file: compare their fingerprints with those that
-you know, or give them as ``--coordinator`` and ``--party``.
+A file is good if each of these holds. Every entry follows from the one before, so none was edited.
+The coordinator signed every head, so nobody else moved, dropped or spliced any. Each message's
+sender signed it. At least floor(2n/3) + 1 of the n parties signed each verdict. All parties signed
+the head at the end of the setup and, in the last line, of the run: so the coordinator did not edit
+it either, and nothing is missing at the end. A party that was lost by then is named: the others
+must be three at least, and more than half. The keys stand in the file: compare their fingerprints
+with those that you know, or give them as ``--coordinator`` and ``--party``.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _LEAST_HEADS = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a check.
+    """The result of a check.
 
     Attributes:
         line: Number of the first bad line, from 1; None if the transcript is good.
-        kind: What that line is, as far as it can be read.
-        must: What must hold there.
-        got: What came instead.
+        kind: Kind of that line, as far as it can be read.
+        must: The rule that the line breaks.
+        got: The value that broke it.
         entries: Good entries before it.
         run_id: The run's id, in hex; empty if no run record was good.
         head: Head after the last good entry, in hex.
@@ -113,7 +113,7 @@ def verify_transcript(
             then have been cut off at the end.
 
     Returns:
-        The verdict. Never raises because of what is in `text`.
+        The verdict. Never raises for any `text`.
     """
     chain = _Chain(coordinator, frozenset(parties), may_be_open)
     *lines, rest = text.split("\n")
@@ -215,8 +215,8 @@ class _Chain:
         kind = content.get("kind")
         is_heads = kind == "heads"
         name = f"heads {content.get('stage')}" if is_heads else kind
-        # What stands in a verdict reaches screens: known names only. And an entry that calls itself
-        # "heads closing" would count as the parties' heads, signed by the coordinator alone.
+        # A verdict reaches screens: known names only. And an entry that calls itself "heads
+        # closing" would count as the parties' heads, signed by the coordinator alone.
         is_known = type(name) is str and name in FOLLOWERS and name.startswith("heads") == is_heads
         self.kind = str(name) if is_known else ""
         allowed = FOLLOWERS[self.last]
@@ -309,7 +309,11 @@ class _Chain:
             expected = _sha256(_DOMAIN + b"message\0" + told + b"".join(map(_bytes, digests)))
         else:
             (expected,) = digests
-        _require(digest == expected, "an entry must be what its senders signed", "another digest")
+        _require(
+            digest == expected,
+            "an entry must be the signed message",
+            "another digest",
+        )
 
     def _certificate(self, content: dict[str, Any], digest: bytes) -> None:
         """Check that enough parties gave this verdict on the plan before it."""

@@ -1,9 +1,9 @@
 """Bytes of messages: deterministic CBOR (RFC 8949, section 4.2), version first, signature last.
 
 A frame is the CBOR array ``[version, type, [fields...], signature]``. The digest of a message
-covers the first three, so a signature never changes what is signed. Decoding is strict: a frame
-that is not byte for byte what `encode` would have written is refused, and so are tags, trailing
-bytes, indefinite lengths and everything above the type's bound.
+covers the first three items: adding the signature leaves it unchanged. Decoding is strict: it
+refuses every frame that differs from the bytes of `encode`, and tags, trailing bytes, indefinite
+lengths and items above the type's bound.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocols.messages import (
 )
 
 PACKET_FORM = "pate-fed/1/packet"
-"""What a framework's container of bytes says of its content where it carries a packet."""
+"""The form that a framework's container of bytes names where it carries a packet."""
 
 _DIGEST_DOMAIN = b"pate-fed/1/message\0"
 _DIGESTED = b"\x83"  # an array of three: version, type, fields
@@ -41,7 +41,7 @@ _MAX_DEPTH = 8
 MAX_PACKET_FRAMES = 16
 
 Value = None | bool | int | float | str | bytes | list[Any] | dict[str, Any]
-"""What `encode_value` takes; tuples are written as lists."""
+"""Values for `encode_value`; tuples are written as lists."""
 
 M = TypeVar("M", bound=Message)
 _Piece = bytes | memoryview
@@ -106,7 +106,7 @@ class VectorFrame:
 
     def __init__(self, *, plan_digest: bytes, sender: bytes, size: int) -> None:
         require_vector_size(size)
-        # With one byte for y: what comes before it does not depend on it.
+        # With one byte for y: the bytes before y do not depend on it.
         *head, _ = _encoded(MaskedVector(plan_digest, sender, b"\0"))
         start = b"".join((_FRAMED, *head, _bytes_head(size)))
         self._body = slice(len(start), len(start) + size)
@@ -123,7 +123,7 @@ class VectorFrame:
         return self._buffer.getbuffer()[self._body]
 
     def sign(self, identity: SigningIdentity) -> tuple[bytes, bytes]:
-        """Sign what is in `body`, once.
+        """Sign `body`, once.
 
         Returns:
             The frame, and the digest of its message.
@@ -281,7 +281,7 @@ def _frame_of(pieces: list[_Piece], signature: bytes) -> bytes:
 def _consists_of(frame: bytes, pieces: tuple[_Piece, ...]) -> bool:
     place = 0
     for piece in pieces:
-        if not frame.startswith(bytes(piece), place):  # which copies nothing of what is bytes
+        if not frame.startswith(bytes(piece), place):  # which copies no bytes
             return False
         place += len(piece)
     return place == len(frame)
@@ -376,7 +376,7 @@ def _loads(data: bytes) -> Any:
 
 
 def _require_plain(value: object) -> None:
-    """Refuse what CBOR has and `Value` has not: undefined, simple values, keys that are no text."""
+    """Refuse CBOR values outside `Value`: undefined, simple values, keys that are no text."""
     if type(value) is list:
         for item in value:
             _require_plain(item)

@@ -1,4 +1,4 @@
-"""What `pate-fed account` was asked: which votes, which mechanism, which caps; and its answer."""
+"""The question of `pate-fed account`: votes, mechanism and caps; and its answer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class AccountRequest:
 
     @property
     def privacy_unit(self) -> PrivacyUnit:
-        """The unit that was named, or the one that so many votes suggest."""
+        """The named unit, or the one that this many votes suggest."""
         return self.unit or ("record" if self.unit_votes == 1 else "party")
 
 

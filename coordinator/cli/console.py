@@ -1,4 +1,4 @@
-"""What all commands share: options, printing, and one line with a code for whatever goes wrong."""
+"""Shared by all commands: options, printing, and one line with a code for every fault."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class RegistryChoice(click.Choice[str]):
 
     @choices.setter
     def choices(self, _: object) -> None:
-        """Leave them: the base class would fix them when the command line is built."""
+        """Keep them: the base class would fix them when the command line is built."""
 
 
 def mechanisms() -> Iterable[str]:
@@ -161,7 +161,7 @@ def show(*lines: str) -> None:
 
 
 def require_new_invitation(path: Path) -> None:
-    """Refuse a file that is there, before anything that would go into it is made."""
+    """Refuse an existing file, before any of its content is made."""
     if os.path.lexists(path):
         raise InvalidSettingError(
             "the invitation's file must be new: move the old one, or choose --out", str(path)
@@ -217,12 +217,12 @@ def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def one_line_at_a_time(stream: TextIO) -> Iterator[Callable[[str], None]]:
-    """Give what says how far something is: one line that changes on a terminal.
+    """Yield a printer of progress: one line that changes on a terminal.
 
-    Elsewhere it is a line for each change. The same is never said twice in a row.
+    Elsewhere it is a line for each change. It never repeats a line.
 
     Args:
-        stream: Where it is said.
+        stream: Where it prints.
     """
     is_terminal, last = _is_terminal(stream), ""
 
@@ -232,7 +232,7 @@ def one_line_at_a_time(stream: TextIO) -> Iterator[Callable[[str], None]]:
         if line == last:
             return
         last = line
-        if is_terminal:  # a line that is broken in two could not be taken back
+        if is_terminal:  # a line broken in two could not be cleared
             columns = shutil.get_terminal_size().columns
             line = line if len(line) < columns else f"{line[: columns - 2]}…"
         print(f"{_TAKE_BACK}{line}" if is_terminal else line, end="", file=stream)

@@ -1,4 +1,4 @@
-"""What privacy costs: `account` for votes that are there, `plan` before anything is spent."""
+"""The cost of privacy: `account` for existing votes, `plan` before anything is spent."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def plan(  # noqa: PLR0917 - one argument per option
     ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
-    """Forecast what a budget buys.
+    """Forecast the queries that a budget affords.
 
     Works from public numbers and simulated votes alone.
     """

@@ -1,4 +1,4 @@
-"""`doctor`: what is in the way of serving."""
+"""`doctor`: the faults that keep the service from serving."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def init(  # noqa: PLR0917 - one argument per option
 
 
 def _database_to_keep(option: str) -> str:
-    """Return the URL that the federation's file keeps: never one with a password."""
+    """Return the URL for the federation's file: never one with a password."""
     from coordinator.federation.home import (  # noqa: PLC0415 - keeps --help fast
         DATABASE_VARIABLE,
         has_password,
@@ -121,11 +121,11 @@ def invite(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make a one-time invitation for a hospital, as a file."""
-    if not 0 < days <= 30:  # what is no number is not, either
+    if not 0 < days <= 30:  # also false for values that are no number
         raise InvalidSettingError("--days must be above 0, and 30 at most", days)
     coordinator = open_coordinator(home)
     target = out or Path(f"{party.replace(' ', '-')}.invite.json")
-    # Making another ends the one that is out: not for a file that cannot be written.
+    # A new invitation ends an open one, so check first that the file can be written.
     require_new_invitation(target)
     replaced = _invited(coordinator, party)
     invitation = coordinator.invite(party, lifetime=timedelta(days=days))
@@ -269,7 +269,7 @@ def _table(party: EnrolledParty) -> dict[str, Any]:
 
 
 def _invited(coordinator: Coordinator, party: str) -> MadeInvitation | None:
-    """Return the invitation that is out for a hospital, if there is one."""
+    """Return a hospital's open invitation, if there is one."""
     found = (
         one
         for one in coordinator.invitations()

@@ -1,4 +1,4 @@
-"""What a run left behind: `report`, `transcript verify`."""
+"""The files of a run: `report`, `transcript verify`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
     After any end, the next start continues every open run.
     """
     write_logs_as_json(_PACKAGE)
-    os.umask(0o077)  # what it and its SuperLink write is for their owner alone
+    os.umask(0o077)  # its files and its SuperLink's are for their owner alone
     single_threaded_kernels()
     from coordinator import service  # noqa: PLC0415 - keeps --help fast
     from coordinator.operator import Coordinator  # noqa: PLC0415
@@ -255,7 +255,7 @@ def status(
     coordinator = open_coordinator(home)
     queue = coordinator.queue
     found = queue.all() if name is None else [queue.find(name)]
-    # Where nothing can be stored, no run can say that it waits for that.
+    # Where nothing can be stored, no run can store that as its reason.
     is_open = any(not one.is_ended for one in found)
     missing = what_is_missing(readiness(coordinator.home)) if is_open else []
     if output_format is Format.JSON:
@@ -312,7 +312,7 @@ def export(
 
 
 def _progress(run: Run) -> str:
-    """Say in one line how far a run is, and for whom it waits."""
+    """Describe a run's progress in one line, and name the party that it waits for."""
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""
     done: dict[str, Any] = dict(run.progress)

@@ -1,4 +1,4 @@
-"""What is in the way of a federation's service, found whether it runs or not: a list of checks."""
+"""The faults in the way of a federation's service, as a list of checks."""
 
 from coordinator.doctor.examination import examine
 from coordinator.doctor.surroundings import Surroundings

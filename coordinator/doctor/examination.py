@@ -1,4 +1,4 @@
-"""All checks, in the order in which an operator would mend what they find; none changes a thing."""
+"""All checks, in the order in which an operator would mend faults; none changes a thing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STANDING: Final[tuple[tuple[str, Callable[[Coordinator, Surroundings], Check]],
 
 
 def examine(folder: Path, around: Surroundings) -> Iterator[Check]:
-    """Make all checks, whatever each of them finds.
+    """Make all checks; one that finds a fault does not stop the rest.
 
     Args:
         folder: The federation's.
@@ -59,7 +59,7 @@ def examine(folder: Path, around: Surroundings) -> Iterator[Check]:
     yield Check("settings", OK, said)
     can_be_used = True
     for found in made_checks(_HOME, home, around):
-        # The database is opened with the folder's identity, and by nobody but its user.
+        # The database is opened with the folder's identity, and only by its user.
         is_needed = found.name in ("identity", "database")
         can_be_used = can_be_used and not (is_needed and found.state == FAIL)
         yield found

@@ -33,7 +33,7 @@ _FROM_SAFE: Final = "Put it back from the copy in your safe: no other one will d
 
 
 def check_files(home: FederationHome, around: Surroundings) -> Check:  # noqa: ARG001 - alike
-    """Look whether all is there that was made with the folder; ca.key may be away."""
+    """Check that all files made with the folder are there; ca.key may be away."""
     wanted = {*SECRETS - {CA_KEY}, "ca.crt", "server.crt", *FOLDERS}
     if not home.settings.database:
         wanted.add(DATABASE_FILE)
@@ -71,7 +71,7 @@ def check_identity(home: FederationHome, around: Surroundings) -> Check:  # noqa
 
 
 def check_secret(home: FederationHome, around: Surroundings) -> Check:  # noqa: ARG001
-    """Read what service and SuperLink share."""
+    """Read the secret that service and SuperLink share."""
     try:
         size = len(home.superlink_secret)
     except HomeError as error:
@@ -83,7 +83,7 @@ def check_secret(home: FederationHome, around: Surroundings) -> Check:  # noqa: 
 
 
 def check_ca(home: FederationHome, around: Surroundings) -> Check:
-    """Look whether the CA can be read, holds, and is that of its key, where that is here."""
+    """Check that the CA can be read, is valid, and fits its key, if the key is here."""
     try:
         ca = home.ca_certificate
         left, ends = days_left(ca, now=around.clock()), end_of(ca)
@@ -102,7 +102,7 @@ def check_ca(home: FederationHome, around: Surroundings) -> Check:
 
 
 def check_certificate(home: FederationHome, around: Surroundings) -> Check:
-    """Look whether hospitals would believe the server."""
+    """Check that hospitals would trust the server."""
     try:
         server = home.server_certificate
         _ = read_certificate(server)

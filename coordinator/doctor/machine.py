@@ -24,7 +24,7 @@ def check_disk(home: FederationHome, around: Surroundings) -> Check:
 
 
 def check_service(home: FederationHome, around: Surroundings) -> Check:
-    """Look whether the service runs and answers; else whether it could."""
+    """Check that the service runs and answers; if not, whether it could run."""
     return _serves(home, around) if around.is_served(home) else _could_serve(home, around)
 
 
@@ -42,10 +42,10 @@ def check_database(home: FederationHome, around: Surroundings) -> Check:
         return Check(name, FAIL, f"{error}.", "Unset the variable, or correct it.")
     except DatabaseVersionError as error:
         said = f"The database is of another version ({error.code}): {error}."
-        return Check(name, FAIL, said, "The page on errors says what to do; nothing was changed.")
+        return Check(name, FAIL, said, "See the page on errors; nothing was changed.")
     except CoordinatorError as error:
         said = f"The database cannot be used ({error.code}): {error}."
-        return Check(name, FAIL, said, "The page on backing up and restoring says what to do.")
+        return Check(name, FAIL, said, "See the page on backing up and restoring.")
     return Check(name, OK, "The database is of this version, and can be written.")
 
 

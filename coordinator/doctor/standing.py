@@ -1,4 +1,4 @@
-"""Checks of how the federation stands: its hospitals, invitations that are out, runs that wait."""
+"""Checks of the federation's state: its hospitals, open invitations, waiting runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOON: Final = timedelta(days=2)
 
 
 def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Check:
-    """Look who waits to be approved, who is away, and whether there are enough for a run."""
+    """List hospitals to approve or away; check that there are enough for a run."""
     found = coordinator.members()
     members = [one for one in found if one.state == "member"]
     waiting = [one.name for one in found if one.state == "requested"]
@@ -50,12 +50,12 @@ def check_invitations(coordinator: Coordinator, around: Surroundings) -> Check:
 
 
 def check_runs(coordinator: Coordinator, around: Surroundings) -> Check:
-    """Look for runs that wait, and for whom or what."""
+    """Look for runs that wait, and for the reason."""
     is_open = [one for one in coordinator.queue.all() if not one.is_ended]
     waiting = [one for one in is_open if one.state in (RunState.WAITING, RunState.PAUSED)]
     if waiting:
         said = f"{'; '.join(_said(one) for one in waiting)}."
-        advice = "Mend what they wait for; a paused one goes on after `pate-fed resume`."
+        advice = "Remove the reason for waiting; a paused run goes on after `pate-fed resume`."
         return Check("runs", WARN, said, advice)
     names = ", ".join(one.name for one in is_open) or "none"
     if is_open and not around.is_served(coordinator.home):

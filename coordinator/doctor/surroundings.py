@@ -51,17 +51,17 @@ def _nodes_online(home: FederationHome) -> frozenset[int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the doctor asks of the world.
+    """The doctor's questions to the world.
 
     Attributes:
         clock: The time, with its zone.
-        user: Number of the user that we are.
+        user: Number of our user.
         free_disk: Free bytes where a folder is.
-        why_not_ours: Why a port of a host cannot be had; "" if it can.
+        why_not_ours: Why a port of a host is not available; "" if it is.
         is_served: Whether a service has the federation's folder.
         readiness: Which of the service's parts are ready; None where it does not say.
-        certificate: What it shows at the public port, PEM; `OSError` if it does not answer.
-        online: Numbers of the nodes that are connected; None where nobody knows.
+        certificate: The certificate at the public port, PEM; `OSError` if it does not answer.
+        online: Numbers of the nodes that are connected; None if unknown.
     """
 
     clock: Callable[[], datetime] = utc_now

@@ -1,8 +1,8 @@
-"""What the admin port asks of whoever calls: a key that follows from the federation's secret.
+"""The key that the admin port demands from every caller; it follows from the federation's secret.
 
-The port is on loopback, where every user of the machine may call. Flower asks whoever takes a task
-for a secret, but not whoever lets a node in or starts a run. The key leaves a process only over
-TLS to a server whose certificate was checked.
+The port is on loopback, where every user of the machine may call. Flower demands a secret for
+taking a task, but none for letting a node in or starting a run. The key leaves a process only over
+TLS, to a server with a checked certificate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DOMAIN: Final = b"pate-fed admin port"
 
 
 def key_of(secret: bytes) -> str:
-    """Return the key of whoever knows the SuperLink's secret."""
+    """Return the admin key for the SuperLink's secret."""
     return hmac.new(secret, _DOMAIN, hashlib.sha256).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """The federation's own CA, and the certificate that its server shows.
 
 Hospitals trust this CA and no other for the federation: its fingerprint is compared by telephone.
-The CA's key signs server certificates alone, and belongs offline once the server has one.
+The CA's key signs server certificates only, and belongs offline once the server has one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from coordinator.errors import CertificateError
 
 CA_LIFETIME = timedelta(days=3650)
 SERVER_LIFETIME = timedelta(days=397)
-"""As long as clients accept of any server."""
+"""The longest validity that clients accept of any server."""
 
 _MOST_HOST_LETTERS = 253
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
@@ -138,12 +138,12 @@ def read_certificate(pem: bytes) -> x509.Certificate:
 
 
 def end_of(pem: bytes) -> datetime:
-    """Return until when a certificate is valid, in UTC."""
+    """Return the end of a certificate's validity, in UTC."""
     return read_certificate(pem).not_valid_after_utc
 
 
 def days_left(pem: bytes, *, now: datetime) -> float:
-    """Return for how many days a certificate is valid still; negative once it has ended."""
+    """Return for how many more days a certificate is valid; negative once it has ended."""
     return (end_of(pem) - now.astimezone(UTC)) / timedelta(days=1)
 
 
@@ -176,7 +176,7 @@ def names_of(certificate: bytes) -> frozenset[str]:
 
 
 def is_pair(certificate: bytes, private_key: bytes) -> bool:
-    """Tell whether a certificate is of a key: else no handshake would succeed with the two.
+    """Tell whether a certificate fits a key: otherwise no handshake succeeds with the two.
 
     Args:
         certificate: PEM.
@@ -218,7 +218,7 @@ def _alternative(host: str) -> x509.GeneralName:
 
 
 def _is_name(host: str) -> bool:
-    # Of an address the last part is a number, or there are colons.
+    # The last part of an address is a number, or there are colons.
     return ":" not in host and not host.rpartition(".")[2].isdecimal()
 
 

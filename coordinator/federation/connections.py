@@ -1,11 +1,10 @@
-"""How many connections the public port takes, from whom, and how long each may keep it waiting.
+"""Connection limits of the public port: count, origin, deadlines.
 
-Anybody can reach the port, and whoever connects costs something before it can be known who it is.
-So the number of connections is bounded, in all and from one address; each has a deadline at every
-moment of its life, from before TLS is spoken; and where there is no room, whoever is asking for
-nothing makes room for whoever comes, or else whoever has not said yet, to its end, what it asks.
-Counted is where connections are accepted: a listener hands
-out sockets that know when they are closed.
+Anybody can reach the port, and every connection costs something before its origin is known. So the
+number of connections is bounded, in all and from one address. Each has a deadline at every moment
+of its life, from before TLS is spoken. Where there is no room, a new connection replaces one
+without a request, or else one whose request is still incomplete. Connections are counted at accept:
+a listener hands out sockets that know when they are closed.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coordinator.errors import HomeError, ServiceError
 
 _IPV6_PREFIX: Final = 64
-"""Bits of an IPv6 address that say whose it is: the rest a machine chooses as it likes."""
+"""Bits of an IPv6 address that name its owner: a machine chooses the rest."""
 
 _OTHER_FILES: Final = 256
-"""Files that the process has open besides its connections, generously."""
+"""Files that the process has open besides its connections, a generous estimate."""
 
 _PIECE_BYTES: Final = 2**16
-"""Most of an answer that is handed on at a time: the server takes all that it is given at once, and
-only asked for more does it wait until the other end took what there is."""
+"""Largest piece of an answer handed on at a time: the server takes every piece at once, and waits
+for the other end's reading only when asked for more.
+"""
 
 Place = tuple[str, int]
 """Address and port of the other end."""
@@ -40,7 +40,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PortLimits:
-    """What the public port puts up with; table `limits` of the federation's file.
+    """Limits of the public port; table `limits` of the federation's file.
 
     A hospital has about five connections at a time. All those behind one proxy or router come from
     one address.
@@ -48,8 +48,8 @@ class PortLimits:
     Attributes:
         connections: Most connections at a time.
         connections_per_address: Most of them from one address (of IPv6: from one /64).
-        head_s: Seconds within which TLS is agreed on and a request's head comes, whole; also how
-            long a connection may rest between requests.
+        head_s: Seconds for the TLS handshake and a whole request head; also how long a connection
+            may rest between requests.
         body_s: Seconds within which a request's body comes, after its head: at most 8 MiB.
         answer_s: Seconds within which a request is answered and the answer taken, after its body.
         enrollments_per_minute: Requests to join, about membership, for pools and for results, from
@@ -76,20 +76,20 @@ class Connections:
     """The connections of one port, as an ASGI app is served over them.
 
     Args:
-        limits: How many, and for how long.
+        limits: Their number and deadlines.
     """
 
     def __init__(self, limits: PortLimits) -> None:
         self._limits = limits
         self._open: dict[Place, _Connection] = {}
-        # In both, whoever is there the longest comes first.
+        # In both, the oldest connection comes first.
         self._resting: dict[_Connection, None] = {}
         self._asking: dict[_Connection, None] = {}
         self._port = 0
         self._by_origin: Counter[str] = Counter()
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """Open the port; what is accepted there is counted here.
+        """Open the port; connections accepted there are counted here.
 
         Raises:
             ServiceError: it cannot be opened.
@@ -100,7 +100,7 @@ class Connections:
         return listener
 
     def over_time(self, app: ASGIApp) -> ASGIApp:
-        """Return an app whose requests, where they come over these connections, have deadlines."""
+        """Return an app whose requests over these connections have deadlines."""
 
         async def timed(scope: Scope, receive: Receive, send: Send) -> None:
             with self._request_of(scope) as connection:
@@ -112,10 +112,10 @@ class Connections:
         """Take a connection in; called in the event loop.
 
         Raises:
-            ConnectionAbortedError: there is no room, and nobody to make any.
+            ConnectionAbortedError: there is no room, and no connection to replace.
         """
         gone = self._open.get(place)
-        if gone is not None:  # it ended, and nobody noticed yet
+        if gone is not None:  # it ended unnoticed
             gone.end()
         origin = origin_of(place[0])
         if self._by_origin[origin] >= self._limits.connections_per_address:
@@ -149,7 +149,7 @@ class Connections:
         return len(self._open)
 
     def _make_room(self, origin: str) -> None:
-        """Close the connection, of one origin or of all, that we have waited for the longest."""
+        """Close the oldest waiting connection, of one origin or of all."""
         for connection in (*self._resting, *self._asking):
             if origin in ("", connection.origin):
                 connection.end()
@@ -184,7 +184,7 @@ class Connections:
                 self._rest(connection)
 
     def _watched(self, receive: Receive, connection: _Connection | None) -> Receive:
-        """Return what reads a request; once that has come whole, its answer has a deadline."""
+        """Return a reader of a request; once the request is complete, its answer has a deadline."""
         if connection is None:
             return receive
 
@@ -199,7 +199,7 @@ class Connections:
 
 
 class _Connection(socket.socket):
-    """A connection that knows when it has to end, and says when it did."""
+    """A connection with a deadline, which reports its end."""
 
     def __init__(self, connections: Connections, accepted: socket.socket, place: Place) -> None:
         family, kind, protocol = accepted.family, accepted.type, accepted.proto
@@ -209,12 +209,12 @@ class _Connection(socket.socket):
         self._deadline: asyncio.TimerHandle | None = None
 
     def end_after(self, seconds: float) -> None:
-        """End after so long, unless told otherwise until then."""
+        """End after this time, unless another deadline is set."""
         self._call_off()
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.end)
 
     def end(self) -> None:
-        """Hang up on both sides: whoever serves it sees it ended, whatever it was waiting for."""
+        """Hang up on both sides: its server sees it ended, in any state of waiting."""
         self._call_off()
         self._connections.forget(self)
         try:
@@ -235,7 +235,7 @@ class _Connection(socket.socket):
 
 
 class _Listener(socket.socket):
-    """A socket that listens, and hands out what is admitted."""
+    """A socket that listens, and hands out the admitted connections."""
 
     def __init__(self, connections: Connections, family: socket.AddressFamily) -> None:
         super().__init__(family, socket.SOCK_STREAM)
@@ -245,15 +245,15 @@ class _Listener(socket.socket):
         """See `socket.socket.accept`.
 
         Raises:
-            ConnectionAbortedError: there was no room: the event loop takes it for one that was
-                gone already.
+            ConnectionAbortedError: there was no room; the event loop takes it for a connection that
+                is gone.
         """
         accepted, address = super().accept()
         return self._connections.admit(accepted, (str(address[0]), int(address[1]))), address
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a port whose connections nobody counts.
+    """Open a port without counting its connections.
 
     Raises:
         ServiceError: it cannot be opened.
@@ -262,7 +262,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def origin_of(host: str) -> str:
-    """Return whose an address is taken to be: of IPv6 its /64, else the address itself."""
+    """Return the owner of an address: of IPv6 its /64, otherwise the address itself."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -275,7 +275,7 @@ def origin_of(host: str) -> str:
 
 
 def _in_pieces(send: Send) -> Send:
-    """Return what sends an answer at the pace at which it is taken, so that its end is its end."""
+    """Return a sender that waits for the receiver, so that its end is the answer's end."""
 
     async def send_pieces(message: Message) -> None:
         body: bytes = message.get("body", b"")
@@ -304,7 +304,7 @@ def _bound(listener: socket.socket, host: str, port: int) -> socket.socket:
 
 
 def _make_room_for_files(most: int) -> None:
-    """Let the process have so many files open, as far as it may."""
+    """Raise the process's limit of open files, as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < most:
         allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)

@@ -1,8 +1,8 @@
 """Who may take part: invitations, requests, the operator's approval (rule R5).
 
-An invitation opens one request. A request is signed by the identity whose fingerprint the
-operator and the hospital compare by telephone; only then is it approved, and the hospital's node
-let in at the SuperLink. Whoever asks with a token that is wrong, used or expired hears the same.
+An invitation opens one request. A request is signed by the identity whose fingerprint the operator
+and the hospital compare by telephone. Only then is it approved, and the hospital's node let in at
+the SuperLink. A wrong, a used and an expired token get the same answer.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from protocols.party_names import NAME_RULE, is_alike, is_party_name, normalized
 
 INVITATION_LIFETIME = timedelta(days=7)
 USUAL_TEACHERS = 10
-"""Teachers of a hospital that chose no other number."""
+"""Default number of a hospital's teachers."""
 
 
 class NodeDoor(Protocol):
-    """What lets nodes in and puts them out: `flower_runtime.SuperLinkClient` is one."""
+    """Lets nodes in and puts them out: `flower_runtime.SuperLinkClient` is one."""
 
     def register(self, public_key: bytes, *, name: str) -> int:
         """Let a node in, and return its number."""
@@ -76,7 +76,7 @@ class EnrolledParty:
     """A hospital that asked to join.
 
     Attributes:
-        name: What people call it.
+        name: The hospital's name.
         identity: Its identity.
         state: "requested", "member" or "revoked".
         node_id: Flower's number for its node; None until it was let in.
@@ -94,13 +94,13 @@ class EnrolledParty:
 
 @dataclass(frozen=True, slots=True)
 class MadeInvitation:
-    """An invitation that was made; its token is known to nobody but the hospital.
+    """An invitation; only the hospital knows its token.
 
     Attributes:
         party: The hospital that it is for.
         made_at: When it was made.
-        expires_at: Until when it is good: the moment at which it was withdrawn, if it was.
-        used_at: When a request came with it; None if none did.
+        expires_at: End of its validity: the moment of its withdrawal, if it was withdrawn.
+        used_at: Time of the request with it; None if none came.
     """
 
     party: str
@@ -109,7 +109,7 @@ class MadeInvitation:
     used_at: datetime | None
 
     def is_open(self, *, now: datetime) -> bool:
-        """Tell whether somebody may still come with it."""
+        """Tell whether it can still be used."""
         return self.used_at is None and self.expires_at > now
 
 
@@ -140,12 +140,12 @@ class Enrollment:
     # The operator -----------------------------------------------------------------------------
 
     def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
-        """Make an invitation. One that is out for the same hospital is good no more.
+        """Make an invitation. An open one for the same hospital ends.
 
-        Of two that are good, one could be lying somewhere without anybody thinking of it.
+        Of two valid ones, one could be forgotten somewhere.
 
         Raises:
-            EnrollmentError: the name cannot be, is a member's, or too like another's.
+            EnrollmentError: the name is not allowed, is a member's, or is too like another's.
         """
         party = normalized(party)
         if not is_party_name(party):
@@ -177,13 +177,13 @@ class Enrollment:
         )
 
     def invitations(self) -> list[MadeInvitation]:
-        """Return all invitations that were made, in the order in which they were."""
+        """Return all invitations, oldest first."""
         with self._database.transaction() as session:
             rows = session.scalars(select(InvitationRow).order_by(InvitationRow.made_at)).all()
             return [_invitation(row) for row in rows]
 
     def parties(self) -> list[EnrolledParty]:
-        """Return all hospitals that ever asked, in the order of their names."""
+        """Return all hospitals that ever asked, by name."""
         with self._database.transaction() as session:
             rows = session.scalars(select(MemberRow).order_by(MemberRow.name)).all()
             return [_party(row) for row in rows]
@@ -198,11 +198,12 @@ class Enrollment:
 
         Args:
             party: Its name.
-            fingerprint: What its people read aloud, 32 bytes.
+            fingerprint: As its people read it aloud, 32 bytes.
             teachers: Teachers that it votes with.
 
         Raises:
-            EnrollmentError: no such request, of another identity, or no teacher.
+            EnrollmentError: there is no such request, its identity differs, or it would have no
+                teacher.
         """
         if not 1 <= teachers <= MAX_TOTAL_VOTES:
             raise EnrollmentError("a hospital must have at least one teacher", teachers)
@@ -221,10 +222,10 @@ class Enrollment:
             return _party(row)
 
     def revoke(self, party: str) -> EnrolledParty | None:
-        """Put a hospital out, or turn its request down; its identity never comes back.
+        """Revoke a hospital, or reject its request; its identity never comes back.
 
-        It is out from here on, whether a SuperLink answers or not; `settle` puts its node out. An
-        invitation that is out for it is good no more.
+        It is revoked from here on, with or without a SuperLink; `settle` puts its node out. Its
+        open invitation ends.
 
         Args:
             party: Its name.
@@ -233,7 +234,7 @@ class Enrollment:
             The hospital; None if it had not asked yet, and its invitation was withdrawn.
 
         Raises:
-            EnrollmentError: there is none of this name, and no invitation.
+            EnrollmentError: there is no hospital or invitation of this name.
         """
         party = normalized(party)
         with self._database.transaction() as session:
@@ -254,10 +255,10 @@ class Enrollment:
         return all((one.state == "member") is (one.node_id is not None) for one in self.parties())
 
     def settle(self, door: NodeDoor) -> None:
-        """Let in the nodes of all members, and put all others out, whatever happened before.
+        """Let in the nodes of all members, and put all others out, in any earlier state.
 
-        Several may do so at once: `pate-fed approve` and the service both do. Whoever finds it done
-        meanwhile has nothing more to do.
+        Several may do so at once: `pate-fed approve` and the service both do. One that finds it
+        done meanwhile has nothing more to do.
 
         Raises:
             SuperLinkError: the door does not answer; another try does the rest.
@@ -292,7 +293,7 @@ class Enrollment:
         The same request again gets the same answer.
 
         Raises:
-            EnrollmentError: it is not to be had; why, nobody outside learns.
+            EnrollmentError: the request is refused; nobody outside learns why.
             ProtocolError: it is malformed.
         """
         signed = wire.decode(frame)
@@ -317,7 +318,7 @@ class Enrollment:
             else:
                 if invitation.used_at is not None or _utc(invitation.expires_at) <= now:
                     raise _refused()
-                # Nobody proves to hold it: else a hospital could name the node of another one.
+                # The key is not proven: otherwise a hospital could name another one's node.
                 same_node = select(MemberRow).where(MemberRow.node_key == request.node_key.decode())
                 if session.scalars(same_node).first() is not None:
                     raise _refused()
@@ -337,10 +338,10 @@ class Enrollment:
     def answer_membership(self, frame: bytes) -> bytes:
         """Answer a hospital's question, with a signed `Membership`.
 
-        A head of its audit log that it signed is kept and given back, until the hospital has said
-        that it found that head in its log and gives a newer one: a hospital whose log was put back,
-        cut or written anew learns it from its own signature, however much that log has grown since
-        and however many answers were lost.
+        The coordinator keeps a signed head of the hospital's audit log. It returns that head until
+        the hospital reports it found in its log and sends a newer one. So a hospital whose log was
+        restored, cut or rewritten learns it from its own signature, at any later length of the log
+        and after any number of lost answers.
 
         Raises:
             EnrollmentError, ProtocolError: see `answer_join`.
@@ -353,7 +354,7 @@ class Enrollment:
         return self._membership(query.sender, row.state, teachers=teachers, audit_head=kept)
 
     def pool_asked(self, frame: bytes) -> tuple[bytes, int]:
-        """Return the digest and the offset of what a member asks of a pool.
+        """Return the digest of a pool and the offset that a member asks for.
 
         Raises:
             EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
@@ -366,7 +367,7 @@ class Enrollment:
         return query.pool, query.offset
 
     def results_asked(self, frame: bytes) -> ResultsQuery:
-        """Return what a member asks of a run's results; whether it took part is another question.
+        """Return a member's question for a run's results; whether it took part is another question.
 
         Raises:
             EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
@@ -392,7 +393,7 @@ class Enrollment:
         return row
 
     def _keep_head(self, identity: PublicIdentity, query: MembershipQuery) -> bytes:
-        """Keep a head that a hospital gives, unless one is kept that it did not find in its log.
+        """Keep a hospital's head, unless it has not yet found the one kept before.
 
         Returns:
             The frame that is kept now; empty if there is none.
@@ -432,14 +433,14 @@ class Enrollment:
         return wire.sign(message, self._identity).frame
 
     def _open_runs(self) -> tuple[str, ...]:
-        """Return the names of runs that have not ended, the first ones if there are too many."""
+        """Return the names of open runs, the first ones if there are too many."""
         names = select(RunRow.name).where(RunRow.state.not_in(ENDED)).order_by(RunRow.number)
         with self._database.transaction() as session:
             return tuple(session.scalars(names.limit(MOST_OPEN_RUNS)))
 
     @staticmethod
     def _withdraw(session: Session, party: str, *, now: datetime) -> bool:
-        """End the invitation that is out for a hospital; tell whether one was."""
+        """End a hospital's open invitation; tell whether there was one."""
         out = (
             InvitationRow.party == party,
             InvitationRow.used_at.is_(None),
@@ -501,7 +502,7 @@ def _let_in(door: NodeDoor, key: bytes, row: MemberRow) -> int:
     try:
         return door.register(row.node_key.encode(), name=row.name)
     except SuperLinkError:
-        node = _inside(door).get(key)  # of a key there is one: somebody may have been faster
+        node = _inside(door).get(key)  # a key has one node: another process may have been faster
         if node is None:
             raise
         return node
@@ -525,7 +526,7 @@ def _read_head(frame: bytes, identity: PublicIdentity) -> AuditHead:
 
 
 def _one_form(pem: bytes) -> bytes:
-    """Return a key in a form that two writers agree on."""
+    """Return a key in its one canonical form."""
     try:
         return load_pem_public_key(pem).public_bytes(
             Encoding.DER, PublicFormat.SubjectPublicKeyInfo
@@ -535,7 +536,7 @@ def _one_form(pem: bytes) -> bytes:
 
 
 def _utc(moment: datetime) -> datetime:
-    # SQLite keeps no zone: what was written was UTC.
+    # SQLite keeps no zone: the written time was UTC.
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
@@ -546,7 +547,7 @@ def _require_node_key(pem: bytes) -> None:
         raise _refused() from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _CURVES:
         raise _refused()
-    # Written in one way only, so that two that are the same are known to be.
+    # In one spelling only, so that equal keys compare equal.
     if pem != key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo):
         raise _refused()
 

@@ -1,11 +1,11 @@
-"""Enrollment over the public port: four paths, small bodies, one answer to whatever is wrong.
+"""Enrollment over the public port: four paths, small bodies, one answer to every fault.
 
-Every request is a signed frame, and every answer is one but the bytes of a pool or of a run's
-results: the first has its digest, the second its seal. Nothing of an error
-is told: who may know why reads the coordinator's log. A refusal is final, and a hospital may then
-throw its new keys away: a database that fails refuses nobody, hence has a status of its own.
-Whoever asks too often hears just that, before anything is read; and few are worked on at once, so
-that nodes are served meanwhile.
+Every request is a signed frame. Every answer is one too, except the bytes of a pool, checked by
+digest, or of a run's results, checked by seal. An answer tells nothing of an error: the operator
+reads the coordinator's log. A refusal is final, and a hospital may then throw its new keys away. So
+a failing database refuses nobody, and has a status of its own. A caller with too many requests gets
+only that answer, before anything is read. Few requests are worked on at once, so that nodes are
+served meanwhile.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ PREFIX = "/v1/fleet/pate-fed/"
 MAX_BODY_BYTES = 16 * 1024
 POOL_CHUNK_BYTES = 4 * 2**20
 _THREADS = 2
-"""Of its own: nodes do not queue behind those who ask to join."""
+"""Own threads: nodes do not queue behind requests to join."""
 
 _MOST_QUEUED = 64
-"""Requests that wait for them: who hangs up stays in the queue."""
+"""Requests that wait for them: one whose caller hangs up stays in the queue."""
 
 _REFUSED, _NOT_THERE, _TOO_OFTEN, _NOT_NOW = 403, 404, 429, 503
 _COME_BACK_S = 60
@@ -97,7 +97,7 @@ def _endpoint(
         except DatabaseError as error:
             _log.error("a request to %s could not be worked on: %s", name, error.code)
             return Response(status_code=_NOT_NOW)
-        except RunQueueError:  # not yet, or not for this hospital: it hears the same
+        except RunQueueError:  # not yet, or not for this hospital: the answer is the same
             return Response(status_code=_NOT_THERE)
         except (CoordinatorError, ProtocolError, OSError, ClientDisconnect) as error:
             code = getattr(error, "code", type(error).__name__)
@@ -109,7 +109,7 @@ def _endpoint(
 
 
 async def _body(request: Request) -> bytes:
-    """Read a body, never more of it than allowed, whatever its length was said to be."""
+    """Read a body, never more of it than allowed, for any stated length."""
     body = bytearray()
     async for piece in request.stream():
         body += piece

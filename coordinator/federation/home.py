@@ -1,6 +1,6 @@
-"""The folder of a federation at its coordinator: who it is, its keys, and where things lie.
+"""The folder of a federation at its coordinator: its name, its keys, its files' places.
 
-Made once, and never overwritten. What is secret is readable by its owner alone.
+Made once, and never overwritten. Its secrets are readable by its owner alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS_FILE = "federation.toml"
 DATABASE_FILE = "coordinator.db"
 LOOPBACK = "127.0.0.1"
 LOCK_FILE = "service.lock"
-"""Whose lock a service holds while it has the folder."""
+"""File whose lock a service holds while it has the folder."""
 
 DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 """Environment variable with the URL of the federation's database, and the password in it."""
@@ -47,31 +47,30 @@ CA_KEY = "ca.key"
 SECRETS = frozenset({CA_KEY, "identity.key", "server.key", "superlink.secret"})
 _PORTS = ("port", "admin_port", "metrics_port", "health_port")
 _PASSWORDS = ("password", "sslpassword")
-"""What PostgreSQL takes as a password in a URL's query: its user's, its client key's."""
+"""The passwords in a URL's query for PostgreSQL: its user's, its client key's."""
 
 
 @dataclass(frozen=True, slots=True)
 class FederationSettings:
-    """What the operator decides when a federation is made; may be edited in its file later.
+    """The operator's decisions when a federation is made; may be edited in its file later.
 
     Attributes:
-        name: What people call the federation, in letters of any language; see
-            `protocols.party_names`.
+        name: The federation's name, in letters of any language; see `protocols.party_names`.
         address: Where hospitals reach it, "host:port".
         host: Address that its public socket is bound to.
         port: Port of that socket.
         admin_port: Port on loopback for its own use.
         metrics_port: Port on loopback for health and metrics.
         health_port: Port on loopback of the standard gRPC health service.
-        database: URL of its database; empty for SQLite in its folder. With a password only where
-            its people wrote one into the file, which is theirs alone.
+        database: URL of its database; empty for SQLite in its folder. It has a password only if the
+            operator wrote one into the file, which only the operator can read.
         hosts: Names and addresses that its certificate is for.
-        limits: What its public socket puts up with.
+        limits: The limits of its public socket.
     """
 
     name: str
     address: str
-    host: str = "0.0.0.0"  # noqa: S104 - hospitals are elsewhere; what is served there, the gate says
+    host: str = "0.0.0.0"  # noqa: S104 - hospitals are elsewhere; the gate limits the paths
     port: int = 8443
     admin_port: int = 8444
     metrics_port: int = 8445
@@ -107,7 +106,7 @@ class FederationSettings:
 
     @property
     def certified_hosts(self) -> tuple[str, ...]:
-        """What the server's certificate is for: the coordinator itself comes over loopback."""
+        """Hosts of the server's certificate: the coordinator itself comes over loopback."""
         return (*self.hosts, *({LOOPBACK} - set(self.hosts)))
 
 
@@ -117,7 +116,7 @@ class FederationHome:
 
     Attributes:
         folder: Where it is.
-        settings: What its file says.
+        settings: The settings in its file.
     """
 
     folder: Path
@@ -133,7 +132,7 @@ class FederationHome:
             HomeError: the folder exists, or cannot be made or filled, or the environment names
                 another database; nothing is left behind.
             CertificateError: a host cannot be certified; nothing is left behind.
-            DatabaseError: its database cannot be reached, or is somebody's; nothing is left behind.
+            DatabaseError: its database cannot be reached, or is in use; nothing is left behind.
         """
         home = cls(folder, settings)
         _ = home.database_url  # another one in the environment is refused before anything is made
@@ -148,7 +147,7 @@ class FederationHome:
         try:
             home._fill(ca, server)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)  # nobody has seen its words or keys
+            shutil.rmtree(folder, ignore_errors=True)  # nobody has seen its words or keys yet
             raise
         return home
 
@@ -157,17 +156,17 @@ class FederationHome:
         """Open a federation's folder.
 
         Raises:
-            HomeError: it is none, or its file cannot be read.
+            HomeError: the folder is no federation, or its file cannot be read.
         """
         home = cls.of_settings(folder)
         if not home.settings.database and not home.path(DATABASE_FILE).exists():
-            # A new one would know no member, and nothing that was answered or charged.
+            # A new one would know no member, no answer and no charge.
             raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder", "none")
         return home
 
     @classmethod
     def of_settings(cls, folder: Path) -> FederationHome:
-        """Open a federation's folder whatever else is missing there than its file.
+        """Open a federation's folder, which may lack everything but its file.
 
         Raises:
             HomeError: its file cannot be read.
@@ -181,7 +180,7 @@ class FederationHome:
         )
         return cls(folder, settings)
 
-    # What it holds ----------------------------------------------------------------------------
+    # Contents ---------------------------------------------------------------------------------
 
     @property
     def identity(self) -> SigningIdentity:
@@ -209,12 +208,12 @@ class FederationHome:
 
     @property
     def superlink_secret(self) -> bytes:
-        """What whoever takes tasks from the SuperLink must know."""
+        """The secret for taking tasks from the SuperLink."""
         return self._read("superlink.secret")
 
     @property
     def fingerprint(self) -> bytes:
-        """What is read aloud on the telephone, 32 bytes."""
+        """The fingerprint to read aloud on the telephone, 32 bytes."""
         ca = certificate_fingerprint(self.ca_certificate.decode())
         return federation_fingerprint(ca, self.identity.public)
 
@@ -223,8 +222,8 @@ class FederationHome:
         """URL of its database, as SQLAlchemy takes it. Secret: it may hold a password.
 
         Raises:
-            HomeError: the environment names another database than the federation's own file: what
-                is in the one is not in the other.
+            HomeError: the environment names another database than the federation's own file: they
+                would hold different runs.
         """
         given, kept = os.environ.get(DATABASE_VARIABLE, ""), self.settings.database
         if not given:
@@ -236,13 +235,13 @@ class FederationHome:
         return given
 
     def path(self, *parts: str) -> Path:
-        """Return where something of it lies."""
+        """Return the path of one of its files."""
         return self.folder.joinpath(*parts)
 
     # Calls ------------------------------------------------------------------------------------
 
     def require_secrets(self) -> None:
-        """Check that every secret is here, and readable by its owner alone; ca.key may be away.
+        """Check that every secret is here, and readable only by its owner; ca.key may be away.
 
         Raises:
             HomeError: one is not.
@@ -252,7 +251,7 @@ class FederationHome:
                 self._read(name)
 
     def renew_server_certificate(self, *, now: datetime) -> None:
-        """Issue the server another certificate; the CA, hence what hospitals trust, stays.
+        """Issue the server another certificate; the CA stays, so hospitals still trust it.
 
         Raises:
             HomeError: the CA's key is not here.

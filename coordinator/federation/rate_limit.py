@@ -1,4 +1,4 @@
-"""How often one address may ask: a token bucket for each, and never more than so many buckets."""
+"""Request rate per address: a token bucket for each, and a bounded number of buckets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST_ADDRESSES = 4096
-"""Beyond so many, whoever asked longest ago is forgotten, and may ask anew."""
+"""Beyond so many, the address whose last request is oldest is forgotten, and may ask anew."""
 
 _MINUTE_S = 60.0
 
@@ -19,7 +19,7 @@ class _Bucket:
 
 
 class RateLimit:
-    """Who asked how often of late.
+    """The recent requests of each address.
 
     Args:
         per_minute: Requests of one address; as many may come at once after a quiet minute.
@@ -32,7 +32,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def allows(self, address: str) -> bool:
-        """Tell whether an address may ask now; if so, it has."""
+        """Tell whether an address may ask now, and count the request."""
         now = self._clock()
         bucket = self._buckets.pop(address, None) or _Bucket(self._per_minute, now)
         grown = (now - bucket.filled_at) * self._per_minute / _MINUTE_S

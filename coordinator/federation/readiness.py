@@ -1,7 +1,7 @@
-"""Asks a federation's service, from beside it, whether it can work on runs.
+"""Asks a federation's service, from another process, whether it can work on runs.
 
-Where a run stands is in the database; that nobody works on it, or that nothing can be written
-there, is not. The service says it on loopback, at `/readyz`, as `coordinator.monitoring` answers.
+The database has the state of a run. It cannot tell that nobody works on it, or that nothing can be
+written. The service says it on loopback, at `/readyz`, as `coordinator.monitoring` answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def readiness(home: FederationHome) -> dict[str, bool] | None:
-    """Ask the service which of its parts are ready; None where none answers."""
+    """Ask the service which of its parts are ready; None without an answer."""
     connection = HTTPConnection(LOOPBACK, home.settings.metrics_port, timeout=_PATIENCE_S)
     try:
         connection.request("GET", "/readyz")
@@ -40,7 +40,7 @@ def readiness(home: FederationHome) -> dict[str, bool] | None:
 
 
 def what_is_missing(parts: Mapping[str, bool] | None) -> list[str]:
-    """Say what keeps a service from working on runs, a line each; nothing where nothing does."""
+    """List the faults that keep a service from working on runs, a line each."""
     if parts is None:
         return ["no service runs, so nobody works on runs: see `pate-fed serve`"]
     return [_WORDS[part] for part, is_ready in parts.items() if not is_ready]

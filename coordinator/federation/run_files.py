@@ -35,8 +35,8 @@ class RunFiles:
     ) -> bytes:
         """Return a piece of a file; empty after its end.
 
-        Which files there can be is known beforehand: what is asked for is looked up in that list,
-        and never taken for a path.
+        The list of possible files is known beforehand: a requested name is looked up there, and
+        never taken for a path.
 
         Args:
             run_id: The run, as its hospitals know it; 32 bytes.
@@ -47,7 +47,7 @@ class RunFiles:
 
         Raises:
             RunQueueError: there is no such run or file, it has not ended with labels, or the
-                hospital did not take part; which of these, is not told.
+                hospital did not take part; the error does not tell which.
             DatabaseError: the database does not answer.
         """
         known = next((one for one in (SEAL, *SEALED) if one == file), None)

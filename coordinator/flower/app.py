@@ -19,10 +19,10 @@ MESSAGE_TYPE = "query.exchange"
 _POLL_S = 0.01
 _SLOWEST_POLL_S = 0.2
 _LOOK_S = 2.0
-"""While answers are waited for, how often to look who is still there."""
+"""How often to check for lost nodes during an exchange."""
 
 _GONE_S = 10.0
-"""A node that was put out, or has been away for so long, is not waited for."""
+"""A node that was put out, or has been away this long, is not waited for."""
 
 _CODE = re.compile(r"PF-\d{3}")
 
@@ -31,7 +31,7 @@ def build(main: Callable[[Transport], None], *, nodes: int, timeout_s: float) ->
     """Make the app.
 
     Args:
-        main: What to do once the transport stands.
+        main: Runs once the transport stands.
         nodes: Number of nodes to wait for.
         timeout_s: How long an exchange may take, and how long to wait for the nodes.
     """
@@ -49,10 +49,9 @@ class GridTransport(Transport):
 
     Args:
         grid: Flower's.
-        nodes: The nodes that it may reach, all of which are waited for; or how many to wait for,
-            where the grid has no others and nobody knows their numbers before: a simulation's.
-        timeout_s: How long an exchange may take: messages live no longer, so that nobody answers
-            an old one later.
+        nodes: The nodes that it may reach; it waits for all of them. Or their number, for a
+            simulation's grid, which has no other nodes and no numbers known before.
+        timeout_s: Longest exchange: messages live no longer, so nobody answers an old one later.
         wait_s: How long to wait for the nodes; None for as long as for an exchange.
     """
 
@@ -88,8 +87,8 @@ class GridTransport(Transport):
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         messages = [self._message(node, packet) for node, packet in packets.items()]
         pushed = zip(self._grid.push_messages(messages), packets, strict=True)
-        # An id is None where a message could not be sent; an error reply's sender is the link, so
-        # a reply is known by the message that it answers.
+        # An id is None where a message could not be sent. An error reply's sender is the link, so a
+        # reply is known by the message that it answers.
         waiting = {message_id: node for message_id, node in pushed if message_id is not None}
         answers: dict[int, bytes | Silence] = {}
         deadline = time.monotonic() + self._timeout_s
@@ -147,8 +146,8 @@ def _body(reply: Message) -> bytes | Silence:
         fault = reply.content.get("fault")
         code = fault.get("code") if isinstance(fault, ConfigRecord) else None
         return Silence(code if isinstance(code, str) and _CODE.fullmatch(code) else "no packet")
-    # Bytes as they are, never an array file: NumPy's reader evaluates a header as Python, which two
-    # threads cannot always do at once (CPython 3.11: "AST constructor recursion depth mismatch").
+    # Raw bytes, never an array file: NumPy's reader evaluates a header as Python, which two threads
+    # cannot always do at once (CPython 3.11: "AST constructor recursion depth mismatch").
     array = record["body"]
     fits = array.stype == wire.PACKET_FORM and isinstance(array.data, bytes)
     return array.data if fits else Silence("no packet")

@@ -1,6 +1,6 @@
 """Flower's grid inside one process: the same ServerApp and ClientApp, no servers, no Ray.
 
-Messages are copied on the way, as a network would; a dead node answers as Flower says it does.
+Messages are copied on the way, as on a network; a dead node's answer is Flower's error.
 """
 
 from __future__ import annotations

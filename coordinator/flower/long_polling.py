@@ -1,10 +1,9 @@
-"""Keeps a node's question for messages open while there is none, so that nobody asks in vain.
+"""Holds a node's question for messages until there is one, so that nodes ask less often.
 
-Flower's nodes ask for messages again and again. Here a question that would be answered with nothing
-is held, and asked again of Flower once the coordinator has sent something; the node hears of a
-message at once, and asks a few times a minute while nothing happens. Only what Flower answered is
-held: whoever is no node is turned away as before. A question is asked anew as it came, so Flower
-checks its signature each time.
+Flower's nodes ask for messages again and again. Here such a question is held, and asked again of
+Flower once the coordinator has sent something. The node hears of a message at once, and asks only a
+few times a minute while nothing happens. Only Flower's own answers are held: strangers are turned
+away as before. A question is asked anew as it came, so Flower checks its signature each time.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 PULL_PATH: Final = "/v1/fleet/pull-messages"
 PUSH_PATHS: Final = ("/v1/runtime/push-messages", "/v1/runtime/push-object")
 HOLD_S: Final = 10.0
-"""How long a question is held: less than the half minute after which a node takes us for dead."""
+"""How long a question is held: under half a minute, after which a node takes us for dead."""
 
 MOST_HELD: Final = 1000
 """Questions beyond so many are answered at once, as Flower would."""
 
 MOST_BODY_BYTES: Final = 16 * 1024
-"""A question holds a number: more than this is none."""
+"""Largest question: it holds only a number."""
 
 _QUIET_S: Final = 0.03
-"""A message travels in parts: nodes are told once no part came for so long."""
+"""A message travels in parts: nodes are told once no part came for this long."""
 
 _TICK_S: Final = 0.25
 _OK, _TOO_LARGE = 200, 413
@@ -39,7 +38,7 @@ class LongPolling:
 
     Args:
         app: Flower's.
-        is_over: Whether the server ends: then nothing is held any longer.
+        is_over: Whether the server ends: then nothing is held any more.
         hold_s: How long a question is held.
         most_held: How many are held at once.
     """
@@ -85,7 +84,7 @@ class LongPolling:
         if body is None:
             await _refuse(send)
             return
-        gone = asyncio.ensure_future(receive())  # says so when the node hangs up
+        gone = asyncio.ensure_future(receive())  # returns once the node hangs up
         try:
             answer = await self._answer(scope, body, gone)
         finally:
@@ -102,7 +101,7 @@ class LongPolling:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._hold_s
         while True:
-            sent = self._sent  # before we ask: what is sent meanwhile is not missed
+            sent = self._sent  # before we ask: messages sent meanwhile are not missed
             answer = await _ask(self._app, scope, body)
             if not _is_nothing(answer) or self._held >= self._most_held:
                 return answer
@@ -111,7 +110,7 @@ class LongPolling:
                 await self._wait(sent, gone, deadline)
             finally:
                 self._held -= 1
-            # Nobody is asked for a node that hung up: its message would be lost with it.
+            # No message is fetched for a node that hung up: it would be lost.
             if gone.done() or not sent.is_set():
                 return answer
 
@@ -160,7 +159,7 @@ async def _ask(app: ASGIApp, scope: Scope, body: bytes) -> list[Message]:
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             is_answered.set()
 
-    # What Flower notes in a request belongs to that one.
+    # Flower's notes in a request belong to that one.
     await app({**scope, "state": dict(scope.get("state") or {})}, receive, send)
     return answer
 

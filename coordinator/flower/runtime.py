@@ -1,10 +1,10 @@
 """Flower at the coordinator: nodes are registered, and a run's grid is opened, without its CLI.
 
 Flower wants an app to be uploaded before anything can be sent. Ours is a stub that holds no code
-and says so: parties run what is installed at their site, and pin the stub's hash.
+and says so: parties run the software installed at their site, and pin the stub's hash.
 
 Flower's parts that are named here are internal: `tests/test_coordinator/test_flower_runtime.py`
-holds what we rely on.
+tests our assumptions about them.
 """
 
 from __future__ import annotations
@@ -74,14 +74,15 @@ _LONGEST_PAUSE_S = 1
 """Between two calls to a SuperLink that is gone."""
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
-"""A part of an answer that is not there yet is under way; Flower would wait 1 s, then up to 10 s,
-and take no other answer meanwhile."""
+"""A missing part of an answer is under way. Flower would wait 1 s, then up to 10 s, and take no
+other answer meanwhile.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 def stub() -> bytes:
-    """Return what is uploaded in place of an app: always the same bytes."""
+    """Return the bytes uploaded in place of an app: always the same."""
     content, _ = build_fab_from_files(_STUB)
     return content
 
@@ -107,7 +108,7 @@ class SuperLinkClient:
     Args:
         address: host:port.
         ca_certificate: The federation's CA, PEM.
-        secret: What whoever takes tasks, or calls at the admin port, must know.
+        secret: For taking tasks, and for calls at the admin port.
     """
 
     def __init__(self, address: str, *, ca_certificate: bytes, secret: bytes) -> None:
@@ -145,7 +146,7 @@ class SuperLinkClient:
         """Start a run of Flower's and hold its grid; the run ends with the context.
 
         Args:
-            is_over: Whether a SuperLink that is gone is waited for no longer.
+            is_over: Whether to stop waiting for a SuperLink that is gone.
         """
         self._start()
         _retry_soon()
@@ -242,7 +243,7 @@ def forget_delivered(database: Path) -> bool:
         database: Flower's database file.
 
     Returns:
-        Whether the log is empty now: not while somebody reads.
+        Whether the log is empty now; it is not while somebody reads.
     """
     try:
         with closing(
@@ -258,7 +259,7 @@ def forget_delivered(database: Path) -> bool:
 def _give_up_once(invoker: RetryInvoker, is_over: Callable[[], bool]) -> None:
     """Let calls to a SuperLink that is gone end once nobody needs their answer.
 
-    Flower's try for ever, in threads that keep the process from ending.
+    Flower's calls retry for ever, in threads that keep the process from ending.
     """
     flowers = invoker.should_giveup
     invoker.should_giveup = lambda error: is_over() or (flowers is not None and flowers(error))
@@ -266,7 +267,7 @@ def _give_up_once(invoker: RetryInvoker, is_over: Callable[[], bool]) -> None:
 
 
 def _retry_soon() -> None:
-    """Let Flower's grid wait less for parts of answers that are under way."""
+    """Shorten the wait of Flower's grid for parts of answers."""
     vars(http_grid)["pull_objects"] = partial(
         pull_objects, initial_backoff=_FIRST_RETRY_S, backoff_cap=_LONGEST_RETRY_S
     )

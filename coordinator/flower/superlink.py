@@ -1,12 +1,12 @@
 """Flower's SuperLink behind our gate, as a process of its own.
 
-Flower serves everything on one port: what nodes need, what starts runs, and what hands out tasks,
-the last two without a login. Here the public socket serves nodes alone, `/v1/fleet/*` and
-`/health`; the rest is on loopback, for whoever knows the federation's secret. The process ends with
-its parent: it reads a pipe that its parent holds open.
+Flower serves everything on one port: the nodes' paths, the start of runs, and the tasks, the last
+two without a login. Here the public socket serves nodes alone, `/v1/fleet/*` and `/health`; the
+rest is on loopback, for callers with the federation's secret. The process ends with its parent: it
+reads a pipe that its parent holds open.
 
-Flower's parts that are named here are internal: `tests/test_coordinator/test_superlink.py` holds
-what we rely on.
+Flower's parts that are named here are internal: `tests/test_coordinator/test_superlink.py` tests
+our assumptions about them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PUBLIC_PREFIX = "/v1/fleet/"
 HEALTH_PATH = "/health"
 
 PART_PATHS = (PUBLIC_PREFIX + "push-object", PUBLIC_PREFIX + "push-messages")
-"""Where nodes send what they answer; a message travels in parts of at most 5 MiB."""
+"""Where nodes send their answers; a message travels in parts of at most 5 MiB."""
 
 MOST_PART_BYTES = 8 * 2**20
 MOST_BODY_BYTES = 64 * 2**10
@@ -49,26 +49,27 @@ MOST_HELD_BYTES = 512 * 2**20
 """Of all parts of messages that are under way on the public socket."""
 
 ORIGIN_SHARE = 4
-"""Whoever comes from one address may hold that part of it."""
+"""One address may hold that part of it."""
 
 _THREADS = 4
 """Requests that Flower works on at once; others queue. Its database has one writer at a time, and
-who waits for that one is served in no order: with 40 threads, Flower's default, a request of ten
-busy nodes can wait in vain until it fails. Each thread has a cache of 64 MB besides."""
+waiting writers are served in no order. With 40 threads, Flower's default, a request of ten busy
+nodes can wait in vain until it fails. Each thread has a cache of 64 MB besides.
+"""
 
 _BACKLOG = 128
-"""Connections that wait to be accepted; all of them are accepted at once."""
+"""Length of the queue of connections to accept; all are accepted at once."""
 
 _FAREWELL_S = 3
-"""How long requests may take that are under way when the process is told to end."""
+"""Deadline of the requests under way when the process is told to end."""
 
 _BUSY_MS = 20_000
-"""How long a request waits for the writer before it: less than a node waits for an answer."""
+"""How long a request waits for the database's writer: less than a node waits for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuperLinkSettings:
-    """What a SuperLink needs.
+    """The settings of a SuperLink.
 
     Attributes:
         host: Address of the public socket.
@@ -77,9 +78,9 @@ class SuperLinkSettings:
         certificate: Server certificate, PEM.
         private_key: Its key, PEM.
         ca_certificate: Certificate of the federation's CA, PEM.
-        secret: Holds what whoever takes tasks, or calls at the admin port, must know.
+        secret: File of the secret for taking tasks and for calls at the admin port.
         database: Flower's own database: nodes and messages under way.
-        limits: What the public socket puts up with.
+        limits: The limits of the public socket.
     """
 
     host: str
@@ -110,7 +111,7 @@ class SuperLinkSettings:
             str(self.secret),
             "--database",
             str(self.database),
-            # Nodes prove who they are; nothing is run or installed for a run by Flower.
+            # Nodes authenticate; Flower runs and installs nothing for a run.
             "--enable-supernode-auth",
             "--isolation",
             "process",
@@ -119,13 +120,13 @@ class SuperLinkSettings:
 
 
 class _Bodies:
-    """Bounds what the public socket takes before Flower has checked who sends it.
+    """Bounds the unchecked bytes that the public socket holds before Flower has checked the sender.
 
     Flower reads a request whole, and parses it, before it looks at a signature.
     """
 
     def __init__(self) -> None:
-        self._held: Counter[str] = Counter()  # of parts of messages, by whom they come from
+        self._held: Counter[str] = Counter()  # of parts of messages, by their sender
 
     async def pass_on(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Let an app answer a request, as long as its body stays in bounds."""
@@ -164,12 +165,12 @@ class _Bodies:
 
 
 class Gate:
-    """Lets the public socket reach what nodes need, and the admin port whoever has its key.
+    """Opens the nodes' paths to the public socket, and the admin port to callers with its key.
 
     Args:
         app: Flower's.
         admin_port: Port of the socket that may reach all of it.
-        admin_key: What whoever calls there must know: see `coordinator.federation.admin_key`.
+        admin_key: The key for callers there: see `coordinator.federation.admin_key`.
         enrollment: Answers paths below `ENROLLMENT_PREFIX`, if there is one.
     """
 
@@ -188,7 +189,7 @@ class Gate:
         self._bodies = _Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer that there is nothing."""
+        """Pass a request on, or answer "not found"."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["server"][1] == self._admin_port:
@@ -204,9 +205,9 @@ class Gate:
             await self._bodies.pass_on(self._app, scope, receive, send)
 
     def _is_ours(self, scope: Scope) -> bool:
-        """Tell whether a request at the admin port may pass: all but whether we live needs the key.
+        """Tell whether a request at the admin port may pass: all but the health check need the key.
 
-        Nothing else is read of one that may not.
+        Of a refused one nothing else is read.
         """
         return scope["type"] == "http" and (
             scope["path"] == HEALTH_PATH or is_known(scope["headers"], key=self._admin_key)
@@ -214,7 +215,7 @@ class Gate:
 
 
 ENROLLMENT_PREFIX = PUBLIC_PREFIX + "pate-fed/"
-"""Below what nodes may reach: how a hospital asks to join, before it is a node."""
+"""Below the nodes' prefix: a hospital asks to join here, before it is a node."""
 
 
 def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> None:
@@ -247,7 +248,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> 
 
 
 def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
-    """Return what serves an app over TLS.
+    """Return a server of an app over TLS.
 
     Args:
         app: The app.
@@ -266,15 +267,15 @@ def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
         # The one that bounds a request's head.
         http="h11",
         ws="none",
-        # Who asks says no header: else everybody could ask in the name of others.
+        # No header tells the caller: otherwise everybody could ask in others' names.
         proxy_headers=False,
         backlog=_BACKLOG,
-        # Who does not hang up in turn is not waited for: TLS would, for half a minute.
+        # A client that never hangs up is not waited for: TLS would wait half a minute.
         timeout_graceful_shutdown=_FAREWELL_S,
     )
     config.load()
     assert config.ssl is not None
-    # Whatever a machine's OpenSSL would still speak.
+    # Also where a machine's OpenSSL would still speak older versions.
     config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     return uvicorn.Server(config)
 
@@ -299,13 +300,13 @@ def _with_few_threads(app: ASGIApp) -> ASGIApp:
 
 
 def _length_of(scope: Scope) -> int:
-    """Return the length that a request says it has; 0 where it says none that is one."""
+    """Return a request's stated length; 0 where it is missing or malformed."""
     said = [value for name, value in scope.get("headers", ()) if name == b"content-length"]
     return int(said[0]) if said and said[0].isdigit() else 0
 
 
 def _is_public(path: str) -> bool:
-    # Decoded already: whoever writes a path otherwise than plainly has no business here.
+    # Decoded already: a caller that encodes a path has no business here.
     plain = not any(part in ("..", ".", "") for part in path.split("/")[1:])
     return plain and (path == HEALTH_PATH or path.startswith(PUBLIC_PREFIX))
 
@@ -319,7 +320,7 @@ async def _refuse(scope: Scope, send: Send) -> None:
 
 
 def _follow_parent(server: uvicorn.Server) -> None:
-    """End with the parent: its end of our standard input closes, whatever killed it."""
+    """End with the parent: its end of our standard input closes, however it was killed."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     server.should_exit = True

@@ -20,7 +20,7 @@ _NO_PROXY: Final[Mapping[str, str]] = {"NO_PROXY": LOOPBACK, "no_proxy": LOOPBAC
 """Loopback goes through nobody's proxy."""
 
 NO_PORT: Final = 75
-"""Exit code of its process where a port is somebody else's."""
+"""Exit code of its process where another process has a port."""
 
 _PORT_TRIES: Final = 4
 """A service that was killed may leave its port behind for some seconds."""
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def flower_variables(home: FederationHome) -> dict[str, str]:
-    """Return what every process that runs Flower for a federation has in its environment."""
+    """Return the environment of every process that runs Flower for a federation."""
     flower = str(home.path("flower").absolute())
     return {**QUIET_FLOWER, **_NO_PROXY, "FLWR_HOME": flower}
 
@@ -66,12 +66,12 @@ class SuperLinkChild(KeptChild):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it answered when it was last asked."""
+        """Whether it answered the last question."""
         return self.pid is not None and self._answered == self.starts
 
     @property
     def lacks_port(self) -> bool:
-        """Whether it ended, the last time, because a port was somebody else's."""
+        """Whether it last ended because another process had a port."""
         return self.ended_with == NO_PORT
 
     def wait_until_ready(self, timeout_s: float) -> bool:
@@ -89,7 +89,7 @@ class SuperLinkChild(KeptChild):
         self._client.close()
 
     def look(self) -> float:
-        """Ask it whether it is there; see `KeptChild.look`."""
+        """Ask it for its health; see `KeptChild.look`."""
         answers = self._answers()
         self._answered = self.starts if answers else 0
         return _READY_LOOK_S if answers else super().look()

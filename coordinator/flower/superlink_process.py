@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def settings_of(home: FederationHome) -> SuperLinkSettings:
-    """Return what the SuperLink of a federation needs."""
+    """Return the settings of a federation's SuperLink."""
     return SuperLinkSettings(
         host=home.settings.host,
         port=home.settings.port,
@@ -44,7 +44,7 @@ def settings_of(home: FederationHome) -> SuperLinkSettings:
 
 def main() -> None:
     """Serve until our parent ends."""
-    # Our parent keeps signals back; we take them as they come.
+    # Our parent blocks signals; we unblock them.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     write_logs_as_json("coordinator")
     home = FederationHome.open(Path(sys.argv[1]))

@@ -1,3 +1,3 @@
-"""A run: what was asked, who works on it, its labeling, and the directory that it leaves."""
+"""A run: its request, its worker, its labeling, and its directory."""
 
 __all__: list[str] = []

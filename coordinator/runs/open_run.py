@@ -1,6 +1,6 @@
-"""One run that was taken up: what it was asked, what earlier lives left of it, and what it gives.
+"""One run that was taken up: its request, its state from earlier lives, and its results.
 
-It opens or resumes the labeling run, and writes the run directory; when to do what is the worker's.
+It opens or resumes the labeling run, and writes the run directory; the worker decides when.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pate_fed.students import Student
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
-"""From a run's setup on, pauses included; hospitals refuse every batch after it."""
+"""From a run's setup on, pauses included; hospitals refuse every later batch."""
 
 _VOID: Final = (BatchState.VOID, BatchState.FREED)
 
@@ -60,18 +60,17 @@ _KEYSTREAM = fastest_keystream(time.thread_time)
 
 @dataclass(slots=True)
 class OpenRun:
-    """One run that was taken up, and what it left in an earlier life.
+    """One run that was taken up, with its state from earlier lives.
 
     Attributes:
         attempt: Its newest one, in the database.
         journal: That attempt's steps.
-        earlier: What earlier runs know of its queries, by position in the pool.
-        store: What the run was charged and released, over all its attempts.
+        earlier: Results of its queries in earlier runs, by position in the pool.
+        store: Charges and releases of the run, over all its attempts.
         warnings: For people.
-        last_void: Why the last void batch of this life is one; "" if none is.
-        labeling: The run itself, once it is begun or taken up.
-        refused: Names of the hospitals that would not answer a query in this life, by position in
-            the pool.
+        last_void: Reason of this life's last void batch; "" if there is none.
+        labeling: The run itself, once it has begun.
+        refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
     home: FederationHome
@@ -110,7 +109,7 @@ class OpenRun:
 
     @property
     def left(self) -> list[int]:
-        """Queries that no earlier run asked, nor this one for good, nor a hospital refuses."""
+        """Queries left to ask: neither asked before, nor lost for good, nor refused."""
         asked = {
             index
             for each in self.store.asked().values()
@@ -121,13 +120,13 @@ class OpenRun:
         return [index for index in self.request.queries if index not in known]
 
     def save_refused(self) -> None:
-        """Note what hospitals refused to the end: this run does not ask it."""
+        """Note the queries that hospitals refused to the end: this run does not ask them."""
         left = set(self.left)
         self.store.save_skipped({at: who for at, who in self.refused.items() if at in left})
 
     @property
     def skipped_words(self) -> list[str]:
-        """Say in a line which queries hospitals would not answer; nothing if there are none."""
+        """List in a line the queries that hospitals refuse; empty if there are none."""
         skipped = self.store.skipped()
         if not skipped:
             return []
@@ -139,7 +138,7 @@ class OpenRun:
 
     @property
     def outcomes(self) -> Answers:
-        """What is known of its queries: what earlier runs drew, and then its own."""
+        """The known outcomes of its queries: from earlier runs, then its own."""
         drawn = [
             (index, ABSTAIN, Outcome.REFUSED)
             if answer.label is None
@@ -151,26 +150,26 @@ class OpenRun:
 
     @property
     def drawn_in(self) -> dict[int, str]:
-        """Which earlier run drew an answer, by position in the pool."""
+        """Name of the earlier run that drew an answer, by position in the pool."""
         return {index: answer.run for index, answer in self.earlier.items() if answer.was_looked_at}
 
     @property
     def is_unbegun(self) -> bool:
-        """Whether no hospital was offered it, but for attempts that were given up."""
+        """Whether no hospital has its offer, apart from attempts that were given up."""
         return self._is_given_up or not self.journal.steps()
 
     @property
     def voids(self) -> int:
-        """Batches that were void, in whatever attempt."""
+        """Batches that were void, over all attempts."""
         return sum(each.state in _VOID for each in self.store.asked().values())
 
     @property
     def has_asked(self) -> bool:
-        """Whether hospitals were asked anything, in whatever attempt."""
+        """Whether hospitals were asked anything, in any attempt."""
         return bool(self.store.asked())
 
     def before(self) -> OpenRun | None:
-        """Return the run as its last attempt that was set up left it; None if there is none."""
+        """Return the run in the state of its last complete setup; None if there is none."""
         earlier = self.attempt.earlier()
         if not earlier:
             return None
@@ -190,7 +189,7 @@ class OpenRun:
         return bool(self.drawn_in) or bool(self.store.releases())
 
     def give_up(self, reason: str) -> None:
-        """Note that an attempt came to nothing: the next one has rows of its own."""
+        """Note that an attempt failed: the next one has rows of its own."""
         self.attempt.give_up(reason)
         self._is_given_up = True
 
@@ -248,13 +247,13 @@ class OpenRun:
 
     @property
     def silent(self) -> str:
-        """Names of the hospitals whose answers are not in."""
+        """Names of the hospitals whose answers are missing."""
         missing = () if self.labeling is None else self.labeling.round.missing
         names = [one.name for one in self.members if one.identity.fingerprint in missing]
         return ", ".join(names) or "hospitals that do not answer"
 
     def progress(self, transport: Transport) -> dict[str, Any]:
-        """Return how far it is: counts and charges, nothing about votes."""
+        """Return its progress: counts and charges, nothing about votes."""
         outcomes = self.outcomes
         ledger = self.store.ledger()
         return {
@@ -290,7 +289,7 @@ class OpenRun:
             simulated=False,
             asks_nothing=not self.left and not self.store.asked(),
         )
-        # What was asked and is in no release.
+        # Batches that were asked and are in no release.
         void = len(labeling.asked) - len(results.answers_of(self.store))
         self.warnings += [
             *slack_warnings(privacy),
@@ -404,10 +403,10 @@ class OpenRun:
         return self.store
 
     def _owed(self) -> dict[bytes, list[bytes]]:
-        """Return the settlements that a party may not have heard of, from whatever run.
+        """Return the settlements that a party may not have heard of, from any run.
 
-        A hospital that was lost still has to charge what that setup gave. Of each run the last
-        setup is enough: it began only once all had heard of those before.
+        A hospital that was lost still has to charge for that setup. The last setup of each run is
+        enough: it began only after all had heard of earlier ones.
         """
         owed: dict[bytes, list[bytes]] = {one.identity.fingerprint: [] for one in self.members}
         for setup in unclosed_setups(self.attempt):
@@ -432,5 +431,5 @@ class OpenRun:
 
 
 def results_of(home: FederationHome, name: str) -> Path:
-    """Return where a run's directory is, or will be."""
+    """Return the path of a run's directory, present or future."""
     return home.path("runs", name, "results")

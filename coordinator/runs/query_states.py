@@ -1,4 +1,4 @@
-"""What became of each query of a run: what was drawn, what is lost, what hospitals refuse."""
+"""The state of each query of a run: drawn, lost, or refused by hospitals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pate_fed.releases import NoisyRelease, Outcome
 
 
 class QueryState(StrEnum):
-    """What became of a query."""
+    """The state of a query."""
 
     ANSWERED = "answered"
     NO_ANSWER = "no answer"
@@ -35,7 +35,7 @@ class AskedQuery:
 
     Attributes:
         place: Its position in the pool, from 0: `query_id` of `labels.csv`.
-        state: What became of it.
+        state: Its state.
         label: Name of its class; empty without one.
         drawn_in: Name of the run that drew it; empty if none did.
         parties: Names of the hospitals that refuse it.
@@ -77,11 +77,11 @@ class AskedQuery:
 def query_states(
     database: Database, request: RunRequest, *, task: LearningTask
 ) -> list[AskedQuery]:
-    """Return what became of each query of a run, in the order of the pool.
+    """Return the state of each query of a run, in the order of the pool.
 
     Args:
         database: The coordinator's.
-        request: What the run was asked.
+        request: The run's request.
         task: Its task.
 
     Raises:

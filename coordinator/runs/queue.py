@@ -1,6 +1,6 @@
-"""The runs of a federation: what was asked for, how far it is, and what the operator wants of it.
+"""The runs of a federation: their requests, their progress, and the operator's orders.
 
-The command line and the service meet here, in the database, and nowhere else: either may be away.
+The command line and the service meet only here, in the database: either may be away.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Run:
 
     Attributes:
         number: Its number among all.
-        name: What the operator calls it.
-        state: Where it stands.
-        wanted: "pause" if it is to be paused after the exchange that is under way; else "".
-        reason: Why it is where it is.
+        name: The operator's name for it.
+        state: Its state.
+        wanted: "pause" if it is to be paused after the current exchange; otherwise "".
+        reason: Reason of its state.
         is_begun: Whether hospitals may be in it: its newest offer was not given up.
         progress: Counts and released values.
-        created_at: When it was asked for.
+        created_at: Time of its request.
         updated_at: When that last changed.
     """
 
@@ -70,7 +70,7 @@ class Run:
         return self.state in (RunState.FAILED, RunState.INCOMPLETE)
 
     def as_table(self) -> dict[str, Any]:
-        """Return what `status` shows."""
+        """Return the values that `status` shows."""
         return {
             "name": self.name,
             "state": self.state.value,
@@ -97,7 +97,7 @@ class RunQueue:
     # Anybody ----------------------------------------------------------------------------------
 
     def all(self) -> list[Run]:
-        """Return all runs, in the order that they were asked for."""
+        """Return all runs, oldest first."""
         with self._database.transaction() as session:
             return _runs(session, _SHOWN.order_by(RunRow.number))
 
@@ -111,7 +111,7 @@ class RunQueue:
             return _shown(session, name)
 
     def request(self, name: str) -> str:
-        """Return what was asked of a run, canonical JSON: as long as its queries are many.
+        """Return the request of a run, canonical JSON: its length grows with its queries.
 
         Raises:
             RunQueueError: there is none of this name.
@@ -128,7 +128,7 @@ class RunQueue:
         """Queue a run.
 
         Raises:
-            RunRequestError: there is one of this name.
+            RunRequestError: the name is taken.
         """
         now = self._clock()
         with self._database.transaction() as session:
@@ -152,7 +152,7 @@ class RunQueue:
             return _shown(session, name)
 
     def pause(self, name: str) -> Run:
-        """Ask that a run rests: at once if nobody works on it, else after the exchange under way.
+        """Ask that a run rests: now if nobody works on it, or after the current exchange.
 
         Raises:
             RunQueueError: there is no such run, or it has ended or is being stopped.
@@ -190,7 +190,7 @@ class RunQueue:
         return self._change(name, change)
 
     def stop(self, name: str) -> Run:
-        """Ask that a run ends; what it released is kept.
+        """Ask that a run ends; its releases are kept.
 
         Raises:
             RunQueueError: there is no such run, or it has ended.
@@ -206,17 +206,17 @@ class RunQueue:
     # The service ------------------------------------------------------------------------------
 
     def next(self) -> Run | None:
-        """Return the run to work on: one that ends, then one that was begun, then one to begin.
+        """Return the run to work on: first one that ends, then one that has begun, then a new one.
 
-        Those that are to be begun take turns: one that waits for its hospitals keeps no other back.
-        One that was begun is worked on until it is over, or rests, before any other.
+        New runs take turns: one that waits for its hospitals keeps no other back. A run that has
+        begun is worked on until it is over, or rests, before any other.
         """
         with self._database.transaction() as session:
             found = _runs(session, _SHOWN.where(RunRow.state.in_(_OPEN)).order_by(RunRow.turn))
         return min(found, key=_rank, default=None)
 
     def take_up(self, name: str) -> RunAttempt:
-        """Become the one who works on a run. Whoever took it up before can store nothing more.
+        """Take over the work on a run. An earlier worker of the run can store nothing more.
 
         Raises:
             RunQueueError: there is none of this name.
@@ -228,7 +228,7 @@ class RunQueue:
             return RunAttempt.take_up(self._database, row, session, now=self._clock())
 
     def enter(self, name: str, state: RunState, reason: str = "") -> Run:
-        """Note where a run stands; a run that the operator stops meanwhile stays so.
+        """Store a run's state; a run that the operator stops meanwhile stays so.
 
         Args:
             name: The run.
@@ -240,7 +240,7 @@ class RunQueue:
         def change(row: RunRow) -> None:
             nonlocal before
             before = row.state
-            # What the operator said meanwhile holds.
+            # The operator's order of the meantime holds.
             if row.state in (RunState.STOPPING.value, RunState.PAUSED.value) and state not in ENDED:
                 row.reason = reason or row.reason
                 return
@@ -254,9 +254,9 @@ class RunQueue:
         return run
 
     def rest(self, name: str) -> bool:
-        """Pause a run if that is wanted still; return whether it rests.
+        """Pause a run if that is still wanted; return whether it rests.
 
-        Decided here, in one transaction: the operator may have resumed it since it was looked at.
+        Decided in one transaction: the operator may have resumed it meanwhile.
         """
 
         def change(row: RunRow) -> None:
@@ -267,7 +267,7 @@ class RunQueue:
         return self._change(name, change).state is RunState.PAUSED
 
     def wait_since(self, name: str, *, now: datetime) -> datetime:
-        """Note that a run waits for its hospitals; return since when it does, over all restarts.
+        """Note that a run waits for its hospitals; return the start of the wait, over all restarts.
 
         Args:
             name: The run.
@@ -288,7 +288,7 @@ class RunQueue:
         self._change(name, change)
 
     def note(self, name: str, progress: Mapping[str, Any]) -> None:
-        """Note how far a run is: counts and released values alone."""
+        """Note a run's progress: counts and released values alone."""
         before: dict[str, Any] = {}
 
         def change(row: RunRow) -> None:
@@ -308,7 +308,7 @@ class RunQueue:
 
 
 def _tell_of_state(run: Run, *, before: RunState) -> None:
-    """Log that a run began or ended; that it waits and is tried again, the worker says."""
+    """Log that a run began or ended; the worker logs waits and retries."""
     if run.is_ended:
         known = {"state": run.state.value, "reason": run.reason}
         why = f": {run.reason}" if run.reason else ""
@@ -376,11 +376,11 @@ _SHOWN: Final = select(
     RunRow.created_at,
     RunRow.updated_at,
 )
-"""What is looked at several times a second: not what was asked."""
+"""Read several times a second, so without the request."""
 
 
 def _row(session: Session, name: str) -> RunRow:
-    # Locked: what is read is what is changed, on a server, too.
+    # Locked: the row read is the row changed, on a server, too.
     found = select(RunRow).where(RunRow.name == name).options(defer(RunRow.request))
     row = session.scalar(found.with_for_update())
     if row is None:
@@ -417,5 +417,5 @@ def _runs(session: Session, found: Select[*tuple[Any, ...]]) -> list[Run]:
 
 
 def _utc(moment: datetime) -> datetime:
-    # SQLite keeps no zone: what was written was UTC.
+    # SQLite keeps no zone: the written time was UTC.
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

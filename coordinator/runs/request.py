@@ -1,7 +1,7 @@
-"""What a labeling run was asked to do, written down once: the same after every restart.
+"""The request of a labeling run, written down once: the same after every restart.
 
-Everything that was left open is filled in before: mechanism, caps, price, members, queries. What a
-request comes to can then not change with the version of a default, or with who joins meanwhile.
+Everything that was left open is filled in before: mechanism, caps, price, members, queries. So a
+request's result cannot change with the version of a default, or with members who join meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RequestedParty:
     """A member as it was when the run was asked for.
 
     Attributes:
-        name: What people call it.
+        name: Its name in messages.
         fingerprint: Of its identity, 32 bytes.
         teachers: Teachers that it votes with.
     """
@@ -50,7 +50,7 @@ class RunRequest:
     """A run as it was asked for, with everything filled in.
 
     Attributes:
-        name: What the operator calls it.
+        name: The operator's name for it.
         pool: Digest of its query pool, 32 bytes.
         task: Digest of the task document, 32 bytes.
         source: Name of the file that the public queries came from.
@@ -89,10 +89,10 @@ class RunRequest:
         """Fill a request in.
 
         Args:
-            name: What the operator calls the run.
-            task: What is learned.
+            name: The operator's name for the run.
+            task: The task to learn.
             members: All members.
-            settings: What the operator chose; None where nothing was.
+            settings: The operator's settings; None for the others.
             source: Name of the file of the public queries.
             select: "medoids" or "all".
             patience_s: How long it waits for hospitals.
@@ -186,7 +186,7 @@ class RunRequest:
 
     @classmethod
     def from_json(cls, text: str) -> RunRequest:
-        """Read what `to_json` wrote.
+        """Read the text of `to_json`.
 
         Raises:
             RunRequestError: it is anything else.

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its directory, written from its tables and its transcripts."""
+"""A run's directory, written from its tables and its transcripts."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 _SEALING: Mapping[str, str] = {
     SUITE_MLKEM768_X25519: (
-        "What hospitals tell each other through the coordinator is sealed with ML-KEM-768 and "
-        "X25519 together: whoever records it today and has a quantum computer one day still cannot "
-        "open it, as long as one of the two holds."
+        "Messages between hospitals, relayed by the coordinator, are sealed with ML-KEM-768 and "
+        "X25519 together. A recording stays sealed even against a later quantum computer, as long "
+        "as one of the two holds."
     ),
     SUITE_X25519: (
-        "What hospitals tell each other through the coordinator is sealed with X25519 alone: "
-        "whoever records it today and has a quantum computer one day can open it, and then sees "
-        "what single hospitals sent."
+        "Messages between hospitals, relayed by the coordinator, are sealed with X25519 alone. A "
+        "later quantum computer can open a recording, and then shows the messages of single "
+        "hospitals."
     ),
 }
-"""What each sealing suite means, for people."""
+"""The meaning of each sealing suite, for people."""
 
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierSetup:
-    """A setup of a run that was given up, so that the run was set up anew.
+    """A setup of a run that failed, so that the run was set up anew.
 
     Attributes:
         round: It.
-        reason: Why it was given up.
+        reason: Reason of the failure.
     """
 
     round: CoordinatorRound
@@ -69,11 +69,11 @@ def answers_of(store: RunStore) -> Answers:
 def in_seat_order(
     drafted: RunTerms, *, names: tuple[str, ...], members: tuple[Member, ...]
 ) -> RunTerms:
-    """Put terms that were drafted for parties in some order in the order of their seats.
+    """Put drafted terms in the order of the parties' seats.
 
     Args:
         drafted: The terms.
-        names: Of the parties, in the order that they were drafted for.
+        names: The parties' names, in the order of the draft.
         members: The parties, in seat order.
     """
     places = [names.index(member.name) for member in members]
@@ -97,7 +97,7 @@ def privacy_of(
 
     Args:
         run: The run.
-        settings: What was done.
+        settings: The settings used.
         store: Its ledger and releases.
         simulated: Whether it was a simulation.
         asks_nothing: As for `privacy_table`.
@@ -121,7 +121,7 @@ def privacy_of(
 
 
 def warnings_of(run: LabelingRun) -> list[str]:
-    """Say which hospitals were lost, and whose shares were wrong; see `party_warnings`."""
+    """Name the lost hospitals, and those of wrong shares; see `party_warnings`."""
     return party_warnings(
         lost=run.lost,
         share_faults=run.share_faults,
@@ -195,8 +195,8 @@ def manifest_table(
     """Return the content of `manifest.json`.
 
     Args:
-        settings: What was done.
-        partition: Who holds which record, which a simulation alone knows.
+        settings: The settings used.
+        partition: The owner of each record, which only a simulation knows.
         run: The run.
         pool_digest: Digest of its query pool, 32 bytes.
         earlier: Its earlier setups, oldest first.
@@ -208,7 +208,7 @@ def manifest_table(
         "versions": {name: version(name) for name in _VERSIONS_OF},
         "seed": settings.seed,
         "suite": settings.suite,
-        # Who holds which record is known to a simulation alone.
+        # Only a simulation knows the owner of each record.
         **({} if partition is None else {"partition": partition.as_json()}),
         "pool_sha256": pool_digest.hex(),
         "run_id": run.round.run_id.hex(),

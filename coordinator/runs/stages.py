@@ -1,7 +1,7 @@
 """The points of a run at which its coordinator may be stopped, and the door through which tests do.
 
-A run calls its `OnStage` at each point. What is called is an argument of the run, so nothing from
-outside the program can set it; the default does nothing.
+A run calls its `OnStage` at each point. The called function is an argument of the run, so nothing
+from outside the program can set it; the default does nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """What has just been done."""
+    """The last finished step."""
 
     PLANNED = "planned"  # a batch, its worst case and its plan are stored, nothing is sent
     HEARD = "heard"  # one party's answer of an exchange was taken
@@ -35,4 +35,4 @@ OnStage = Callable[[Stage], None]
 
 
 def pass_by(stage: Stage) -> None:
-    """Do nothing: what a run calls outside of tests."""
+    """Do nothing: the run's `OnStage` outside of tests."""

@@ -1,4 +1,4 @@
-"""What working on runs takes from the world: ways to nodes, randomness, time."""
+"""The resources for working on runs: ways to nodes, randomness, time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OpenTransport = Callable[[Collection[int]], AbstractContextManager[Transport]]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a worker takes from the world.
+    """A worker's resources.
 
     Attributes:
         open_transport: Opens a way to the nodes of a run's hospitals, and to no others.

@@ -1,4 +1,4 @@
-"""How packets reach parties, whatever carries them."""
+"""The way of packets to parties, for any carrier."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """What came in place of a packet.
+    """The reason why no packet came.
 
     Attributes:
         code: Why: a stable code, never a text.
@@ -20,7 +20,7 @@ class Silence:
 
 @dataclass(slots=True)
 class Traffic:
-    """What was sent and received so far.
+    """Packets and bytes sent and received so far.
 
     Attributes:
         exchanges: Times that all parties were asked and answered.
@@ -37,7 +37,7 @@ class Transport(ABC):
     """Carries packets between the coordinator and its nodes.
 
     Attributes:
-        traffic: What was carried.
+        traffic: The packets and bytes carried.
     """
 
     def __init__(self) -> None:

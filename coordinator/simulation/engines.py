@@ -49,19 +49,19 @@ def run_engine(
     """Open all hospitals' nodes, run the coordinator's `main` against them, and return.
 
     Raises:
-        Exception: whatever `main` raised.
+        Exception: any exception of `main`.
     """
     os.environ.update(QUIET_FLOWER, RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
     for library in ("flwr", "ray"):
-        # They log tracebacks, with what a party was doing; what matters comes back as a code.
+        # They log tracebacks, with a party's current work; faults that matter come back as a code.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
-    # A hospital's log is its own; here it would end up between the lines of standard error.
+    # A hospital's log is its own; here it would mix with the lines of standard error.
     logging.getLogger("party").addHandler(logging.NullHandler())
     failure: list[BaseException] = []
     count = len(hospitals.hospitals)
 
     def guarded(transport: Transport) -> None:
-        # Engines wrap or swallow what a ServerApp raises; it is carried out by hand.
+        # Engines wrap or swallow a ServerApp's exception, so it is passed on by hand.
         try:
             main(transport)
         except Exception as error:

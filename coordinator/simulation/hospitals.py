@@ -38,10 +38,10 @@ Tick = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hospital:
-    """One simulated hospital, in a form that an engine can carry to another process.
+    """One simulated hospital, in a form that an engine can send to another process.
 
     Attributes:
-        name: What people call it.
+        name: Its name in messages.
         private_bytes: Its fresh identity's private key.
         ensemble: Its trained teachers.
         weight: Votes that each of them casts per query.
@@ -105,16 +105,16 @@ def train_hospitals(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HospitalsBlueprint:
-    """All that is needed to open every hospital's node, wherever an engine wants them.
+    """The values that an engine needs to open every hospital's node anywhere.
 
     Attributes:
         hospitals: The hospitals.
         coordinator: The coordinator that all have pinned.
         pool: The queries that all owners approved.
-        policy: What all owners allow.
-        budgets: What each hospital may be charged over all runs: this one, in a simulation.
-        noise_seeds: What each hospital's own noise follows from, in a run that is to be repeatable;
-            None to draw it afresh.
+        policy: The policy of all owners.
+        budgets: Each hospital's budget over all runs: this one, in a simulation.
+        noise_seeds: Seed of each hospital's own noise, for a repeatable run; None to draw it
+            afresh.
     """
 
     hospitals: tuple[Hospital, ...]
@@ -168,14 +168,14 @@ class HospitalsBlueprint:
 def simulation_policy(
     *, terms: RunTerms, form: str, suite: str, valid_votes: bool, queries: int
 ) -> Policy:
-    """What all simulated hospitals allow: what was asked for, and nothing beyond it.
+    """The policy of all simulated hospitals: it allows the run, and nothing beyond it.
 
     Args:
         terms: The run's.
         form: Secure sum.
         suite: Sealing suite.
-        valid_votes: Whether all trust all to send valid vote rows.
-        queries: Most that may be asked.
+        valid_votes: Whether all hospitals trust each other to send valid vote rows.
+        queries: Cap on queries.
     """
     return Policy(
         approved_pools=frozenset({terms.pool_digest}),
@@ -184,12 +184,12 @@ def simulation_policy(
         suites=frozenset({suite}),
         mechanisms=frozenset({terms.mechanism}),
         noise_places=frozenset({terms.noise_place}),
-        # How much noise is a good idea is the person's to find out in a simulation.
+        # In a simulation the user chooses the amount of noise freely.
         least_sigma1=0.0,
         least_sigma2=0.0,
         most_queries=queries,
-        # Here one person holds the pool: inputs that lie close are no attack, and a table of few
-        # columns has many.
+        # Here one person holds the pool: close inputs are no attack, and a table of few columns has
+        # many.
         most_near_queries=None,
         most_epsilon=terms.epsilon,
         most_delta=terms.delta,
@@ -207,7 +207,7 @@ def yardsticks(
     generator: np.random.Generator,
     tick: Tick,
 ) -> dict[str, float]:
-    """Measure what the student is held against, on the public test records.
+    """Measure the accuracies to compare the student with, on the public test records.
 
     Returns:
         "teacher_mean": mean accuracy of all teachers. "best_single_party": best accuracy of one

@@ -66,19 +66,18 @@ from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 
 Progress = Callable[[str, int, int], None]
-"""Told the name of a stage, how much of it is done, and how much there is."""
+"""Called with the name of a stage, its finished steps, and all its steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What a simulation gave.
+    """The result of a simulation.
 
     Attributes:
         run_dir: The run directory.
         metrics: Content of `metrics.json`.
         privacy: Content of `privacy.json`.
-        stopped_by: The error that ended the run early, after something was released; None for a
-            run that went through.
+        stopped_by: The error that ended the run early, after a release; None for a complete run.
     """
 
     run_dir: Path
@@ -91,9 +90,9 @@ def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulat
     """Run a whole federation on this machine and write its run directory.
 
     Args:
-        settings: What to do.
+        settings: The settings of the run.
         out: Run directory to make; must not exist.
-        progress: Told how far it is.
+        progress: Called with the progress.
 
     Raises:
         PateFedError, ProtocolError, CoordinatorError: nothing was released, and nothing is
@@ -110,7 +109,7 @@ def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulat
 
 @dataclass(slots=True)
 class _Labels:
-    """What came out of the labeling."""
+    """The outcome of the labeling."""
 
     run: LabelingRun
     traffic: Traffic
@@ -266,7 +265,7 @@ class _Rehearsal:
     # Helpers ----------------------------------------------------------------------------------
 
     def _held_out_notes(self) -> list[str]:
-        """Say whose records were treated as public where they are the user's own patients'."""
+        """Report whose records were treated as public where they are the user's own patients'."""
         if self._settings.data.name != "csv":
             return []
         dataset = self._dataset
@@ -279,7 +278,7 @@ class _Rehearsal:
         ]
 
     def _advised(self, error: Exception) -> Exception:
-        """Say how many queries fit where those asked for did not, and nothing was spent."""
+        """Report how many queries fit where the requested ones did not, and nothing was spent."""
         if not isinstance(error, BudgetExhaustedError) or self._asked.queries is None:
             return error
         try:
@@ -290,7 +289,7 @@ class _Rehearsal:
         return BudgetExhaustedError(
             requested=error.requested,
             budget=error.budget,
-            advice=f"at these settings at most {queries}; pate-fed plan says what a budget buys",
+            advice=f"at these settings at most {queries}; see `pate-fed plan`",
         )
 
     def _delta_warnings(self) -> list[str]:
@@ -312,7 +311,7 @@ class _Rehearsal:
         )
 
     def _prove_disjoint(self) -> Manifest:
-        """Build the manifest under a key that is written nowhere, and check it."""
+        """Build the manifest under a key that is stored nowhere, and check it."""
         key = secrets.token_bytes(32)
         manifest = build_manifest(self._dataset.private, self._partition, key=key)
         verify_manifest(manifest, self._dataset.private, self._partition, key=key)
@@ -365,7 +364,7 @@ class _Rehearsal:
         labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
 
     def _ask(self, run: LabelingRun, batch: tuple[int, ...], labels: _Labels) -> None:
-        """Ask one batch; under Interactive-GNMax with what the student believes so far."""
+        """Ask one batch; under Interactive-GNMax with the student's predictions so far."""
         predictions = self._beliefs(batch, labels)
         release = run.ask(batch, predictions=predictions)
         if predictions is None or not isinstance(run.mechanism, InteractiveGaussianMax):
@@ -478,14 +477,14 @@ class _Rehearsal:
 
 
 def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
-    """Open what a simulated hospital may be charged in its life, which is this run."""
+    """Open a simulated hospital's budget for its life, which is this run."""
     if terms.pricing == "none":  # nothing is a bound, so nothing is charged
         return PrivacyLedger(terms.budgets[seat], terms.delta)
     return ledger_of(terms, seat)
 
 
 class _Chance:
-    """All chance of a simulation that a seed makes repeatable; keys are not part of it."""
+    """All randomness of a simulation that a seed makes repeatable; keys are not part of it."""
 
     def __init__(self, seed: int | None) -> None:
         self._seeded = seed is not None
@@ -502,7 +501,7 @@ class _Chance:
         return np.random.default_rng(list(self.bytes_of(purpose)))
 
     def noise_seeds(self, names: Iterable[str]) -> tuple[bytes, ...] | None:
-        """Return what each hospital's own noise follows from; None where it is drawn afresh."""
+        """Return the seed of each hospital's own noise; None where it is drawn afresh."""
         if not self._seeded:
             return None
         return tuple(self.bytes_of(f"noise of {name}") for name in names)

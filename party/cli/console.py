@@ -1,4 +1,4 @@
-"""What all commands share: options, printing, and one line with a code for whatever goes wrong."""
+"""Shared by all commands: options, printing, and one line with a code for every fault."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ DEFAULT_SITE: Final = Path("pate-party")
 
 
 def open_site(folder: Path) -> Site:
-    """Open the hospital's folder, wherever we were called from."""
+    """Open the hospital's folder, from any working directory."""
     return Site.open(folder.absolute())
 
 
@@ -106,8 +106,8 @@ class OpenSite:
 
     Attributes:
         site: The folder.
-        database: What the node remembers.
-        records: What its people decided.
+        database: The node's memory.
+        records: The decisions of its people.
     """
 
     site: Site
@@ -121,7 +121,7 @@ class OpenSite:
         return AuditLog(self.database).records()
 
     def ledger(self) -> PrivacyLedger:
-        """Return what was charged for life; an empty ledger where nothing was yet."""
+        """Return the charges of its life; an empty ledger before the first."""
         from party.storage import read_ledger  # noqa: PLC0415 - keeps --help fast
 
         settings = self.site.settings
@@ -154,22 +154,22 @@ def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -
 
 
 def minute(at: float) -> str:
-    """Say a moment to people, given Unix time in seconds."""
+    """Format a moment for people, given Unix time in seconds."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def decider(by: str | None) -> str:
-    """Return who decides."""
+    """Return the name of the deciding person."""
     return by or getpass.getuser()
 
 
 def tell(line: str) -> None:
-    """Say something to people that is no result."""
+    """Tell people something beside the result."""
     typer.echo(line, err=True)
 
 
 def ask(question: str) -> bool:
-    """Ask a person; nobody there is a no."""
+    """Ask a person yes or no; without a terminal the answer is no."""
     try:
         return typer.confirm(question, default=False, err=True)
     except click.Abort:
@@ -188,8 +188,9 @@ def ask_text(question: str, default: str | None = None) -> str:
     """Ask a person for a line.
 
     Args:
-        question: What is asked.
-        default: The answer of who only presses Enter; None: Enter is "" where nothing is offered.
+        question: The question.
+        default: The answer when only Enter is pressed; None: then Enter gives "" where nothing is
+            offered.
 
     Raises:
         click.Abort: nobody is there, or they stop.

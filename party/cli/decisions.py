@@ -72,7 +72,7 @@ def approve(  # noqa: PLR0917 - one argument per option
 
 
 def _ask_about_each(opened: OpenSite, waiting: Sequence[Approval], *, by: str) -> None:
-    """Ask about each that was listed; of a no nothing is noted, and it waits on."""
+    """Ask about each listed entry; a no is not noted, and the entry waits on."""
     for one in waiting:
         if ask(f"Approve {one.subject.value} {one.digest.hex()[:16]}?"):
             _approve(opened, one, _task(opened, one), Format.TEXT, by=by)
@@ -114,11 +114,11 @@ def reject(
     )
 
 
-# What is shown ----------------------------------------------------------------------------------
+# Showing -----------------------------------------------------------------------------------------
 
 
 def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Sequence[Approval]:
-    """Show all that waits; return what a person is to decide on: a run's pool is one with it."""
+    """Show the waiting approvals; return those that people decide: a run includes its pool."""
     asking = _asking(opened, federation)
     known = [one for one in opened.records.approvals() if asking in (None, one.coordinator)]
     waiting = [one for one in known if one.state.value == "pending"]
@@ -143,7 +143,7 @@ def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Se
 
 
 def _without_pools_of_runs(opened: OpenSite, waiting: list[Approval]) -> list[Approval]:
-    """Leave pools out that are approved with a run that waits too: they are said in short."""
+    """Leave out pools that are approved with a waiting run: they are mentioned in short."""
     if opened.site.settings.approval != "each run":
         return waiting
     runs = [one for one in waiting if one.subject.value == "run"]
@@ -152,7 +152,7 @@ def _without_pools_of_runs(opened: OpenSite, waiting: list[Approval]) -> list[Ap
 
 
 def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
-    """Say that a pool waits whose run waits too."""
+    """Mention a pool whose run waits too."""
     asked = datetime.fromtimestamp(pool.asked_at, UTC)
     yield f"pool {pool.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
     yield f"  Federation  {_proposal(opened, pool).federation}"
@@ -161,7 +161,7 @@ def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
 
 
 def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> Iterator[str]:
-    """Say in plain words what is asked."""
+    """Describe the request in plain words."""
     found = _proposal(opened, approval)
     asked = datetime.fromtimestamp(approval.asked_at, UTC)
     yield f"{approval.subject.value} {approval.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
@@ -197,7 +197,7 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
 
 
 def _budget_lines(cost: Cost) -> Iterator[str]:
-    """Say what a run does to the budget for life: before, by this run, after."""
+    """Write a run's effect on the budget for life: before, by this run, after."""
     yield (
         f"  Budget      before: {cost.spent_before:.4g} of epsilon {cost.lifetime_epsilon:g} for "
         f"life is spent, {cost.lifetime_epsilon - cost.spent_before:.4g} is left"
@@ -242,7 +242,7 @@ def _record(found: Proposal) -> dict[str, Any]:
     }
 
 
-# What is done -----------------------------------------------------------------------------------
+# Deciding ---------------------------------------------------------------------------------------
 
 
 def _proposal(opened: OpenSite, approval: Approval) -> Proposal:
@@ -252,7 +252,7 @@ def _proposal(opened: OpenSite, approval: Approval) -> Proposal:
 
 
 def _asking(opened: OpenSite, federation: str | None) -> bytes | None:
-    """Return the fingerprint of the coordinator of the federation that is named, if one is."""
+    """Return the coordinator's fingerprint of the named federation, if one is named."""
     if federation is None:
         return None
     return opened.site.membership(federation).coordinator.fingerprint
@@ -263,7 +263,7 @@ def _find(opened: OpenSite, digits: str, federation: str | None) -> Approval:
 
 
 def _task(opened: OpenSite, approval: Approval) -> LearningTask:
-    """Return the task that is kept, or fetch it and check that it is of the pool."""
+    """Return the stored task, or fetch it and check that it is of the pool."""
     from party.site.tasks import fetch_task  # noqa: PLC0415 - keeps --help fast
 
     asking = [
@@ -289,7 +289,7 @@ def _train(site: Site, task: LearningTask) -> None:
 
 
 def _pool_of(opened: OpenSite, approval: Approval, task: LearningTask) -> tuple[Approval, ...]:
-    """Return the pool of a run, to be approved with it, unless it is."""
+    """Return the pool to approve with a run, unless it is approved."""
     from party.site.records import Subject  # noqa: PLC0415 - keeps --help fast
 
     if approval.subject.value == "pool":

@@ -31,7 +31,7 @@ def doctor(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
 
 
 def show_examination(opened: Site, output_format: Format) -> int:
-    """Show what the doctor finds, and return the exit code."""
+    """Show the doctor's findings, and return the exit code."""
     from party import doctor as checks  # noqa: PLC0415 - keeps --help fast
 
     found = list(checks.examine(opened, checks.Surroundings()))

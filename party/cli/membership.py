@@ -188,7 +188,7 @@ def leave(
             noted.records.note_left(one.name, by=decider(None))
     except JournalLockedError:
         raise
-    except PartyError as error:  # whoever must leave can
+    except PartyError as error:  # leaving must not fail
         tell(f"That you leave could not be put on record: {error.code}")
     opened.leave(one.name)
     show(
@@ -271,7 +271,7 @@ def _remove_unused(folder: Path) -> None:
 
 
 def _said_where_the_way_ends(joined: SiteMembership, error: EnrollmentError) -> EnrollmentError:
-    """Return the error that says what is in the way; the same one if nothing of ours is."""
+    """Return an error that names the obstacle; the same error if it is none of ours."""
     from party.doctor import FAIL, Surroundings, check_network  # noqa: PLC0415 - --help stays fast
 
     checks = check_network(joined, Surroundings())

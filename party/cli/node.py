@@ -55,7 +55,7 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
     from party.service import PartyService  # noqa: PLC0415
 
     write_logs_as_json(_PACKAGE)  # once more: Flower, which is loaded now, has a handler of its own
-    logging.getLogger("flwr").setLevel(logging.ERROR)  # it says what fails, not what was sent
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # names the fault, without the message
     os.umask(0o077)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -201,7 +201,7 @@ def _witnessed(site: Site) -> dict[str, tuple[int, bytes]]:
 def _ask_doctor(site: Site) -> list[SiteMembership]:
     """Return the federations that can be served; refuse where none can, or the site itself fails.
 
-    What fails at a coordinator may be mended while the node runs: it tries again by itself.
+    A coordinator's fault may be mended while the node runs: it tries again by itself.
     """
     from party import doctor  # noqa: PLC0415 - keeps --help fast
 
@@ -223,7 +223,7 @@ def _ask_doctor(site: Site) -> list[SiteMembership]:
     here = {one.federation for one in failed if one.name in doctor.LOCAL_NAMES}
     served = [one for one in site.current if one.name not in here and not one.missing_keys]
     for name in {one.name for one in site.current} - {one.name for one in served}:
-        _log.error("%s is not served: mend what fails there, and start again.", name)
+        _log.error("%s is not served: mend its faults, and start again.", name)
     return served
 
 

@@ -1,4 +1,4 @@
-"""What this hospital allows, at the command line: every rule with its meaning, and setting one."""
+"""This hospital's policy at the command line: every rule with its meaning, and setting one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rule:
     """One rule, for people.
 
     Attributes:
-        meaning: What it says, in one line.
+        meaning: Its meaning, in one line.
         least: Smallest number that can be meant; None for no number.
         most: Largest.
         choices: All that a list may name, or a text be; empty if it may be anything.
@@ -62,7 +62,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "mechanisms": Rule("ways from votes to labels", choices=DEPLOYED),
     "noise_places": Rule("who may add the noise", choices=get_args(NoisePlace)),
     "units": Rule(
-        "what a price protects: a patient (record) or a hospital (party)",
+        "the privacy unit of a price: a patient (record) or a hospital (party)",
         choices=get_args(PrivacyUnit),
     ),
     "least_sigma1": Rule("least noise of the threshold check, votes per vote of one patient", 0),
@@ -79,7 +79,7 @@ RULES: Final[Mapping[str, Rule]] = {
 """Rules of `party.decision.guard.Policy` that an owner can set, in their order there."""
 
 SETTINGS: Final[Mapping[str, Rule]] = {
-    "approval": Rule("what a person approves: each run, or a pool", choices=("each run", "pool")),
+    "approval": Rule("a person approves each run, or a pool", choices=("each run", "pool")),
     "lifetime_epsilon": Rule(
         "most epsilon for one patient, over all runs; fixed at the first start"
     ),
@@ -87,8 +87,9 @@ SETTINGS: Final[Mapping[str, Rule]] = {
     "teachers": Rule("teachers that are trained here; the operator approves that number"),
     "node_port": Rule("port on loopback between the node's two processes, one per federation"),
 }
-"""Settings beside them that an owner decides on; what they may be, `SiteSettings` says, and of the
-port `MembershipSettings`."""
+"""Settings beside them that an owner decides on; their values are checked by `SiteSettings`, and of
+the port by `MembershipSettings`.
+"""
 
 _PORT: Final = "node_port"
 

@@ -1,4 +1,4 @@
-"""What runs gave, at the command line: listed, and fetched with a check of every file."""
+"""Results of runs at the command line: listed, and fetched with a check of every file."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def _list(opened: OpenSite, runs: tuple[AnsweredRun, ...], output_format: Format
         or ["This hospital took part in no run."],
     )
     if "ready" in states.values():
-        tell("Fetch what a run gave: pate-party results RUN")
+        tell("Fetch the results of a run: pate-party results RUN")
 
 
 def _state(opened: OpenSite, one: AnsweredRun) -> str:
-    """Return "ready" or "none yet"; else why that is not known."""
+    """Return "ready" or "none yet", or the reason why that is not known."""
     from party.site.results import are_there  # noqa: PLC0415 - keeps --help fast
 
     try:

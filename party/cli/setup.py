@@ -1,7 +1,7 @@
-"""A hospital's first day at the command line: each step in order, taken up where it was left.
+"""A hospital's first day at the command line: each step in order, continued after a stop.
 
-Nothing is decided here that a person has to decide: words are compared by people, and who did so is
-written down. Each step is the command of its own, called where it is not done yet.
+A person's decisions stay with people: they compare the words, and their names are written down.
+Each step calls its own command, unless it is done already.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ASKED_RULES: Final = (
     "teachers",
     "operator_body",
 )
-"""Rules that an owner decides before the first start; all others have a default that protects."""
+"""Rules that an owner decides before the first start; all others have a safe default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class TableAnswers:
     """The hospital's table, as `data add` takes it.
 
     Attributes:
-        file: The CSV file; empty if it is not said.
+        file: The CSV file; empty if it is not given.
         label: Column that is predicted.
-        patient_id: Column that says whose a row is; empty if each row is a patient of its own.
+        patient_id: Column that names the patient; empty if each row is another patient.
     """
 
     file: str = ""
@@ -84,7 +84,7 @@ class PeerAnswers:
     Attributes:
         compared: The 12 words that its own people read aloud.
         how: How it was checked.
-        body: Whom it belongs to; empty if to itself.
+        body: Its owner; empty if it is its own.
     """
 
     compared: str
@@ -94,7 +94,7 @@ class PeerAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What `--answers` has in place of a person at a terminal.
+    """The answers of `--answers`, in place of a person at a terminal.
 
     Attributes:
         invitation: The operator's file; empty if it is named on the command line.
@@ -119,7 +119,7 @@ class _Sitting:
 
     Attributes:
         folder: The hospital's.
-        answers: What was answered beforehand.
+        answers: The answers given beforehand.
         by: Who sits here.
     """
 
@@ -151,7 +151,7 @@ def setup(
         _join(sitting, invite)
         left = [line for step in _STEPS for line in step(sitting)]
     except (click.Abort, KeyboardInterrupt):
-        tell("\nStopped. What was done is kept: `pate-party setup` goes on from here.")
+        tell("\nStopped. The finished steps are kept: `pate-party setup` goes on from here.")
         raise typer.Exit(EXIT_FAILED) from None
     tell("\nThe doctor looks at all that can be in the way:")
     code = show_examination(open_site(site), Format.TEXT)
@@ -181,7 +181,7 @@ def _name() -> str:
 
 
 def _join(sitting: _Sitting, invite: Path | None) -> None:
-    """Join, unless it is done: all that follows needs it."""
+    """Join, unless it is done: all later steps need it."""
     named = invite or (Path(sitting.answers.invitation) if sitting.answers.invitation else None)
     has_site = (sitting.folder / SETTINGS_FILE).exists()
     if has_site and invite is None and named is not None and not named.exists():
@@ -204,7 +204,7 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
 
 
 def _has_joined(folder: Path, invite: Path) -> bool:
-    """Tell whether the invitation's coordinator took our request: that is on record."""
+    """Tell whether the invitation's coordinator took our request, by our record."""
     coordinator = read_invitation(invite).coordinator
     with open_records(folder) as opened:
         known = opened.site.membership_at(coordinator)
@@ -317,7 +317,7 @@ def _check(sitting: _Sitting) -> Iterator[str]:
 
 
 def _member(joined: SiteMembership) -> Membership | None:
-    """Return who takes part, once the operator approved us; None if that is left for later."""
+    """Return the members, once the operator approved us; None if that is left for later."""
     while True:
         try:
             answer = ask_membership(joined)
@@ -359,7 +359,7 @@ _STEPS: Final[tuple[Callable[[_Sitting], Iterator[str]], ...]] = (_register, _de
 
 
 def _is_done(step: Callable[[], bool]) -> bool:
-    """Do a step that a person answers; say what was wrong with the answer."""
+    """Do a step that a person answers; tell the fault of a wrong answer."""
     while True:
         try:
             return step()
@@ -374,7 +374,7 @@ def _tell_what_is_next(left: list[str], site: Path, code: int) -> None:
         tell(f"  {printable(line)}")
     where = "" if site == DEFAULT_SITE else f" --site {site}"
     if code > EXIT_FAILED:
-        tell(f"\nMend what fails, then go on: pate-party setup{where}")
+        tell(f"\nMend the faults, then go on: pate-party setup{where}")
         return
     tell(f"\nStart your node: pate-party start{where}")
     tell("It runs until Ctrl-C. To have systemd run it, also after a restart of the machine:")

@@ -1,4 +1,4 @@
-"""How this hospital stands, at the command line: the site, and each of its federations."""
+"""The state of this hospital, at the command line: the site, and each of its federations."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ if TYPE_CHECKING:
     from party.doctor import Check
 
 SILENT_S: Final = 150.0
-"""A node hears the coordinator every minute; after twice that and what an answer may take, it does
-not any more."""
+"""A node hears the coordinator every minute; it counts as silent after twice that and the time of
+an answer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """How we stand in one federation.
+    """Our state in one federation.
 
     Attributes:
         joined: The membership.
-        answer: What its coordinator says; why it says nothing; None if it was not asked.
-        node: What the node says of it; None if it says nothing.
-        state: How the node stands in it, as far as can be told from both; empty if it never ran.
+        answer: Its coordinator's answer, or the reason for none; None if it was not asked.
+        node: The node's status in it; None if it gives none.
+        state: The node's state in it, as far as both tell; empty if it never ran.
     """
 
     joined: SiteMembership
@@ -52,12 +53,12 @@ class _Standing:
 
     @property
     def membership(self) -> Membership | None:
-        """What the coordinator says, if it says something."""
+        """The coordinator's answer, if it gave one."""
         return self.answer if isinstance(self.answer, Membership) else None
 
     @property
     def reason(self) -> str:
-        """Why the membership is not known; empty if it is."""
+        """The reason why the membership is not known; empty if it is."""
         if self.answer is None:
             return "left: there are no keys"
         if isinstance(self.answer, EnrollmentError):
@@ -150,7 +151,7 @@ def _standing(joined: SiteMembership, node: Status | None) -> _Standing:
 
 
 def _node(site: Site) -> tuple[Status | None, str]:
-    """Return how the node stands; else why that cannot be read: the node may be of another age."""
+    """Return the node's status, or why it cannot be read: the node may have another version."""
     try:
         return read_status(site.path(STATUS_FILE)), ""
     except ServiceError as error:
@@ -173,7 +174,7 @@ def _node_state(
     known: FederationStatus,
     answer: Membership | EnrollmentError | None,
 ) -> str:
-    """Say how the node stands in a federation: itself it knows only that its SuperNode runs."""
+    """Name the node's state in a federation: the node itself knows only that its SuperNode runs."""
     state = _state(joined.site, node)
     if state not in ("running", "paused"):
         return state
@@ -253,7 +254,7 @@ def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
     try:
         with opened_records(site) as opened:
             return len(opened.records.pins()), opened.records.paused()
-    except PartyError:  # what is wrong with the database, the troubles say
+    except PartyError:  # the troubles name the database's fault
         return None, None
 
 

@@ -1,7 +1,7 @@
 """A hardened systemd unit for a hospital's node.
 
 The node speaks to one address outside and to itself on loopback, writes to one folder, and needs
-nothing else of the machine: the unit says so, and systemd holds it to that.
+nothing else of the machine. The unit states this, and systemd enforces it.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True, slots=True)
 class ServiceUnit:
-    """What a unit is made of.
+    """The values of a unit.
 
     Attributes:
         python: The Python that `pate-party` is installed in.
         site: The hospital's folder.
-        user: Who runs it; neither root nor nobody.
+        user: User of the service; neither root nor nobody.
     """
 
     python: Path
@@ -114,7 +114,7 @@ class ServiceUnit:
         )
 
     def require_user(self) -> None:
-        """Refuse a user that is not on this machine, or whose the site's folder is not.
+        """Refuse a user that is not on this machine, or does not own the site's folder.
 
         Raises:
             UnitError: the unit would be started again and again, and never run.
@@ -152,7 +152,7 @@ class ServiceUnit:
 
 
 def owner_of(path: Path) -> int:
-    """Return the number of the user whose a folder is."""
+    """Return the number of the user who owns a folder."""
     return path.stat().st_uid
 
 
@@ -161,7 +161,7 @@ def _escaped(path: Path) -> str:
 
 
 def _quoted(path: Path, *, in_command: bool) -> str:
-    """Write a path so that systemd takes it for one word, and for nothing else."""
+    """Write a path so that systemd takes it as exactly one word."""
     text = _escaped(path).replace("\\", "\\\\").replace('"', '\\"')
     if in_command:
         text = text.replace("$", "$$")

@@ -1,3 +1,3 @@
-"""What a hospital decides: its veto, its answers, and what they were charged."""
+"""A hospital's decisions: its veto, its answers, and their charges."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What a party decides, as its owner may read it later: codes, digests and prices, never a vote."""
+"""The decisions of a party, as its owner reads them later: codes, digests, prices."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class RunAccepted:
 
     Attributes:
         run_id: The run.
-        terms: What it agrees to.
-        scope: What its people approved of it, where they were asked.
+        terms: The run's terms.
+        scope: The facts that its people approved, where they were asked.
     """
 
     run_id: bytes
@@ -33,8 +33,8 @@ class RunRefused:
 
     Attributes:
         run_id: The run.
-        reason: What it says.
-        scope: What its people may be asked about: whether its terms can be read is not said.
+        reason: The public reason.
+        scope: The facts that its people may be asked about; its terms may be unreadable.
     """
 
     run_id: bytes
@@ -67,7 +67,7 @@ class BatchRefused:
 
     Attributes:
         plan_digest: Its plan.
-        reason: What it says.
+        reason: The public reason.
     """
 
     plan_digest: bytes
@@ -93,9 +93,9 @@ Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused | 
 
 
 def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
-    """Return what the audit log says of a decision.
+    """Return the entry of a decision in the audit log.
 
-    Of a run that is refused it says the same however often it is offered: its id is left out.
+    The same run refused again gives the same record, so the run's id is left out.
     """
     match decision:
         case RunAccepted(run_id, terms, scope):

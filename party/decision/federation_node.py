@@ -1,7 +1,7 @@
-"""A hospital's node in one federation: its rounds, its coordinator's word, how it stands there.
+"""A hospital's node in one federation: its rounds, its coordinator's word, its status.
 
-The journal, the ledger, the records and the teachers behind it are the hospital's, and the same in
-every federation: `party.service` hands packets to one of these nodes at a time.
+The journal, the ledger, the records and the teachers belong to the hospital and are the same in
+every federation. `party.service` hands packets to one of these nodes at a time.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _log = logging.getLogger(__name__)
 
 
 class FederationNode:
-    """What the service keeps of one federation while it runs.
+    """The objects of one federation that the service keeps while it runs.
 
     Args:
         membership: The federation.
-        node: What takes part in its rounds.
+        node: Takes part in its rounds.
         audit: The hospital's audit log.
-        records: What its people decided.
+        records: The decisions of its people.
         clock: Unix time, in seconds.
 
     Attributes:
-        status: How it stands, for the status file.
+        status: Its state, for the status file.
         supernode: Keeps its SuperNode; None until the service is served.
         heard: Peers that the coordinator named last, by fingerprint: hearsay.
         seen: The decisions that `node` adopted last.
@@ -78,7 +78,7 @@ class FederationNode:
 
     @property
     def is_revoked(self) -> bool:
-        """Whether the coordinator said last that it revoked this hospital."""
+        """Whether the coordinator's last word was that it revoked this hospital."""
         return self._standing[0] == "revoked"
 
     def hear(self, answer: Membership) -> None:
@@ -92,7 +92,7 @@ class FederationNode:
         self._standing = answer.state, self._clock()
 
     def current_status(self) -> FederationStatus:
-        """Return how it stands now."""
+        """Return its present state."""
         keeper = self.supernode
         self.status = replace(
             self.status,
@@ -110,7 +110,7 @@ class FederationNode:
         if self._audit.goes_on_from(count, head):
             self.found_head = hashlib.sha256(audit_head).digest()
         elif not self._records.witness():
-            _log.error("the audit log does not go on from what was signed before")
+            _log.error("the audit log does not go on from its last signed head")
             self._records.note_witness(count, head)
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """The hospital's veto: decides before the teachers run (rule R14). Any doubt is a refusal.
 
 Nothing that the coordinator sends can lower a `Policy`. Every refusal comes before a vote exists,
-and is a public code, so that none can depend on a vote (rule R12).
+and is a public code. So no refusal can depend on a vote (rule R12).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What this party's people decided about runs, besides the policy.
+    """The decisions of this party's people about runs, besides the policy.
 
     Attributes:
         approved_runs: Digest of every `RunScope` that a person approved; None where an approved
@@ -58,10 +58,10 @@ class Guard:
     """Checks runs and batches against policy, journal and ledger; changes none of them.
 
     Attributes:
-        policy: What the owner allows.
+        policy: The owner's rules.
         weights: Votes per query of each of this party's teachers; together its quota.
-        checked_peers: Fingerprints that its own people checked, by whom they belong to.
-        consent: What its people decided about runs.
+        checked_peers: Fingerprints that its own people checked, with the owner of each.
+        consent: The decisions of its people about runs.
     """
 
     policy: Policy
@@ -92,12 +92,12 @@ class Guard:
         return terms
 
     def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
-        """Refuse a run whose price no ledger here can add up: each batch would be void for all.
+        """Refuse a run without a price in the ledgers here: each batch would be void for all.
 
         Args:
-            run_ledger: Of the run, with what was spent when it was set up before.
+            run_ledger: Of the run, with its spending of earlier setups.
             seat: This party's place among all, from 0.
-            ledger: What it was charged before, over all runs, within its own budget.
+            ledger: The charges of all earlier runs, within its own budget.
 
         Raises:
             RefusalError: with the reason to send.
@@ -119,12 +119,12 @@ class Guard:
     def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
         """Refuse while the hospital is paused, or a person has yet to approve the pool or the run.
 
-        It is the last check of a run, so that people are not asked about a run that is refused
-        anyhow. It comes before every batch and phase, so that people can take an approval back.
+        It is the last check of a run, so people are not asked about a run that is refused anyhow.
+        It comes before every batch and phase, so that people can take an approval back.
 
         Args:
             terms: The run's.
-            scope: What a person is asked about.
+            scope: The facts that a person is asked about.
 
         Raises:
             RefusalError: with the reason to send.
@@ -152,17 +152,17 @@ class Guard:
         """Decide on a batch.
 
         Args:
-            terms: What its plan asks, canonical CBOR.
+            terms: The terms in its plan, canonical CBOR.
             words: Length of the vector that the plan asks for; None where there is no plan yet.
             seat: This party's place among all, from 0.
             void_batches: Batches of this run that were void so far.
             pool: The public queries that this party holds.
             queries: Every query that this party ever answered.
-            ledger: What it was charged before, over all runs, within its own budget.
-            run_ledger: What it was charged in this run, within the run's budget and caps.
+            ledger: The charges of all earlier runs, within its own budget.
+            run_ledger: The charges of this run, within the run's budget and caps.
 
         Returns:
-            What is asked, and the worst case to be charged before anything is sent.
+            The batch's terms, and the worst case to be charged before anything is sent.
 
         Raises:
             RefusalError: with the reason to send.
@@ -184,7 +184,7 @@ class Guard:
             raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
         worst = run_ledger.worst_case(len(batch))
         if run_terms.at_parties and worst.asks < len(batch):
-            # Every row that is sent is opened, whatever a cap stops afterwards.
+            # Every sent row is opened, even after a cap has stopped the run.
             raise RefusalError(Reason.QUERIES, "every row must be one that the caps allow", "more")
         weight = run_terms.unit_votes_at(seat)
         charge = lifelong_charge(run_terms, worst, weight=weight, ledger=ledger)
@@ -207,9 +207,9 @@ class Guard:
         teachers: bytes = b"",
         after: bytes = b"",
     ) -> tuple[SketchedQueries, SetBound]:
-        """Refuse a batch that asks the same again, or much the same (rule R3).
+        """Refuse a batch that repeats or nearly repeats answered queries (rule R3).
 
-        The bound of near queries holds whatever the policy says of their number: it protects the
+        The bound of near queries holds for any number that the policy allows: it protects the
         hospitals of the earlier sum, which may not take part in this one.
 
         Args:
@@ -218,12 +218,12 @@ class Guard:
             seats: Fingerprints of all parties of the run.
             threshold: Fewest parties whose sum opens; all of them in the additive form.
             task: Digest of the task that is served.
-            teachers: Digest of the teachers that would vote. Other teachers than those of an
-                earlier plan would show, in the difference of two sums, how their votes differ.
+            teachers: Digest of the teachers that would vote. With other teachers than in an earlier
+                plan, the difference of two sums would show how their votes differ.
             after: For a second phase, the plan of the first.
 
         Returns:
-            What the journal is to keep of the batch, and the bound on the set that may open.
+            The journal's entries for the batch, and the bound on the set that may open.
 
         Raises:
             RefusalError: with the reason to send.
@@ -263,9 +263,9 @@ class Guard:
         task: bytes = b"",
         teachers: bytes = b"",
     ) -> list[int]:
-        """Return the places of queries without which `review_queries` serves the others.
+        """Return the places of the queries to leave out, so that `review_queries` serves the rest.
 
-        Each is looked at once, after those before it: journals are large.
+        Each is looked at once, in order: journals are large.
 
         Args:
             batch: The queries.
@@ -310,19 +310,19 @@ class Guard:
     ) -> QueryBatch:
         """Decide on the second phase of a batch, which was charged and noted with the first.
 
-        Nobody but the coordinator sees the rows of the first phase: a party holds it to what it
-        signed that they had decided.
+        Nobody but the coordinator sees the rows of the first phase: a party holds it to its own
+        signed outcome of them.
 
         Args:
             plan: Of the second phase, whose history was verified.
             first_plan: Digest of the first phase's plan.
-            first: What the coordinator signed that it decided.
-            batch: What the first phase asked.
+            first: The outcome that the coordinator signed.
+            batch: The terms of the first phase.
             pool: The public queries that this party holds.
             classes: Number of classes.
 
         Returns:
-            What is asked: the queries that passed.
+            The terms: the queries that passed.
 
         Raises:
             RefusalError: with the reason to send.
@@ -343,7 +343,7 @@ class Guard:
             raise RefusalError(
                 Reason.SIMULATED, f"simulated must be {policy.simulated}", record.simulated
             )
-        # Of a form that survives drop-outs as few as its threshold may open.
+        # A form that survives drop-outs may open as few parties as its threshold.
         if min(len(seats), record.threshold) < max(3, policy.least_parties):
             raise RefusalError(
                 Reason.TOO_FEW_PARTIES,
@@ -360,9 +360,9 @@ class Guard:
                 f"peers of at least {least} other bodies checked by our people",
                 len(bodies),
             )
-        # Whoever was not checked may be the coordinator's invention, and counts as its ally; so
-        # do the parties of the operator's own body. A body with several seats lies with all of
-        # them, or with none (rule R2).
+        # An unchecked peer may be the coordinator's invention, and counts as its ally. So do the
+        # parties of the operator's own body. A body with several seats colludes with all of them,
+        # or with none (rule R2).
         seats_of = Counter(self.checked_peers.get(peer, "") for peer in peers)
         allied = sum(seats_of.pop(ally, 0) for ally in {"", policy.operator_body})
         allied += _most_seats(seats_of)
@@ -397,7 +397,7 @@ class Guard:
             raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
         if terms.pricing == "joint" and not policy.trusts_valid_votes:
             raise RefusalError(
-                Reason.PRICING, "charges must hold for parties that send what they like", "joint"
+                Reason.PRICING, "charges must hold for parties that send anything", "joint"
             )
         if terms.pricing == "none" and not policy.simulated:
             raise RefusalError(Reason.PRICING, "every mechanism must have a price", "none")
@@ -407,14 +407,14 @@ class Guard:
             )
 
     def _review_noise(self, terms: RunTerms, record: RunRecord) -> None:
-        """Check who adds the noise, and that the parties' shares of it are what is paid for."""
+        """Check who adds the noise, and that the parties' shares of it match the price."""
         if terms.noise_place not in self.policy.noise_places:
             raise RefusalError(
                 Reason.MECHANISM, "noise must be added where our owner allows", terms.noise_place
             )
         if not terms.at_parties:
             return
-        # `_review_parties` has compared these with whom our people checked.
+        # `_review_parties` has compared these with the peers that our people checked.
         if (terms.colluders, terms.dropouts) != (record.colluders, record.dropouts):
             raise RefusalError(
                 Reason.TERMS, "noise must be divided for the colluders of the run", "others"
@@ -431,7 +431,7 @@ class Guard:
 
 
 def _moved(terms: RunTerms) -> int:
-    """Return by how much one unit moves what is checked: votes, or steps of a test of stability."""
+    """Return by how much one unit moves the checked count: votes, or steps of a test."""
     return 1 if terms.test_delta is not None else terms.unit_votes
 
 

@@ -1,4 +1,4 @@
-"""A run that waits for a person, as that person should see it: what, with whom, at what price."""
+"""A run that waits for a person: its question, its parties, its price."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from protocols.errors import ProtocolError
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run costs one patient of this hospital at most.
+    """The largest cost of a run for one patient of this hospital.
 
     Attributes:
         run_epsilon: Of the run alone.
         delta: For it.
         spent_before: Charged over all runs until now.
         spent_after: Charged over all runs if it is taken to its caps.
-        lifetime_epsilon: What may be charged over all runs.
+        lifetime_epsilon: Budget over all runs.
     """
 
     run_epsilon: float
@@ -37,20 +37,20 @@ class Cost:
 
     @property
     def fits(self) -> bool:
-        """Whether the budget for life holds all of it; else the run stops before."""
+        """Whether the budget for life holds all of it; otherwise the run stops before."""
         return self.spent_after <= self.lifetime_epsilon
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What waits.
+    """A run that waits.
 
     Attributes:
         approval: As it was asked.
         federation: Name of the federation whose coordinator asked.
         terms: Of the run that asked; None where a pool was approved beforehand.
-        peers: The other parties: what our people call them, None if nobody checked them.
-        cost: What it costs; None where it has no price, or not all is known.
+        peers: The other parties: our people's names for them, None if nobody checked them.
+        cost: Its cost; None where it has no price, or not all is known.
     """
 
     approval: Approval
@@ -72,12 +72,12 @@ class Proposal:
 def proposal_of(
     site: Site, approval: Approval, *, ledger: PrivacyLedger, pins: Iterable[Pin]
 ) -> Proposal:
-    """Work out what a person should see.
+    """Work out a run's proposal for a person.
 
     Args:
         site: The hospital's folder.
-        approval: What waits.
-        ledger: What was charged until now.
+        approval: The entry that waits.
+        ledger: The charges until now.
         pins: Whom our people checked.
 
     Raises:

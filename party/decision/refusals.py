@@ -1,7 +1,7 @@
-"""Which refusals are put on record: each once, and no more than so many a day.
+"""The refusals on record: each once, and a limited number per day.
 
-Whoever may offer runs may offer as many as it likes, one unlike the other: its offers must not fill
-the hospital's disk. A refusal that is not put on record is refused all the same.
+The coordinator can offer any number of different runs: its offers must not fill the hospital's
+disk. A refusal without a record is still a refusal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from party.storage.audit import AuditKind, Detail
 from protocols.wire import digest_of_values
 
 MOST_A_DAY = 100
-"""What is refused beyond so many on one day leaves one record for all."""
+"""Further refusals of one day leave one record for all."""
 
 _DAY_S = 86_400
 _LABEL = "refusal on record"
@@ -41,11 +41,11 @@ class Refusals:
                 self._count(b"", at=record.at / 1000)
 
     def note(self, kind: AuditKind, detail: Mapping[str, Detail], *, at: float) -> None:
-        """Put a refusal on record, unless the same is there, or the day is full.
+        """Put a refusal on record, unless it is there already or the day is full.
 
         Args:
             kind: `RUN_REFUSED` or `BATCH_REFUSED`.
-            detail: What it says.
+            detail: The content of the record.
             at: Unix time, in seconds.
 
         Raises:

@@ -1,7 +1,7 @@
-"""What one run costs this hospital: in the run's own ledger, and in the one for life.
+"""The cost of one run for this hospital: in the run's own ledger, and in the one for life.
 
-Both are changed in one step. A run that is set up anew after a hospital was restarted goes on with
-the account that it had: an approval is of one budget, however often the run begins.
+Both are changed in one step. A run that is set up anew after a hospital restarted keeps its
+account: an approval is of one budget, for any number of setups.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RunAccount:
 
     Args:
         store: Where the ledgers are.
-        charges: What the run was charged, for as long as the store has nothing of it.
+        charges: The charges of the run, for as long as the store has none of it.
         run_id: Id under which it is set up this time, 32 bytes.
     """
 
@@ -52,7 +52,7 @@ class RunAccount:
 
     @classmethod
     def find(cls, store: LedgerStore, *, run_id: bytes) -> Self | None:
-        """Return the account of a run that was set up before; None if none was."""
+        """Return the account of a run from an earlier setup; None if there is none."""
         charges = store.charges_of(run_id)
         return None if charges is None else cls(store, charges, run_id=run_id)
 
@@ -67,7 +67,7 @@ class RunAccount:
         return self.ledger.terms
 
     def state_of(self, entry_id: str) -> EntryState | None:
-        """Return where an entry stands; None if there is none of this name."""
+        """Return the state of an entry; None if there is none of this name."""
         entries = self.ledger.outcomes.entries
         return next((one.state for one in entries if one.entry_id == entry_id), None)
 
@@ -99,21 +99,21 @@ class RunAccount:
         first: FirstPhase | None = None,
         is_late: bool = False,
     ) -> FirstPhase | None:
-        """Charge what was released, or all that was reserved; free nothing on a mere claim.
+        """Charge the release, or all that was reserved; free nothing on a mere claim.
 
         A settlement that comes twice changes nothing.
 
         Args:
             settlement: Its signature was verified.
-            proven: What its evidence proves about its plan.
+            proven: The part of its plan that its evidence proves.
             entry_id: The batch's entry, or the name of one that was never made.
             queries: How many the batch asked.
-            first: What its first phase decided, where this settles the second.
+            first: The outcome of its first phase, where this settles the second.
             is_late: Whether it is of a setup that this party lost. A second phase may have followed
-                then, and opened rows that cost, too.
+                then; its opened rows cost, too.
 
         Returns:
-            What its first phase decided, where a second one has to follow.
+            The outcome of its first phase, where a second one has to follow.
 
         Raises:
             InvalidTermsError: no run under these terms can have that release.
@@ -122,7 +122,7 @@ class RunAccount:
         if state not in (None, EntryState.RESERVED):
             return None
         if is_late and self.terms.phases == 2:
-            # Whether it is of a second phase nobody knows while the first may be open here.
+            # While the first phase may be open here, nobody knows whether it is of a second phase.
             is_known = is_void and (state is not None or not self._has_open)
             if not is_known:
                 return None
@@ -149,7 +149,7 @@ class RunAccount:
         Args:
             entry_id: Its entry, or the name of one that was never made.
             queries: How many it asked.
-            comes_back: Whether its charge comes back, and what it used of the caps.
+            comes_back: Whether its charge and its part of the caps come back.
             second: Name of its second phase, if that is void: the first one's entry pays for both.
         """
         run, ledger = self.ledger, self._store.load()
@@ -166,13 +166,13 @@ class RunAccount:
     def _end_released(
         self, result: bytes, *, entry_id: str, queries: int, first: FirstPhase | None
     ) -> FirstPhase | None:
-        """Charge what a release gave; of a first phase return what it decided, if a row passed."""
+        """Charge the release; of a first phase return the outcome, if a row passed."""
         record, decided = wire.decode_value(result), None
         if self.terms.phases == 2 and first is None:
             decided = FirstPhase.from_record(record)
         release = NoisyRelease.from_record(record) if decided is None else decided.as_release()
         if first is not None and first.digest != FirstPhase(release.outcomes).digest:
-            raise InvalidTermsError("a release must be what the first phase decided", "another")
+            raise InvalidTermsError("a release must be the first phase's outcome", "another")
         if self.state_of(entry_id) is not None:
             self._require_possible(entry_id, release, queries=queries)
         if decided is not None and len(decided.passed):
@@ -181,7 +181,7 @@ class RunAccount:
         return None
 
     def _release(self, entry_id: str, release: NoisyRelease) -> None:
-        """Charge what a batch gave; where we had no part in it, only its caps are used up."""
+        """Charge the release of a batch; where we had no part in it, only its caps are used up."""
         released, digest = outcomes_of(release), release.digest
         if self.state_of(entry_id) is None:
             self._save(self.ledger.follow(entry_id, len(release), released, digest))
@@ -209,7 +209,7 @@ class RunAccount:
 
     @property
     def _has_open(self) -> bool:
-        """Whether some batch of it, of whatever setup, is not settled."""
+        """Whether some batch of it, of any setup, is not settled."""
         return any(one.state is EntryState.RESERVED for one in self.ledger.outcomes.entries)
 
     @property

@@ -1,4 +1,4 @@
-"""What a hospital was charged, run by run: the ledger beside the audit log."""
+"""A hospital's charges, by run: the ledger beside the audit log."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pate_fed.accounting import EntryState, PrivacyLedger
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """What one run was charged.
+    """The charge of one run.
 
     Attributes:
-        run: Its id, hex; empty for what no record of the audit log speaks of.
+        run: Its id, hex; empty for charges without a record in the audit log.
         coordinator: Fingerprint of its coordinator; empty if no record names it.
         batches: Batches that were charged.
         open_batches: Those of them that are not settled.
@@ -31,15 +31,16 @@ class RunSpending:
 def spending_by_run(
     ledger: PrivacyLedger, records: Iterable[AuditRecord]
 ) -> tuple[RunSpending, ...]:
-    """Return what each run was charged, oldest first.
+    """Return each run's charge, oldest first.
 
-    The numbers do not add up to the whole: together, charges cost less than one by one.
+    The numbers do not add up to the whole: several charges together cost less than their sum.
 
     Args:
         ledger: For life.
         records: Of the audit log.
     """
-    # Runs of several federations may be open: only a batch's own record says whose a charge is.
+    # Runs of several federations may be open: only a batch's own record names the federation of a
+    # charge.
     last, runs, coordinators = "", dict[str, str](), dict[str, bytes]()
     for record in records:
         match record.kind, record.detail:

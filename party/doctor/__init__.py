@@ -1,4 +1,4 @@
-"""What is in the way of a hospital's node, found before it starts: a list of checks."""
+"""The faults in the way of a hospital's node, found before it starts: a list of checks."""
 
 from party.doctor.examination import LOCAL_NAMES, examine, examine_standing
 from party.doctor.network import check_network

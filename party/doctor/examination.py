@@ -1,4 +1,4 @@
-"""All checks, in the order in which people would mend what they find."""
+"""All checks, in the order in which people would mend faults."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ _LOCAL: _MembershipChecks = (("port", check_port), ("CA", check_certificate))
 _MEMBERSHIP: _MembershipChecks = (("membership", check_membership),)
 
 LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
-"""Checks of a membership that nobody outside has a part in."""
+"""Checks of a membership on this machine alone."""
 
 
 def examine(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make all checks, whatever each of them finds: of the site, then of every membership.
+    """Make all checks of the site, then of every membership; a fault does not stop the rest.
 
     Args:
         site: The hospital's folder.
@@ -74,11 +74,11 @@ def examine(site: Site, around: Surroundings) -> Iterator[Check]:
 
 
 def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make the checks that take no time: how the site stands.
+    """Make the checks that take no time.
 
     Args:
         site: The hospital's folder.
-        around: The machine, and what coordinators say; nothing else is asked of the network.
+        around: The machine, and the coordinators' answers; nothing else is asked of the network.
     """
     if not site.memberships:
         yield _in_none()

@@ -51,7 +51,7 @@ def check_graphics_card(site: Site, around: Surroundings) -> Check:  # noqa: ARG
 
 
 def check_versions(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
-    """Hold versions to those that understand each other."""
+    """Check that the versions understand each other."""
     flower = around.version_of("flwr")
     said = f"pate-fed {__version__}, Flower {flower}, Python {around.python}."
     if tuple(int(part) for part in around.python.split(".")[:2]) < LEAST_PYTHON:
@@ -73,7 +73,7 @@ def check_rights(site: Site, around: Surroundings) -> Check:
 
 
 def check_port(joined: SiteMembership, around: Surroundings) -> Check:
-    """Look whether the port between our two processes is free, or theirs."""
+    """Check that the port between our two processes is free, or in use by them."""
     port = joined.settings.node_port
     if around.port_is_free(port):
         return Check("port", OK, f"Port {port} on loopback is free.")

@@ -1,6 +1,7 @@
 """Checks of the way to the coordinator: proxy, name, connection, TLS, clock.
 
-What a check learns the next one needs: from the first that fails on, the others are not made.
+Each check needs the findings of the one before: from the first that fails on, the others are not
+made.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from pate_fed.nodes import FAIL, OK, WARN, Check
 
 NAMES = ("proxy", "name", "connection", "tls", "clock")
 MOST_AHEAD_S = 5.0
-"""Flower takes a signature that is dated this far ahead, and no further."""
+"""Flower accepts a signature dated this far ahead, and no further."""
 MOST_BEHIND_S = 280.0
-"""Flower and enrollment take what is up to 300 s old; the way takes some of them."""
+"""Flower and enrollment accept messages up to 300 s old; the way takes some of them."""
 SOME_SKEW_S = 3.0
-"""A server's date is of a whole second, and noted once in a second: it may look two seconds old."""
+"""A server's date is in whole seconds, and updated once a second: it may look two seconds old."""
 FEW_DAYS = 30
 
 _MAX_ANSWER_BYTES = 16 * 1024
@@ -46,12 +47,12 @@ class _StopError(Exception):
 
 
 def check_network(joined: SiteMembership, around: Surroundings) -> Iterator[Check]:
-    """Go the way to the coordinator step by step."""
+    """Check the way to the coordinator step by step."""
     steps = _Way(joined, around).steps()
     for place, name in enumerate(NAMES):
         try:
             yield next(steps)
-        except Exception as error:  # what goes wrong in one check is that check's finding
+        except Exception as error:  # a fault in one check is that check's finding
             if isinstance(error, _StopError):
                 yield error.check
             else:
@@ -209,7 +210,7 @@ class _Way:
         )
 
     def _shown(self, proxy: Proxy | None) -> str:
-        """Say whose certificate came, and who issued it; nothing is sent over this connection."""
+        """Report whose certificate came, and its issuer; nothing is sent over this connection."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -247,17 +248,17 @@ class _Way:
             return Check(
                 "clock",
                 WARN,
-                f"The coordinator does not say what time it is ({type(error).__name__}).",
+                f"The coordinator does not tell the time ({type(error).__name__}).",
                 "See that this machine's clock is set by NTP.",
             )
-        # The answer was dated between the two: how long it took is no fault of a clock.
+        # The answer was dated between the two times: a slow answer is no fault of a clock.
         ahead = max(before - theirs, 0.0) + min(self.around.clock() - theirs, 0.0)
         if ahead > 0:
             said = f"This machine's clock is {ahead:.0f} s ahead of the coordinator's."
         else:
             said = f"This machine's clock is {-ahead:.0f} s behind the coordinator's."
         if ahead > MOST_AHEAD_S or ahead < -MOST_BEHIND_S:
-            return Check("clock", FAIL, said, "Set it by NTP: what it signs is refused.")
+            return Check("clock", FAIL, said, "Set it by NTP: its messages are refused.")
         if abs(ahead) > SOME_SKEW_S:
             return Check("clock", WARN, said, "Set it by NTP.")
         return Check("clock", OK, "This machine's clock agrees with the coordinator's.")
@@ -271,7 +272,7 @@ def _certificate(connection: ssl.SSLSocket) -> x509.Certificate:
 
 
 def _read_head(connection: socket.socket) -> bytes:
-    """Read an answer's first lines, and no more than is sane."""
+    """Read an answer's first lines, within a bound."""
     head = b""
     while b"\r\n\r\n" not in head and len(head) < _MAX_ANSWER_BYTES:
         piece = connection.recv(4096)

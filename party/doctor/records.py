@@ -56,7 +56,7 @@ def check_teacher(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
         sample = _sample(text, site)
         ensemble = make_ensemble(site.settings.teacher_model, "table")
         classes = max(2, int(sample.labels.max()) + 1)
-        # What is drawn here decides nothing.
+        # The draw decides nothing here.
         ensemble.fit([sample], classes=classes, rng=np.random.default_rng(0))
         ensemble.vote(sample.features[:1])
     except (DataError, DataChangedError, InvalidDataError) as error:
@@ -73,7 +73,7 @@ def _sample(text: CsvTable, site: Site) -> Records:
     data = site.settings.data
     roles = (data.label, data.patient_id)
     columns = tuple(read_column(text, name) for name in text.header if name not in roles)
-    # Evenly over the file: tables are often sorted by what is predicted.
+    # Evenly over the file: tables are often sorted by the predicted column.
     rows = np.unique(np.linspace(0, len(text.lines) - 1, SAMPLE).astype(np.int64))
     # For this check alone; a task brings encoders that were fitted on public inputs.
     features = fit_table_encoder(columns, rows).apply(columns, rows)

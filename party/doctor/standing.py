@@ -1,4 +1,4 @@
-"""Checks of how the site stands: its database, membership, peers, CA, what its people approved."""
+"""Checks of the site's state: its database, membership, peers, CA, approvals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_database(site: Site, around: Surroundings) -> Check:
         return Check("database", FAIL, said, "Keep the file as it is, and ask who could write it.")
     except PartyError as error:
         said = f"The database cannot be used ({error.code}): {error}."
-        return Check("database", FAIL, said, "The page on errors says what to do.")
+        return Check("database", FAIL, said, "See the page on errors.")
     if (ledger.epsilon, ledger.delta) != budget:
         said = (
             f"The budget for life is epsilon {ledger.epsilon:g} at delta {ledger.delta:g} since "
@@ -80,20 +80,20 @@ def check_storing(site: Site, around: Surroundings) -> Check:
         return Check("storing", FAIL, said, advice)
     node = known_status(site.path(FILE))
     if node is None or node.state == "stopped":
-        return Check("storing", OK, "What a node has to remember can be stored.")
+        return Check("storing", OK, "The node's records can be stored.")
     if node.is_alive(now=around.clock()):
         if node.trouble in CANNOT_STORE:
-            said = f"The node cannot store what it has to remember ({node.trouble})."
+            said = f"The node's records cannot be stored ({node.trouble})."
             return Check("storing", FAIL, said, advice)
     elif around.has_node(site):
         since = f"{datetime.fromtimestamp(node.at, UTC):%Y-%m-%d %H:%M} UTC"
         said = f"The node runs, and has not written how it stands since {since}."
         return Check("storing", WARN, said, f"It is busy, or it cannot store. {advice}")
-    return Check("storing", OK, "What a node has to remember can be stored.")
+    return Check("storing", OK, "The node's records can be stored.")
 
 
 def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
-    """Look whether there are keys, and ask the coordinator; else read what it last said."""
+    """Look whether there are keys, and ask the coordinator; else read its last answer."""
     if joined.has_left and joined.site.current and joined.site.has_keys:
         said = (
             f"This hospital left {joined.settings.federation}. If nobody decided so, put its "
@@ -214,7 +214,7 @@ def check_tasks(site: Site, around: Surroundings) -> Check:
         with site.open_database() as database:
             pools = SiteRecords(database, clock=around.clock).decided().pools
     except PartyError as error:
-        said = f"What was approved cannot be read ({error.code})."
+        said = f"The approvals cannot be read ({error.code})."
         return Check("approved pools", FAIL, said, "Mend the database first.")
     untrained = sum(not _has_teachers(site, pool) for pool in pools)
     if untrained:

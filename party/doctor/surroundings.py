@@ -21,7 +21,7 @@ from protocols.messages import Membership
 _TIMEOUT_S = 10.0
 _MEMORY_FILE = Path("/proc/meminfo")
 _CARD_FILES = ("nvidia[0-9]*", "kfd", "dxg")
-"""What drivers of graphics cards put below /dev, on Linux and in its place on Windows."""
+"""Files that drivers of graphics cards put below /dev, on Linux and in its place on Windows."""
 
 
 def _resolve(host: str, port: int) -> Sequence[str]:
@@ -79,14 +79,14 @@ def _is_running(process: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the doctor asks of the world.
+    """The doctor's questions to the world.
 
     Attributes:
         clock: Unix time, in seconds.
         environment: Variables of the process.
         resolve: Addresses of a host, for a port; `OSError` if there are none.
         connect: Opens a connection to host and port; `OSError` if it cannot.
-        membership: What the coordinator of a membership says; `EnrollmentError` if nothing.
+        membership: The answer of a membership's coordinator; `EnrollmentError` if there is none.
         free_disk: Free bytes where a folder is.
         require_room: Stores something in a site and takes it back; `StorageError` if it cannot.
         has_node: Whether a process is a site's node.

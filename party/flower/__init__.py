@@ -1,3 +1,3 @@
-"""Flower at a hospital: its app, its SuperNode, and what keeps them in touch with a coordinator."""
+"""Flower at a hospital: its app, its SuperNodes, and their connection to the node."""
 
 __all__: list[str] = []

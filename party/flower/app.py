@@ -23,7 +23,7 @@ ACTION = "exchange"
 
 
 class PacketDoor(Protocol):
-    """What an engine must be able to open for a party: `PartyNode` is one."""
+    """An engine's way to a party: `PartyNode` is one."""
 
     def receive(self, packet: bytes) -> bytes:
         """Answer one packet; never raises."""
@@ -33,8 +33,8 @@ def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
     """Make the app.
 
     Args:
-        open_node: Gives the node of a Flower partition id. Called for every message, and keeps
-            what a node remembers: engines share processes, so this module has no state.
+        open_node: Gives the node of a Flower partition id. Called for every message, and keeps a
+            node's memory: engines share processes, so this module has no state.
     """
     app = ClientApp()
 
@@ -56,7 +56,7 @@ def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
 
 
 def _packet_of(message: Message) -> bytes:
-    """Take the bytes as they are: a reader of array files would parse what a stranger sent."""
+    """Take the bytes as they are: a reader of array files would parse a stranger's content."""
     array = message.content["packet"]["body"]
     if not isinstance(array, Array) or array.stype != wire.PACKET_FORM:
         raise TypeError("a packet must come in an array of its own form")

@@ -1,11 +1,11 @@
-"""Flower at a hospital: the SuperNode's command line, and what takes tasks from it.
+"""Flower at a hospital: the SuperNode's command line, and the executor of its tasks.
 
-A stock SuperNode runs whatever code the coordinator sends. Ours is told to run none: it hands
-each message to this executor, in our own process, which runs the app that is installed here. What
-came as code is held against one pinned hash and never opened.
+A stock SuperNode runs any code that the coordinator sends. Ours runs none: it hands each message to
+this executor, in our own process, which runs the app installed here. The code part of a message is
+held against one pinned hash and never opened.
 
-Flower's parts that are named here are internal: `tests/test_party/test_flower_runtime.py` holds
-what we rely on.
+Flower's parts that are named here are internal: `tests/test_party/test_flower_runtime.py` tests our
+assumptions about them.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ from pate_fed.nodes import QUIET_FLOWER
 LOOPBACK = "127.0.0.1"
 
 STUB_DIGEST = "75d40371225cebe98944cd895132f38637ec66438d67a2d154854d748ad087c7"
-"""SHA-256 of the one thing that may come as code: it holds none (`coordinator.flower.runtime`)."""
+"""SHA-256 of the only accepted code part: it holds none (`coordinator.flower.runtime`)."""
 
 _LEAST_IDLE_S, _IDLE_S = 0.05, 0.5
 _IDLE_SHARE = 0.1
 """The SuperNode is asked again after a tenth of the time since the last message, within these
-seconds: what follows a message soon is taken soon, and a night without one costs little."""
+seconds. A message soon after another is taken soon, and a night without one costs little.
+"""
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
-"""A part of a message that the SuperNode has not yet is under way; Flower would wait for 1 s."""
+"""A missing part of a message is under way; Flower would wait for 1 s."""
 
 _LONGEST_PAUSE_S, _PATIENCE_S = 1, 30.0
-"""How long a SuperNode may be away while a message is answered: the next one brings its own."""
+"""Longest absence of a SuperNode while a message is answered: the next one brings its own."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,10 +65,10 @@ def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of our two processes.
 
     Flower calls nobody. The way to the coordinator goes through the hospital's proxy, if it has
-    one; what our two processes say to each other on loopback does not.
+    one; calls between our two processes on loopback do not.
 
     Args:
-        environment: As it was set; what is exempt from the proxy there stays exempt.
+        environment: The original; hosts exempt from the proxy there stay exempt.
     """
     # Where both are set, the small letters count.
     exempt = environment.get("no_proxy", environment.get("NO_PROXY", ""))
@@ -79,13 +80,13 @@ def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SuperNodeSettings:
-    """What a SuperNode needs.
+    """The settings of a SuperNode.
 
     Attributes:
         superlink: Address of the coordinator, host:port.
         ca_certificate: Certificate of the federation's CA, PEM.
         private_key: The node's EC key, in OpenSSH's format.
-        secret: Holds what whoever takes tasks from it must know.
+        secret: File of the secret for taking tasks from it.
         port: Port on loopback where it hands them out.
     """
 
@@ -99,7 +100,7 @@ class SuperNodeSettings:
         """Return the command line that starts it."""
         return [
             sys.executable,
-            "-P",  # no module of the folder that we happen to stand in
+            "-P",  # no module of the current folder
             "-m",
             "party.flower.supernode",
             "--superlink",
@@ -110,7 +111,7 @@ class SuperNodeSettings:
             str(self.private_key),
             "--node-config",
             "partition-id=0",
-            # No code of anybody's is run in it or installed for it.
+            # It runs and installs nobody's code.
             "--isolation",
             "process",
             "--superexec-auth-secret-file",
@@ -123,10 +124,10 @@ class SuperNodeSettings:
 
 
 def patient_invoker() -> RetryInvoker:
-    """Return what tries calls to the SuperNode again for a while, and never ends our own process.
+    """Return an invoker that retries calls to the SuperNode, and never ends our process.
 
-    Flower's never gives up, and would end it, by SIGINT, where the SuperNode does not know a task
-    any more: it takes the process for one that exists for that task alone. Ours answers all tasks.
+    Flower's never gives up. It would end our process by SIGINT where the SuperNode does not know a
+    task any more: it takes the process for one made for that task alone. Ours answers all tasks.
     """
     invoker = make_simple_http_retry_invoker()
     flowers = invoker.should_giveup
@@ -152,8 +153,8 @@ class Executor:
     Args:
         app: The app that is installed here.
         address: Where the SuperNode hands tasks out, host:port on loopback.
-        secret: What it wants to hear.
-        stub_digest: SHA-256 of what may come as code, in hex.
+        secret: The SuperNode's secret.
+        stub_digest: SHA-256 of the only code part to accept, in hex.
     """
 
     def __init__(
@@ -183,12 +184,12 @@ class Executor:
         on_idle: Callable[[], None] | None = None,
         may_answer: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Answer messages until told to stop; a SuperNode that is away is waited for.
+        """Answer messages until told to stop; wait for a SuperNode that is away.
 
         Args:
             stopped: Set to end it.
-            on_idle: Called while there is nothing to answer.
-            may_answer: Whether messages are taken yet; those that came wait.
+            on_idle: Called in idle time.
+            may_answer: Whether messages are taken yet; early ones wait.
         """
         last = time.monotonic()
         while not stopped.is_set():
@@ -241,7 +242,7 @@ class Executor:
             if is_done:
                 status, details = SubStatus.COMPLETED, ""
         except Exception as error:
-            # Its text could hold anything: it stays here, and so does it in our own log.
+            # Its text could hold anything: neither the coordinator nor our own log gets it.
             _log.error("a message could not be answered: %s", type(error).__name__)
         finally:
             heartbeat.stop()
@@ -271,7 +272,7 @@ class Executor:
 
 
 def _beat(client: RuntimeHttpClient) -> bool:
-    """Say that a task is being worked on; Flower's own would interrupt our process if it failed."""
+    """Report a task in work; on failure Flower's own would interrupt our process."""
     try:
         return bool(client.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success)
     except Exception as error:
@@ -280,7 +281,7 @@ def _beat(client: RuntimeHttpClient) -> bool:
 
 
 def _retry_soon() -> None:
-    """Let Flower's reader of messages, which is used by executors alone, wait less for parts."""
+    """Shorten the wait of Flower's reader of messages for parts; only executors use it."""
     vars(run_clientapp)["pull_and_inflate_object_from_tree"] = partial(
         pull_and_inflate_object_from_tree,
         initial_backoff=_FIRST_RETRY_S,

@@ -1,6 +1,6 @@
 """Keeps a hospital's service in touch with its federations: a SuperNode and an executor for each.
 
-Each federation has its own line to its own coordinator. All of them lead to one service, which
+Each federation has its own connection to its coordinator. All of them lead to one service, which
 answers one packet at a time.
 """
 
@@ -23,10 +23,10 @@ from party.site.membership import CA_FILE, SiteMembership
 from pate_fed.nodes import KeptChild
 
 _IDLE_S = 0.5
-"""How often the service may look at what its people decided."""
+"""How often the service may read the decisions of its people."""
 
 _ASK_S, _ASK_AGAIN_S = 60.0, 10.0
-"""How often a coordinator is asked who is a member, and how soon again if it did not say."""
+"""How often a coordinator is asked for its members, and how soon again after a failure."""
 
 _PAUSES = 5.0, 60.0
 """Seconds before a SuperNode is started again: at first, and at most."""
@@ -41,15 +41,15 @@ def serve(
     stopped: threading.Event,
     memberships: Sequence[SiteMembership] | None = None,
 ) -> None:
-    """Keep a SuperNode for each federation and answer what they bring, until told to stop.
+    """Keep a SuperNode for each federation and answer its messages, until told to stop.
 
-    Everything ends in order: the messages that are being answered, the SuperNodes, the database.
+    Everything ends in order: messages in work, SuperNodes, the database.
 
     Args:
         service: The node; it is closed in the end.
         site: Its folder.
         stopped: Set to end it.
-        memberships: The federations; all that were not left if nothing is said.
+        memberships: The federations; by default all that were not left.
     """
     # The executors read it too: Flower's clients ask the environment for a proxy.
     os.environ.update(quiet_environment(os.environ))
@@ -99,7 +99,7 @@ class _Line:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def join(self) -> None:
-        """Wait until all that was begun is ended."""
+        """Wait until all started work has ended."""
         if self._thread.ident is None:  # another line could not be made
             self._executor.close()
         else:
@@ -117,7 +117,7 @@ class _Line:
             self._supernode.stop()
 
     def _listen(self) -> None:
-        """Ask now and then who is a member, and say where our audit log stands."""
+        """Ask now and then for the members, and report our audit log's head."""
         name = self._membership.name
         while not self._stopped.is_set():
             pause_s = _ASK_S
@@ -149,10 +149,10 @@ class _Door:
 def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) -> KeptChild:
     """Return a federation's SuperNode, to be kept.
 
-    One that was killed is turned away by the coordinator for about a minute and gives up; so does
-    one whose key is not approved yet. Both are ridden out: it is started again every few seconds,
-    whatever it ended with. Where the coordinator is known to have revoked the hospital, more and
-    more seldom: it would be turned away every time.
+    After a kill the coordinator turns it away for about a minute, and it gives up. So does one
+    whose key is not approved yet. Both pass: it is started again every few seconds, after any exit
+    code. Where the coordinator has revoked the hospital, the restarts become rarer: each would be
+    turned away.
     """
     settings = SuperNodeSettings(
         superlink=membership.settings.address,

@@ -1,16 +1,15 @@
 """Flower's SuperNode as a process of its own that ends with its parent.
 
-The parent holds our standard input open: when that closes, whatever killed the parent, nothing of
-the party is left that could be taken for a party.
+The parent holds our standard input open. When that closes, for any reason, no process of the party
+is left over.
 
-Flower's SuperNode sleeps three seconds after each question that was answered with nothing, and half
-a second at a time while the message that it has is answered. Our coordinator holds a question until
-there is something (`coordinator.flower.long_polling`), so the time of the question counts for the
-sleep: the node asks as seldom as Flower's where nobody holds it, and hears at once where somebody
-does.
+Flower's SuperNode sleeps three seconds after each unanswered question, and half a second at a time
+while a message is in work. Our coordinator holds a question until there is something
+(`coordinator.flower.long_polling`), so the time of the question counts as sleep. The node asks as
+seldom as Flower's where nobody holds the question, and hears at once where somebody does.
 
-Flower's parts that are named here are internal: `tests/test_party/test_supernode.py` holds what we
-rely on.
+Flower's parts that are named here are internal: `tests/test_party/test_supernode.py` tests our
+assumptions about them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from flwr.supernode.cli.flower_supernode import flower_supernode
 from flwr.supernode.start_client_internal import _pull_and_store_message
 
 IDLE_S: Final = 3.0
-"""Flower's sleep after a question that was answered with nothing."""
+"""Flower's sleep after an unanswered question."""
 
 _LEAST_IDLE_S: Final = 0.1
 _LOCAL_S: Final = 0.05
@@ -40,11 +39,11 @@ _LOCAL_S: Final = 0.05
 _END_S: Final = 15.0
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
-"""A part of a message that is not there yet is under way; Flower would wait for 1 s at least."""
+"""A missing part of a message is under way; Flower would wait for 1 s at least."""
 
 
 class Pace:
-    """Stands where Flower's SuperNode has the module `time`: sleeps no longer than it needs to.
+    """Replaces the module `time` in Flower's SuperNode: sleeps no longer than needed.
 
     Args:
         clock: Seconds that only rise.
@@ -61,7 +60,7 @@ class Pace:
         self._slept_until = clock()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep as long as is needed of what Flower would."""
+        """Sleep for the needed part of Flower's time."""
         pause = _LOCAL_S
         if seconds >= IDLE_S:
             asked_for = self._clock() - self._slept_until
@@ -73,8 +72,8 @@ class Pace:
 def main() -> None:
     """Run it with the arguments of the command line, which `party.flower.runtime` makes.
 
-    At an answer that it does not know, Flower's loop only logs an error and returns, and other
-    threads of Flower live on: the process ends here, so that another is started.
+    At an answer that it does not know, Flower's loop only logs an error and returns, while other
+    threads of Flower live on. So the process ends here, and another is started.
     """
     threading.excepthook = end_with_thread
     threading.Thread(target=_follow_parent, daemon=True).start()
@@ -87,7 +86,7 @@ def main() -> None:
 
 
 def quicken() -> None:
-    """Let Flower's loop in this process sleep no longer than it needs to, and keep no remains."""
+    """Shorten the sleep of Flower's loop in this process, and remove its leftovers."""
     loop = vars(start_client_internal)
     loop["time"] = Pace()
     loop["_pull_and_store_message"] = partial(whole_or_over, _pull_and_store_message)
@@ -103,17 +102,17 @@ def whole_or_over(
     end: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
     **others: object,
 ) -> int | None:
-    """Pull a message, and end the process where one came and is dropped: another is started.
+    """Pull a message; end the process where one came and was dropped: another is started.
 
-    Flower drops a message whose run ended before all its parts were here, as it does when the
-    coordinator dies. The task that it made for it stays, and whoever takes tasks would wait for
-    parts that never come, for minutes, while the next message waits behind it.
+    Flower drops a message whose run ended before all its parts came, for example when the
+    coordinator dies. Its task for the message stays. A taker of tasks would wait minutes for parts
+    that never come, while the next message waits behind it.
 
     Args:
-        pull: Flower's; returns None if no message is here in the end.
+        pull: Flower's function; returns None if there is no message.
         receive: Asks for a message.
         end: Ends the process.
-        others: What else `pull` takes.
+        others: Other arguments of `pull`.
     """
     is_here = False
 
@@ -130,15 +129,15 @@ def whole_or_over(
 
 
 def end_with_thread(ended: threading.ExceptHookArgs) -> None:
-    """End the process with a thread that failed: whoever keeps it starts another.
+    """End the process with a thread that failed: its keeper starts another.
 
-    Flower's heartbeat is such a thread. It ends at an answer that it does not know, as of a
-    coordinator whose disk is full for a moment; the process would live on, and never again be
-    taken for one that is there.
+    Flower's heartbeat is such a thread. It ends at an answer that it does not know, for example of
+    a coordinator whose disk is full for a moment. The process would live on, and never again count
+    as connected.
     """
     threading.__excepthook__(ended)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_END_S)  # Flower's main thread says good-bye, unless it is stuck itself
+    time.sleep(_END_S)  # Flower's main thread says good-bye, unless it hangs itself
     os._exit(1)
 
 

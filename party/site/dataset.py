@@ -1,7 +1,7 @@
 """The hospital's own table: registered once, then held to its hash; nothing of it leaves.
 
-What is shown of it is for the hospital's own people, and yet counts below the site's floor are
-not: what stands on a screen ends in a mail.
+Its tables are for the hospital's own people. Counts below the site's floor are hidden all the same:
+a screen's content may end in a mail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSummary:
-    """What `data add` shows of a table.
+    """A table as `data add` shows it.
 
     Attributes:
         file: Where it is.
@@ -48,7 +48,7 @@ class DatasetSummary:
         columns: Its schema.
         classes: Rows of each class; None where the site's floor hides the count.
         floor: Smallest count that is shown.
-        notes: What its owner should look at; holds no cell.
+        notes: Remarks for its owner; holds no cell.
     """
 
     file: Path
@@ -67,15 +67,15 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
     Args:
         path: The file.
         label: Column that is predicted.
-        patient_id: Column that says whose a row is; None: each row is a patient's only one.
+        patient_id: Column that names the patient; None: each row is a patient's only one.
         floor: Smallest count that is shown.
 
     Raises:
         UnreadableFileError: the file is no CSV file that can be read.
-        MissingColumnError: a column that was named is absent.
+        MissingColumnError: a named column is absent.
         InvalidCellError: a label or a patient is missing.
         InvalidParameterError: one column in two roles.
-        DataError: too few patients, one class or too many, or a row that was entered twice.
+        DataError: too few patients, one class or too many, or a row that appears twice.
         DataChangedError: the file changed while it was read.
     """
     digest = file_digest(path)
@@ -130,11 +130,11 @@ def add(
 
 
 def read_registered(site: Site) -> CsvTable:
-    """Read the table that was registered, and no other.
+    """Read the registered table, and no other.
 
     Raises:
         DataError: none was registered.
-        DataChangedError: the file is another one now.
+        DataChangedError: the file has changed since.
         UnreadableFileError: it cannot be read.
     """
     data = site.settings.data
@@ -151,7 +151,7 @@ def require_unchanged(site: Site) -> None:
     """Hold the registered table to its hash.
 
     Raises:
-        DataChangedError: the file is another one now.
+        DataChangedError: the file has changed since.
         UnreadableFileError: it cannot be read.
     """
     path = Path(site.settings.data.file)
@@ -197,7 +197,7 @@ def _require_columns(text: CsvTable, *, label: str, patient_id: str | None) -> N
 
 
 def _shown(counts: Counter[str], floor: int) -> tuple[tuple[str, int | None], ...]:
-    """Hide counts below the floor, and one more where the total would give the only one away."""
+    """Hide counts below the floor, and one more where the total would reveal one."""
     hidden = {name for name, count in counts.items() if count < floor}
     if len(hidden) == 1:
         hidden.add(min(set(counts) - hidden, key=lambda name: (counts[name], name)))
@@ -210,16 +210,16 @@ def _role(text: CsvTable, name: str, *, label: str, patient_id: str | None) -> s
     if name == patient_id:
         return "patient"
     cells = set(text.column(name))
-    # "not a number" is the one value that differs from itself.
+    # NaN is the one value unequal to itself.
     is_number = all(is_missing(cell) or parse_number(cell) == parse_number(cell) for cell in cells)
     return "number" if is_number else "text"
 
 
 def _notes(text: CsvTable, *, patient_id: str | None) -> tuple[str, ...]:
-    """Look for records that were entered twice, under one patient or under two.
+    """Look for records that appear twice, under one patient or under two.
 
     Raises:
-        DataError: a patient's row comes twice, cell by cell.
+        DataError: a patient has two rows with the same cells.
     """
     rows = list(zip(*text.columns, strict=True))
     if patient_id is None:

@@ -1,6 +1,7 @@
 """How a hospital joins: over TLS to the CA that the invitation names, signed, checked, once.
 
-What the coordinator says of peers is hearsay: `party.site.peers` keeps what our own people checked.
+The coordinator's word about peers is hearsay: `party.site.peers` keeps the checks of our own
+people.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class CoordinatorDoor:
     Args:
         joined: The membership of its federation.
         clock: Unix time, in seconds.
-        transport: What carries requests; None for a socket. `HTTPS_PROXY` is honoured.
+        transport: Carries requests; None for a socket. `HTTPS_PROXY` is honoured.
 
     Raises:
         EnrollmentError: `HTTPS_PROXY` names no proxy, or the folder has no CA.
@@ -81,13 +82,13 @@ class CoordinatorDoor:
         return self._membership("join", wire.sign(request, self._identity).frame)
 
     def membership(self, *, audit_head: bytes = b"", goes_on_from: bytes = b"") -> Membership:
-        """Ask what became of the request, and who the others are.
+        """Ask for the state of the request, and for the other members.
 
         Args:
-            audit_head: Where our audit log stands, for the coordinator to keep; see
+            audit_head: Signed head of our audit log, for the coordinator to keep; see
                 `party.storage.audit.sign_head`. Empty to give it none.
-            goes_on_from: SHA-256 of the head that it gave back before, if our log holds that one:
-                only then it keeps another.
+            goes_on_from: SHA-256 of the head that it returned before, if our log holds that one.
+                Only then does it keep a newer one.
 
         Raises:
             EnrollmentError: see `join`.
@@ -102,7 +103,7 @@ class CoordinatorDoor:
         return self._membership("membership", wire.sign(query, self._identity).frame)
 
     def fetch_pool(self, digest: bytes) -> bytes:
-        """Fetch the file of a pool of public queries; whoever uses it checks its digest.
+        """Fetch the file of a pool of public queries; the caller checks its digest.
 
         Raises:
             EnrollmentError: see `join`; or it is too large.
@@ -124,7 +125,7 @@ class CoordinatorDoor:
                 raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes", "more")
 
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
-        """Fetch one file of a run's results, piece by piece; whoever uses it counts its bytes.
+        """Fetch one file of a run's results, piece by piece; the caller counts its bytes.
 
         Args:
             run: The run's id, 32 bytes.
@@ -181,7 +182,7 @@ class CoordinatorDoor:
         except httpx.HTTPError as error:
             raise EnrollmentError(
                 f"the coordinator at {self._joined.settings.address} must be reachable: "
-                "`pate-party doctor` tells what is in the way",
+                "`pate-party doctor` names the fault",
                 type(error).__name__,
             ) from error
         if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
@@ -208,7 +209,7 @@ class CoordinatorDoor:
         return content
 
     def _content(self, answer: httpx.Response) -> bytes:
-        """Read an answer, and no more of it than any of ours has: it may never end."""
+        """Read an answer, up to the size of our largest one: it may never end."""
         if answer.headers.get("content-encoding", "identity") != "identity":
             raise EnrollmentError(  # it could be any size unpacked
                 "an answer of the coordinator must come as it is", "a packed one"
@@ -229,7 +230,7 @@ class CoordinatorDoor:
 
 
 def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.time) -> Membership:
-    """Ask the coordinator once how this hospital stands, and who the others are.
+    """Ask the coordinator once for this hospital's membership and the other members.
 
     Args:
         joined: The membership of its federation.
@@ -243,7 +244,7 @@ def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.
 
 
 def require_way_out(address: str) -> None:
-    """Refuse to begin where no way can lead to the coordinator.
+    """Refuse to begin without a way to the coordinator.
 
     Args:
         address: The coordinator's, "host:port".
@@ -262,7 +263,7 @@ def _proxy(address: str) -> Proxy | None:
 
 def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
     proxy = _proxy(joined.settings.address)
-    # This CA and no other: what the machine trusts besides is not asked.
+    # This CA and no other: the machine's own trusted CAs are not asked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -276,7 +277,7 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
 
 
 def _require_sound(answer: Membership) -> None:
-    """Refuse what no honest coordinator says: people would compare words of the wrong hospital."""
+    """Refuse a dishonest answer: people would compare words of the wrong hospital."""
     if answer.state not in ("requested", "member", "revoked"):
         raise EnrollmentError("a hospital is 'requested', 'member' or 'revoked'", "another state")
     names, keys = answer.peer_names, answer.peer_keys

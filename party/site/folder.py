@@ -1,8 +1,8 @@
-"""The folder of a hospital's node: who it is, its keys, what its owner allows, where things lie.
+"""The folder of a hospital's node: its identity, its keys, its owner's policy, its files' places.
 
 One hospital is one site: it has one identity, one database with its journal, its ledger and its
 audit log, and any number of memberships. The folder is made with the first membership, and never
-overwritten. What is secret is readable by its owner alone.
+overwritten. Its secrets are readable by its owner alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ IDENTITY_KEY = "identity.key"
 """The hospital's private key: its holder speaks for the hospital in every federation."""
 
 _FOLDERS = ("teachers", "pools", "log", MEMBERSHIPS_FOLDER)
-# Not for a file: which pools and runs are approved, the site's own records say.
+# Not for a file: the site's own records list the approved pools and runs.
 _NOT_IN_FILE = ("approved_pools", "simulated")
 _RULES = {name: hint for name, hint in get_type_hints(Policy).items() if name not in _NOT_IN_FILE}
 
@@ -54,10 +54,10 @@ class DataSettings:
     Attributes:
         file: Path of the table; empty before `data add`.
         label: Column that is predicted.
-        patient_id: Column that says whose a row is; empty if each row is a patient's only one.
+        patient_id: Column that names the patient; empty if each row is a patient's only one.
         digest: SHA-256 of the file, hex.
         rows: Number of rows.
-        floor: Smallest count of patients' rows that is shown to anybody.
+        floor: Smallest count of patients' rows that anybody may see.
     """
 
     file: str = ""
@@ -75,7 +75,7 @@ class DataSettings:
 
 @dataclass(frozen=True, slots=True)
 class SiteSettings:
-    """What the file of a site says. All but the memberships holds in every federation.
+    """The settings in the file of a site. All but the memberships holds in every federation.
 
     Attributes:
         teachers: Teachers that are trained here.
@@ -83,9 +83,9 @@ class SiteSettings:
         lifetime_epsilon: Most that may be charged over all runs.
         delta: For that number.
         approval: "each run" if a person approves every run, "pool" if an approved pool will do.
-        policy: What its owner allows.
+        policy: The owner's rules.
         data: Its records.
-        memberships: What it holds for each federation, by the name that it gives each.
+        memberships: The settings of each federation, by the site's name for it.
     """
 
     teachers: int = 10
@@ -109,7 +109,7 @@ class SiteSettings:
         unknown = sorted(set(self.policy) - set(_RULES))
         if unknown:
             raise SiteError("every rule of [policy] must be known", ", ".join(unknown))
-        self.policy_for(frozenset())  # refuses what is of another kind
+        self.policy_for(frozenset())  # refuses values of another kind
         self._require_apart()
 
     def _require_apart(self) -> None:
@@ -131,10 +131,10 @@ class SiteSettings:
             )
 
     def with_membership(self, name: str, settings: MembershipSettings) -> SiteSettings:
-        """Return the settings with this membership beside the others, or in the place of its own.
+        """Return the settings with this membership added or replaced.
 
         Raises:
-            SiteError: it is one that another membership has, or has its port.
+            SiteError: another membership has its name, its coordinator or its port.
         """
         return replace(self, memberships={**self.memberships, name: settings})
 
@@ -147,7 +147,7 @@ class SiteSettings:
         return self.with_membership(name, replace(self.memberships[name], node_port=port))
 
     def policy_for(self, pools: frozenset[bytes]) -> Policy:
-        """Return what the owner allows, with the pools that were approved.
+        """Return the owner's policy, with the pools that were approved.
 
         Raises:
             SiteError: a rule has a value of another kind.
@@ -165,7 +165,7 @@ class Site:
 
     Attributes:
         folder: Where it is.
-        settings: What its file says.
+        settings: The settings in its file.
         settings_digest: SHA-256 of that file as it was read or written; empty before it is.
     """
 
@@ -201,13 +201,13 @@ class Site:
         return cls(folder, SiteSettings()).add(invitation)  # writes the settings file last
 
     def add(self, invitation: Invitation) -> Site:
-        """Add a membership, or make one that was left anew; return the site that has it.
+        """Add a membership, or renew one that was left; return the site that has it.
 
-        The settings file is written last. A membership that it does not name is made again.
+        The settings file is written last. A membership missing there is made again.
 
         Raises:
             MembershipError: the hospital is in this coordinator's federation already.
-            SiteError: the identity is gone though other memberships are there; or nothing can be
+            SiteError: the identity is gone though other memberships are there, or nothing can be
                 written.
         """
         known = self.membership_at(invitation.coordinator)
@@ -248,7 +248,7 @@ class Site:
         )
         return cls(folder, settings, digest)
 
-    # What it holds ----------------------------------------------------------------------------
+    # Contents ---------------------------------------------------------------------------------
 
     @property
     def identity(self) -> SigningIdentity:
@@ -261,7 +261,7 @@ class Site:
 
     @property
     def memberships(self) -> tuple[SiteMembership, ...]:
-        """All memberships, those that were left among them."""
+        """All memberships, those left included."""
         return tuple(
             SiteMembership(self, name, settings)
             for name, settings in self.settings.memberships.items()
@@ -276,7 +276,7 @@ class Site:
         """Return the membership of a name, or the only one.
 
         Args:
-            name: What the hospital calls it; None where there is but one.
+            name: The hospital's name for it; None where there is but one.
 
         Raises:
             MembershipError: there is none of this name; or several, and none is named.
@@ -297,12 +297,12 @@ class Site:
         return next(found, None)
 
     def federation_of(self, coordinator: bytes) -> str:
-        """Return the name of the federation of a coordinator's fingerprint, for people."""
+        """Return the name of the federation with this coordinator's fingerprint, for people."""
         found = [one for one in self.memberships if one.coordinator.fingerprint == coordinator]
         return found[0].settings.federation if found else "an unknown federation"
 
     def open_database(self) -> PartyDatabase:
-        """Open what the node remembers. It is made once: a new one would have forgotten all.
+        """Open the node's memory. It is made once: a new one would have forgotten everything.
 
         Raises:
             StorageDamagedError: it does not fit itself, or was emptied.
@@ -313,7 +313,7 @@ class Site:
         return PartyDatabase.at(self.path(DATABASE_FILE))
 
     def path(self, *parts: str) -> Path:
-        """Return where something of it lies."""
+        """Return the path of one of its files."""
         return self.folder.joinpath(*parts)
 
     # Calls ------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ class Site:
 
     @property
     def has_keys(self) -> bool:
-        """Whether it can still speak for the hospital: it is the identity that `leave` ends."""
+        """Whether the hospital's identity is there: `leave` removes it with the last membership."""
         return self.path(IDENTITY_KEY).exists()
 
     def leave(self, name: str) -> None:
@@ -342,7 +342,7 @@ class Site:
         """
         one = self.membership(name)
         others = [each for each in self.current if each.name != name]
-        # The identity first: without it none of the others can speak for the hospital.
+        # The identity first: without it the other keys are worth nothing.
         files = [*([] if others else [self.path(IDENTITY_KEY)]), *map(one.path, NODE_KEYS)]
         left = [path for path in files if path.exists()]
         if not left:
@@ -354,7 +354,7 @@ class Site:
             raise SiteError("the keys must be removable", error.strerror) from error
 
     def forget(self, name: str) -> Site:
-        """Remove a membership whose coordinator knows none of its keys; return the site without it.
+        """Remove a membership whose keys no coordinator knows; return the site without it.
 
         Raises:
             SiteError: it cannot be written or removed.
@@ -374,7 +374,7 @@ class Site:
             return
         if self.current:
             raise SiteError(
-                f"{IDENTITY_KEY} must be there: put it back from your safe, or end what was begun "
+                f"{IDENTITY_KEY} must be there: put it back from your safe, or end the setup "
                 "with `pate-party leave`",
                 "none",
             )

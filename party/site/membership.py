@@ -1,7 +1,7 @@
-"""What a hospital holds for one federation: its coordinator, its CA, its node's keys, its port.
+"""A hospital's folder for one federation: its coordinator, its CA, its node's keys, its port.
 
-A hospital has one identity, one journal and one budget, whatever number of federations it is in.
-Only what lies here is of one of them.
+A hospital has one identity, one journal and one budget, in any number of federations. Only the
+files here belong to one of them.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 @dataclass(frozen=True, slots=True)
 class MembershipSettings:
-    """What the file of a site says of one membership.
+    """The settings of one membership in the file of a site.
 
     Attributes:
         federation: Name of the federation.
-        party: What that federation calls this hospital.
+        party: That federation's name for this hospital.
         address: Of its coordinator, "host:port".
         coordinator_key: The coordinator's Ed25519 key, hex.
         node_port: Port on loopback between our process and this membership's SuperNode.
@@ -85,15 +85,15 @@ class SiteMembership:
 
     Attributes:
         site: The hospital's folder.
-        name: What the hospital calls it: `is_membership_name`.
-        settings: What the site's file says of it.
+        name: The hospital's name for it: `is_membership_name`.
+        settings: The site file's settings for it.
     """
 
     site: Site
     name: str
     settings: MembershipSettings
 
-    # What it holds ----------------------------------------------------------------------------
+    # Contents ---------------------------------------------------------------------------------
 
     @property
     def identity(self) -> SigningIdentity:
@@ -107,7 +107,7 @@ class SiteMembership:
 
     @property
     def fingerprint_of_federation(self) -> bytes:
-        """What the operator reads aloud on the telephone, 32 bytes."""
+        """The fingerprint that the operator reads aloud on the telephone, 32 bytes."""
         ca = certificate_fingerprint(self._read(CA_FILE).decode())
         return federation_fingerprint(ca, self.coordinator)
 
@@ -143,17 +143,17 @@ class SiteMembership:
 
     @property
     def supernode_log(self) -> Path:
-        """File for what its SuperNode prints."""
+        """File for its SuperNode's output."""
         return self.site.path("log", f"supernode-{self.name}.log")
 
     def path(self, *parts: str) -> Path:
-        """Return where something of it lies."""
+        """Return the path of one of its files."""
         return self.site.path(MEMBERSHIPS_FOLDER, self.name, *parts)
 
     # Calls ------------------------------------------------------------------------------------
 
     def fits(self, invitation: Invitation) -> bool:
-        """Tell whether this invitation made it, and its keys are there to repeat the request.
+        """Tell whether it was made from this invitation, and has its keys to repeat the request.
 
         Raises:
             SiteError: its CA cannot be read.
@@ -196,7 +196,7 @@ class SiteMembership:
 
 
 def require_address(address: str) -> None:
-    """Refuse what no coordinator can be reached at, once: nodes would try it again and again.
+    """Refuse an address that can reach no coordinator, once: nodes would try it again and again.
 
     Raises:
         SiteError: it is not "host:port" with a name or an address, and a port.
@@ -224,11 +224,11 @@ def free_name(federation: str, taken: Collection[str]) -> str:
     """Return a name for a new membership, made from the federation's.
 
     Args:
-        federation: What its operator calls it.
+        federation: Its operator's name for it.
         taken: Names of the site's other memberships.
     """
     plain = unicodedata.normalize("NFKD", federation).encode("ascii", "ignore").decode().lower()
-    # Room for a number behind it.
+    # Room for a number at the end.
     first = re.sub(r"[^a-z0-9]+", "-", plain)[: _MOST_LETTERS - 5].strip("-") or "federation"
     name, number = first, 1
     while name in taken:

@@ -1,9 +1,8 @@
-"""Whom this hospital's own people checked, and how.
+"""The peers that this hospital's own people checked, and how.
 
-The coordinator says who takes part, and that is hearsay: it may have made a peer up, to be left
-alone with one hospital's votes. A peer counts once somebody here compared its words with its own
-people, on a line that the coordinator does not hold, and wrote down how; `party.site.records` keeps
-that.
+The coordinator's list of members is hearsay: it may have invented a peer, to be left alone with one
+hospital's votes. A peer counts once our people compared its words with its own people, on a line
+that the coordinator does not control, and wrote down how. `party.site.records` keeps that.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ class Pin:
     """A peer that was checked.
 
     Attributes:
-        name: What people call it.
-        body: Whom it belongs to: parties of one body count once.
+        name: Its name in messages.
+        body: Its owner: parties of one body count once.
         identity: Its identity.
         how: How it was checked.
-        by: Who of our people checked it.
-        at: When, Unix time in seconds.
+        by: Name of our person who checked it.
+        at: Time of the check, Unix time in seconds.
     """
 
     name: str
@@ -51,12 +50,12 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of a peer, for people.
+    """The facts about a peer, for people.
 
     Attributes:
-        name: What people call it.
-        identity: Its identity, as pinned; else as the coordinator says.
-        pin: Who checked it and how; None: nobody, and it counts for nothing.
+        name: Its name in messages.
+        identity: Its identity: the pinned one, or else the coordinator's.
+        pin: The check; None: nobody checked it, and it counts for nothing.
         is_member: Whether the coordinator names this identity as a member.
     """
 
@@ -67,7 +66,7 @@ class Standing:
 
 
 def named_by(membership: Membership, name: str) -> PublicIdentity:
-    """Return the identity that the coordinator says a member has: to be compared, not believed.
+    """Return the identity that the coordinator gives for a member: to be compared, not believed.
 
     Raises:
         PinError: it names no such member, or more than one.
@@ -83,7 +82,7 @@ def named_by(membership: Membership, name: str) -> PublicIdentity:
 
 
 def require_compared(identity: PublicIdentity, compared: str) -> None:
-    """Hold an identity to what its own people said: the words, or all 64 digits.
+    """Compare an identity with the input of its own people: the words, or all 64 digits.
 
     Raises:
         WordsDifferError: it is another's.
@@ -96,7 +95,7 @@ def require_compared(identity: PublicIdentity, compared: str) -> None:
 
 
 def standings(pins: Iterable[Pin], membership: Membership | None) -> tuple[Standing, ...]:
-    """Put what we checked beside what the coordinator says, by name.
+    """Put our own checks beside the coordinator's word, by name.
 
     Args:
         pins: Ours.

@@ -1,4 +1,4 @@
-"""What a hospital's owner allows: the rules that the guard holds every run to."""
+"""The policy of a hospital's owner: the rules that the guard holds every run to."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from protocols.envelope import DEFAULT_SUITE
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a party's owner allows.
+    """The policy of a party's owner.
 
     Attributes:
         approved_pools: Digests of the query pools that its owner approved.
         least_parties: Fewest parties of a run, at least 3.
         least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
-            checked, at least 2: a smaller run is refused. The operator's is none of them.
-        least_colluders: Fewest hospitals that may collude with the coordinator without learning
-            our votes, or less noise than we are charged for; at least 1. A run that promises less
+            checked, at least 2: a smaller run is refused. The operator's body does not count.
+        least_colluders: Fewest hospitals that may collude with the coordinator without learning our
+            votes, or seeing them with less noise than charged; at least 1. A run that promises less
             is refused.
         operator_body: Body that runs the coordinator, as `Guard.checked_peers` names it; empty if
-            it has no party. Its parties count as colluders, for they are in the same hands.
+            it has no party. Its parties count as colluders.
         forms: Secure sums that it takes part in.
         suites: Sealing suites that it accepts; X25519 alone only where its owner wrote so.
         mechanisms: Rules from votes to labels that it takes part in.
@@ -30,18 +30,18 @@ class Policy:
         least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
         least_sigma2: Least noise of a count, per vote of the privacy unit.
         most_queries: Most queries, over all runs.
-        near_distance: Up to which part of their length two queries may differ and count as near:
-            next to the same question (rule R3); see `pate_fed.query_sketches`. At least
-            `LEAST_NEAR_DISTANCE`, which counts in place of less, and at most 1/2.
-        most_near_queries: Most queries that may be near to one that was answered before them, in
-            whatever run, or that is asked before them in one batch; over all runs. None for any
-            number. Each of them is served only by a run that opens the same parties.
+        near_distance: Largest part of their length by which two queries may differ and count as
+            near, next to the same question (rule R3); see `pate_fed.query_sketches`. At least
+            `LEAST_NEAR_DISTANCE`, which replaces smaller values, and at most 1/2.
+        most_near_queries: Most queries, over all runs, that may be near to one answered before in
+            any run, or to an earlier one of their batch. None for any number. Each of them is
+            served only by a run that opens the same parties.
         most_epsilon: Largest budget for this party of one run: a run that may charge it more is
-            refused. What all runs together may charge, its ledger says.
+            refused. The ledger bounds the charges of all runs together.
         most_delta: Largest delta of a run.
-        trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows: then, and
-            only then, a run may be charged by the joint price, which is void without that.
-        simulated: Whether it takes part in simulations, and then in nothing else.
+        trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows. Only then
+            may a run be charged by the joint price, which is void without that.
+        simulated: Whether it takes part in simulations, and in nothing else.
     """
 
     approved_pools: frozenset[bytes]

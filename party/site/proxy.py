@@ -1,7 +1,6 @@
 """The proxy between this machine and the coordinator, as the environment names it.
 
-All that a hospital sends goes this way, and the doctor goes it first: what it takes for a proxy and
-what is connected to must be one.
+All traffic of a hospital goes this way, and the doctor goes it first: both must agree on the proxy.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _USUAL_PORT = 8080
 _MOST_LETTERS = 253
 _PART = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"{_PART}(?:\.{_PART})*\.?")
-# Of two that are set, the first counts; what is set for plain HTTP alone is not ours.
+# Of two that are set, the first counts; a setting for plain HTTP alone is not ours.
 _VARIABLES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -28,7 +27,7 @@ class Proxy:
     """An HTTP proxy that carries connections by CONNECT.
 
     Attributes:
-        variable: What names it in the environment.
+        variable: The environment variable that names it.
         host: Its name or address.
         port: Its port.
         login: User and password; None if it asks for none. Secret.
@@ -56,7 +55,7 @@ def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
         environment: Variables of the process.
 
     Raises:
-        EnrollmentError: what is set names no HTTP proxy.
+        EnrollmentError: the variable names no HTTP proxy.
     """
     variable = next((name for name in _VARIABLES if environment.get(name)), "")
     exempt = {"no": environment.get("no_proxy") or environment.get("NO_PROXY") or ""}
@@ -83,7 +82,7 @@ def _split(address: str) -> SplitResult | None:
 
 
 def is_host(host: str) -> bool:
-    """Tell whether it can be looked up at all: libraries fail on others each in its own way.
+    """Tell whether a host can be looked up at all: libraries fail on others in different ways.
 
     Args:
         host: A name in small letters, or an address without brackets.

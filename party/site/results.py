@@ -1,8 +1,8 @@
 """Results of runs that this hospital took part in: fetched from the coordinator, then checked.
 
-Nothing that comes decides where it is written, or how large it is: names are of a fixed list, sizes
-are bounded. Files that are not as the run's coordinator sealed them are not kept. The report is
-made here, of the checked files: a page that somebody else made could hold anything.
+The coordinator decides neither path nor size: names are of a fixed list, sizes are bounded. Files
+that differ from the run's seal are not kept. The report is made here, of the checked files: a page
+that somebody else made could hold anything.
 """
 
 from __future__ import annotations
@@ -148,10 +148,10 @@ def fetch_results(
         party: This hospital.
 
     Returns:
-        What the check of the transcript says.
+        The verdict on its transcript.
 
     Raises:
-        ResultsError: there are no results for us; or they are not as they must be. Nothing is kept.
+        ResultsError: there are no results for us, or they fail a check. Nothing is kept.
         RunDirectoryError: the folder cannot be made, or a file has another shape than a run's.
         EnrollmentError: the coordinator cannot be reached, or refuses us.
     """
@@ -171,7 +171,7 @@ def fetch_results(
         )
         _require_sealed(seal, transcript, digests, coordinator=coordinator)
         (directory.folder / SEAL).write_bytes(seal)
-        # What plots takes a second to load.
+        # Plots take a second to load.
         from pate_fed.report import render_report  # noqa: PLC0415
 
         directory.write_report(render_report(directory.read_back()))
@@ -179,7 +179,7 @@ def fetch_results(
 
 
 def _sealed_names(seal: bytes, coordinator: PublicIdentity) -> tuple[str, ...]:
-    """Return which files there are, once it is known who says so."""
+    """Return the list of files, after checking its signature."""
     try:
         said = json.loads(seal)
         verify_seal(said, coordinator=coordinator)

@@ -1,4 +1,4 @@
-"""How a hospital's node stands, for whoever asks beside it: states, codes and counts, no vote."""
+"""The status of a hospital's node, for others on its machine: states, codes and counts, no vote."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pate_fed.nodes import of_kind, write_file
 SCHEMA_VERSION = 1
 FILE = "status.json"
 FRESH_S = 60.0
-"""A node that is alive says so more often than this."""
+"""Longest time between two writes of a live node."""
 
 
 @dataclass(frozen=True, slots=True)
 class FederationStatus:
-    """How the node stands in one federation.
+    """The node's status in one federation.
 
     Attributes:
         state: "connecting" or "ready".
         run: Id of the run that it is in, hex; empty if there is none.
-        round_state: Where it is in that run.
-        transcript_head: Head of that run's transcript as this hospital remembers it, hex.
-        last_message_at: When the last message came; 0 if none did.
+        round_state: Its state in that run.
+        transcript_head: Head of this hospital's transcript of that run, hex.
+        last_message_at: Time of the last message; 0 if none came.
         last_refusal: Code of the last refusal; empty if there was none.
         last_refusal_at: When it was.
-        last_fault: Code of what last went wrong with a message; empty if nothing did.
+        last_fault: Code of the last fault of a message; empty if there is none.
         last_fault_at: When it did.
         runs_accepted: Since the start.
         batches_answered: Since the start: charged, then answered or passed over in silence.
         batches_refused: Since the start.
         supernode_starts: How often the SuperNode was started.
-        membership: "requested", "member" or "revoked", as the coordinator last said; empty if it
-            did not.
-        heard_at: When it last did; 0 if it did not.
+        membership: "requested", "member" or "revoked", from the coordinator's last answer; empty
+            before the first.
+        heard_at: Time of that answer; 0 before the first.
     """
 
     state: str = "connecting"
@@ -58,16 +58,17 @@ class FederationStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the node stands.
+    """The node's status.
 
     Attributes:
         state: "starting", "running", "paused" or "stopped".
-        at: When this was written, Unix time in seconds.
+        at: Time of writing, Unix time in seconds.
         pid: Process that wrote it.
         tasks: Approved tasks whose teachers are ready.
         waiting: Approvals that wait for a person.
-        trouble: Code of what keeps the node or an approved task from answering; empty if nothing.
-        federations: How it stands in each federation that it serves, by the membership's name.
+        trouble: Code of the fault that keeps the node or an approved task from answering; empty if
+            there is none.
+        federations: Its status in each federation that it serves, by the membership's name.
     """
 
     state: str
@@ -83,7 +84,7 @@ class Status:
         return asdict(self)
 
     def is_alive(self, *, now: float) -> bool:
-        """Tell whether the node was there a moment ago."""
+        """Tell whether the node wrote its status a moment ago."""
         return self.state != "stopped" and now - self.at <= FRESH_S
 
 
@@ -104,7 +105,7 @@ def read_status(path: Path) -> Status | None:
     """Return the status; None where no node ever started.
 
     Raises:
-        ServiceError: it is not as it was written.
+        ServiceError: its content is malformed.
     """
     try:
         record = json.loads(path.read_text("utf-8"))
@@ -127,9 +128,9 @@ def read_status(path: Path) -> Status | None:
 
 
 def known_status(path: Path) -> Status | None:
-    """Return the status; None where there is none, or none that this version can read.
+    """Return the status; None where there is none that this version can read.
 
-    Nothing is lost with it: a node writes it anew when it starts.
+    Nothing is lost then: a node writes it anew when it starts.
     """
     try:
         return read_status(path)

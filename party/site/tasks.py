@@ -1,6 +1,6 @@
 """Tasks at a hospital: fetched by the digest of their pool, checked, kept; voted on by teachers.
 
-What is kept here allows nothing by itself: the guard asks for pools that the owner approved.
+A stored task allows nothing by itself: the guard asks for pools that the owner approved.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Vote = Callable[[QueryBatch], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class PartyTask:
-    """What a party can be asked about.
+    """A task that a party can be asked about.
 
     Attributes:
         pool: The public queries that its owner approved.
         vote: Its teachers for them.
-        classes: Number of classes that they know; None where a run may say so.
+        classes: Number of classes that they know; None where the run's terms give it.
         digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
             simulation, which has none.
         teachers: Digest of the teachers as they are kept; empty in a simulation.
@@ -54,14 +54,14 @@ def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
 
 
 class PoolDoor(Protocol):
-    """Where the file of a pool comes from: `enrollment.CoordinatorDoor` is one."""
+    """The source of a pool's file: `enrollment.CoordinatorDoor` is one."""
 
     def fetch_pool(self, digest: bytes) -> bytes:
         """Return the file."""
 
 
 def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> LearningTask:
-    """Return the task whose pool has this digest: the kept one, else fetched, checked and kept.
+    """Return the task whose pool has this digest: the stored one, or else fetched and checked.
 
     Args:
         site: The hospital's folder.
@@ -70,7 +70,7 @@ def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> LearningTask:
 
     Raises:
         EnrollmentError: the coordinator cannot be reached, or has no such file for us.
-        TaskError: what came is no task of this pool, or cannot be kept.
+        TaskError: the answer is no task of this pool, or cannot be kept.
     """
     _require_digest(digest)
     if site.path("pools", digest.hex()).exists():

@@ -1,8 +1,8 @@
 """Teachers, trained once for a task on the site's own records, and kept for every run of it.
 
 They are kept without pickle, with a manifest that binds them to the table's hash, to the task and
-to their own bytes: whatever changed since, they are refused, never silently trained anew. A vote
-of other teachers on a query that was answered would be a second look at the same patients.
+to their own bytes. After any change they are refused, never silently trained anew. Another
+teacher's vote on an answered query would be a second look at the same patients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KEY_BYTES = 32
 _PARTIAL = ".partial"
 
 Tell = Callable[[int, int], None]
-"""Told how many teachers are trained, of how many."""
+"""Called with the number of teachers trained, and of all."""
 
 
 def ready_teachers(
@@ -45,23 +45,23 @@ def ready_teachers(
     random_bytes: Callable[[int], bytes],
     tell: Tell | None = None,
 ) -> TeacherEnsemble:
-    """Return the teachers of a task: those that are kept, or new ones if there are none.
+    """Return the teachers of a task: the stored ones, or new ones if there are none.
 
     New ones are trained and kept. All records of a patient go to one teacher, so that a patient
-    moves one vote. While another process trains in this site it waits: teachers that are not kept
+    moves one vote. While another process trains in this site it waits: teachers that are not stored
     may not vote.
 
     Args:
         site: The hospital's folder.
-        task: What is learned.
+        task: The task to learn.
         random_bytes: Cryptographic random numbers.
         tell: Told after each new teacher.
 
     Raises:
-        TeachersError: kept ones do not fit (see `load_teachers`), or new ones cannot be written.
+        TeachersError: stored ones do not fit (see `load_teachers`), or new ones cannot be written.
         DataError: no table is registered, or its label is another column than the task's.
-        DataChangedError: the table is another one than was registered.
-        InvalidDataError: the table cannot be read as the task says; the line names the column.
+        DataChangedError: the table has changed since its registration.
+        InvalidDataError: the table does not fit the task; the line names the column.
         TooFewRecordsError: fewer patients than teachers.
     """
     folder = folder_of(site, task)
@@ -73,11 +73,11 @@ def ready_teachers(
 
 
 def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
-    """Read the teachers of a task that are kept.
+    """Read the stored teachers of a task.
 
     Raises:
         TeachersError: there are none, or table, task, settings or a file changed since.
-        DataChangedError: the table is another one than was registered.
+        DataChangedError: the table has changed since its registration.
     """
     folder = folder_of(site, task)
     manifest = _read_manifest(folder)
@@ -99,9 +99,9 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
 
 
 def teachers_digest(site: Site, task: LearningTask) -> bytes:
-    """Return the digest of the teachers of a task as they are kept, 32 bytes.
+    """Return the digest of the stored teachers of a task, 32 bytes.
 
-    Teachers that are trained anew have another one, be it of the same records.
+    Teachers trained anew have another one, even on the same records.
 
     Raises:
         TeachersError: there are none.
@@ -111,13 +111,13 @@ def teachers_digest(site: Site, task: LearningTask) -> bytes:
 
 
 def folder_of(site: Site, task: LearningTask) -> Path:
-    """Return where the teachers of a task are kept."""
+    """Return the folder of a task's teachers."""
     return site.path("teachers", task.digest.hex())
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time train in a site; what others kept is there when it is our turn."""
+    """Let one process at a time train in a site; another's teachers are then there."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -131,7 +131,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _wait_for(lock: int) -> None:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of a process that is killed it is gone, too
+        fcntl.flock(lock, fcntl.LOCK_EX)  # removed even if the process is killed
     except OSError as error:
         raise TeachersError("teachers must be on a disk of this machine", error.strerror) from error
 
@@ -151,7 +151,7 @@ def _train(
     rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
     count = site.settings.teachers
     partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
-    build_manifest(records, partition, key=random_bytes(_KEY_BYTES))  # refuses what overlaps
+    build_manifest(records, partition, key=random_bytes(_KEY_BYTES))  # refuses overlapping shards
     ensemble = make_ensemble(site.settings.teacher_model, task.kind)
     ensemble.fit(
         [records.select(shard.rows) for shard in partition.shards],
@@ -212,7 +212,7 @@ def _read_files(folder: Path, listed: Any) -> dict[str, bytes]:
 
 
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
-    """Write a folder whole or not at all; only who is alone may."""
+    """Write a folder whole or not at all; the caller must hold the lock."""
     partial = folder.with_name(f".{folder.name}{_PARTIAL}")
     try:
         for left in folder.parent.glob(f".*{_PARTIAL}"):  # nobody's: a crash left it

@@ -1,4 +1,4 @@
-"""What a release costs: events, accountant, ledger, statement."""
+"""The cost of a release: events, accountant, ledger, statement."""
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.conversion import (

@@ -1,11 +1,11 @@
-"""The accountant: adds up events, gives the epsilon of the whole, whatever the votes were.
+"""The accountant: adds up events and gives the epsilon of the whole, for all votes.
 
     accountant = RenyiAccountant()
     accountant.compose(GaussianMaxEvent(answers=100, sigma=20.0))
     accountant.get_converted(1e-5).epsilon
 
-The sum may be read as a guarantee only where the events were fixed before the run, or where a
-budget set in advance stopped it (`ledger`): what a run happened to spend is not one.
+The sum is a guarantee only where the events were fixed before the run, or where a budget set in
+advance stopped it (`ledger`). The actual spending of a run is not one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RenyiAccountant:
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """What was composed, in order."""
+        """The composed events, in order."""
         return self._events
 
     def compose(self, *events: PrivacyEvent) -> None:

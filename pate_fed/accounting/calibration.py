@@ -16,7 +16,7 @@ def most_queries(cost: Callable[[int], float], *, budget: float, most: int) -> i
     """Return the largest number of queries whose cost stays within a budget.
 
     Args:
-        cost: Epsilon of so many queries, at the worst; must not fall with their number.
+        cost: Largest epsilon of this many queries; must not fall with their number.
         budget: Epsilon that may not be exceeded, above 0.
         most: Largest number to consider, at least 0.
 

@@ -1,8 +1,8 @@
 """From Renyi differential privacy (RDP) to epsilon at a given delta.
 
-A curve of RDP values holds at all its orders at once, so the order may be chosen freely: the
-best one is looked for on a dense grid and then refined. An optimum on the grid's edge is
-reported, because a wider grid might do better.
+A curve of RDP values holds at all its orders at once, so the order may be chosen freely. The best
+one is looked for on a dense grid and then refined. An optimum on the grid's edge is reported,
+because a wider grid might do better.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def convert_curve(curve: RdpCurve, *, delta: float, method: ConversionMethod) ->
 def convert_costly_curve(
     curve: RdpCurve, *, delta: float, method: ConversionMethod
 ) -> ConvertedEpsilon:
-    """Convert a curve whose every value takes long: a coarse grid, then refinement.
+    """Convert a curve with costly values: a coarse grid, then refinement.
 
     Any order gives a valid epsilon; with a third of the values it is the same to 1e-5 where
     epsilon has one minimum over the orders, which such curves have.

@@ -1,7 +1,7 @@
-"""RDP of every event, whatever the votes: dispatch tables from event to curve, one per view.
+"""RDP of every event, for all votes: dispatch tables from event to curve, one per view.
 
-`event_rdp` holds against whoever sees the noisy counts, hence against everybody;
-`event_label_rdp` against whoever sees labels and "no answer"s only, and is smaller. A new event
+`event_rdp` holds against an observer of the noisy counts, hence against everybody;
+`event_label_rdp` against an observer of labels and "no answer"s only, and is smaller. A new event
 joins the tables with its curves and the source of its bounds.
 """
 
@@ -42,10 +42,10 @@ from pate_fed.errors import UnsupportedEventError
 
 @singledispatch
 def event_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    """Bound the RDP of an event, whatever the votes.
+    """Bound the RDP of an event, for all votes.
 
     Args:
-        event: What was released, or may be.
+        event: The release, past or planned.
         orders: Renyi orders, each above 1; shape (orders,).
 
     Returns:
@@ -122,13 +122,13 @@ def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.floa
 def event_approximate_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     """Bound the RDP of an event but for the chance `event_additive_delta`.
 
-    An event that has a curve in `event_rdp` has that one. One that has none there, because its
-    RDP is infinite, may have one here: both laws are mixtures in which a part of this chance is
-    arbitrary, and the rest has this RDP. Whatever epsilon follows from the RDP at delta holds at
-    delta plus that chance; both add up over events.
+    An event that has a curve in `event_rdp` has that one. One with an infinite RDP there may have a
+    finite one here: both laws are mixtures in which a part of this chance is arbitrary, and the
+    rest has this RDP. Any epsilon that follows from the RDP at delta holds at delta plus that
+    chance; both add up over events.
 
     Args:
-        event: What was released, or may be.
+        event: The release, past or planned.
         orders: Renyi orders, each above 1; shape (orders,).
 
     Returns:
@@ -139,8 +139,8 @@ def event_approximate_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.
         InvalidParameterError: an order is not above 1.
 
     Source:
-        Bun, Steinke 2016, section 8. https://arxiv.org/abs/1605.02065. The proof for tests of
-        stability stands in `pate_fed.mechanisms.stable_max`.
+        Bun, Steinke 2016, section 8. https://arxiv.org/abs/1605.02065.
+        `pate_fed.mechanisms.stable_max` has the proof for tests of stability.
     """
     return event_rdp(event, orders)
 
@@ -183,12 +183,12 @@ def has_curve(event: PrivacyEvent) -> bool:
 
 @singledispatch
 def event_label_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    """Bound the RDP of an event for whoever sees its labels and "no answer"s only.
+    """Bound the RDP of an event for an observer of its labels and "no answer"s only.
 
-    An event without a bound of its own has that of `event_rdp`, which holds against everybody.
+    An event without a bound of its own uses that of `event_rdp`, which holds against everybody.
 
     Args:
-        event: What was released, or may be.
+        event: The release, past or planned.
         orders: Renyi orders, each above 1; shape (orders,).
 
     Returns:
@@ -233,13 +233,13 @@ def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.floa
 
 
 def event_public_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    """Bound the RDP for whoever sees labels and "no answer"s, but for `event_additive_delta`.
+    """Bound the RDP for an observer of labels and "no answer"s, but for `event_additive_delta`.
 
-    The smallest curve that holds there: that of `event_label_rdp` where the event has one, else
-    that of `event_approximate_rdp`.
+    The smallest valid curve: that of `event_label_rdp` where the event has one, otherwise that of
+    `event_approximate_rdp`.
 
     Args:
-        event: What was released, or may be.
+        event: The release, past or planned.
         orders: Renyi orders, each above 1; shape (orders,).
 
     Returns:
@@ -255,13 +255,13 @@ def event_public_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float
 
 @singledispatch
 def event_charged_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    """Bound the RDP for whoever receives what a party sends: what a ledger charges (rule R13).
+    """Bound the RDP for the receiver of a party's messages: a ledger charges it (rule R13).
 
     With noise at the coordinator, which is trusted, that is the public: `event_public_rdp`. With
     noise at the parties it is the coordinator, who opens every noisy row: `event_rdp`.
 
     Args:
-        event: What was released, or may be.
+        event: The release, past or planned.
         orders: Renyi orders, each above 1; shape (orders,).
 
     Returns:

@@ -1,9 +1,9 @@
 """Exact laws of two decisions under discrete Gaussian noise, in logs.
 
 Discrete Gaussian noise on the whole numbers has Pr[Y = y] proportional to e^(-y^2 / (2 sigma^2)).
-The check passes if a count plus Y reaches the threshold; of two classes the lower wins if its
-noisy count is at least the other's. Sums run over terms of one sign from the far tail inward, so
-small chances keep their relative precision; what is cut off is below e^-800 of what is kept.
+The check passes if a count plus Y reaches the threshold; of two classes the lower wins if its noisy
+count is at least the other's. Sums run over terms of one sign from the far tail inward, so small
+chances keep their relative precision; the truncated part is below e^-800 of the sum.
 
 Source:
     Canonne, Kamath, Steinke 2020, The discrete Gaussian for differential privacy.

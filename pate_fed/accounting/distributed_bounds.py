@@ -1,14 +1,14 @@
-"""What the public learns where the parties add the noise: the check's bit, and the label.
+"""The public's view where the parties add the noise: the check's bit, and the label.
 
 The public sees labels and "no answer"s, never a noisy row. Its view costs less than the rows
 (`distributed_law.distributed_row_rdp`), and is bounded for the law that is really drawn: sums of
 discrete Gaussians, not Gaussians.
 
 The check passes if the largest entry of the noised row reaches the threshold. Let F be the
-distribution function of the noise, t_c what class c lacks: it fails with chance prod F(t_c). A
-change moves some t_c up, others down. Undo either those that help or those that harm: what is
-left moves the chance further in the same direction, hence costs at least as much, and moves at
-most k votes one way.
+distribution function of the noise, t_c the votes that class c lacks: the check fails with chance
+prod F(t_c). A change moves some t_c up, others down. Undo either those that help or those that
+harm: the others move the chance further in the same direction, hence cost at least as much, and
+move at most k votes one way.
 
 - One vote: prod F(t_c) is R F(t), and R is the same in both worlds: an independent coin and a
   check of one number that moves by 1. By data processing it costs at most B, the largest
@@ -48,10 +48,10 @@ _CELLS_AT_A_TIME: Final = 1 << 20
 def distributed_bit_rdp(
     orders: ArrayLike, *, sigma1: float, shares: int, weight: int = 1
 ) -> NDArray[np.float64]:
-    """Bound the RDP of one check "largest noisy count >= threshold", whatever the votes.
+    """Bound the RDP of one check "largest noisy count >= threshold", for all votes.
 
-    Guarantee: for whoever sees the bit and knows everything but `shares` shares of the noise of
-    every entry; neighbors as for `distributed_row_rdp`, any number of classes.
+    Guarantee: for an observer who sees the bit and knows everything but `shares` shares of the
+    noise of every entry; neighbors as for `distributed_row_rdp`, any number of classes.
 
     Args:
         orders: Renyi orders, each above 1; shape (orders,).
@@ -82,8 +82,8 @@ def distributed_label_rdp(
 ) -> NDArray[np.float64]:
     """Bound the RDP of one label, the lowest class with the largest noisy count.
 
-    Guarantee: for whoever sees the label and knows everything but `shares` shares of the noise of
-    every entry; neighbors as for `distributed_row_rdp`, any number of classes, whatever the votes.
+    Guarantee: for an observer who sees the label and knows everything but `shares` shares of the
+    noise of every entry; neighbors as for `distributed_row_rdp`, any number of classes, all votes.
 
     Args:
         orders: Renyi orders, each above 1; shape (orders,).
@@ -113,7 +113,7 @@ def _divergence(moments: NDArray[np.float64], orders: NDArray[np.float64]) -> ND
 
 
 def _lattice_reach(sigma: float) -> int:
-    """Return the largest (order - 1) weight, in votes, that a table has room for; -1 for none."""
+    """Return the largest (order - 1) weight, in votes, that fits into a table; -1 for none."""
     reach = math.ceil(math.sqrt(LARGEST_LATTICE) * sigma)
     while reach >= 0 and Setting(sigma, 1, 1, reach).cells > MOST_CELLS:
         reach = math.floor(0.9 * reach) if reach else -1
@@ -126,7 +126,7 @@ def _largest_labels(
 ) -> NDArray[np.float64]:
     # Two classes: a coin of the difference of two counts, which moves by twice the votes.
     coins = _largest_coin(orders, math.sqrt(2) * sigma, 2 * shares, 2 * weight)
-    # In steps, so that one table serves what is asked for next.
+    # In steps, so that one table also serves the next orders asked for.
     steps = math.ceil((max(orders) - 1) * weight / (sigma / 2))
     reach = min(math.ceil(steps * sigma / 2), _lattice_reach(sigma))
     setting = Setting(sigma, shares, weight, reach)

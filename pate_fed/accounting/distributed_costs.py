@@ -32,11 +32,11 @@ _ORDERS: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class DistributedCosts:
-    """What a run at its caps costs at most.
+    """The largest cost of a run at its caps.
 
     Attributes:
-        coordinator: For whoever opens the noisy sums, together with the colluders allowed for.
-        public: For whoever sees labels and "no answer"s only.
+        coordinator: For the opener of the noisy sums, together with the colluders allowed for.
+        public: For an observer of labels and "no answer"s only.
     """
 
     coordinator: FormalCost
@@ -51,7 +51,7 @@ def distributed_costs(
     Args:
         event: The event at the caps of the whole run: `Mechanism.worst_case_event`.
         delta: In (0, 1).
-        pricing: "separate". A joint price of check and label is refused: whoever opens the rows
+        pricing: "separate". A joint price of check and label is refused: the opener of the rows
             sees more than refusals and labels, and nobody has verified the vote rows.
 
     Raises:
@@ -64,7 +64,7 @@ def distributed_costs(
     labels = _convert_near(event, rows.order, delta=delta)
     return DistributedCosts(
         coordinator=rows,
-        # Whoever sees labels only sees no more than the rows' reader.
+        # An observer of labels alone sees no more than the rows' reader.
         public=FormalCost(
             min(labels.epsilon, rows.epsilon), LABELS_METHOD, PUBLIC_VIEW, order=labels.order
         ),
@@ -72,7 +72,7 @@ def distributed_costs(
 
 
 def rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
-    """Compute the formal cost in the coordinator's view alone: what parties charge.
+    """Compute the formal cost in the coordinator's view alone, the one that parties charge.
 
     Args:
         event: As for `distributed_costs`.

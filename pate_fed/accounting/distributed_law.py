@@ -1,4 +1,4 @@
-"""The sum of discrete Gaussian shares: its exact law, and what seeing it costs.
+"""The sum of discrete Gaussian shares: its exact law, and the cost of seeing it.
 
 A sum of m discrete Gaussians of variance parameter sigma^2 / m each is not a discrete Gaussian, but
 
@@ -18,10 +18,10 @@ All terms are positive and none is small beside the largest: nothing cancels or 
     A = sum over x of e^(-(x + (l-1) k)^2 / (2 sigma^2)) g(x)^l g(x-k)^(1-l),
     B = sum over x of e^(-x^2 / (2 sigma^2)) g(x),
 
-by completing the square: the known price of Gaussian noise plus what the shape of g adds. A
+by completing the square: the known price of Gaussian noise plus a price for the shape of g. A
 neighboring change moves at most k votes: integers v with sum 0 and |v|_1 at most 2 k, at a cost of
-sum d(|v_c|). The law is log-concave (convolution keeps that), so d is convex with d(0) = 0, and
-the most is 2 d(k), for k votes from one class to another: `distributed_row_rdp`.
+sum d(|v_c|). The law is log-concave (convolution keeps that), so d is convex with d(0) = 0, and the
+most is 2 d(k), for k votes from one class to another: `distributed_row_rdp`.
 
 Source:
     Kairouz, Liu, Steinke 2021, Theorem 1 and Proposition 14 (closeness and closed forms).
@@ -156,7 +156,7 @@ def distributed_pass_law(
 def distributed_row_rdp(
     orders: ArrayLike, *, sigma: float, shares: int, weight: int = 1
 ) -> NDArray[np.float64]:
-    """Bound the RDP of one row of noisy counts for whoever sees them all, whatever the votes.
+    """Bound the RDP of one row of noisy counts for an observer of them all, for all votes.
 
     Guarantee: neighbors are histograms between which at most `weight` votes move, from any classes
     to any others. The reader knows everything but `shares` shares of the noise of every entry.

@@ -1,4 +1,4 @@
-"""What a release costs, said so that an accountant needs nothing else.
+"""The cost of a release as an event: all facts that an accountant needs.
 
 An event keeps its meaning for ever, so that old ledgers stay readable: its record carries a
 name with a version, and a new meaning is a new event class.
@@ -26,7 +26,7 @@ EVENT_TYPES: Final[dict[str, type[PrivacyEvent]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class PrivacyEvent(ABC):
-    """The public facts from which the cost of a release follows, whatever the votes were.
+    """The public facts that bound the cost of a release, for all votes.
 
     Every event has a `weight`: votes that one neighboring change can move in one query, k for a
     hospital with k teachers, 1 for the records of one teacher.
@@ -127,13 +127,13 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
 
 @dataclass(frozen=True, slots=True)
 class JointPriceEvent(PrivacyEvent):
-    """Some asks of a run of Confident-GNMax whose every vote row is valid.
+    """Some asks of a run of Confident-GNMax in which every vote row is valid.
 
     Each ask gives a refusal or a label, nothing else; check and label have fresh Gaussian noise.
-    Valid rows hold whole votes, no count below 0, at most `teachers` in all and as many whatever
-    one unit's records are. Without that the event has no cost that is known. The caps of the run
-    decide the prices of a refusal and of an answer, so that those are fixed before the run and
-    the events of one run add up.
+    Valid rows hold whole votes, no count below 0, at most `teachers` in all and as many for any
+    records of one unit. Otherwise the event has no known cost. The caps of the run decide the
+    prices of a refusal and of an answer, so that those are fixed before the run and the events of
+    one run add up.
 
     Attributes:
         refusals: Most refusals, at least 0.
@@ -179,7 +179,7 @@ class JointPriceEvent(PrivacyEvent):
         object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
         object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
         self._fill("asks", self.refusals + self.answers)
-        # Fewer would price outcomes that somebody got as if nobody had asked.
+        # Fewer asks than answers would leave an answer unpaid.
         if self.asks < max(self.refusals, self.answers):
             raise InvalidParameterError("each refusal and each answer must be of an ask", self.asks)
         self._fill("max_refusals", self.refusals)
@@ -338,10 +338,10 @@ class ImmutableMaxEvent(PrivacyEvent):
 
 @dataclass(frozen=True, slots=True)
 class DistributedGaussianMaxEvent(PrivacyEvent):
-    """Some rows whose noise the parties added, each opened noisy, and its argmax as a label.
+    """Some rows with the parties' noise, each opened noisy, and its argmax as a label.
 
-    Every entry holds independent discrete Gaussian shares of variance sigma^2 / shares, at least
-    as many as `shares` of them unknown to whoever reads it.
+    Every entry holds independent discrete Gaussian shares of variance sigma^2 / shares, at least as
+    many as `shares` of them unknown to its reader.
 
     Attributes:
         answers: Rows opened, each of them labeled, at least 0.
@@ -374,11 +374,11 @@ class DistributedGaussianMaxEvent(PrivacyEvent):
 
 @dataclass(frozen=True, slots=True)
 class DistributedConfidentMaxEvent(PrivacyEvent):
-    """Some two-phase checks whose noise the parties added, and labels for those that passed.
+    """Some two-phase checks with the parties' noise, and labels for those that passed.
 
-    Each ask opens one row with noise sigma1, whose largest entry decides; each answer opens
-    another row of the same query, with fresh noise sigma2, whose argmax is the label. The public
-    sees the decision and the label; whoever opens the sums sees both rows.
+    Each ask opens one row with noise sigma1, and its largest entry decides. Each answer opens
+    another row of the same query, with fresh noise sigma2, and its argmax is the label. The public
+    sees the decision and the label; the opener of the sums sees both rows.
 
     Attributes:
         asks: Rows of the first phase, at least 0.

@@ -1,14 +1,14 @@
-"""The exact RDP of what was released on given votes: the smallest number that is true of them.
+"""The exact RDP of a release on given votes: the smallest number that is true of it.
 
-For every neighbor, that is every histogram in which some votes moved, the law of the noisy
-winner is integrated numerically, and the largest Renyi divergence taken. It depends on the votes
-and is itself private: for the operator's eyes only, never a guarantee.
+For every neighbor, that is every histogram in which some votes moved, the law of the noisy winner
+is integrated numerically. The largest Renyi divergence is taken. It depends on the votes and is
+itself private: for the operator's eyes only, never a guarantee.
 
 The integrals: Pr[k wins] = integral of phi(x - n_k) prod_{j != k} Phi(x - n_j) dx, counts in units
 of sigma. The trapezoid rule converges for them faster than any power of its step: a quarter of a
-sigma gives 1e-14. A move from class i to class j multiplies the integrand by a factor of x; so
-the ratio of the two chances of k is the mean of that factor under the integrand, which keeps
-its relative precision however unlikely k is.
+sigma gives 1e-14. A move from class i to class j multiplies the integrand by a factor of x. So the
+ratio of the two chances of k is the mean of that factor under the integrand. This keeps its
+relative precision for any k, however unlikely.
 
 Direction: D(law on the votes as they are || law on the neighbor), as in the papers' bounds.
 """
@@ -30,7 +30,7 @@ from pate_fed.accounting.per_instance import PerInstanceCost
 from pate_fed.accounting.ranges import positive, renyi_orders, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
 
-EXACT_METHOD: Final = "exact RDP of what was released, over all neighbors, converted by CKS"
+EXACT_METHOD: Final = "exact RDP of the release, over all neighbors, converted by CKS"
 EXPECTED_METHOD: Final = "exact RDP, labels weighted by the chance of an answer, converted by CKS"
 
 _STEP = 0.25
@@ -60,7 +60,7 @@ def exact_label_rdp(
         RDP in nats; shape (queries, orders).
 
     Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: another argument is out of its range.
     """
     grid = renyi_orders(orders)
@@ -92,7 +92,7 @@ def exact_threshold_rdp(
     moved = margin + np.array([[1.0], [-1.0]]) * (positive("weight", weight) / sigma1)
     sides = np.array([1.0, -1.0])[:, np.newaxis, np.newaxis]
     here, there = log_ndtr(sides * margin), log_ndtr(sides * moved)
-    # A chance that is 0 even in logs (margins above 1e150) adds nothing, whatever its ratio.
+    # A chance that is 0 even in logs (margins above 1e150) adds nothing at any ratio.
     log_ratios = np.subtract(here, there, out=np.zeros(there.shape), where=np.isfinite(here))
     log_chances = np.broadcast_to(here, log_ratios.shape)
     # Axes: queries, neighbors, outcomes.
@@ -118,14 +118,14 @@ def exact_epsilon(
         delta: In (0, 1).
         vote_threshold: Noisy top count from which a query was answered; None for plain GNMax.
         sigma1: Standard deviation of the noise in that check; None for plain GNMax.
-        offsets: Public whole numbers taken off the counts for the check, of Interactive-GNMax;
-            shape (queries, classes). None for none.
+        offsets: Public whole numbers to subtract from the counts for the check, of
+            Interactive-GNMax; shape (queries, classes). None for none.
         answered: Whether each query was answered; shape (queries,). None for the papers'
             analysis before a run: each label counts with the chance that it is released.
         weight: Votes that one neighboring change can move.
 
     Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: another argument is out of its range.
     """
     votes = vote_counts(counts)
@@ -177,7 +177,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _NeighborLaws:
-    """Histograms whose winners' laws, and those of all neighbors, are integrated when needed.
+    """Histograms whose winners' laws, and their neighbors', are integrated when needed.
 
     Attributes:
         distinct: Histograms, most votes first: the order of the classes does not matter.
@@ -217,7 +217,7 @@ class _NeighborLaws:
 
 
 def _groups(sorted_votes: NDArray[np.int64], *, sigma: float, shift: float) -> Iterator[_Group]:
-    """Merge classes with equally many votes, and treat alike what has as many of them."""
+    """Merge classes with equally many votes; treat groups of the same size alike."""
     is_first = np.diff(sorted_votes, axis=1, prepend=-1) != 0
     values = is_first.sum(axis=1)
     for kinds in np.unique(values):
@@ -246,7 +246,7 @@ def _group(
     log_share, log_law = _integrate(shifted, sizes, reach=reach)
     z = _grid(shifted, reach=reach) - shifted[:, :, np.newaxis]
     log_below = log_ndtr(z)
-    # What a vote less (more) of a class does to the chance that its noisy count is below x.
+    # The change of the log chance that a class's noisy count is below x, for a vote less (more).
     fewer, more = log_ndtr(z + shift) - log_below, log_ndtr(z - shift) - log_below
     # Axes: rows, source, target, outcome; the outcomes are all kinds, then source and target.
     shape = (len(rows), kinds, kinds, kinds + 2)
@@ -356,8 +356,8 @@ def _largest_rdp(
 ) -> NDArray[np.float64]:
     """Return the largest divergence over the moves; shape (rows, orders).
 
-    With r = ln P/Q the moment less 1 is the sum of P (e^((order-1) r) - 1) + (order-1) (Q - P):
-    terms of at least 0 together, so that nothing cancels where the divergence is tiny.
+    With r = ln P/Q the moment less 1 is the sum of P (e^((order-1) r) - 1) + (order-1) (Q - P).
+    These terms are at least 0 together, so nothing cancels where the divergence is tiny.
     """
     chances = classes * np.exp(log_chances)
     nearer = np.maximum(log_ratios, -1.0)

@@ -3,8 +3,8 @@
 Formal means: for every possible set of records, from public parameters that were fixed before
 the run. Each bound is a constant, so reporting the smallest of those that hold is sound.
 
-    gdp     exact Gaussian composition: for whoever sees labels, and even noisy counts
-    label   label-level: for whoever sees labels and "no answer"s only
+    gdp     exact Gaussian composition: for observers of labels, and even of noisy counts
+    label   label-level: for observers of labels and "no answer"s only
     joint   joint price of refusals and answers: the same, and only where every vote row is valid
 """
 
@@ -43,8 +43,8 @@ class RunCaps:
         refusals: Most "no answer"s.
         weight: Votes that one neighboring change can move.
         delta: In (0, 1).
-        real: Allow caps that are not whole: expected numbers, for reproducing papers; what comes
-            out is then an analysis, not a guarantee.
+        real: Allow caps that are not whole: expected numbers, for reproducing papers; the result is
+            then an analysis, not a guarantee.
     """
 
     teachers: int
@@ -78,7 +78,7 @@ class RunCaps:
 
 @dataclass(frozen=True, slots=True)
 class FormalCosts:
-    """What the bounds come to.
+    """The bounds of a run, side by side.
 
     Attributes:
         gdp: Exact Gaussian composition.
@@ -127,7 +127,7 @@ def gdp_cost(caps: RunCaps) -> FormalCost:
 
 
 def label_cost(caps: RunCaps) -> FormalCost:
-    """Return the cost for whoever sees labels and "no answer"s only."""
+    """Return the cost for an observer of labels and "no answer"s only."""
     found = label_level_epsilon(
         caps.number(caps.asks),
         caps.number(caps.answers),
@@ -180,7 +180,7 @@ def _mu_squared(caps: RunCaps) -> float:
 
 
 def joint_price_at_caps(caps: RunCaps) -> JointPrice | None:
-    """Return the joint price of a run at its caps; None where none is known."""
+    """Return the joint price of a run at its caps; None if it is unknown."""
     if caps.sigma1 is None or caps.vote_threshold is None:
         return None
     if caps.refusals <= 0 or caps.answers <= 0:
@@ -199,6 +199,6 @@ def joint_price_at_caps(caps: RunCaps) -> JointPrice | None:
             delta=caps.delta,
             real_caps=caps.real,
         )
-    except InvalidParameterError:  # beyond what the joint price covers: the others still hold
+    except InvalidParameterError:  # beyond the range of the joint price: the others still hold
         return None
     return found if math.isfinite(found.epsilon) else None

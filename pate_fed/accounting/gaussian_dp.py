@@ -1,8 +1,8 @@
 """Exact cost of Gaussian noise: Gaussian differential privacy (GDP).
 
-A release that is a function of x + N(0, sigma^2 I), where a neighboring change moves x by at
-most s in L2 norm, is mu-GDP with mu = s / sigma. Any number of such releases, chosen
-adaptively, compose exactly: their mu^2 add. What follows computes
+A release that is a function of x + N(0, sigma^2 I), where a neighboring change moves x by at most s
+in L2 norm, is mu-GDP with mu = s / sigma. Any number of such releases, chosen adaptively, compose
+exactly: their mu^2 add. The rest computes
 
     delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2)
 
@@ -38,7 +38,7 @@ from pate_fed.errors import InvalidParameterError, UnsupportedEventError
 
 _ULP = 2.0**-52
 LARGEST_MU: Final = 1e6
-"""Largest mu that is computed with: far beyond any privacy."""
+"""Largest mu in computations: far beyond any privacy."""
 
 
 @singledispatch
@@ -51,7 +51,7 @@ def gdp_mu_squared(event: PrivacyEvent) -> float:
         mu^2 = asks k^2 / sigma1^2 + 2 answers k^2 / sigma2^2.
 
     Raises:
-        UnsupportedEventError: the event is not made of Gaussian noise.
+        UnsupportedEventError: the event has other than Gaussian noise.
 
     Source:
         Papernot et al. 2018, Propositions 8 and 10 as Gaussian mechanisms.
@@ -97,7 +97,7 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
         difference = near - far + 16 * _ULP * near
         log_phi = -x * x / 2 - math.log(2 * math.pi) / 2
         return min(0.0, log_phi + math.log(difference) + exponent_error)
-    # Here Phi(-x) is almost 1 and what is subtracted below 1e-6: nothing cancels.
+    # Here Phi(-x) is almost 1 and the subtracted term below 1e-6: nothing cancels.
     subtracted = math.exp(-x * x / 2 - exponent_error) * _mills_ratio(x + mu)
     share = subtracted / math.sqrt(2 * math.pi) * (1 - 16 * _ULP)
     return min(0.0, math.log1p(-share - math.exp(log_ndtr(x))) + 8 * _ULP)

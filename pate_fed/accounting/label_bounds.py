@@ -41,7 +41,7 @@ _SMALLEST_RATIO, _LARGEST_RATIO = 1e-4, 4.0
 
 
 def label_rdp(orders: ArrayLike, *, sigma: float, weight: float = 1.0) -> NDArray[np.float64]:
-    """Bound the RDP of one GNMax label for whoever sees the label only, whatever the votes.
+    """Bound the RDP of one GNMax label for an observer of the label only, for all votes.
 
     Guarantee: neighbors are histograms between which at most `weight` votes move, from any
     classes to any others, or appear or vanish where the number of votes is not released. The
@@ -66,7 +66,7 @@ def label_rdp(orders: ArrayLike, *, sigma: float, weight: float = 1.0) -> NDArra
 def threshold_bit_rdp(
     orders: ArrayLike, *, sigma1: float, weight: float = 1.0
 ) -> NDArray[np.float64]:
-    """Bound the RDP of one threshold check for whoever sees "answered or not", whatever the votes.
+    """Bound the RDP of one threshold check for an observer of "answered or not", for all votes.
 
     Guarantee: as for `label_rdp`. It covers every check of a noisy number that a neighboring
     change moves by at most `weight`.
@@ -97,10 +97,10 @@ def label_level_epsilon(
     weight: float = 1.0,
     real_counts: bool = False,
 ) -> ConvertedEpsilon:
-    """Return the epsilon of so many checks and labels together, for whoever sees only these.
+    """Return the epsilon of this many checks and labels together, for an observer of only these.
 
-    It is a guarantee where asks and answers are caps that were fixed before the run: the sum
-    of charges is then the same constant on every path, at all orders at once, so the order may be
+    It is a guarantee where asks and answers are caps that were fixed before the run. The sum of
+    charges is then the same constant on every path, at all orders at once, so the order may be
     optimized. Queries may be chosen adaptively.
 
     Args:
@@ -132,7 +132,7 @@ def label_level_epsilon(
 
 def _count(name: str, value: float, *, real_counts: bool) -> float:
     if not real_counts:
-        return float(whole(name, value))  # type: ignore[arg-type]  # it refuses what is not whole
+        return float(whole(name, value))  # type: ignore[arg-type]  # it refuses fractions
     if not (math.isfinite(value) and value >= 0):
         raise InvalidParameterError(f"{name} must be finite and at least 0", value)
     return float(value)

@@ -1,8 +1,8 @@
 """How far one vote moves a GNMax label, given how many votes the classes can have.
 
-The unit is E = e^((order-1) D) - 1, where D is the Renyi divergence between the label's law
-before and after a vote moves from class i to class j. Everything here is an upper bound on E,
-whatever the votes are: the building block of the joint price (`joint_price`).
+The unit is E = e^((order-1) D) - 1, where D is the Renyi divergence between the label's law before
+and after a vote moves from class i to class j. Everything here is an upper bound on E, for all
+votes: the building block of the joint price (`joint_price`).
 
 Two classes: the gap g = n_i - n_j is whole, so E is that of two Bernoulli laws, once per gap.
 
@@ -38,7 +38,7 @@ SAFETY: Final = 1 + 1e-9
 """Factor on every bound, far above the error of double arithmetic."""
 
 LOG_ERROR: Final = 2e-15
-"""Relative error of the log of a normal chance, and of what is computed from it."""
+"""Relative error of the log of a normal chance, and of values computed from it."""
 
 LARGEST_REACH: Final = 100.0
 """Largest teachers / (sqrt(2) sigma) that three or more classes are computed for."""
@@ -207,7 +207,7 @@ def _three_way_law(teachers: int, sigma: float, moved: int, left: float) -> _Thr
     margin = teachers + 2 * moved
     gaps = np.asarray(np.arange(-margin, margin + 1)[:, np.newaxis] * unit)
     edges = _edges(left, teachers * unit)
-    # Where the integral begins, 8 below, it is 1e-17 of what it is at the left end.
+    # Where the integral begins, 8 below, the integrand is 1e-17 of its value at the left end.
     lead = np.arange(edges[0] - 8, edges[0], _COARSE)
     wins = _orthant(np.concatenate([lead, edges]), gaps)[:, len(lead) :]
     log_wins = np.log(np.maximum(wins, _FLOOR))
@@ -239,7 +239,7 @@ def _orthant(edges: Table, gaps: Table) -> Table:
         at = edges[:-1] + halves * (1 + node)
         density = np.exp(-((gaps + at) ** 2) / 4) * ndtr((gaps - at) / math.sqrt(2))
         cells[:, 1:] += weight * halves * density
-    # The first edge carries what lies left of it: a Gaussian tail, to a few percent.
+    # The first edge carries the part left of it: a Gaussian tail, to a few percent.
     first = edges[0]
     cells[:, :1] = 2 * np.exp(-((gaps + first) ** 2) / 4) / np.abs(gaps + first)
     return np.asarray(np.cumsum(cells, axis=1) / (2 * math.sqrt(math.pi)))
@@ -267,7 +267,7 @@ def _cell_bounds(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Ta
 
 
 def _left_tail(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Table:
-    """Bound what i and j add to E left of all cells.
+    """Bound the part of i and j in E left of all cells.
 
     For i, P_i^l P_i'^(1-l) <= e^(l(l-1)h^2) P_i(tilted) by Hoelder; for j, (l-1) P_j'.
     """

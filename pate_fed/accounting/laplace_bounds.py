@@ -1,4 +1,4 @@
-"""What a label of LNMax costs: Laplace noise is pure differential privacy, so are its bounds.
+"""The cost of a label of LNMax: Laplace noise is pure differential privacy, so are its bounds.
 
 The data-dependent bound depends on the votes and is itself private: for the operator's eyes only,
 never a guarantee.
@@ -37,7 +37,7 @@ def laplace_log_q(counts: ArrayLike, *, gamma: float) -> NDArray[np.float64]:
         Upper bound on log q, at most log(1 - 1/classes); shape (queries,).
 
     Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: `gamma` is not above 0.
 
     Source:
@@ -62,10 +62,10 @@ def laplace_rdp(
 ) -> NDArray[np.float64]:
     """Bound the RDP of the LNMax label of each query, given its votes.
 
-    The mechanism is epsilon-DP with epsilon = 2 gamma weight whatever the votes. Where
-    q <= 1 / (e^epsilon + 1) its moments are bounded by those of Theorem 3 of the 2017 paper. The
-    paper's public code asks for q < 1/2 instead, which is not enough: the bound then need not
-    grow with q, and may be the log of a negative number.
+    The mechanism is epsilon-DP with epsilon = 2 gamma weight for all votes. Where q <= 1 /
+    (e^epsilon + 1) its moments are bounded by those of Theorem 3 of the 2017 paper. The paper's
+    public code asks for q < 1/2 instead, which is not enough: the bound then need not grow with q,
+    and may be the log of a negative number.
 
     Args:
         counts: Votes; whole numbers, shape (queries, classes).
@@ -78,7 +78,7 @@ def laplace_rdp(
         RDP in nats, at most that of the pure bound; shape (queries, orders).
 
     Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: another argument is out of its range.
 
     Source:

@@ -1,15 +1,15 @@
 """Certified largest Renyi moment of a noisy argmax of whole counts, over all votes.
 
 As `moment_maximum`, for noise on the whole numbers whose law p is symmetric and log-concave (sums
-of discrete Gaussians). Votes move from class i to class j, k of them. Reveal the best noisy
-count of the other classes and who has it; take it off. What is left are whole numbers A, B with
+of discrete Gaussians). Votes move from class i to class j, k of them. Reveal the best noisy count
+of the other classes and its class; subtract it. The rest is two whole numbers A, B with
 
     P_i = sum over x >= 1 - t_i of p(x - A) F(x - B - 1 + t_ij),    F the distribution function,
     P_j the same with i and j exchanged,    P_o = F(-t_i - A) F(-t_j - B),
 
 where t_ij, t_i, t_j say who wins ties: four patterns, up to adding 1 to A and B. The change moves
-(A, B) to (A - k, B + k), from chances P to Q. What is bounded is E = sum P^l Q^(1-l) - 1 =
-sum P G(r), r = ln P/Q, G(r) = e^((l-1) r) - 1 + (l-1) (e^-r - 1), over all whole A and B.
+(A, B) to (A - k, B + k), from chances P to Q. The bound is on E = sum P^l Q^(1-l) - 1 = sum P G(r),
+r = ln P/Q, G(r) = e^((l-1) r) - 1 + (l-1) (e^-r - 1), over all whole A and B.
 
 How: branch and bound. On a box [A0, A1] x [B0, B1], finite or not, everything is monotone:
 
@@ -192,7 +192,7 @@ class _Search:
         """Cover all whole points but those with A and B both at least `both_high`.
 
         Returns:
-            Boxes, and at which orders each has to be looked at; shape (boxes, orders).
+            Boxes, and the orders at which to bound each; shape (boxes, orders).
         """
         setting, step = self._setting, max(1, round(self._setting.sigma))
         far, apart, tilt = setting.far, setting.far_apart, math.ceil(self._tilts.max())
@@ -244,7 +244,7 @@ class _Search:
                 yield int(index), start + rows, self._bound(corners, rows, int(index))
 
     def _corners(self, box: _Boxes) -> _Corners:
-        """Look up what bounds at every order need."""
+        """Look up the values that bounds at every order need."""
         tables, moved = self._tables, self._setting.moved
         # i is likeliest at (a1, b0), its ratio largest at (a0, b1); j the other way round.
         i_low, j_high = self._logs(box.pattern, box.a0, box.b1)
@@ -333,7 +333,7 @@ class _Term:
 
 @dataclass(frozen=True, slots=True)
 class _Corners:
-    """What bounds on boxes need that no order changes; each of shape (boxes,)."""
+    """The values on boxes that bounds at every order share; each of shape (boxes,)."""
 
     first: _Term
     second: _Term

@@ -1,26 +1,26 @@
 """The record of a privacy budget: reserve before noise is drawn, then settle.
 
-A `PrivacyLedger` is a value: each step returns a new one, and a step that fails returns none,
-so it changes nothing. Storing the newest value, durably and before any noise is drawn, is the
-node's task. `reservations` has the states of an entry.
+A `PrivacyLedger` is a value: each step returns a new one, and a failed step changes nothing.
+Storing the newest value, durably and before any noise is drawn, is the node's task. `reservations`
+has the states of an entry.
 
-It is a filter: the budget (epsilon, delta) is set in advance, and a reservation is refused unless
-everything charged, every open reservation and its own worst case together are
-(epsilon, delta)-private. The whole then is, however its queries were chosen and wherever it
-stopped. The guarantee is the budget; `charged_epsilon` only says how much of it is used. What
-adds up is chosen with the budget, once:
+It is a filter: the budget (epsilon, delta) is set in advance. A reservation is refused unless
+everything charged, every open reservation and its own worst case together are (epsilon,
+delta)-private. The whole then is, for any choice of queries and any stop. The guarantee is the
+budget; `charged_epsilon` only says how much of it is used. The way to add up is chosen with the
+budget, once:
 
     no order    mu^2 of Gaussian differential privacy: exact, for Gaussian noise only, and for
                 everybody, readers of noisy counts included (Smith, Thakurta 2022)
-    an order    RDP at this one order, fixed beforehand, for whoever sees labels and "no answer"s:
+    an order    RDP at this one order, fixed beforehand, for observers of labels and "no answer"s:
                 every mechanism that has a curve, the joint price included (Feldman, Zrnic 2021;
                 docs/explanation/joint-price.md, Theorem C)
 
 A hospital that takes part in runs of every kind over the years opens its ledger by
 `PrivacyLedger.for_life`: at an order that follows from the budget alone. Gaussian noise adds up
-there too, because mu^2 bounds the RDP at every order l by l mu^2 / 2; noise at the parties, the
+there too, because mu^2 bounds the RDP at every order l by l mu^2 / 2. Noise at the parties, the
 joint price and tests of stability add up nowhere else. A ledger never changes from one way to the
-other: whoever picked the way after seeing releases could pick the one that they left more room in.
+other: an operator who picked the way after seeing releases could pick the one with more room left.
 
 Exactness: charges are added by `math.fsum`, which rounds once, so the order of entries changes
 nothing and errors do not pile up. A sum of mu^2 and its budget are compared by `is_gdp_within`,
@@ -81,7 +81,7 @@ class PrivacyLedger:
         delta: In (0, 1), fixed with it.
         entries: In the order of their reservation.
         order: Renyi order at which charges add up, above 1, fixed with it; None for mu^2.
-        additive_delta: Part of delta that is kept for events with a delta of their own (tests of
+        additive_delta: Part of delta kept for events with a delta of their own (tests of
             stability), at least 0 and below delta; fixed with it.
     """
 
@@ -111,8 +111,8 @@ class PrivacyLedger:
         Args:
             epsilon: Budget, above 0.
             delta: In (0, 1).
-            additive_delta: Part of delta that is kept for tests of stability, below delta; without
-                it none can be paid for.
+            additive_delta: Part of delta kept for tests of stability, below delta; without it they
+                cannot be paid for.
 
         Returns:
             An empty ledger at `order_for_life`.
@@ -149,11 +149,11 @@ class PrivacyLedger:
     def commit(
         self, entry_id: str, spent_event: PrivacyEvent, release_digest: bytes
     ) -> PrivacyLedger:
-        """Charge what was released; the rest of the reservation is free again.
+        """Charge the release; the rest of the reservation is free again.
 
         Args:
             entry_id: An open reservation.
-            spent_event: What was released, in no component more than was reserved.
+            spent_event: The release, in no component more than was reserved.
             release_digest: `NoisyRelease.digest`, 32 bytes.
 
         Raises:
@@ -178,7 +178,7 @@ class PrivacyLedger:
         return replace(self, entries=settled(self.entries, entry_id, EntryState.CANCELLED))
 
     def forfeit(self, entry_id: str) -> PrivacyLedger:
-        """Charge a whole reservation whose step failed after something had left a party.
+        """Charge a whole reservation whose step failed after a message had left a party.
 
         Raises:
             LedgerError: the reservation is unknown or settled.
@@ -200,7 +200,7 @@ class PrivacyLedger:
         return gdp_mu_squared.dispatch(type(event)) is not gdp_mu_squared.dispatch(object)
 
     def charged_epsilon(self) -> float:
-        """Return epsilon of all that is charged or held now, at the ledger's delta.
+        """Return epsilon of all charges and open reservations, at the ledger's delta.
 
         Not a guarantee, which is the budget: an odometer, for showing how much is left.
         """
@@ -219,7 +219,7 @@ class PrivacyLedger:
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> PrivacyLedger:
-        """Read what `to_record` wrote.
+        """Read the record of `to_record`.
 
         Raises:
             LedgerError: the record is of another version, lacks a part, or contradicts itself.
@@ -249,7 +249,7 @@ class PrivacyLedger:
             return gdp_epsilon(mu, self.delta) if mu <= LARGEST_MU else math.inf
         charges = _charges(entries)
         rdp = math.fsum(_rdp_at(event, self.order) for event in charges) * _SAFETY
-        # Fixed beforehand, as the order is: what a path spends of it must not choose the split.
+        # Fixed beforehand, as the order is: a path's spending must not choose the split.
         if math.fsum(event_additive_delta(event) for event in charges) > self.additive_delta:
             return math.inf
         if not charges or not math.isfinite(rdp):
@@ -262,9 +262,9 @@ class PrivacyLedger:
 def order_for_life(epsilon: float, delta: float) -> float:
     """Return the Renyi order at which a budget holds most Gaussian noise.
 
-    At order l a budget holds an RDP of R(l) = epsilon - ln(1 - 1/l) + ln(l delta) / (l - 1), and
-    Gaussian noise of total mu^2 has l mu^2 / 2 there: the order is that of the largest R(l) / l.
-    It follows from the budget alone, so nothing that is released can sway it. Other prices have
+    At order l a budget holds an RDP of R(l) = epsilon - ln(1 - 1/l) + ln(l delta) / (l - 1).
+    Gaussian noise of total mu^2 has l mu^2 / 2 there, so the order with the largest R(l) / l is
+    chosen. It follows from the budget alone, so no release can influence it. Other prices have
     their best order nearby.
 
     Args:

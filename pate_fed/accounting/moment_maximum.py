@@ -1,19 +1,19 @@
 """Certified largest Renyi moment of a noisy choice, over all states that votes can bring about.
 
-A noisy choice has few outcomes k: which of some independent N(x, 1) wins. In the state x outcome
-k has chance P_k(x), the chance of a convex set under a Gaussian; a neighboring change moves the
-state by a known vector of length s, to the chances Q_k(x). What is bounded is
+A noisy choice has few outcomes k: which of some independent N(x, 1) wins. In the state x outcome k
+has chance P_k(x), the chance of a convex set under a Gaussian; a neighboring change moves the state
+by a known vector of length s, to the chances Q_k(x). The bound is on
 
     E(x) = sum_k P_k^order Q_k^(1-order) - 1 = e^((order-1) D) - 1,  D the Renyi divergence,
 
 over every x. Written as sum_k P_k G(r_k), r_k = ln P_k/Q_k, G(r) = e^((order-1) r) - 1 +
 (order-1) (e^-r - 1), it adds terms of at least 0 that are quadratic in s: nothing cancels.
 
-How: branch and bound. In a box with center c and half-diagonal rho, Taylor's formula gives
-E <= E(c) + |gradient| per axis + M rho^2 / 2. The bound M on the second derivatives follows from
-three facts, and from values at c only. Log P_k is concave (Prekopa); its second derivative is
-at least -1 and its third at most 2 in size (they are a variance minus 1, and a third central
-moment, of a Gaussian restricted to a convex set; Brascamp-Lieb bounds both). So, for |y| <= rho,
+How: branch and bound. In a box with center c and half-diagonal rho, Taylor's formula gives E <=
+E(c) + |gradient| per axis + M rho^2 / 2. The bound M on the second derivatives follows from three
+facts, and from values at c only. Log P_k is concave (Prekopa). Its second derivative is at least -1
+and its third at most 2 in size: they are a variance minus 1, and a third central moment, of a
+Gaussian restricted to a convex set; Brascamp-Lieb bounds both. So, for |y| <= rho,
 
     ln P_k(c+y) <= ln P_k(c) + |g_k| rho             g_k the gradient of ln P_k
     |g_k(c+y)| <= |g_k| + rho,  |grad r_k(c+y)| <= min(s, |grad r_k| + 2 s rho)
@@ -22,8 +22,8 @@ moment, of a Gaussian restricted to a convex set; Brascamp-Lieb bounds both). So
 A box whose bound exceeds the target is split. The error falls with the square of the size, so a
 few hundred boxes per order are enough. Outside a compact region `Choice.outside` bounds E.
 
-Arithmetic is in doubles; ln P_k is exact to 2e-13, and `_SLACK` covers what that does to E.
-Proofs: docs/explanation/label-level-bound.md.
+Arithmetic is in doubles; ln P_k is exact to 2e-13, and `_SLACK` covers the effect on E. Proofs:
+docs/explanation/label-level-bound.md.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Choice(ABC):
 
         Returns:
             Normals of length 1, shape (half-spaces, axes), and cuts, shape (half-spaces, orders);
-            infinite where no cut will do. What all half-spaces leave is bounded.
+            infinite where no cut will do. The region outside all half-spaces is bounded.
         """
 
     @abstractmethod
@@ -324,7 +324,7 @@ def _values(law: Law, orders: Floats) -> Floats:
 def _search(choice: Choice, orders: Floats) -> Floats:
     """Find a large E for each order: on a coarse grid, then by parabolas through smaller ones."""
     stencil = np.array(list(product((-1.0, 0.0, 1.0), repeat=choice.axes)))
-    # The change, tilted by the order, is what the best states lie away from 0.
+    # The change, tilted by the order, is the distance of the best states from 0.
     reach = (orders.max() - 1) * choice.shift + 4
     grid = _cover(np.full(choice.axes, -reach), np.full(choice.axes, reach), 0.25)
     law = choice.law(grid)

@@ -1,13 +1,12 @@
 """Counters that keep a run within its caps on refusals, on answers and on asks.
 
-A formal price is that of a run that ends after its last allowed refusal, answer or ask. What an
-ask will give is not known beforehand, so each reserves one refusal and one answer, before any
-noise is drawn; when its outcome is public, what it did not use is free again
-(`reservations` has the states).
+A formal price is that of a run that ends after its last allowed refusal, answer or ask. The outcome
+of an ask is not known beforehand, so each reserves one refusal and one answer, before any noise is
+drawn. When its outcome is public, the unused one is free again (`reservations` has the states).
 
-An `OutcomeLedger` is a value: each step returns a new one, and a step that fails returns none, so
-it changes nothing. Storing the newest value, durably and before any noise is drawn, is the
-node's task. The caps never move: whether the run goes on depends on released outcomes only.
+An `OutcomeLedger` is a value: each step returns a new one, and a failed step changes nothing.
+Storing the newest value, durably and before any noise is drawn, is the node's task. The caps never
+move: whether the run goes on depends on released outcomes only.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ OUTCOME_LEDGER_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """At most so many refusals and answers, from at most so many asks.
+    """Numbers of refusals and answers, from at most this many asks.
 
     Attributes:
         refusals: At least 0.
@@ -74,8 +73,8 @@ class OutcomeLedger:
     """Caps on refusals, answers and asks, and everything that was reserved from them.
 
     Attributes:
-        caps: After so many of either the run is over; fixed before it begins. No cap on refusals
-            says that the mechanism never refuses.
+        caps: Numbers of refusals and answers that end the run; fixed before it begins. No cap on
+            refusals says that the mechanism never refuses.
         entries: In the order of their reservation.
     """
 
@@ -106,12 +105,12 @@ class OutcomeLedger:
 
     @property
     def asks_left(self) -> int:
-        """Queries that may still be asked, whatever the other caps say."""
+        """Queries that may still be asked, apart from the other caps."""
         return self.caps.asks - self.asks
 
     @property
     def left(self) -> Outcomes:
-        """What may still be reserved; nothing where the run is over."""
+        """The outcomes that may still be reserved; none where the run is over."""
         refusals = self.caps.refusals - self.refusals
         answers = self.caps.answers - self.answers
         asks = min(self.asks_left, refusals + answers)
@@ -125,7 +124,7 @@ class OutcomeLedger:
         return self.left == NO_OUTCOMES
 
     def worst_case(self, queries: int) -> Outcomes:
-        """Return what a batch may give at most if it stops at the caps by itself.
+        """Return the most that a batch may give if it stops at the caps by itself.
 
         The last ask ends the run by a refusal or by an answer, not by both, so one ask fewer than
         both caps together is possible.
@@ -152,8 +151,8 @@ class OutcomeLedger:
 
         Args:
             entry_id: A name that the ledger has never seen.
-            outcomes: The most of each outcome that the step can release: one and one for an
-                ask, `worst_case` for a batch, which must then be run with these as its caps.
+            outcomes: The most of each outcome that the step can release: one and one for an ask,
+                `worst_case` for a batch. The batch must then be run with these as its caps.
 
         Raises:
             OutcomeCapError: more than is left of a cap.
@@ -173,11 +172,11 @@ class OutcomeLedger:
         return replace(self, entries=(*self.entries, entry))
 
     def commit(self, entry_id: str, released: Outcomes, release_digest: bytes) -> OutcomeLedger:
-        """Count what was released; the rest of the reservation is free again.
+        """Count the released outcomes; the rest of the reservation is free again.
 
         Args:
             entry_id: An open reservation.
-            released: What the asks gave, in no count more than was reserved.
+            released: The outcomes of the asks, in no count more than was reserved.
             release_digest: `NoisyRelease.digest`, 32 bytes.
 
         Raises:
@@ -202,7 +201,7 @@ class OutcomeLedger:
         return replace(self, entries=settled(self.entries, entry_id, EntryState.CANCELLED))
 
     def forfeit(self, entry_id: str) -> OutcomeLedger:
-        """Count a whole reservation whose step failed after something had left a party.
+        """Count a whole reservation whose step failed after a message had left a party.
 
         Raises:
             LedgerError: the reservation is unknown or settled.
@@ -219,7 +218,7 @@ class OutcomeLedger:
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> OutcomeLedger:
-        """Read what `to_record` wrote.
+        """Read the record of `to_record`.
 
         Raises:
             LedgerError: the record is of another version, lacks a part, or contradicts itself.

@@ -1,14 +1,14 @@
 """The papers' data-dependent bounds: a clear majority of teachers costs less.
 
-Everything here depends on the votes and is itself private: for the operator's eyes only,
-never a guarantee, never what decides whether a run goes on.
+Everything here depends on the votes and is itself private: for the operator's eyes only, never a
+guarantee, never a reason to stop a run or go on.
 
 The bounds of single queries take memory for queries times orders. The totals do not: they look
 at every distinct log q once, in blocks of queries that fit the processor's cache.
 
-The chance q that the noisy winner is not the plurality is computed with the noise as it is
-(`sigma`), the cost with the noise as one neighboring change sees it (`sigma / weight`): dividing
-sigma by the weight in both places would make q, and with it the cost, too small.
+The chance q that the noisy winner is not the plurality uses the actual noise (`sigma`). The cost
+uses the noise per neighboring change (`sigma / weight`). Dividing sigma by the weight in both
+places would make q, and with it the cost, too small.
 
 Source:
     Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson 2018, Scalable private learning
@@ -45,7 +45,7 @@ def gnmax_log_q(counts: ArrayLike, *, sigma: float) -> NDArray[np.float64]:
         Upper bound on log q, at most log(1 - 1/classes); shape (queries,).
 
     Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: `sigma` is not above 0.
 
     Source:
@@ -99,11 +99,11 @@ def threshold_margin(
 
 
 def checked_tops(votes: NDArray[np.int64], offsets: ArrayLike | None = None) -> NDArray[np.int64]:
-    """Return what the check compares with its threshold, before noise.
+    """Return the values that the check compares with its threshold, before noise.
 
     Args:
         votes: Whole counts, from `vote_counts`; shape (queries, classes).
-        offsets: Public whole numbers taken off first: the student's share of the votes in
+        offsets: Public whole numbers to subtract first: the student's share of the votes in
             Interactive-GNMax; same shape. None for none.
 
     Returns:
@@ -161,14 +161,14 @@ def gnmax_total_rdp(
         orders: Renyi orders, each above 1; shape (orders,).
         sigma: Standard deviation of the total noise in each count, in votes; above 0.
         weight: Votes that one neighboring change can move.
-        shares: What each query counts for, at least 0: the chance that it is answered, for the
-            papers' analysis before a run; shape (queries,). None for 1 each.
+        shares: Weight of each query, at least 0: the chance that it is answered, for the papers'
+            analysis before a run; shape (queries,). None for 1 each.
 
     Returns:
         RDP in nats; shape (orders,).
 
     Raises:
-        InvalidVotesError: `counts` is not what teachers can have cast.
+        InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: another argument is out of its range.
     """
     log_q = gnmax_log_q(counts, sigma=sigma)
@@ -228,8 +228,8 @@ def total_rdp_from_log_q(
 def rdp_from_log_q(log_q: ArrayLike, orders: ArrayLike, *, sigma: float) -> NDArray[np.float64]:
     """Bound the RDP of a mechanism whose likeliest output fails with chance at most q.
 
-    The mechanism must have RDP order / sigma^2 whatever the data. The data-dependent bound
-    holds where all four conditions do:
+    The mechanism must have RDP order / sigma^2 for all data. The data-dependent bound holds where
+    all four conditions do:
 
     1. order <= mu1;  2. mu2 > 1;
     3. q <= e^((mu2-1) eps2) / (mu1/(mu1-1) mu2/(mu2-1))^mu2, below which the bound grows with

@@ -1,4 +1,4 @@
-"""What a run cost on the votes that it met: the papers' number, itself private.
+"""The cost of a run on its actual votes: the papers' number, itself private.
 
 It depends on the votes, so showing it tells something about them: for the operator's eyes only.
 It is never a guarantee and never steers a run.
@@ -78,11 +78,11 @@ class PerInstanceMeter:
 
         Args:
             counts: Its votes; shape (queries, classes).
-            release: What was released of it.
+            release: The release of that batch.
             rule: The rule of this batch, where it differs from the run's by public predictions.
 
         Raises:
-            InvalidVotesError: `counts` is not what teachers can have cast.
+            InvalidVotesError: no teachers can have cast `counts`.
             InvalidParameterError: shapes differ.
         """
         votes = vote_counts(counts)
@@ -96,7 +96,7 @@ class PerInstanceMeter:
     @property
     def cost(self) -> PerInstanceCost:
         """Cost of all batches so far, on the dense grid of orders."""
-        if not self._rdp.any():  # what cannot be told apart costs nothing, at every delta
+        if not self._rdp.any():  # equal laws cost nothing, at every delta
             return PerInstanceCost(0.0, float(DENSE_ORDERS[-1]))
         best = convert_at_orders(self._rdp, DENSE_ORDERS, delta=self._delta, method="mironov")
         return PerInstanceCost(best.epsilon, best.order, is_at_edge=best.is_at_edge)

@@ -61,9 +61,9 @@ def renyi_orders(orders: ArrayLike) -> NDArray[np.float64]:
     """Return Renyi orders as float64, shape (orders,).
 
     Raises:
-        InvalidParameterError: an order is not finite and above 1, or there is none.
+        InvalidParameterError: there is no order, or one is not finite and above 1.
     """
-    # Integer orders would truncate what is computed in their type.
+    # Integer orders would truncate results computed in their type.
     checked = _numbers(orders)
     if checked is None:
         raise InvalidParameterError("orders must be numbers", "others")
@@ -94,9 +94,9 @@ def vote_counts(counts: ArrayLike) -> NDArray[np.int64]:
 
 
 def top_counts(maxima: ArrayLike) -> NDArray[np.float64]:
-    """Return what checks compare with their threshold as float64, shape (queries,).
+    """Return the counts that checks compare with their threshold as float64, shape (queries,).
 
-    Whole numbers of any type, below 0 too: a student's share may have been taken off.
+    Whole numbers of any type, below 0 too: a student's share may be subtracted already.
 
     Raises:
         InvalidVotesError: not one axis, or a number that is not whole or beyond 2^31.

@@ -1,11 +1,10 @@
-"""Reserve first, then settle: what the entries of every ledger have in common.
+"""Reserve first, then settle: the common part of every ledger's entries.
 
-    reserved --commit--> committed    what was released counts, at most what was reserved
+    reserved --commit--> committed    the release counts, at most the reserved amount
              --cancel--> cancelled    nothing had left a party: nothing counts
              --forfeit-> forfeited    something may have been seen: all that was reserved counts
 
-Entries are values: settling one returns new entries, and a step that fails returns none, so it
-changes nothing.
+Entries are values: settling one returns new entries, and a failed step changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _DIGEST_BYTES = 32
 
 
 class EntryState(StrEnum):
-    """Where an entry stands; all but `RESERVED` are final."""
+    """The state of an entry; all but `RESERVED` are final."""
 
     RESERVED = "reserved"
     COMMITTED = "committed"
@@ -30,7 +29,7 @@ class EntryState(StrEnum):
 
 
 class Reservable(Protocol):
-    """What can be held and later used up in part."""
+    """An amount that can be held and later used up in part."""
 
     def is_covered_by(self, reserved: Self, /) -> bool:
         """Tell whether `reserved` is enough for this."""
@@ -41,13 +40,13 @@ T = TypeVar("T", bound=Reservable)
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
-    """One reservation and what became of it.
+    """One reservation and its state.
 
     Attributes:
         entry_id: Name of the reservation, never used twice in a ledger.
-        state: Where it stands.
+        state: Its state.
         reserved: Worst case that was reserved.
-        spent: What was released; of committed entries only.
+        spent: The release; of committed entries only.
         release_digest: SHA-256 of the release, 32 bytes; of committed entries only.
     """
 
@@ -62,9 +61,9 @@ class Entry(Generic[T]):
         if (self.spent is not None) != is_committed or (
             self.release_digest is not None
         ) != is_committed:
-            raise LedgerError("exactly committed entries must say what was released", self.state)
+            raise LedgerError("exactly committed entries must name their release", self.state)
         if self.spent is not None and not self.spent.is_covered_by(self.reserved):
-            raise LedgerError("what was spent must be covered by what was reserved", "more")
+            raise LedgerError("the spending must be covered by the reservation", "more")
         if self.release_digest is not None and len(self.release_digest) != _DIGEST_BYTES:
             raise LedgerError("a release digest must have 32 bytes", len(self.release_digest))
         if not self.entry_id:
@@ -72,7 +71,7 @@ class Entry(Generic[T]):
 
     @property
     def charged(self) -> T | None:
-        """What counts now; None of a cancelled entry."""
+        """The amount that counts now; None of a cancelled entry."""
         if self.state is EntryState.CANCELLED:
             return None
         return self.reserved if self.spent is None else self.spent
@@ -112,7 +111,7 @@ def settled(
         entries: As they stand.
         entry_id: An open reservation.
         state: Where it goes.
-        spent: What was released, where it is committed.
+        spent: The release, where it is committed.
         release_digest: Of the release, 32 bytes, where it is committed.
 
     Raises:
@@ -142,7 +141,7 @@ def entry_to_record(entry: Entry[T], encode: Callable[[T], object]) -> dict[str,
 
 
 def entry_from_record(record: object, decode: Callable[[object], T]) -> Entry[T]:
-    """Read what `entry_to_record` wrote.
+    """Read the record of `entry_to_record`.
 
     Raises:
         LedgerError: the record lacks a part, or contradicts itself.

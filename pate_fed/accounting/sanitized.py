@@ -1,4 +1,4 @@
-"""What a private release of the per-instance cost would come to: an upper estimate.
+"""A private release of the per-instance cost: an upper estimate of its result.
 
 The cost f(D) of a run on its votes is private. With S = SS_beta(D), its smooth sensitivity, and
 one fresh Gaussian draw Z,
@@ -6,10 +6,10 @@ one fresh Gaussian draw Z,
     f(D) + margin sigma_ss S + sigma_ss S Z
 
 may be released at the price of `gnss_rdp`, which is added to it. At a margin of 2 the number is
-below f(D) in 2.3 % of all releases: an estimate from above, one-sided, never a guarantee. The
-noise is proportional to S, which is private too, so the margin moves with it: S and S' of
-neighbors differ by a factor of at most e^beta, the shifted f by at most
-L = 1 + margin sigma_ss (e^beta - 1) times the smaller S. That is in the price.
+below f(D) in 2.3 % of all releases: an estimate from above, one-sided, never a guarantee. The noise
+is proportional to S, which is private too, so the margin moves with it. S and S' of neighbors
+differ by a factor of at most e^beta, the shifted f by at most L = 1 + margin sigma_ss (e^beta - 1)
+times the smaller S. That is in the price.
 
 Order, beta, sigma_ss and margin must be fixed from public or simulated votes: chosen on the
 votes of the run they would tell something about them that nothing accounts for.
@@ -56,13 +56,13 @@ ParameterSource = Literal["public", "simulated"]
 
 @dataclass(frozen=True, slots=True)
 class SanitizingPlan:
-    """The public parameters of a release, fixed before the votes are looked at.
+    """The public parameters of a release, fixed before anyone looks at the votes.
 
     Attributes:
         order: Renyi order, above 1.
         beta: Smoothness, above 0, with order (1 - e^(-2 beta)) < 1.
         sigma_ss: Standard deviation of the noise in units of the smooth sensitivity, above 0.
-        chosen_from: What they were chosen from: "public" or "simulated" votes.
+        chosen_from: Votes that they were chosen from: "public" or "simulated".
         margin: By how many standard deviations the estimate is raised, at least 0.
     """
 
@@ -87,7 +87,7 @@ class SanitizingPlan:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InstanceCost:
-    """What a run cost on its votes at one order, and how far that can move. Private.
+    """The cost of a run on its votes at one order, and how far that can move. Private.
 
     Attributes:
         order: Renyi order, that of the plan.
@@ -144,25 +144,25 @@ def instance_cost(
     sigma1: float | None = None,
     offsets: ArrayLike | None = None,
 ) -> InstanceCost:
-    """Compute what GNMax, Confident- or Interactive-GNMax cost on its votes, at one order.
+    """Compute the cost of GNMax, Confident- or Interactive-GNMax on its votes, at one order.
 
-    For two classes the cost of a label is its largest Renyi divergence and every vote is looked
-    at; for more it is the papers' bound, and the conditions of `smooth_conditions` must hold.
+    For two classes the cost of a label is its largest Renyi divergence and every vote is looked at.
+    For more it is the papers' bound, and the conditions of `smooth_conditions` must hold.
 
     Args:
         counts: Votes of the queries asked; shape (queries, classes).
         setting: Public parameters of the labels: sigma is that of the counts.
-        answered: 1 for each query whose label was released, 0 for each that was refused. The
-            chance of an answer in its place gives the papers' expected cost, for analysis only.
-            Shape (queries,).
+        answered: 1 for each query with a released label, 0 for each refused one. The chance of an
+            answer in its place gives the papers' expected cost, for analysis only. Shape
+            (queries,).
         vote_threshold: Noisy top count from which a query is answered; None where nothing was
             checked.
         sigma1: Standard deviation of the noise in the check; None where nothing was checked.
-        offsets: Public whole numbers taken off the counts for the check, of Interactive-GNMax;
-            shape (queries, classes). None for none.
+        offsets: Public whole numbers to subtract from the counts for the check, of
+            Interactive-GNMax; shape (queries, classes). None for none.
 
     Raises:
-        InvalidVotesError: `counts` is not what so many teachers can have cast.
+        InvalidVotesError: this many teachers cannot have cast `counts`.
         InvalidParameterError: the conditions do not hold, or an argument is out of its range.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
@@ -194,7 +194,7 @@ def instance_cost(
 
 
 def expected_epsilon(cost: InstanceCost, plan: SanitizingPlan, *, delta: float) -> float:
-    """Return what a release would come to on average. Private, unless the votes are simulated.
+    """Return the average result of a release. Private, unless the votes are simulated.
 
     Raises:
         InvalidParameterError: `delta` is out of its range, or the cost is at another order.
@@ -213,9 +213,9 @@ def choose_plan(
     """Choose order, beta and sigma_ss for votes that are public or simulated.
 
     Args:
-        costs: What such votes cost, at one order or several.
+        costs: The costs of such votes, at one order or several.
         delta: In (0, 1).
-        chosen_from: What kind of votes `costs` come from; the run's own are no choice.
+        chosen_from: Kind of the votes behind `costs`; the run's own are no choice.
         margin: As in `SanitizingPlan`.
 
     Returns:

@@ -15,17 +15,17 @@ q = (classes - 1) Phi(-z), by at most s = sqrt(2) h. The path algorithm is right
     C6  beta(B_U(q)) - beta(q) does not decrease in q on (0, q1), with B_U(q) at z - s, and q1
         at z(q0) + s.
 
-Both are checked here, not by looking for a minimum but by enclosures: an interval is cut until
-on every cell the value at the middle exceeds what the derivative, bounded over the whole cell,
-can take away. What cannot be shown counts as failed.
+Both are checked here by enclosures, without a search for a minimum. An interval is cut until on
+every cell the value at the middle exceeds the largest decrease that the derivative's bound over the
+whole cell allows. A condition that cannot be shown counts as failed.
 
 With M' = -2 T2 exp(-v) D5 and D5 = exp(v) D, v = kappa h^2 + 2 kappa h x:
 
     C5  <=>  D(x) >= 0,
     C6  <=>  E(z - s) >= E(z),  E(z) = -z^2 / 2 + v + ln D - ln x - ln M,
 
-because -d ln M / dz is a constant times exp(E). Only q that so many teachers can bring about
-are looked at, which makes both intervals finite.
+because -d ln M / dz is a constant times exp(E). Only q that this many teachers can cause are
+considered, which makes both intervals finite.
 
 Source:
     Papernot et al. 2018, section 5 and appendix B. https://arxiv.org/abs/1802.08908
@@ -57,7 +57,7 @@ below 1e-13 of the terms added."""
 
 @dataclass(frozen=True, slots=True)
 class SmoothSetting:
-    """What the smooth sensitivity of a GNMax label depends on, besides the votes. All public.
+    """The parameters of a GNMax label's smooth sensitivity, besides the votes. All public.
 
     Attributes:
         sigma: Standard deviation of the total noise in each count, in votes; above 0.
@@ -92,7 +92,7 @@ class SmoothSetting:
 
     @property
     def largest_rdp(self) -> float:
-        """RDP of a label whatever the votes, in nats: order weight^2 / sigma^2."""
+        """RDP of a label for all votes, in nats: order weight^2 / sigma^2."""
         return self.order * self.h**2
 
     @property
@@ -134,7 +134,7 @@ class SmoothConditions:
 def capped_rdp(log_q: Floats, setting: SmoothSetting, *, log_q0: float) -> Floats:
     """Return beta: the bound below the crossover, order weight^2 / sigma^2 from there on.
 
-    It is a valid bound wherever `rdp_from_log_q` is, and never less.
+    It is valid wherever `rdp_from_log_q` is, and never smaller.
 
     Args:
         log_q: Upper bounds on log q, at most 0; any shape.
@@ -149,7 +149,7 @@ def capped_rdp(log_q: Floats, setting: SmoothSetting, *, log_q0: float) -> Float
 
 @lru_cache(maxsize=1024)
 def smooth_conditions(setting: SmoothSetting) -> SmoothConditions:
-    """Find the crossover and check both conditions, for every vote of so many teachers."""
+    """Find the crossover and check both conditions, for every vote of this many teachers."""
     x0 = _crossover(setting)
     z0 = float(setting.z_of(np.array(-x0 * x0)))
     z1 = z0 + setting.step
@@ -252,7 +252,7 @@ class _Range:
 
 
 Margin = Callable[[Floats, Floats], tuple[Floats, Floats]]
-"""From cells to (what is certain on the whole cell, what is certain to fail at its middle)."""
+"""From cells to (certain on the whole cell, certain to fail at its middle)."""
 
 
 def _holds_on(margin: Margin, start: float, end: float) -> bool:
@@ -296,7 +296,7 @@ def _c6_margin(low: Floats, high: Floats, setting: SmoothSetting) -> tuple[Float
 
 
 def _d_at(x: Floats, setting: SmoothSetting) -> tuple[Floats, Floats]:
-    """Return D(x) and what double arithmetic may have added to it."""
+    """Return D(x) and a bound on the error of double arithmetic in it."""
     kappa, h = setting.order - 1, setting.h
     log_t1 = _log_t1(x, setting)
     v = kappa * h * h + 2 * kappa * h * x

@@ -11,10 +11,10 @@ for two classes. Lists of several queries add up: the same units change on all o
 Everything here depends on the votes and is private.
 
 For a label, f is a function beta(q) and one unit moves q within [B_L(q), B_U(q)]. Where the
-conditions of `smooth_conditions` hold, the local sensitivity first grows with q, is largest
-between q1 and q0, then falls; and among all votes within d units q lies between two extremes that
-are known: the winner gains d votes from the strongest others, or loses d to the second. So A(d) is
-read off at one of them. What is said of d teachers holds for d units of `weight` votes each.
+conditions of `smooth_conditions` hold, the local sensitivity first grows with q, is largest between
+q1 and q0, then falls. Among all votes within d units q lies between two known extremes: the winner
+gains d votes from the strongest others, or loses d to the second. So A(d) is read off at one of
+them. Statements about d teachers hold for d units of `weight` votes each.
 
 Source:
     Papernot et al. 2018, section 5 and appendix B, algorithms 3, 4 and 5.
@@ -85,7 +85,7 @@ def gnmax_local_sensitivities(counts: ArrayLike, setting: SmoothSetting) -> Floa
         A(d) in nats, for d = 0, 1, ...; shape (queries, `distances(teachers, weight)`).
 
     Raises:
-        InvalidVotesError: `counts` is not what so many teachers can have cast.
+        InvalidVotesError: this many teachers cannot have cast `counts`.
         InvalidParameterError: the conditions of the algorithm do not hold in this setting.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
@@ -109,8 +109,8 @@ def total_gnmax_local_sensitivities(
     Args:
         counts: As in `gnmax_local_sensitivities`.
         setting: Public parameters.
-        shares: What each query counts, at least 0; 1 for a label that was released. Shape
-            (queries,); None for 1 each.
+        shares: Weight of each query, at least 0; 1 for a label that was released. Shape (queries,);
+            None for 1 each.
 
     Returns:
         Sum of A(d) over the queries, in nats; shape (distances,).
@@ -150,7 +150,7 @@ def threshold_local_sensitivities(
         order: Renyi order, above 1.
         teachers: Votes per query, at least 1.
         weight: Votes that one neighboring change can move, at least 1.
-        lowest: Smallest top count that can be; 1, or less where a student's share is taken off.
+        lowest: Smallest possible top count; 1, or less where a student's share is subtracted.
 
     Returns:
         A(d) in nats; shape (queries, `distances(teachers, weight)`).
@@ -180,8 +180,8 @@ def two_class_local_sensitivities(
 ) -> Floats:
     """Return the exact list of any cost of a query with two classes.
 
-    With two classes the votes of a query are one number, and every way to change them is looked
-    at: no condition, no bound on q.
+    With two classes the votes of a query are one number, and every change is considered: no
+    condition, no bound on q.
 
     Args:
         counts: Votes; shape (queries, 2), each row summing to the number of teachers n.
@@ -263,7 +263,7 @@ def local_sensitivity_at(
 
 
 def votes_of(counts: ArrayLike, *, teachers: int, classes: int) -> Counts:
-    """Return vote counts of so many teachers and classes as int64.
+    """Return vote counts of this many teachers and classes as int64.
 
     Raises:
         InvalidVotesError: they are not, or `vote_counts` refuses them.
@@ -277,10 +277,10 @@ def votes_of(counts: ArrayLike, *, teachers: int, classes: int) -> Counts:
 
 
 def shares_of(shares: ArrayLike | None, queries: int) -> Floats:
-    """Return what each query counts, 1 each for None.
+    """Return the weight of each query, 1 each for None.
 
     Raises:
-        InvalidParameterError: not so many numbers of at least 0.
+        InvalidParameterError: another number of them, or one below 0.
     """
     if shares is None:
         return np.ones(queries)
@@ -362,7 +362,7 @@ def _walk_left(
     lead = rows[chosen, 0] - others[:, 0]
     last = np.ceil(np.maximum(enough - lead, 0.0) / setting.weight).astype(np.int64)
     steps = np.minimum(last + 1, listed.shape[1])
-    # What it takes to bring the strongest down to class j, for each j.
+    # The number of votes that bring the strongest down to class j, for each j.
     to_level = np.cumsum(others, axis=1) - others - np.arange(others.shape[1]) * others
     sums = np.cumsum(others, axis=1)
     for which, step in _pairs(steps, others.shape[1]):
@@ -394,12 +394,12 @@ def _table_sensitivities(costs: Floats, weight: int) -> Floats:
 def _scan(local: Floats, positions: Counts, weight: int, reach: int) -> Floats:
     """Return the lists of a table of local sensitivities, from each of these positions.
 
-    A(d) looks at what is d units away, or between d - 1 and d: nearer votes are looked at for
-    smaller d.
+    A(d) looks at votes d units away, or between d - 1 and d: nearer votes are looked at for smaller
+    d.
     """
     votes = np.arange((reach - 1) * weight + 1)
     places, which = np.unique(positions, return_inverse=True)
-    # What lies outside of the table cannot happen.
+    # Positions outside the table cannot happen.
     padded = np.concatenate([local, np.zeros(len(votes))])
     listed = np.empty((len(places), reach))
     for row, place in enumerate(places):

@@ -1,7 +1,7 @@
-"""The guarantee in words and its number: what a report says to a privacy officer.
+"""The guarantee in words and its number, for a privacy officer.
 
-The formal number follows from caps and a budget that were fixed before the run; what was
-answered in the end does not enter it.
+The formal number follows from caps and a budget that were fixed before the run; the actual number
+of answers does not enter it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from pate_fed.accounting.ranges import probability
 from pate_fed.errors import InvalidParameterError
 
 PrivacyUnit = Literal["record", "party"]
-"""What one neighboring change alters: the records of one patient, or a whole hospital."""
+"""The privacy unit: the records of one patient, or a whole hospital."""
 
 NoisePlace = Literal["coordinator", "parties"]
 """Who adds the noise."""
 
 Pricing = Literal["gdp", "label", "joint", "renyi", "none"]
 """How a run is charged: exact Gaussian composition, label level, joint price, any RDP curve, or not
-at all, for what protects nobody and is for simulations only."""
+at all, for mechanisms that protect nobody and are for simulations only.
+"""
 
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
@@ -50,7 +51,7 @@ NOT_PROTECTED: Final = (
     "That a hospital takes part, with how many teachers, and which public inputs were asked: all "
     "of that is public.",
     "Timing and traffic: who sent how much, and when, can be seen on the network.",
-    "What the labels say about patients in general: if a student has learned that smoking harms, "
+    "General facts about patients in the labels: if a student has learned that smoking harms, "
     "that holds for smokers too whose records were never used.",
     "Patients whose records lie with several teachers or hospitals: the number is for one "
     "patient's records, or one hospital's, in one place. For somebody who is in two of them "
@@ -64,13 +65,13 @@ NOT_PROTECTED: Final = (
     "the mathematics assumes. The chance that this shows in a draw is less than one in a hundred "
     "billion (for noise of a standard deviation of up to 100 votes); the number does not count it.",
 )
-"""What the guarantee does not cover, in plain words."""
+"""The limits of the guarantee, in plain words."""
 
 NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
     "Against more colluders than were allowed for: the number in the coordinator's view counts on "
-    "so many hospitals that add their noise as agreed and tell nobody what it was. Each hospital "
+    "enough hospitals that add their noise as agreed and keep it secret. Each hospital "
     "that tells the coordinator its noise, or adds none, takes its part away.",
-    "Against a coordinator that publishes something other than what the mechanism says: the "
+    "Against a coordinator that publishes another result than the mechanism's: the "
     "number in the public's view trusts it for the threshold, the predictions and the labels.",
     "Against a hospital that adds noise or votes as it likes: it can choose labels, and nobody can "
     "tell.",
@@ -84,26 +85,26 @@ VOTES_IN_THE_CLEAR: Final = (
     "Against the coordinator at all: the votes were summed in the clear, so it saw those of each "
     "hospital."
 )
-"""What a plain sum adds to `NOT_PROTECTED`."""
+"""The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
     "Against a hospital that sends anything but valid votes (more or fewer than its teachers, or "
     "negative ones): it would void the number for everyone, and nobody checks it. Charged "
     "separately (--unchecked-votes), the number does not need this trust."
 )
-"""What a joint price adds to `NOT_PROTECTED`."""
+"""The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
     "Anything at all, in a simulation: all hospitals ran on one machine, and with a seed the "
-    "noise can be recomputed by whoever knows the seed. The numbers say what a real run with the "
-    "same settings would guarantee.",
+    "noise can be recomputed by anyone with the seed. The numbers are the guarantee of a real run "
+    "with the same settings.",
     "The yardsticks of a simulation (average teacher, best single hospital, all records without "
     "privacy) and the number of records of each teacher: they were taken from private records "
     "without noise.",
     "The records of the pool and of the test set: they are held out of the private records and "
     "treated as public here; labels.csv, the student and its scores may show them.",
 )
-"""What a simulation adds to `NOT_PROTECTED`."""
+"""The additions of a simulation to `NOT_PROTECTED`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class FormalCost:
 
 
 def neighbors(unit: PrivacyUnit, weight: int) -> str:
-    """Say which two worlds cannot be told apart.
+    """Name the two indistinguishable worlds.
 
     Args:
         unit: The privacy unit.
@@ -153,14 +154,14 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
 
 
 def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, weight: int) -> str:
-    """Say what is guaranteed, to whom, and what the two numbers mean.
+    """State the guarantee: its content, its audience, and the meaning of the two numbers.
 
     Raises:
         InvalidParameterError: as `neighbors`, or `delta` is not in (0, 1).
     """
     whose = "one patient's records" if unit == "record" else "one hospital's records"
     return (
-        f"For {formal.holds_for}: whatever they see happens with nearly the same chance whether "
+        f"For {formal.holds_for}: any outcome they see has nearly the same chance whether "
         f"{whose} were as they are or entirely different. The chances differ by a factor of at "
         f"most e^epsilon = {_up(math.exp(min(formal.epsilon, 700.0)))} "
         f"(epsilon = {_up(formal.epsilon)}), but for an extra chance of "
@@ -175,21 +176,21 @@ VALID_VOTES: Final = (
     "and query (as often as the teacher's public weight says), and nothing else. Nobody checks "
     "it, and the number is void for everyone if somebody does not."
 )
-"""What the joint price needs; printed beside every number that rests on it."""
+"""The assumptions of the joint price; printed beside every number that rests on it."""
 
 ROW_SUMS_KEPT: Final = (
     "The public number holds if hospitals keep row sums; against one that does not, the "
     "coordinator's number holds."
 )
-"""What the public's price of a check needs where the parties add the noise; printed beside it.
+"""The public price of a check with noise at the parties assumes this; printed beside it.
 
-Whether a batch is void is seen by all, and a hospital that puts a row's sum at the bound of what is
-taken for noise learns from that and the check's bit more than the price of the bit alone.
+Everyone sees whether a batch is void. A hospital that puts a row's sum at the bound accepted as
+noise learns from that and the check's bit more than the price of the bit alone.
 """
 
 
 def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False) -> str:
-    """Say who has to be trusted for what.
+    """Say who must be trusted, and for which property.
 
     Args:
         noise_place: Who adds the noise.
@@ -205,10 +206,10 @@ def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False
                 "no joint price may be used with noise at the parties", "one"
             )
         return (
-            "For what the coordinator sees, no hospital trusts the coordinator: the exact sum of "
+            "In the coordinator's view, no hospital trusts the coordinator: the exact sum of "
             "the votes exists nowhere, only the noisy sum is opened. It trusts that enough other "
-            "hospitals add their part of the noise as agreed and keep it to themselves. For what "
-            "the public sees, every hospital trusts the coordinator to use the threshold and the "
+            "hospitals add their part of the noise as agreed and keep it to themselves. In "
+            "the public's view, every hospital trusts the coordinator to use the threshold and the "
             "predictions that were declared."
         )
     if noise_place != "coordinator":
@@ -249,7 +250,7 @@ def not_protected(
     votes_trusted_valid: bool = False,
     noise_place: NoisePlace = "coordinator",
 ) -> tuple[str, ...]:
-    """List what the guarantee does not cover, in plain words.
+    """List the limits of the guarantee, in plain words.
 
     Args:
         simulated: Whether the run was a simulation.

@@ -1,6 +1,6 @@
 """Read a CSV file, plain or gzipped, strictly and within bounds.
 
-Messages name lines and columns, never what a cell holds: a cell is a patient's.
+Messages name lines and columns, never the content of a cell: a cell is a patient's.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _parse(stream: IO[bytes] | gzip.GzipFile, name: str) -> CsvTable:
         header = _header(reader, name)
         columns, lines = _rows(reader, name, len(header))
     except csv.Error:
-        # The reader's own words could quote a cell, so they are not passed on.
+        # The reader's own message could quote a cell, so it is not passed on.
         raise UnreadableFileError(
             f"{name} must be a well-formed CSV file",
             f"a broken quotation or too long a cell by line {reader.line_num}",
@@ -127,7 +127,7 @@ def _decode(line: bytes, name: str, number: int) -> str:
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
-        # The codec's own words hold the line.
+        # The codec's own message holds the line.
         raise UnreadableFileError(
             f"{name} must be text in UTF-8 (save it as CSV UTF-8)", f"other bytes in line {number}"
         ) from None

@@ -1,4 +1,4 @@
-"""Records and data sets: what every other part is handed, whatever file it came from."""
+"""Records and data sets: the common form of data from any file."""
 
 from __future__ import annotations
 
@@ -84,20 +84,19 @@ class Records:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Dataset:
-    """One data set, split into what hospitals hold and what is public.
+    """One data set, split into the hospitals' records and the public part.
 
     The three parts share no privacy unit. Features come from preprocessing that was fitted on
     the public pool or depends on no data, never on private records.
 
     Attributes:
-        name: What the user called it.
+        name: The user's name for it.
         kind: "image" or "table": which models suit it.
         class_names: Names of classes 0, 1, ...; public schema.
         private: Records of the hospitals.
-        pool: Public inputs that may be asked about. Their labels exist in simulations only, to
-            score with.
+        pool: The public inputs to ask about. Their labels exist in simulations only, to score with.
         test: Public records that measure accuracy and are used for nothing else.
-        notes: What a person should know of how the file was read; holds no cell.
+        notes: Remarks for a person on how the file was read; holds no cell.
     """
 
     name: str

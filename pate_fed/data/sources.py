@@ -57,7 +57,7 @@ def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:
     """Load a data set, split it and preprocess it with statistics of its public pool.
 
     Args:
-        source: What to load.
+        source: The data set to load.
         rng: Decides the split where the data set has none of its own.
 
     Raises:

@@ -47,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class NumberEncoder:
-    """Standardize a numeric column; what is missing becomes the pool's median.
+    """Standardize a numeric column; a missing value becomes the pool's median.
 
     Attributes:
         position: Index of the column in the table.
@@ -66,7 +66,7 @@ class NumberEncoder:
         values = column.numbers[rows]
         filled = np.where(np.isnan(values), self.median, values)
         scaled = (filled - self.mean) / self.deviation
-        # A bound that depends on no data keeps one odd cell from drowning all others.
+        # A bound independent of the data keeps one odd cell from drowning all others.
         return np.clip(scaled, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)[:, None]
 
 

@@ -83,7 +83,7 @@ def load_csv(
 
     Raises:
         UnreadableFileError: the file is no CSV file that can be read.
-        MissingColumnError: a column that was named is absent.
+        MissingColumnError: a named column is absent.
         InvalidCellError: a label, patient or hospital is missing, or a number out of range.
         TooFewRecordsError: fewer than `FEWEST_UNITS` patients.
         RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` records or patients.
@@ -142,7 +142,7 @@ def find_roles(
 
 
 def table_dataset(name: str, table: Table, *, rng: np.random.Generator) -> Dataset:
-    """Split a table by privacy unit and encode it with what its pool teaches.
+    """Split a table by privacy unit and encode it with statistics of its pool.
 
     Raises:
         RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` privacy units.
@@ -166,7 +166,7 @@ def table_dataset(name: str, table: Table, *, rng: np.random.Generator) -> Datas
 
 
 def _column_notes(columns: tuple[Column, ...]) -> Iterator[str]:
-    """Point at columns that look like numbers and are not read as such."""
+    """Note columns that look like numbers and are read as text."""
     for column in columns:
         known = [cell for cell in column.texts or () if not is_missing(cell)]
         numbers = int(np.isfinite(column.numbers).sum())
@@ -182,7 +182,7 @@ def _column_notes(columns: tuple[Column, ...]) -> Iterator[str]:
 def _hospital_notes(
     hospitals: tuple[str, ...] | None, private: tuple[str, ...] | None
 ) -> Iterator[str]:
-    """Point at hospitals that the split left without a private record, or spelled twice."""
+    """Note hospitals without a private record after the split, or with two spellings."""
     if hospitals is None or private is None:
         return
     names, left = set(hospitals), set(hospitals) - set(private)
@@ -258,7 +258,7 @@ def _cuts(count: int) -> tuple[int, int]:
 
 
 def known_cells(text: CsvTable, name: str) -> tuple[str, ...]:
-    """Return the cells of a column in which none may be missing.
+    """Return the cells of a column without gaps.
 
     Raises:
         InvalidCellError: one is.

@@ -44,10 +44,10 @@ def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
 
     Args:
         path: A `.npy` file; shape (queries, classes).
-        rows: As in `load_vote_counts`: the same file of queries, so the same rows.
+        rows: As in `load_vote_counts`: both files have the same queries.
 
     Returns:
-        Shape (queries, classes); finite numbers, whose range and sums are the mechanism's matter.
+        Finite numbers, shape (queries, classes); the mechanism checks their range and sums.
 
     Raises:
         UnreadableFileError: there is no such file, or it is no plain NumPy array.

@@ -1,4 +1,4 @@
-"""Mechanisms that answer every query asked: the winner after noise, whatever it is."""
+"""Mechanisms that answer every query asked with the winner after noise."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 @dataclass(frozen=True, slots=True)
 class AlwaysAnsweringMechanism(Mechanism):
-    """A rule that never refuses. Its forms say which noise they add and what answers cost.
+    """A rule that never refuses. Its forms define the noise and the cost of answers.
 
     Guarantee:
-        That of the form. What is revealed is the same for all: the label of each query asked.
+        That of the form. All reveal the same: the label of each query asked.
     """
 
     @abstractmethod
@@ -33,7 +33,7 @@ class AlwaysAnsweringMechanism(Mechanism):
 
     @abstractmethod
     def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
-        """Say what so many answers cost."""
+        """Return the event of this many answers."""
 
     def release(
         self,
@@ -57,11 +57,11 @@ class AlwaysAnsweringMechanism(Mechanism):
             noisy_winners(noisy),
             np.ones(len(noisy.counts), dtype=np.bool_),
             max_answers=max_answers,
-            max_refusals=1,  # none ever happens, so none has to be allowed for
+            max_refusals=1,  # refusals never happen here
         )
 
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Say what so many answers cost; `asked` must be as many."""
+        """Return the event of this many answers; `asked` must be as many."""
         if asked != answered:
             raise InvalidParameterError(
                 f"{self.name} must answer every query asked", f"{answered} of {asked}"
@@ -69,6 +69,6 @@ class AlwaysAnsweringMechanism(Mechanism):
         return self.event_of_answers(answered, weight)
 
     def worst_case_event(self, asks: int, answers: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Say what the smaller of the caps costs."""
+        """Return the event of the smaller of the caps."""
         most = min(whole("asks", asks), whole("answers", answers))
         return self.event_of_answers(most, weight)

@@ -7,7 +7,7 @@ about (2 T + 1) 2^-64; only then are 64 more drawn. So the speed is that of a 64
 law that of a 128-bit one.
 
 How far a draw is from the ideal law: every threshold is rounded down by less than 2^-128, and
-what lies beyond the last value T has a chance below 2^-128: a total variation distance of at
+values beyond the last one, T, have a chance below 2^-128. So the total variation distance is at
 most (2 T + 2) 2^-128, `discrete_variation_bound`, below 1e-32 a draw.
 
 The time of a draw depends a little on its value (cache misses, ties): noise is not drawn in
@@ -48,7 +48,7 @@ _GUARD_BITS: Final = 384
 _GUIDE_BITS: Final = 16
 _DIGITS: Final = 130
 _BLOCK: Final = 1 << 15
-"""Draws at a time: what is needed beside the result stays in the cache and below 1 MiB."""
+"""Draws at a time: the memory needed beside the result stays in the cache and below 1 MiB."""
 
 
 def sample_discrete_gaussian(

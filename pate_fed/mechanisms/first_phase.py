@@ -1,4 +1,4 @@
-"""What the first phase of a batch decided, where the parties add the noise."""
+"""The outcome of a batch's first phase, where the parties add the noise."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstPhase:
-    """What the first phase decided. Public.
+    """The outcome of a first phase. Public.
 
     Attributes:
-        outcomes: `Outcome` of each query whose row was opened: answered means that its second row
-            is to be opened; int8, shape (queries,), read-only.
+        outcomes: `Outcome` of each opened query: "answered" means that its second row will be
+            opened; int8, shape (queries,), read-only.
     """
 
     outcomes: NDArray[np.int8]
@@ -30,7 +30,7 @@ class FirstPhase:
             raise InvalidParameterError("outcomes must be known, on one axis", "others")
         stopped = outcomes == Outcome.NOT_ASKED
         if (stopped[:-1] & ~stopped[1:]).any():
-            raise InvalidParameterError("what a cap stopped must come last", "another order")
+            raise InvalidParameterError("queries after a cap must come last", "another order")
         outcomes = outcomes.astype(np.int8)
         outcomes.flags.writeable = False
         object.__setattr__(self, "outcomes", outcomes)
@@ -42,11 +42,11 @@ class FirstPhase:
 
     @property
     def passed(self) -> NDArray[np.int64]:
-        """Positions in the batch whose second rows are to be opened, in order."""
+        """Positions in the batch of the second rows to open, in order."""
         return np.flatnonzero(self.outcomes == Outcome.ANSWERED).astype(np.int64)
 
     def as_release(self, labels: ArrayLike = 0) -> NoisyRelease:
-        """Return what is released with these labels of the rows that passed.
+        """Return the release with these labels of the rows that passed.
 
         Args:
             labels: One for each of `passed`, in order, or one for all.
@@ -70,7 +70,7 @@ class FirstPhase:
         """Read plain data back, strictly.
 
         Raises:
-            InvalidTermsError: not exactly outcomes, or they contradict each other.
+            InvalidTermsError: it holds other fields than outcomes, or they contradict each other.
         """
         if not isinstance(record, dict) or set(record) != {"outcomes"}:
             raise InvalidTermsError("a first phase must have outcomes", "others")
@@ -86,6 +86,6 @@ class FirstPhase:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 over the outcomes in order, 32 bytes: what the second phase is bound to."""
+        """SHA-256 over the outcomes in order, 32 bytes: the second phase is bound to it."""
         head = f"pate-fed first phase {self.opened}\n".encode()
         return hashlib.sha256(head + self.outcomes.tobytes()).digest()

@@ -1,7 +1,7 @@
 """GNMax and Confident-GNMax: the class with the most votes after Gaussian noise.
 
 Who adds the noise is an argument: `shares` is None where the coordinator does. Where the parties
-do, the clean sum exists nowhere. Whoever opens the sums sees every row, so every opened row is paid
+do, the clean sum exists nowhere. The opener of the sums sees every row, so every opened row is paid
 for, and rows that no cap allows to be looked at must not be opened:
 
     mechanism = ConfidentGaussianMax(vote_threshold=40, sigma1=15, sigma2=8, shares=9)
@@ -10,7 +10,7 @@ for, and rows that no cap allows to be looked at must not be opened:
     first = mechanism.phase_one(noisy, max_answers=20, max_refusals=15)  # the first `asks` rows
     release = mechanism.phase_two(first, noisy_again)                    # rows first.passed only
 
-The second phase is a vector of its own, with fresh noise and keys, for the rows that passed.
+The second phase is another vector, with fresh noise and keys, for the rows that passed.
 
 Source:
     Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson 2018, Scalable private learning
@@ -65,26 +65,26 @@ class GaussianMax(AlwaysAnsweringMechanism):
 
     Guarantee:
         Neighbors: two worlds in which one teacher votes differently on every query (k teachers,
-        with weight k). Revealed: the label of each query answered, to everyone who sees labels.
-        One change moves a row by at most sqrt(2) k votes in L2 norm, so K labels are mu-GDP
-        with mu^2 = 2 K k^2 / sigma^2, whatever the votes and however queries were chosen.
-        Trust: with noise at the coordinator it adds the noise and sees the exact sum; towards
-        it nothing is guaranteed. How many parties may collude without seeing another's votes
-        is the secure sum's matter; the labels' guarantee holds against all other parties.
+        with weight k). Revealed: the label of each query answered, to everyone who sees labels. One
+        change moves a row by at most sqrt(2) k votes in L2 norm. So K labels are mu-GDP with mu^2 =
+        2 K k^2 / sigma^2, for all votes and all choices of queries, adaptive ones included. Trust:
+        with noise at the coordinator it adds the noise and sees the exact sum; towards it nothing
+        is guaranteed. How many parties may collude without seeing another's votes is the secure
+        sum's matter; the labels' guarantee holds against all other parties.
 
-        With noise at the parties every opened row of noisy counts is revealed to whoever opens the
+        With noise at the parties every opened row of noisy counts is revealed to the opener of the
         sums (the coordinator's view), its argmax to everyone who sees labels (the public's). A row
-        costs at most 2 d(k) in the coordinator's view, d(k) the divergence of the summed discrete
-        noise when a count moves by k, at least order k^2 / (2 sigma^2) and hardly more; in the
-        public's view the label-level supremum of the same noise. Whatever the votes, and however
-        queries were chosen. Trust: in the coordinator's view nobody, as long as `shares` parties
-        that are honest and present draw their shares as agreed and keep them; nobody sees the
-        clean sum. Each party knows its own share, so it counts among the colluders that `shares`
-        leaves out.
+        costs at most 2 d(k) in the coordinator's view. There d(k) is the divergence of the summed
+        discrete noise when a count moves by k: at least order k^2 / (2 sigma^2) and hardly more. In
+        the public's view a row costs the label-level supremum of the same noise. For all votes, and
+        all choices of queries. Trust: in the coordinator's view nobody, as long as `shares` parties
+        that are honest and present draw their shares as agreed and keep them; nobody sees the clean
+        sum. Each party knows its own share, so it counts among the colluders that `shares` leaves
+        out.
 
     Attributes:
-        sigma: Standard deviation of the total noise in each count, in votes; above 0. With noise
-            at the parties, what `shares` shares add up to.
+        sigma: Standard deviation of the total noise in each count, in votes; above 0. With noise at
+            the parties, the sigma of the sum of `shares` shares.
         shares: With noise at the parties, honest shares that have to suffice: n - c - d, at least
             1; None where the coordinator adds the noise.
     """
@@ -126,7 +126,7 @@ class GaussianMax(AlwaysAnsweringMechanism):
         return self._winners(noisy, max_answers)
 
     def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
-        """Say what so many answers cost."""
+        """Return the event of this many answers."""
         if self.shares is not None:
             return DistributedGaussianMaxEvent(
                 answers, self.sigma, self.shares, whole_votes(weight)
@@ -163,31 +163,31 @@ class ConfidentGaussianMax(Mechanism):
 
     Guarantee:
         Neighbors: two worlds in which one teacher votes differently on every query (k teachers,
-        with weight k). Revealed: for each query asked, a label or "no answer", to everyone who
-        sees labels. The noisy top count is never revealed, and the label comes from fresh noise.
-        One change moves the top count by at most k votes and a row by at most sqrt(2) k in L2
-        norm, so A asks with K answers are mu-GDP with mu^2 = A k^2/sigma1^2 + 2 K k^2/sigma2^2,
-        whatever the votes and however queries were chosen. Trust: as for GNMax.
+        with weight k). Revealed: for each query asked, a label or "no answer", to everyone who sees
+        labels. The noisy top count is never revealed, and the label comes from fresh noise. One
+        change moves the top count by at most k votes and a row by at most sqrt(2) k in L2 norm. So
+        A asks with K answers are mu-GDP with mu^2 = A k^2/sigma1^2 + 2 K k^2/sigma2^2, for all
+        votes and all choices of queries, adaptive ones included. Trust: as for GNMax.
 
         With noise at the parties there are two phases. First phase: a query passes if the largest
         entry of its row, noised with sigma1 per entry, reaches the threshold. Second phase: fresh
-        rows with noise sigma2, of those that passed only; their argmax is the label. This check is
-        another one: the largest of C noisy entries is biased upward (a flat row of 250 votes with
-        C = 10, T = 200, sigma1 = 150 passes .73 of the time instead of .12), so the threshold is
-        chosen for it (`pate_fed.mechanisms.pass_chances`). In the coordinator's view each row costs
-        at most 2 d(k), as for GNMax, whether it passed or not. In the public's view the bit costs
-        at most B for k = 1 (the largest divergence of the noise's distribution function from itself
-        one vote on) and d(k), half of the row's price, for k > 1; the label is that of GNMax. The
-        phases draw their noise apart, and the second opens what the first has published. Trust:
-        as for GNMax in the coordinator's view; in the public's the coordinator, for threshold,
-        noise and predictions as planned. The price is separate for check and label, always: a
-        joint price rests on the public seeing less than whoever opens the sums, and on vote rows
-        that somebody has verified.
+        rows with noise sigma2, of those that passed only; their argmax is the label. This check
+        differs: the largest of C noisy entries is biased upward. A flat row of 250 votes with C =
+        10, T = 200, sigma1 = 150 passes .73 of the time instead of .12. So the threshold is chosen
+        for it (`pate_fed.mechanisms.pass_chances`). In the coordinator's view each row costs at
+        most 2 d(k), as for GNMax, whether it passed or not. In the public's view the bit costs at
+        most B for k = 1, and d(k), half of the row's price, for k > 1. B is the largest divergence
+        of the noise's distribution function from itself one vote on. The label costs the same as
+        that of GNMax. The phases draw their noise apart, and the second opens the rows that the
+        first published as passed. Trust: as for GNMax in the coordinator's view; in the public's
+        the coordinator, for threshold, noise and predictions as planned. The price is separate for
+        check and label, always: a joint price needs a public that sees less than the opener of the
+        sums, and vote rows that somebody has verified.
 
     Attributes:
         vote_threshold: Noisy top count from which a query is answered, in votes; finite.
         sigma1: Standard deviation of the noise in that check, in votes; above 0. With noise at the
-            parties, what `shares` shares add up to in each entry of a first row.
+            parties, the sigma of the sum of `shares` shares in each entry of a first row.
         sigma2: Standard deviation of the noise in each count, in votes; above 0. With noise at the
             parties, the same of a second row.
         shares: As for `GaussianMax`.
@@ -266,7 +266,7 @@ class ConfidentGaussianMax(Mechanism):
         """Label the rows that passed with their argmax, the lowest class on ties.
 
         Args:
-            first: What the first phase decided.
+            first: The outcome of the first phase.
             noisy: The opened second rows of `first.passed`, in that order, noised with sigma2.
 
         Raises:
@@ -302,9 +302,9 @@ class ConfidentGaussianMax(Mechanism):
         return asks, min(asks, max_answers)
 
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Say what so many asks with so many answers cost.
+        """Return the event of this many asks and answers.
 
-        With noise at the parties, what so many opened first and second rows cost.
+        With noise at the parties, the event of this many opened first and second rows.
         """
         if self.shares is not None:
             return DistributedConfidentMaxEvent(
@@ -358,7 +358,7 @@ class ConfidentGaussianMax(Mechanism):
         return np.asarray(noisy.counts.max(axis=1))
 
     def _tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what the check looks at, without noise; shape (queries,)."""
+        """Return the counts that the check compares, without noise; shape (queries,)."""
         return np.asarray(counts.max(axis=1))
 
 
@@ -383,7 +383,7 @@ def _usual(size: Size) -> Mapping[str, float]:
 
 
 def usual_of_check(size: Size) -> Mapping[str, float]:
-    """Return threshold and noise of Confident-GNMax for so many votes."""
+    """Return threshold and noise of Confident-GNMax for this many votes."""
     return {
         "vote_threshold": THRESHOLD_SHARE * size.votes,
         "sigma1": SIGMA1_SHARE * size.votes,

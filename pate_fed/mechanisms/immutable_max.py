@@ -1,7 +1,7 @@
 """NZC, the "immutable" argmax: for comparison in simulations. It is not differentially private.
 
 Source:
-    docs/explanation/immutable-argmax.md says what is claimed for it and why that fails.
+    docs/explanation/immutable-argmax.md states its claim and why that fails.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class ImmutableMax(AlwaysAnsweringMechanism):
     """NZC: add so much to the top count that noise cannot change the winner, then the noise.
 
     Guarantee:
-        None. Neighbors: two worlds in which one teacher votes differently. With k + 1 votes
-        against k the label is class 0, with k against k + 1 it is class 1, each with a chance of
-        almost 1: whoever knows the other votes reads the last one. Whatever epsilon is claimed
-        with a delta below 1 - 2 eta (eta the chance that noise changes the winner) must be at
-        least ln((1 - eta - delta) / eta), without bound as eta goes to 0, which is what the
-        constant is for. Its event is priced at infinite epsilon. Trust: it would need everybody's.
+        None. Neighbors: two worlds in which one teacher votes differently. With k + 1 votes against
+        k the label is class 0, with k against k + 1 it is class 1, each with a chance of almost 1:
+        an observer who knows the other votes reads the last one. Any epsilon claimed with a delta
+        below 1 - 2 eta (eta the chance that noise changes the winner) must be at least ln((1 - eta
+        - delta) / eta), without bound as eta goes to 0. The constant is there to make eta small.
+        Its event is priced at infinite epsilon. Trust: it would need everybody's.
 
     Attributes:
         gamma: Inverse scale of the Laplace noise in each count, per vote; above 0.
@@ -63,7 +63,7 @@ class ImmutableMax(AlwaysAnsweringMechanism):
         )
 
     def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
-        """Say what so many answers cost: infinitely much, where there is one."""
+        """Return the event of this many answers: of infinite cost if there is one."""
         return ImmutableMaxEvent(asks=answers, weight=weight)
 
     def instance_rdp(
@@ -91,10 +91,10 @@ class ImmutableMax(AlwaysAnsweringMechanism):
 
 
 NOBODY_IS_PROTECTED: Final = (
-    "This mechanism protects nobody. Whoever knows the other votes can read the last one off a "
-    "label. It is for comparison only"
+    "This mechanism protects nobody. An observer who knows the other votes can read the last one "
+    "off a label. It is for comparison only"
 )
-"""What has to be said of it wherever it is met."""
+"""The warning to show with it everywhere."""
 
 
 def _make(options: Options) -> Mechanism:

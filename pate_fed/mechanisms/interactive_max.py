@@ -1,4 +1,4 @@
-"""Interactive-GNMax: ask the teachers for what the student does not know already.
+"""Interactive-GNMax: ask the teachers only where the student is not sure already.
 
     mechanism = InteractiveGaussianMax(vote_threshold=30, sigma1=15, sigma2=8, confidence=0.9)
     asking = mechanism.with_predictions(probabilities, total_votes=50)
@@ -45,13 +45,13 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
     predictions it is Confident-GNMax.
 
     Guarantee:
-        As for Confident-GNMax, event included: predictions follow from released labels and public
-        inputs, so the c_j are the same in both worlds and one change moves max_j (n_j - c_j) by
-        at most k votes. They are whole numbers taken off before anything is added: n_j - c_j is
-        whole in both worlds, and no rounding of a difference (half to even moves it by 2) comes
-        between. With noise at the parties they are taken off the opened rows, after the noise was
+        As for Confident-GNMax, event included. Predictions follow from released labels and public
+        inputs, so the c_j are the same in both worlds and one change moves max_j (n_j - c_j) by at
+        most k votes. They are whole numbers taken off before anything is added: n_j - c_j is whole
+        in both worlds, and no rounding of a difference (half to even moves it by 2) comes between.
+        With noise at the parties they are subtracted from the opened rows, after the noise was
         added; parties send the same as without a student. A reinforced label is a function of the
-        release and of the predictions; it costs nothing. Trust: as for GNMax; who makes the
+        release and of the predictions; it costs nothing. Trust: as for GNMax; the maker of the
         predictions must use nothing private.
 
     Attributes:
@@ -140,7 +140,7 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
         return np.asarray((noisy.counts - self.offsets).max(axis=1))
 
     def _tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what the check looks at; the queries looked at are the first of the batch.
+        """Return the counts that the check compares, for the first queries of the batch.
 
         Raises:
             InvalidParameterError: the predictions are for fewer queries or other classes.
@@ -193,7 +193,7 @@ def predicted_votes(chances: NDArray[np.float64], *, total_votes: int) -> NDArra
 
 
 THRESHOLD_SHARE: Final = 0.4
-"""Threshold per vote where no better one is known: the student's share is taken off first."""
+"""Default threshold per vote: the student's share is subtracted first."""
 
 CONFIDENCE: Final = 0.8
 

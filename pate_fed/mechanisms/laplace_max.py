@@ -34,10 +34,10 @@ class LaplaceMax(AlwaysAnsweringMechanism):
 
     Guarantee:
         Neighbors: two worlds in which one teacher votes differently on every query (k teachers,
-        with weight k). Revealed: the label of each query answered, to everyone who sees labels.
-        One change moves a row by at most 2 k votes in L1 norm, so each label is epsilon-DP with
-        epsilon = 2 gamma k and delta = 0, whatever the votes; K labels have K times the RDP of
-        such a release. Trust: as for GNMax.
+        with weight k). Revealed: the label of each query answered, to everyone who sees labels. One
+        change moves a row by at most 2 k votes in L1 norm. So each label is epsilon-DP with epsilon
+        = 2 gamma k and delta = 0, for all votes. K labels have K times the RDP of such a release.
+        Trust: as for GNMax.
 
     Attributes:
         gamma: Inverse scale of the noise in each count, per vote; above 0. Its standard deviation
@@ -58,7 +58,7 @@ class LaplaceMax(AlwaysAnsweringMechanism):
         return noise.perturb_laplace(summed, gamma=self.gamma, random_bytes=random_bytes)
 
     def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
-        """Say what so many answers cost."""
+        """Return the event of this many answers."""
         return LaplaceMaxEvent(answers=answers, gamma=self.gamma, weight=weight)
 
     def instance_rdp(

@@ -1,4 +1,4 @@
-"""The contract of a mechanism: the rule from summed votes to labels, and what it costs.
+"""The contract of a mechanism: the rule from summed votes to labels, and its cost.
 
 mechanism = make_mechanism("confident", Options(vote_threshold=30, sigma1=15, sigma2=8))
 reserved = mechanism.worst_case_event(34, 20)                 # before any noise is drawn
@@ -34,7 +34,7 @@ Parameters = dict[str, str | float | None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything that a mechanism may be made from; each takes what it needs.
+    """All parameters of all mechanisms; each mechanism takes its own.
 
     Attributes:
         vote_threshold: Noisy top count from which a query is answered, in votes.
@@ -84,9 +84,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """All that others need to know of a mechanism: it stands in the mechanism's own file.
+    """All public facts of a mechanism, defined in its own file.
 
-    Terms, settings, prices, command lines and reports read it and have no list of their own.
+    Terms, settings, prices, command lines and reports read it, without lists of their own.
 
     Attributes:
         name: In settings, terms and records.
@@ -96,8 +96,7 @@ class Spec:
             noise at the parties the only one is "renyi".
         make: Makes it.
         usual: Parameters where nobody chose any.
-        text: Says how a query becomes a label, from the parameters as `Mechanism.parameters` gives
-            them.
+        text: Describes the way from query to label, from the parameters of `Mechanism.parameters`.
         refused_because: Why a query gets no answer; empty for a mechanism that always answers.
         phases: Vectors of a batch with noise at the parties; 0 where they cannot add it.
         learns: Whether it takes a student's predictions with each batch.
@@ -123,14 +122,14 @@ class Spec:
 
     @property
     def is_private(self) -> bool:
-        """Whether it has a finite price; what has none is for simulations only."""
+        """Whether it has a finite price; a mechanism without one is for simulations only."""
         return self.prices != ("none",)
 
     def prices_with(self, noise_place: str) -> tuple[Pricing, ...]:
         """Return the ways to charge it with the noise added there; none where it cannot be.
 
-        Whoever opens the sums with noise at the parties sees every noisy row and is charged for
-        it, so no other price holds there.
+        With noise at the parties the opener of the sums sees every noisy row and is charged for it,
+        so no other price holds there.
         """
         if noise_place == "coordinator":
             return self.prices
@@ -141,15 +140,15 @@ class Spec:
 class Mechanism(ABC):
     """A rule that turns summed votes into labels and "no answer"s. A frozen value.
 
-    Where the coordinator adds the noise, `release` does it all. Where the parties add it, what
-    comes in are opened rows that hold the noise already: see `phase_sigmas`.
+    Where the coordinator adds the noise, `release` does it all. Where the parties add it, the input
+    is opened rows that hold the noise already: see `phase_sigmas`.
     """
 
     name: ClassVar[str]
 
     @property
     def phase_sigmas(self) -> tuple[float, ...]:
-        """With noise at the parties, what the honest shares of each phase add up to, in votes."""
+        """With noise at the parties, sigma of the honest shares' sum in each phase, in votes."""
         return ()
 
     @abstractmethod
@@ -179,7 +178,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Say what so many asks with so many answers cost.
+        """Return the event of this many asks and answers.
 
         Args:
             asked: Queries looked at.
@@ -191,7 +190,7 @@ class Mechanism(ABC):
         """
 
     def worst_case_event(self, asks: int, answers: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Say what at most so many asks and answers can cost: what is reserved.
+        """Return the event of at most so many asks and answers: the one to reserve.
 
         Args:
             asks: Cap on queries looked at.
@@ -229,7 +228,7 @@ class Mechanism(ABC):
         """Return "name", "vote_threshold", "sigma1" and "sigma2", None where there is none.
 
         "sigma1" and "sigma2" are standard deviations, of the check and of each count. Further keys
-        are what else a mechanism has: "shares" with noise at the parties.
+        depend on the mechanism: "shares" with noise at the parties.
         """
 
 
@@ -237,7 +236,7 @@ def require_shares(shares: int | None, *sigmas: float) -> None:
     """Check that noise of these standard deviations can be shared, where the parties add it.
 
     Raises:
-        InvalidParameterError: a share would be too narrow, or there is none.
+        InvalidParameterError: a share would be too narrow, or the number of shares is missing.
     """
     if shares is not None:
         for sigma in sigmas:
@@ -273,7 +272,7 @@ def require_opened(noisy: NoisyHistogram, *, most: int, sigma: float, shares: in
         raise InvalidParameterError(
             f"at most {most} rows must be opened: the caps allow no more", len(noisy.counts)
         )
-    # The shares of colluders come on top of what is promised, so this is never close.
+    # The shares of colluders come on top of the promised noise, so this is never close.
     if not noisy.sigma >= sigma:
         raise InvalidParameterError(f"noise must be of at least {sigma:g} votes", noisy.sigma)
 
@@ -296,7 +295,7 @@ def assemble_release(
     max_answers: int,
     max_refusals: int,
 ) -> NoisyRelease:
-    """Apply the caps: keep the prefix that was looked at, drop everything after it.
+    """Apply the caps: keep the queries up to the last one looked at, drop the others.
 
     Args:
         choices: Class that would be released; shape (queries,).
@@ -305,7 +304,7 @@ def assemble_release(
         max_refusals: Refusals after which nothing more is asked.
 
     Returns:
-        A release in which nothing depends on what comes after the last query looked at.
+        A release that is independent of all queries after the last one looked at.
     """
     answers_before: NDArray[np.int64] = np.cumsum(passed) - passed
     refusals_before: NDArray[np.int64] = np.cumsum(~passed) - ~passed

@@ -1,4 +1,4 @@
-"""Who adds the noise, and the only door through which an exact sum becomes a noisy one."""
+"""The place of the noise, and the only way to turn an exact sum into a noisy one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class NoisePlan:
             summed: Exact counts.
             sigma: Standard deviation of the noise, in votes; above 0.
             random_bytes: Source of the noise.
-            offsets: Public whole numbers taken off the counts first; shape (queries, classes).
+            offsets: Public whole numbers to subtract from the counts first; shape (queries,
+                classes).
 
         Returns:
             Noisy top counts, in votes; shape (queries,).
@@ -111,11 +112,11 @@ class NoisePlan:
     def stable_winners(
         self, summed: SummedHistogram, *, unit_votes: int, test: StabilityTest
     ) -> NDArray[np.int64]:
-        """Return the exact plurality where a private test finds it stable, else `ABSTAIN`.
+        """Return the exact plurality where a private test finds it stable, otherwise `ABSTAIN`.
 
-        The test looks at d = max(0, ceil(lead / (2 unit_votes)) - 1), the number of units that can
-        change while the plurality stays the same, also for all neighbors of what they change it
-        to. One unit moves d by at most 1.
+        The test looks at d = max(0, ceil(lead / (2 unit_votes)) - 1). This many units can change
+        while the plurality stays the same, also for all neighbors of the changed counts. One unit
+        moves d by at most 1.
 
         Args:
             summed: Exact counts.

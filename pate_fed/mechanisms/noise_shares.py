@@ -4,13 +4,13 @@
     share = noise.draw(queries, classes, random_bytes=secrets.token_bytes)   # before anyone votes
     sent = share.add_to(votes)
 
-Each entry of a share is a discrete Gaussian of variance sigma^2 / (n - c - d). Whatever c colluders
-know of their own shares and whichever d parties are lost, the n - c - d shares that remain
-hold noise of the promised sigma between the sum and whoever opens it. All parties that send add
-theirs, so labels see noise that is larger: `sum_sigma`.
+Each entry of a share is a discrete Gaussian of variance sigma^2 / (n - c - d). For any c colluders
+who know their own shares and any d lost parties, the other n - c - d shares hold noise of the
+promised sigma, also against the opener of the sum. All sending parties add their shares, so labels
+see more noise: `sum_sigma`.
 
-A share narrower than 1 is refused: the sum of narrower ones is not close to a discrete Gaussian
-any more (`pate_fed.accounting.distributed_law` says what closeness costs, and charges it).
+A share narrower than 1 is refused: the sum of narrower ones is not close to a discrete Gaussian any
+more (`pate_fed.accounting.distributed_law` says how close, and charges the difference).
 
 Source:
     Kairouz, Liu, Steinke 2021, The distributed discrete Gaussian mechanism for federated learning
@@ -47,7 +47,7 @@ class DistributedNoise:
             and so large that a share's variance is at least 1.
         parties: n, at least 3.
         colluders: c: parties whose shares an attacker may know; at least 1, because each party
-            knows its own, and every peer that nobody checked counts.
+            knows its own. Every unchecked peer counts.
         dropouts: d: parties that may be lost before the sum opens; 0 in the additive form.
     """
 
@@ -110,7 +110,7 @@ class DistributedNoise:
             senders: |U|, the parties whose vectors the sum holds; n - d to n.
 
         Raises:
-            InvalidParameterError: so many cannot have sent.
+            InvalidParameterError: this number of senders is impossible.
         """
         if not self.parties - self.dropouts <= whole("senders", senders) <= self.parties:
             raise InvalidParameterError(
@@ -130,8 +130,8 @@ class DistributedNoise:
         """Return how far a row of an honest sum may be off its votes (PROTOCOL rule R11).
 
         The noise of a row is a sum of C |U| discrete Gaussians. The moments E[e^(t X)] of each are
-        at most those of a Gaussian (Canonne, Kamath, Steinke 2020), so with
-        s^2 = C |U| sigma^2 / (n - c - d) it exceeds b with chance at most 2 e^(-b^2 / (2 s^2)).
+        at most those of a Gaussian (Canonne, Kamath, Steinke 2020). So with s^2 = C |U| sigma^2 /
+        (n - c - d) it exceeds b with chance at most 2 e^(-b^2 / (2 s^2)).
 
         Args:
             queries: Rows Q, at least 1.
@@ -152,7 +152,7 @@ class DistributedNoise:
         return math.ceil(row_sigma * math.sqrt(2 * math.log(2 * queries / chance)))
 
     def require_room(self, total_votes: int) -> None:
-        """Check that no sum can leave the ring's signed range, whatever is drawn.
+        """Check that no sum can leave the ring's signed range, for any draw.
 
         Args:
             total_votes: Votes that all parties together cast per query.

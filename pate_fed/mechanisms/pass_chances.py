@@ -1,6 +1,6 @@
 """How likely a query passes the check of Confident-GNMax with noise at the parties: to choose T.
 
-The check looks at the largest of C noisy entries, each with noise of its own, so it passes more
+The check looks at the largest of C noisy entries, each with noise of its own. So it passes more
 often than Confident-GNMax's check, which adds noise to the largest count once. From public numbers
 and simulated votes only: tried out on real votes, the choice would tell about them.
 """
@@ -24,7 +24,7 @@ FLAT_CHANCE: Final = 0.05
 
 
 def flat_row(votes: int, classes: int) -> NDArray[np.int64]:
-    """Return the votes of teachers who do not agree at all: as even as whole votes can be.
+    """Return the votes of teachers who do not agree at all: as even as possible.
 
     Args:
         votes: On the query, at least 0.
@@ -37,7 +37,7 @@ def flat_row(votes: int, classes: int) -> NDArray[np.int64]:
 
 
 def row_of_top(top: int, *, votes: int, classes: int) -> NDArray[np.int64]:
-    """Return a row with so many votes for the first class, the rest spread as evenly as can be.
+    """Return a row with this many votes for the first class, the rest spread evenly.
 
     Args:
         top: Votes of the first class, at most `votes`.
@@ -98,7 +98,7 @@ def preview_two_phases(
     second: DistributedNoise,
     senders: int | None = None,
 ) -> Preview:
-    """Say how often queries are answered, and how often rightly: `preview_confident` of this check.
+    """Return the rates of answers and of right answers: `preview_confident` of this check.
 
     Args:
         counts: Simulated votes, the right class first; shape (queries, classes).

@@ -1,4 +1,4 @@
-"""What Confident-GNMax would do, seen on simulated votes: to choose parameters and caps.
+"""Confident-GNMax on simulated votes, to choose parameters and caps.
 
 Votes come from public numbers alone, an assumed accuracy of the teachers among them. Parameters
 that were tried out on real votes would leak them, and the guarantee would not count it.
@@ -26,7 +26,7 @@ _CAP_MARGIN: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What simulated votes say of a threshold and its noise.
+    """The behavior of a threshold and its noise on simulated votes.
 
     Attributes:
         answer_rate: Share of queries that are answered.
@@ -37,7 +37,7 @@ class Preview:
     accuracy: float
 
     def refusals(self, queries: int) -> int:
-        """Return a cap that so many queries will hardly reach, at least 1 and at most all."""
+        """Return a cap that this many queries will hardly reach, at least 1 and at most all."""
         spread = math.sqrt(queries * self.answer_rate * (1 - self.answer_rate))
         expected = queries * (1 - self.answer_rate)
         return max(1, min(queries, math.ceil(expected + _CAP_MARGIN * spread)))
@@ -70,7 +70,7 @@ def simulated_votes(
 def preview_confident(
     counts: NDArray[np.int64], *, vote_threshold: float, sigma1: float, sigma2: float
 ) -> Preview:
-    """Say how often queries are answered, and how often rightly.
+    """Return the rates of answers and of right answers.
 
     Args:
         counts: Simulated votes, the right class first; shape (queries, classes).

@@ -27,10 +27,10 @@ SPECS: Final[Mapping[str, Spec]] = {
         immutable_max.SPEC,
     )
 }
-"""Every mechanism, by its name; the first is what a run has that names none."""
+"""Every mechanism, by its name; the first is the default."""
 
 USUAL_AT_PARTIES: Final = gaussian_max.SPEC.name
-"""What a run with noise at the parties has that names none: one exchange for each batch."""
+"""The default of a run with noise at the parties: one exchange for each batch."""
 
 
 DEPLOYED: Final = tuple(
@@ -38,9 +38,10 @@ DEPLOYED: Final = tuple(
     for name, spec in SPECS.items()
     if spec.is_private and not spec.learns and "test_delta" not in spec.parameters
 )
-"""Mechanisms of a deployment. Two kinds are for simulations: one that takes a student's predictions
-with each batch, since a deployment trains its student once, at the end; and tests of stability,
-since a hospital's ledger for life keeps no part of its delta for them."""
+"""Mechanisms of a deployment. Two kinds are for simulations. One takes a student's predictions with
+each batch; a deployment trains its student once, at the end. The other is tests of stability; a
+hospital's ledger for life keeps no part of its delta for them.
+"""
 
 
 def specs_with(noise_place: str) -> dict[str, Spec]:
@@ -49,7 +50,7 @@ def specs_with(noise_place: str) -> dict[str, Spec]:
 
 
 def spec_of(name: str) -> Spec:
-    """Return what there is to know of a mechanism.
+    """Return the `Spec` of a mechanism.
 
     Raises:
         InvalidParameterError: there is none of this name.
@@ -64,7 +65,7 @@ def make_mechanism(name: str, options: Options, *, simulated: bool = False) -> M
 
     Args:
         name: One of `SPECS`.
-        options: What it is made from; it takes what it needs.
+        options: Its parameters; it takes those it needs.
         simulated: Whether nobody's records are at stake. A mechanism that protects nobody is made
             for a simulation only.
 

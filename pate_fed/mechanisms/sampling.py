@@ -1,18 +1,18 @@
 """Gaussian and Laplace noise from random bytes, on a grid on which adding votes is exact.
 
 A draw is the inverse normal distribution function of a 64-bit word, times sigma, rounded to a
-multiple of 1/64 vote. Votes are whole, so n + round(Z) = round(n + Z): what comes out is a
-rounding of the exact Gaussian mechanism's output, hence as private; and as every value is a
-multiple of 1/64 far below 2^46, the sum is exact in double arithmetic and its low bits say
-nothing about n. This closes the leak that floating-point noise has (Mironov 2012).
+multiple of 1/64 vote. Votes are whole, so n + round(Z) = round(n + Z): the result is a rounding of
+the exact Gaussian mechanism's output, hence as private. Every value is a multiple of 1/64 far below
+2^46, so the sum is exact in double arithmetic and its low bits say nothing about n. This closes the
+leak that floating-point noise has (Mironov 2012).
 
-How far a draw is from an ideal Gaussian, rounded alike: the boundaries of its cells are off by at
+Distance of a draw from an ideal Gaussian, rounded alike: the boundaries of its cells are off by at
 most 1.5e-16 + 9e-16 |z| sigmas (z = noise / sigma; double arithmetic), and the words are 2^-64
-apart. Hence a total variation distance of at most `total_variation_bound(sigma)`, about
-5.6e-14 sigma a draw, which epsilon does not count: 1,000 checks at sigma 150 come to 9e-9. A finer
-grid makes it larger (at 2^-20 vote 16,000 times) and gains nothing: with 1/64, two classes with
-equally many votes tie once in 227 sigma queries, and then the lower one wins. Laplace noise is
-made likewise, from the logarithm of a word; its bound is `laplace_variation_bound`.
+apart. Hence a total variation distance of at most `total_variation_bound(sigma)`, about 5.6e-14
+sigma a draw, which epsilon does not count: 1,000 checks at sigma 150 come to 9e-9. A finer grid
+makes it larger (at 2^-20 vote 16,000 times) and gains nothing. With 1/64, two classes with equally
+many votes tie once in 227 sigma queries, and then the lower one wins. Laplace noise is made
+likewise, from the logarithm of a word; its bound is `laplace_variation_bound`.
 
 Source:
     Mironov 2012, On significance of the least significant bits for differential privacy.
@@ -133,11 +133,11 @@ def laplace_variation_bound(gamma: float) -> float:
 def keyed_stream(seed: bytes, *, tag: str) -> RandomBytes:
     """Make a source of bytes that a seed determines. For simulations and tests only.
 
-    Whoever knows the seed can recompute the noise: a real run passes `secrets.token_bytes`.
+    Anyone who knows the seed can recompute the noise: a real run passes `secrets.token_bytes`.
 
     Args:
         seed: Any bytes.
-        tag: What the stream is used for; another tag gives an unrelated stream.
+        tag: Purpose of the stream; another tag gives an unrelated stream.
 
     Returns:
         A source that continues its stream from call to call: AES-256-CTR under a key that HKDF
@@ -154,7 +154,7 @@ def keyed_stream(seed: bytes, *, tag: str) -> RandomBytes:
 
 
 def exactly(random_bytes: RandomBytes, count: int) -> bytes:
-    """Take so many bytes from a source.
+    """Take this many bytes from a source.
 
     Raises:
         InvalidParameterError: it gives another number.

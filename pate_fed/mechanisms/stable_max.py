@@ -1,6 +1,6 @@
 """The exact plurality, released only where a private test finds it stable (propose-test-release).
 
-The sound form of an argmax that no noise can change: what is noisy is the decision to answer.
+The sound form of an argmax that no noise can change: only the decision to answer is noisy.
 
 Source:
     Dwork, Lei 2009, Differential privacy and robust statistics.
@@ -56,15 +56,16 @@ class StableMax(Mechanism):
 
     Guarantee:
         Neighbors: two worlds in which up to k teachers vote differently on every query. Revealed:
-        for each query asked, its exact plurality or "no answer", to everyone who sees labels;
-        never d, nor the noise. Proof: one change moves g by at most 2 k, hence d by at most 1. If
-        both worlds D, D' have the same plurality, what is released is a function of the noisy d,
-        and has its price. Otherwise g is at most 2 k in both, so d = 0 in both: "no answer" has
-        the same chance of at least 1 - test_delta in both, and all that may differ has a chance of
-        at most test_delta. So each ask costs what the noise on d costs (epsilon = test_epsilon of
-        the Laplace test, the RDP order / (2 sigma^2) of the Gaussian test), plus test_delta in
-        delta, whether it is answered or not; over asks both add up, adaptively too. A label costs
-        nothing more. Trust: as for GNMax; the coordinator sees exact pluralities anyway.
+        for each query asked, its exact plurality or "no answer", to everyone who sees labels; never
+        d, nor the noise. Proof: one change moves g by at most 2 k, hence d by at most 1. If both
+        worlds D, D' have the same plurality, the release is a function of the noisy d, and has its
+        price. Otherwise g is at most 2 k in both, so d = 0 in both. Then "no answer" has the same
+        chance of at least 1 - test_delta in both, and all other outcomes together have a chance of
+        at most test_delta. So each ask has the price of the noise on d: epsilon = test_epsilon of
+        the Laplace test, or the RDP order / (2 sigma^2) of the Gaussian test. It also costs
+        test_delta in delta. An ask costs this with and without an answer; both add up over adaptive
+        asks. A label costs nothing more. Trust: as for GNMax; the coordinator sees exact
+        pluralities anyway.
 
     Attributes:
         test_delta: Chance that a query is answered though nothing is stable; in (0, 1/2).
@@ -83,7 +84,7 @@ class StableMax(Mechanism):
     @property
     @abstractmethod
     def bar(self) -> float:
-        """What d plus noise must exceed, in units."""
+        """The bar for d plus noise, in units."""
 
     @property
     @abstractmethod
@@ -92,7 +93,7 @@ class StableMax(Mechanism):
 
     @abstractmethod
     def draw(self, queries: int, random_bytes: RandomBytes) -> NDArray[np.float64]:
-        """Draw the noise on d, in units, for so many queries."""
+        """Draw the noise on d, in units, for this many queries."""
 
     @abstractmethod
     def chance_above(self, excess: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -100,7 +101,7 @@ class StableMax(Mechanism):
 
     @abstractmethod
     def test_event(self, asks: int) -> PrivacyEvent:
-        """Say what so many tests cost."""
+        """Return the event of this many tests."""
 
     def release(
         self,
@@ -133,13 +134,13 @@ class StableMax(Mechanism):
             Shape (queries,); but for the noise's grid of 1/64.
 
         Raises:
-            InvalidVotesError: `counts` is not what teachers can have cast.
+            InvalidVotesError: no teachers can have cast `counts`.
         """
         stable_for = stable_distance(vote_counts(counts), unit_votes=self.unit_votes)
         return self.chance_above(np.asarray(stable_for - self.bar, dtype=np.float64))
 
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Say what so many asks cost; answers cost nothing more.
+        """Return the event of this many asks; answers cost nothing more.
 
         Raises:
             InvalidParameterError: more answers than asks, or a weight above `unit_votes`.
@@ -220,7 +221,7 @@ class StableGaussianMax(StableMax):
         return np.asarray(ndtr(excess / self.sigma))
 
     def test_event(self, asks: int) -> PrivacyEvent:
-        """Say what so many tests cost."""
+        """Return the event of this many tests."""
         return StableGaussianMaxEvent(asks, self.sigma, self.test_delta, float(self.unit_votes))
 
 
@@ -264,7 +265,7 @@ class StableLaplaceMax(StableMax):
         return np.where(excess < 0, tail, 1 - tail)
 
     def test_event(self, asks: int) -> PrivacyEvent:
-        """Say what so many tests cost."""
+        """Return the event of this many tests."""
         return StableLaplaceMaxEvent(
             asks, self.test_epsilon, self.test_delta, float(self.unit_votes)
         )

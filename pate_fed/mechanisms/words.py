@@ -1,4 +1,4 @@
-"""How a mechanism's numbers are said in a sentence."""
+"""The words for a mechanism's numbers in a sentence."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pate_fed.wording import count
 
 
 def number(mechanism: Mapping[str, Any], name: str) -> str:
-    """Say a parameter; reports of damaged files have none."""
+    """Format a parameter; reports of damaged files have none."""
     value = mechanism.get(name)
     return "an unknown number of" if value is None else count(value)
 
 
 def pick(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
-    """Say how the label is picked after noise in every count, wherever it was added."""
+    """Describe the choice of a label after noise in every count, at either place."""
     sigma, shares = number(mechanism, "sigma2"), mechanism.get("shares")
     if shares is not None:
         return (

@@ -1,4 +1,4 @@
-"""What a hospital's node and a coordinator share without knowing each other."""
+"""Parts that a hospital's node and a coordinator share without knowing each other."""
 
 from pate_fed.nodes.checks import (
     FAIL,

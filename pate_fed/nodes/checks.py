@@ -1,4 +1,4 @@
-"""What a doctor finds: what was looked at, how it stands, and what to do."""
+"""The findings of a doctor: name, state, and advice for each check."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Check:
     """One check that was made.
 
     Attributes:
-        name: What was looked at, stable for programs.
+        name: The subject of the check, stable for programs.
         state: "ok", "warn" or "fail".
         said: One plain sentence; no secret, no cell.
-        advice: What to do; empty where all is well.
-        federation: Name of the membership that it is about; empty if about the whole site, and at
-            a coordinator.
+        advice: The next step; empty where all is well.
+        federation: Name of its membership; empty if it concerns the whole site, and at a
+            coordinator.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Check:
 
 
 def made_check(name: str, check: Callable[[], Check]) -> Check:
-    """Make a check; one that cannot be made must not hide the others."""
+    """Make a check; its failure must not hide the others."""
     try:
         return check()
     except Exception as error:
@@ -52,11 +52,11 @@ def made_check(name: str, check: Callable[[], Check]) -> Check:
 def made_checks(
     checks: Iterable[tuple[str, Callable[[T, Around], Check]]], looked_at: T, around: Around
 ) -> Iterator[Check]:
-    """Make checks by name, whatever each of them finds.
+    """Make checks by name; one that finds a fault does not stop the rest.
 
     Args:
         checks: Name and check of each.
-        looked_at: What they look at.
+        looked_at: The argument of each check.
         around: The world around it.
     """
     for name, check in checks:
@@ -69,7 +69,7 @@ def exit_code(checks: Iterable[Check]) -> int:
 
 
 def table_of_checks(checks: Iterable[Check]) -> dict[str, Any]:
-    """Return what a doctor found, for programs."""
+    """Return a doctor's findings, for programs."""
     found = list(checks)
     return {
         "exit": exit_code(found),
@@ -87,10 +87,10 @@ def table_of_checks(checks: Iterable[Check]) -> dict[str, Any]:
 
 
 def lines_of_checks(checks: Iterable[Check], *, with_federations: bool = False) -> Iterator[str]:
-    """Say what a doctor found, a line for each check.
+    """Write a doctor's findings, a line for each check.
 
     Args:
-        checks: What it found.
+        checks: The findings.
         with_federations: Whether lines name the membership that they are about.
     """
     for one in checks:

@@ -1,4 +1,4 @@
-"""A node's command line: every way out is one line with a code, and a stable exit code.
+"""A node's command line: every end is one line with a code, and a stable exit code.
 
 Loaded by itself: `pate_fed.nodes` does not load Typer. Tracebacks are off for good: they show local
 variables, hence votes and keys.
@@ -28,10 +28,10 @@ from pate_fed.nodes.logs import log_line
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 
-_INTERRUPTED: Final = 130  # what Typer returns after Ctrl-C, without a word
+_INTERRUPTED: Final = 130  # Typer's return value after Ctrl-C, without a word
 
 Fault = Callable[[str, object], CodedError]
-"""Makes an error from what must hold and what came."""
+"""Makes an error from a rule and the value that broke it."""
 
 
 class CommandLine:
@@ -39,13 +39,13 @@ class CommandLine:
 
     Args:
         program: Its name.
-        about: What it is for.
-        service: The command that serves: all that this one prints is its log.
-        errors: Kinds of errors that are ours, hence shown.
+        about: Its purpose, for the help.
+        service: The serving command: it prints nothing but its log.
+        errors: Kinds of our own errors, which are shown.
         exit_codes: Exit code of each kind; the first match decides.
         usage: Makes the error of a command line that cannot be read.
         internal: Makes the error of a fault of this program, or of an interrupt.
-        interrupt: What must hold and what came, after Ctrl-C.
+        interrupt: Rule and value of the error after Ctrl-C.
         code_of: Returns the public code of an error.
 
     Attributes:
@@ -88,7 +88,7 @@ class CommandLine:
 
         @self.app.callback(help=about)
         def root(version: bool = version_option) -> None:
-            """Take the options of no command."""
+            """Take the options that stand before any command."""
             del version
 
     def main(self) -> None:
@@ -136,12 +136,12 @@ def print_json(content: dict[str, Any]) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines for people: no character of theirs steers the terminal."""
+    """Print lines for people, without characters that steer the terminal."""
     for line in lines:
         typer.echo(printable(line))
 
 
 def _said_once(error: click.UsageError) -> str:
-    """Return what is wrong. Typer and Click both guess what was meant: one guess is enough."""
+    """Return the fault. Typer and Click both suggest a name: one suggestion is enough."""
     has_guess = "Did you mean" in error.message
     return error.message if has_guess else error.format_message()

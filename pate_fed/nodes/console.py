@@ -1,4 +1,4 @@
-"""What both command lines say alike: a result in one of two forms, a fault in one line.
+"""The forms of both command lines: a result as text or JSON, a fault in one line.
 
 Nothing is printed here, and no argument is parsed: texts in, texts out.
 """
@@ -21,11 +21,11 @@ class Format(StrEnum):
 
 
 class CodedError(Protocol):
-    """An error of ours: what must hold and what came; neither holds a secret.
+    """An error of ours: a rule and the value that broke it; neither holds a secret.
 
     Attributes:
-        must: What must hold.
-        got: What came.
+        must: The rule.
+        got: The value that broke it.
     """
 
     must: str
@@ -33,7 +33,7 @@ class CodedError(Protocol):
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Tell whether a command line asks for JSON, by its raw arguments: they may be what is wrong.
+    """Tell whether a command line asks for JSON, by its raw arguments.
 
     Args:
         arguments: Without the program's name.
@@ -48,7 +48,7 @@ def error_line(error: CodedError, *, program: str, code: str, as_json: bool) -> 
     """Say an error in one line.
 
     Args:
-        error: What must hold, and what came.
+        error: The error, with its rule and value.
         program: Who says it.
         code: Its stable code.
         as_json: Whether for a program instead of people.
@@ -64,7 +64,7 @@ def one_line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace what could steer a terminal by spaces."""
+    """Replace characters that could steer a terminal by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 

@@ -45,20 +45,21 @@ _MUST: Final = "the database must be there and writable"
 class NodeDatabase:
     """A node's database, of this version: one SQLite file, unless the node knows other kinds.
 
-    A node's own class says what differs, and names its errors. Those hold neither the URL, which
-    may have a password, nor what a driver says, which may have paths and values.
+    A node's own class adds its differences, and names its errors. Those hold neither the URL, which
+    may have a password, nor a driver's message, which may have paths and values.
 
     Args:
         url: As SQLAlchemy takes it.
-        is_new: Make its tables, once. Without them, a database was emptied and has forgotten all.
-        upgrades: Bring one of an older version up to date. Only a backup leads back.
+        is_new: Make its tables, once. Without them, a database was emptied and has lost its
+            content.
+        upgrades: Bring an older version up to date. Only a backup leads back.
 
     Raises:
         Exception: a `version_fault`: a newer version of this program wrote it, or an older one did
-            and it may not be upgraded.
-        Exception: a `damage_fault`: it does not fit itself, or was emptied.
-        Exception: a `fault`: it is not there, or cannot be opened or written; it is to be new and
-            holds something.
+            and no upgrade is allowed.
+        Exception: a `damage_fault`: it is damaged, or was emptied.
+        Exception: a `fault`: it is absent, or cannot be opened or written; or a new one would
+            replace content.
     """
 
     package: ClassVar[str]
@@ -72,13 +73,13 @@ class NodeDatabase:
     damage_fault: ClassVar[type[Exception]]
 
     emptied: ClassVar[str]
-    """What must hold, said of a database that is gone or was emptied."""
+    """The rule of a fault where the database is gone or was emptied."""
 
     outdated: ClassVar[str] = "the database must be brought up to date"
-    """What must hold, said of an older version that may not be upgraded."""
+    """The rule of a fault where an older version may not be upgraded."""
 
     pragmas: ClassVar[tuple[str, ...]] = ()
-    """What each connection to its file sets, besides what every node's does."""
+    """Pragmas of each connection to its file, besides those of every node."""
 
     def __init__(self, url: str, *, is_new: bool = False, upgrades: bool = False) -> None:
         self._process = os.getpid()
@@ -95,12 +96,12 @@ class NodeDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """Run what follows as a whole: all of it is on disk at the end, or nothing is.
+        """Run the body as a whole: all of it is on disk at the end, or nothing is.
 
         Raises:
-            Exception: a `fault`: it could not be stored: nothing was.
+            Exception: a `fault`: nothing was stored.
         """
-        # A connection that a fork shares would garble the file.
+        # A connection shared over a fork would garble the file.
         if os.getpid() != self._process:
             raise self.fault("a database must be opened by the process that uses it", "another")
         with (
@@ -137,7 +138,7 @@ class NodeDatabase:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._engine.dialect.name})"
 
-    # What a node may know better ---------------------------------------------------------------
+    # Overridden by a node --------------------------------------------------------------------
 
     def _connected(self, url: URL, *, is_new: bool) -> Engine:
         """Return an engine for a URL; make the file of a new database."""
@@ -159,7 +160,7 @@ class NodeDatabase:
         self,
         error: BaseException | None,  # noqa: ARG002 - for those who know servers
     ) -> tuple[str, str] | None:
-        """Return what must hold where a server let nobody in, and what came; None otherwise."""
+        """Return rule and value of the fault where a server let nobody in; None otherwise."""
         return None
 
     # Opening ----------------------------------------------------------------------------------
@@ -171,11 +172,11 @@ class NodeDatabase:
             raise self.fault("a database must have a URL", "another text") from error
 
     def _find(self, file: Path, *, is_new: bool) -> None:
-        """Look for the file, and never open one that is there.
+        """Look for the file, and never open an existing one.
 
         Closing a file drops the locks that SQLite has on it in this process: the next process would
-        take itself for the last one, and remove what is written ahead.
-        Source: https://www.sqlite.org/howtocorrupt.html, section 2.2.
+        take itself for the last one, and remove the write-ahead log. Source:
+        https://www.sqlite.org/howtocorrupt.html, section 2.2.
         """
         try:
             if is_new:
@@ -188,7 +189,7 @@ class NodeDatabase:
             raise self.fault("the database must be writable", error.strerror) from error
 
     def _make_durable(self, connection: Any, _: object) -> None:
-        # The driver must not open transactions of its own: ours begin as `_lock_at_once` says.
+        # The driver must not open transactions of its own: ours begin in `_lock_at_once`.
         connection.isolation_level = None
         cursor = connection.cursor()
         for pragma in (*_PRAGMAS, *self.pragmas):
@@ -206,7 +207,7 @@ class NodeDatabase:
         self._upgrade(connection, found=found)
 
     def _version_in(self, connection: Connection, *, is_new: bool) -> str | None:
-        """Return the newest migration in it; None of one that is to be new."""
+        """Return the newest migration in it; None if it is to be new."""
         tables = inspect(connection).get_table_names()
         if is_new:
             if tables:
@@ -216,12 +217,12 @@ class NodeDatabase:
             raise self.damage_fault(self.emptied, "an empty one")
         found = connection.exec_driver_sql("SELECT version_num FROM alembic_version")
         versions = found.scalars().all()
-        if len(versions) != 1:  # emptied, or written by another's hand
+        if len(versions) != 1:  # emptied, or written by another program
             raise self.damage_fault(self.emptied, f"{len(versions)} versions of it")
         return str(versions[0])
 
     def _upgrade(self, connection: Connection, *, found: str | None) -> None:
-        """Run the migrations that are missing, in the transaction that the connection is in."""
+        """Run the missing migrations, in the connection's transaction."""
         from alembic import command  # noqa: PLC0415 - every command would wait for Alembic
         from alembic.script import ScriptDirectory  # noqa: PLC0415
         from alembic.util.exc import CommandError  # noqa: PLC0415
@@ -253,7 +254,7 @@ class NodeDatabase:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Turn what a driver says into the node's errors: its text may hold URL, paths, values."""
+        """Turn a driver's exceptions into the node's errors, without URL, paths or values."""
         try:
             yield
         except (DBAPIError, sqlite3.Error) as error:
@@ -267,18 +268,18 @@ class NodeDatabase:
 
 
 def _make_file(path: Path) -> None:
-    """Make it here, so that it and the files beside it are its owner's alone."""
-    with suppress(FileExistsError):  # whether it is empty is looked at later
+    """Make the file here, so that it and the files beside it are its owner's alone."""
+    with suppress(FileExistsError):  # a later step checks whether it is empty
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
 
 
 def _lock_at_once(connection: Connection) -> None:
-    # Else two that read and then write would meet in the middle, and one of them fail.
+    # Otherwise two transactions that read and then write would meet, and one of them fail.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _open_anew(context: ExceptionContext) -> None:
-    # SQLite opens a file that it may not write for reading, and stays so after the file is mended.
+    # SQLite opens an unwritable file for reading only, and stays so after the file is mended.
     error = context.original_exception
     name = getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
     if name.startswith("SQLITE_READONLY"):

@@ -1,6 +1,6 @@
 """The base of all errors of a node.
 
-Its codes are those of its nodes, each in its own `errors.py`::
+Each node lists its codes in its own `errors.py`::
 
     NodeError
     |- party.errors.PartyError
@@ -17,8 +17,8 @@ class NodeError(Exception):
 
     Attributes:
         code: Stable code, for people and programs.
-        must: What must hold.
-        got: What came; never a secret.
+        must: The rule.
+        got: The value that broke it; never a secret.
     """
 
     code: ClassVar[str]

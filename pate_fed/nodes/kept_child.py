@@ -1,4 +1,4 @@
-"""A process beside ours: started, watched, started again when it ends, and ended with us."""
+"""A child process: started, watched, restarted when it ends, and ended with us."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pate_fed.nodes.owner_files import OWNER_ONLY
 
 _END_S: Final = 20.0
 _LAST_WORDS_S: Final = 5.0
-"""How long its last lines are waited for: why it ended is written before that it did."""
+"""How long to wait for its last lines: they name the reason of its end."""
 
 _LOOK_S: Final = 0.1
 _MOST_LOG_BYTES: Final = 2**20
@@ -27,18 +27,18 @@ _MOST_LOG_BYTES: Final = 2**20
 class KeptChild:
     """Keeps a program of ours running until `stop`.
 
-    Its standard input closes when we end, whatever ended us: the program must end then. It ends at
+    Its standard input closes when we end for any reason: the program must end then. It ends at
     SIGTERM, too; one that does not is killed.
 
     Args:
-        name: What people call it.
+        name: Its name in messages.
         command: Its command line.
         environment: Its environment.
-        logger: Where its life is told.
+        logger: Logs its starts and ends.
         fault_code: Public code of a child that cannot be started.
-        log: File for what it prints, with one older file beside it; without it, our own log.
+        log: File for its output, with one older file beside it; without it, our own log.
         pauses: Seconds before it is started again: at first, and at most.
-        backs_off: Given how many seconds it lived, tells whether the next pause doubles.
+        backs_off: Given its life in seconds, tells whether the next pause doubles.
 
     Attributes:
         starts: How often it was started.
@@ -85,7 +85,7 @@ class KeptChild:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Start it, and keep it running from now on."""
+        """Start it, and keep it running."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -95,7 +95,7 @@ class KeptChild:
             self._thread.join(2 * _END_S)
 
     def look(self) -> float:
-        """Look how it does, again and again while it lives; return seconds until the next look."""
+        """Check its state, again and again while it lives; return seconds until the next check."""
         return _LOOK_S
 
     # Helpers ----------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class KeptChild:
             try:
                 self._live()
             except Exception as error:
-                # No process, no memory, no file to be had for now: nobody else would try again.
+                # No process, memory or file is available for now: nobody else would try again.
                 self._logger.error(  # noqa: TRY400 - a traceback may hold secrets
                     "[%s] %s is tried again after %s",
                     self._fault_code,
@@ -126,7 +126,7 @@ class KeptChild:
             self._stopped.wait(pause)
 
     def _live(self) -> None:
-        """Start it, and watch it until it ends or has to."""
+        """Start it, and watch it until it ends or must end."""
         self._process = process = self._spawn()
         self.starts += 1
         listener = threading.Thread(target=self._listen_to, args=(process,), daemon=True)
@@ -148,7 +148,7 @@ class KeptChild:
                 stderr=subprocess.STDOUT,
                 env=self._environment,
                 start_new_session=True,  # a Ctrl-C is ours to pass on
-                umask=0o077,  # what it writes is for the owner alone
+                umask=0o077,  # its output is for the owner alone
             )
 
     def _output(self) -> contextlib.AbstractContextManager[int | BinaryIO]:
@@ -162,7 +162,7 @@ class KeptChild:
         return os.fdopen(os.open(path, flags, OWNER_ONLY), "ab")
 
     def _listen_to(self, process: subprocess.Popen[bytes]) -> None:
-        """Write down what it prints until it ends: its log lines, and what is none."""
+        """Write down its output until it ends: log lines and other text."""
         if process.stdout is not None:
             with process.stdout as lines:
                 for line in lines:

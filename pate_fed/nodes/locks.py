@@ -1,4 +1,4 @@
-"""Locks of processes: a file holds one, and it is gone with its process, whatever ended that."""
+"""Locks of processes: a file holds one, and the system drops it when the process ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pate_fed.nodes.owner_files import OWNER_ONLY
 
 
 def take_lock(path: Path) -> int:
-    """Take the lock of a file, made if it is not there; return its descriptor, to be closed.
+    """Take the lock of a file, which is made if absent; return its descriptor, to be closed.
 
     Raises:
         BlockingIOError: another process (or object) has it.
@@ -28,7 +28,7 @@ def take_lock(path: Path) -> int:
 def is_locked(path: Path) -> bool:
     """Tell whether somebody has the lock of a file.
 
-    Only in doubt: for a moment it holds what a process that starts would take.
+    Only for doubtful cases: for a moment it holds the lock that a starting process would take.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

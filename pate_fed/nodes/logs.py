@@ -1,6 +1,6 @@
-"""Logs as one JSON object a line: what happened, where, with codes and names; no values.
+"""Logs as one JSON object a line: event, place, codes and names; no values.
 
-A traceback is never written: it could hold what was in memory. An exception is named by its kind.
+A traceback is never written: it could hold values from memory. An exception is named by its kind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON, with the facts that came with it."""
+    """Formats a record as one line of JSON, with its facts."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.format`."""
@@ -48,10 +48,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class Calm(logging.Filter):
-    """Lets libraries say the same once a minute, and briefly.
+    """Limits a library's repeated messages to one short line a minute.
 
-    Whoever reaches the public port can make Flower write a line with every request, a node that
-    waits to be let in does so every few seconds, and such a line holds a whole key.
+    Any client of the public port can make Flower write a line with every request. A node that waits
+    to be let in does so every few seconds, and such a line holds a whole key.
     """
 
     def __init__(self, ours: str = "") -> None:
@@ -71,7 +71,7 @@ class Calm(logging.Filter):
         if (self._ours and is_ours) or getattr(record, "is_json", False):
             return True
         text = _text_of(record)
-        if text.startswith("EXPERIMENTAL"):  # what we know, and hold by tests
+        if text.startswith("EXPERIMENTAL"):  # our knowledge of it, held by tests
             return False
         text = text.partition("-----BEGIN")[0][:_MOST_LETTERS]
         kind = "]".join(text.split("]")[:2])[:_KIND_LETTERS]
@@ -88,20 +88,20 @@ class Calm(logging.Filter):
 
 
 def facts(event: str, **known: str | float) -> Mapping[str, Any]:
-    """Return what goes with a log line as `extra`: what happened, for programs.
+    """Return the `extra` of a log line: the event and its facts, for programs.
 
     Args:
-        event: A word that stays the same.
+        event: A stable word.
         known: Counts, codes and names; no value of a vote, no secret.
     """
     return {"facts": {"event": event, **known}}
 
 
 def log_line(message: str, *, level: int, **known: str) -> str:
-    """Return one line as a log has it, for a process that has none yet.
+    """Return one log line, for a process without a log yet.
 
     Args:
-        message: What happened.
+        message: The text of the line.
         level: As `logging` numbers it.
         known: See `facts`.
     """
@@ -111,11 +111,11 @@ def log_line(message: str, *, level: int, **known: str) -> str:
 
 
 def pass_on(line: str, *, said_by: str) -> None:
-    """Write down what a child of this process printed: a log line of its own as it is.
+    """Write down a line that a child of this process printed: a log line of its own as it is.
 
     Args:
         line: One line.
-        said_by: What people call the child.
+        said_by: The child's name.
     """
     try:
         is_json = isinstance(json.loads(line), dict)
@@ -130,11 +130,11 @@ def pass_on(line: str, *, said_by: str) -> None:
 def write_logs_as_json(ours: str) -> None:
     """Send all logs of this process to standard error, one JSON object a line.
 
-    So are Python's warnings and what nobody caught. Of Flower's and other libraries only warnings
-    are kept. To be called once they are loaded: Flower brings a handler of its own.
+    So are Python's warnings and uncaught exceptions. Of Flower's and other libraries only warnings
+    are kept. Call it after loading them: Flower brings a handler of its own.
 
     Args:
-        ours: The package that has more to say.
+        ours: The package whose lines are all kept.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -154,7 +154,7 @@ def write_logs_as_json(ours: str) -> None:
 
 
 def _text_of(record: logging.LogRecord) -> str:
-    """Return what a record says; of one that somebody made wrongly what can be said of it."""
+    """Return a record's message; of a malformed record, the unformatted one."""
     try:
         return record.getMessage()
     except (TypeError, ValueError, LookupError):
@@ -166,12 +166,12 @@ def _note_uncaught(
     error: BaseException,
     trace: TracebackType | None,  # noqa: ARG001
 ) -> None:
-    _log.critical("the process ends of what nobody caught: %s", place_of(error))
+    _log.critical("the process ends of an uncaught exception: %s", place_of(error))
 
 
 def _note_in_thread(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is not None:
-        _log.error("a thread ended of what nobody caught: %s", place_of(args.exc_value))
+        _log.error("a thread ended of an uncaught exception: %s", place_of(args.exc_value))
 
 
 def _note_unraisable(args: UnraisableHookArgs) -> None:

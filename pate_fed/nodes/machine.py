@@ -20,11 +20,11 @@ def free_disk(folder: Path) -> int:
 
 
 def check_room(free: int, *, folder: str) -> Check:
-    """Look for room: on a full disk every run waits, for a charge is written before its answer.
+    """Check the free disk space: on a full disk no charge can be written, so every run waits.
 
     Args:
         free: Free bytes.
-        folder: What people call the folder that lies there.
+        folder: Name in messages of the folder that lies there.
     """
     said = f"{free / GIB:.1f} GiB are free where {folder} is."
     if free < _LEAST_DISK:
@@ -37,14 +37,14 @@ def check_room(free: int, *, folder: str) -> Check:
 def check_owner_only(
     folder: Path, guarded: Iterable[Path], *, user: int, readable: Iterable[str] = (), anew: str
 ) -> Check:
-    """Look who may read what is secret, and whether we may.
+    """Check who may read secret files, and whether we may.
 
     Args:
         folder: The node's.
-        guarded: What must be its owner's alone there.
-        user: Number of the user that we are.
+        guarded: The files or folders there that must be their owner's alone.
+        user: Number of our user.
         readable: Names of files that others may read, and not write.
-        anew: What to do if others may have read a key.
+        anew: The step to take if others may have read a key.
     """
     name, paths, open_to_all = "file rights", list(guarded), set(readable)
 
@@ -67,4 +67,4 @@ def check_owner_only(
         said = f"Others than the folder's user may read or write {named(exposed)}."
         advice = f"`chmod -R go= ` the folder. If others may have read a key, {anew}."
         return Check(name, FAIL, said, advice)
-    return Check(name, OK, "What is secret can be read by its owner alone.")
+    return Check(name, OK, "Secret files can be read by their owner alone.")

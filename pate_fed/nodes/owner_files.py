@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, for their owner's eyes alone unless said otherwise."""
+"""Files written whole or not at all, readable only by their owner by default."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ OWNER_ONLY: Final = 0o600
 
 
 def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
-    """Write a file, or put another in its place, and wait until it is on disk.
+    """Write or replace a file, and wait until it is on disk.
 
-    A crash leaves the old file or the new one, and may leave a hidden one that was begun.
+    A crash leaves the old file or the new one, and perhaps an unfinished hidden one.
 
     Args:
         path: Where.
@@ -20,7 +20,7 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
         mode: Who may read and write it.
 
     Raises:
-        OSError: it cannot be written; what was there is unchanged.
+        OSError: it cannot be written; the old file is unchanged.
     """
     partial = path.with_name(f".{path.name}.partial")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,7 +30,7 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
             for piece in pieces:
                 file.write(piece)
             file.flush()
-            os.fchmod(descriptor, mode)  # whatever an earlier life left, and whatever the umask
+            os.fchmod(descriptor, mode)  # for a leftover of an earlier life, and for any umask
             os.fsync(descriptor)
         partial.replace(path)
     except BaseException:
@@ -43,7 +43,7 @@ def read_named(path: Path, name: str, *, fault: type[Exception]) -> bytes:
     """Read a file of a node's folder.
 
     Raises:
-        Exception: a `fault` that says what people call the file: it cannot be read.
+        Exception: a `fault` that gives the file's `name`: it cannot be read.
     """
     try:
         return path.read_bytes()
@@ -55,7 +55,7 @@ def write_named(path: Path, name: str, content: bytes, *, fault: type[Exception]
     """Write a file of a node's folder, as `write_file` does.
 
     Raises:
-        Exception: a `fault` that says what people call the file: it cannot be written.
+        Exception: a `fault` that gives the file's `name`: it cannot be written.
     """
     try:
         write_file(path, content)

@@ -1,7 +1,7 @@
-"""Settings that people edit: in TOML, every value of its kind, or a fault that says which is not.
+"""Settings that people edit: a TOML file with a checked kind for every value.
 
-The kinds are those of a frozen dataclass's fields. A fault names file, key, what must hold and what
-came; of a field that is not shown (``repr=False``) it does not say what came.
+The kinds are those of a frozen dataclass's fields. A fault names file, key, rule and value; of a
+field that is not shown (``repr=False``) it leaves out the value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pate_fed.nodes.console import CodedError
 T = TypeVar("T")
 
 Fault = Callable[[str, object], Exception]
-"""Makes an error from what must hold and what came."""
+"""Makes an error from a rule and the value that broke it."""
 
 VERSION_KEY = "schema_version"
 _MOST_SHOWN = 80
@@ -33,13 +33,13 @@ def read_settings(
 
     Args:
         path: The file.
-        settings: A dataclass. What it refuses itself by a `fault` is told with the file's name.
+        settings: A dataclass. A `fault` of its own is told with the file's name.
         version: Of the file.
-        advice: What must hold where there is no file.
-        fault: What is raised, made from what must hold and what came.
+        advice: The rule of the fault where there is no file.
+        fault: Makes the exception from a rule and the value that broke it.
 
     Raises:
-        Exception: a `fault`: there is no such file, or it holds no such settings.
+        Exception: a `fault`: there is no such file, or its settings are wrong.
     """
     return digested_settings(path, settings, version=version, advice=advice, fault=fault)[0]
 
@@ -47,7 +47,7 @@ def read_settings(
 def digested_settings(
     path: Path, settings: Callable[..., T], *, version: int, advice: str, fault: type[Exception]
 ) -> tuple[T, bytes]:
-    """Read settings as `read_settings` does; return them and the SHA-256 of what was read."""
+    """Read settings as `read_settings` does; return them and the SHA-256 of the file's bytes."""
     content = _read(path, advice, fault)
     table = _parsed(content, path.name, fault)
     came = table.pop(VERSION_KEY, "none")
@@ -58,14 +58,14 @@ def digested_settings(
 
 
 def of_kind(value: object, hint: Any, *, key: str, fault: Fault, is_shown: bool = True) -> Any:
-    """Return a value as its field has it: lists become what they are there, whole numbers floats.
+    """Return a value as its field has it: lists as that kind, whole numbers as floats.
 
     Args:
         value: As TOML has it.
         hint: The field's type.
-        key: What a fault calls it.
+        key: Its name in a fault.
         fault: Makes the error.
-        is_shown: Whether a fault may say what came.
+        is_shown: Whether a fault may show the value.
 
     Raises:
         Exception: a `fault`: it is of another kind.
@@ -148,7 +148,7 @@ def _is_of(value: object, kind: Any) -> bool:
         return type(value) is str and value in arguments
     if origin is dict:
         return type(value) is dict
-    if kind is float:  # TOML has numbers that are none, and a bound that is one bounds nothing
+    if kind is float:  # TOML has infinity and NaN, and a bound of those bounds nothing
         return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
     return type(value) is kind
 
@@ -170,7 +170,7 @@ def _words(kind: Any) -> str:
 
 
 def _without_none(hint: Any) -> Any:
-    """Return a kind for what may also be left out: TOML has no word for that."""
+    """Return the kind without None: TOML has no word for a value that is left out."""
     if get_origin(hint) is UnionType:
         [hint] = [one for one in get_args(hint) if one is not NoneType]
     return hint

@@ -1,4 +1,4 @@
-"""What a budget buys, before anything is spent: settings, affordable queries, previews."""
+"""The queries that a budget affords, before anything is spent: settings, previews."""
 
 from pate_fed.planning.defaults import DEFAULTS, usual_mechanism
 from pate_fed.planning.plan import plan

@@ -1,6 +1,6 @@
 """Offers with noise at the coordinator: the best of many thresholds and noises.
 
-Every one is ranked by the bound that costs nothing to compute; the best are priced by all.
+Each offer is ranked by the bound that is cheapest to compute; the best are priced by all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pate_fed.planning.request import MOST_QUERIES, PlanRequest
 _THRESHOLDS: Final = (0.4, 0.5, 0.6, 0.7)
 _SIGMA1S: Final = (0.2, 0.3)
 _SIGMA2S: Final = (0.12, 0.16, 0.24)
-"""Shares of the number of votes that are tried where nothing is said."""
+"""Default thresholds and noises to try, as shares of the number of votes."""
 
 _CANDIDATES: Final = 4
 _GDP: Final[frozenset[Pricing]] = frozenset({"gdp"})
@@ -32,7 +32,7 @@ _STEPS: Final = 10
 _REACH: Final = 6
 
 BOUNDS: Final[tuple[Pricing, ...]] = ("gdp", "label", "joint")
-"""Formal bounds that are said side by side."""
+"""Formal bounds that are shown side by side."""
 
 
 def offers_at_coordinator(request: PlanRequest) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def offers_at_coordinator(request: PlanRequest) -> list[dict[str, Any]]:
 
     Raises:
         BudgetExhaustedError: not a single query.
-        InvalidSettingError: the hospitals cannot vote like that.
+        InvalidSettingError: the hospitals cannot vote in this way.
     """
     choices = sorted(
         _choices(request),
@@ -75,7 +75,7 @@ def _given(value: float | None, shares: tuple[float, ...], votes: int) -> tuple[
 def _priced(offer: Offer, request: PlanRequest) -> PricedOffer | None:
     """Price an offer by the smallest bound; None where it affords nothing."""
     by_gdp = affordable(offer, request, None, wanted=_GDP)
-    # No other bound affords many times more: it need not be looked for up to the very end.
+    # No other bound affords many times more, so the search stops early.
     further = request.queries or min(MOST_QUERIES, max(8, _REACH * by_gdp))
     queries = affordable(offer, request, None, most=further)
     return PricedOffer.of(offer, request, None, queries) if queries else None
@@ -97,7 +97,7 @@ def _said(priced: PricedOffer, request: PlanRequest) -> dict[str, Any]:
 
 
 def _bounds(priced: PricedOffer, request: PlanRequest, queries: int) -> Bounds:
-    """Bound a run of so many queries for the hospital that decides, in every way that holds."""
+    """Bound a run of this many queries for the hospital that decides, in every valid way."""
     terms = terms_of_offer(priced.offer, request, None, queries)
     weight = terms.unit_votes_at(priced.decides)
     return formal_bounds(terms, weight=weight, votes_are_valid=request.votes_are_valid)
@@ -109,7 +109,7 @@ def _epsilon(bounds: Bounds, bound: Pricing) -> float | None:
 
 
 def _curve(priced: PricedOffer, request: PlanRequest) -> list[dict[str, float | None]]:
-    """Return what runs of ever more queries cost the hospital that decides, by every bound."""
+    """Return the cost of ever longer runs for the hospital that decides, by every bound."""
     points: list[dict[str, float | None]] = []
     queries, rate = priced.queries, priced.offer.preview.answer_rate
     for asked in sorted({max(1, queries * step // _STEPS) for step in range(1, _STEPS + 1)}):

@@ -1,8 +1,8 @@
 """Offers with noise at the parties, priced as the coordinator sees it, who opens every noisy row.
 
-That view is what budgets bound. Plain GNMax comes first, because it takes one vector and one
-exchange. The two-phase check stands beside it, with what its threshold lets through: it looks at
-the largest of C noisy counts, so it passes more than the coordinator's own check would.
+Budgets bound that view. Plain GNMax comes first, because it takes one vector and one exchange. The
+two-phase check stands beside it, with its rate of passing. It looks at the largest of C noisy
+counts, so it passes more than the coordinator's own check would.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from pate_fed.planning.offers import Offer, PricedOffer, Split, affordable, noth
 from pate_fed.planning.request import PlanRequest
 
 _SIGMAS: Final = (0.06, 0.08, 0.12, 0.16, 0.2, 0.24, 0.3)
-"""Shares of the number of votes that are tried where nothing is said, for both phases."""
+"""Default noises to try, as shares of the number of votes, for both phases."""
 
 _KEPT: Final = 0.9
-"""Part of the right labels that noise may leave: more noise buys more labels, and worse ones."""
+"""Least accuracy of an offer, as a share of the best one: more noise buys more, worse labels."""
 
 _USEFUL: Final = 0.5
-"""Chance that a query on which all teachers agree passes a check that is worth its rows."""
+"""Least chance that a unanimous query passes the check, for the check to be worth its rows."""
 
 _LEADS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
-"""Leads of the first class over the next, as shares of the votes, whose rows are previewed."""
+"""Leads of the first class to preview, as shares of the votes."""
 
 _SOURCES: Final = {
     "coordinator": (
@@ -60,8 +60,8 @@ def offers_at_parties(request: PlanRequest, split: Split) -> list[dict[str, Any]
 
     Raises:
         BudgetExhaustedError: not a single query.
-        NarrowNoiseError: the noise that is named is too little to be shared.
-        InvalidSettingError: the hospitals cannot vote like that.
+        NarrowNoiseError: the given noise is too little to be shared.
+        InvalidSettingError: the hospitals cannot vote in this way.
     """
     counts = simulated_votes(
         votes=request.votes, classes=request.classes, teacher_accuracy=request.teacher_accuracy
@@ -122,7 +122,7 @@ def _first_marked(values: tuple[float, ...]) -> Iterator[tuple[bool, float]]:
 
 
 def _best(offers: list[Offer], request: PlanRequest, split: Split) -> tuple[Offer, int]:
-    """Return the offer with most right labels among those whose labels the noise does not spoil."""
+    """Return the offer with the most right labels, of those with little spoiled by noise."""
     most = max(offer.preview.accuracy for offer in offers)
     good = [offer for offer in offers if offer.preview.accuracy >= _KEPT * most]
     queries = {offer: affordable(offer, request, split) for offer in good}
@@ -167,7 +167,7 @@ def _price(cost: FormalCost, view: str, terms: RunTerms, said: str) -> dict[str,
 
 
 def _share(terms: RunTerms, phase: int, weight: int) -> dict[str, Any]:
-    """Say what each hospital adds in a phase, and what the shape of the sum costs more."""
+    """Return each hospital's noise in a phase, and the extra price for the shape of the sum."""
     noise, order = noise_of(terms, phase=phase), terms.orders[0]
     [row] = distributed_row_rdp([order], sigma=noise.sigma, shares=noise.shares, weight=weight)
     gaussian = order * weight**2 / noise.sigma**2
@@ -196,7 +196,7 @@ def _with_afforded(
 def _passing(
     offer: Offer, request: PlanRequest, noise: DistributedNoise
 ) -> list[dict[str, float | int]]:
-    """Return how often rows pass the check, beside that of noise at the coordinator."""
+    """Return the rate at which rows pass the check, beside that of noise at the coordinator."""
     if offer.vote_threshold is None:
         return []
     assert offer.sigma1 is not None

@@ -1,4 +1,4 @@
-"""What a run gets where nothing is said: parties, teachers, queries, mechanism and noise."""
+"""The defaults of a run: parties, teachers, queries, mechanism and noise."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Final
 from pate_fed.mechanisms import SPECS, USUAL_AT_PARTIES
 
 LEARNING_BATCHES: Final = 5
-"""Batches of a run whose student learns between them."""
+"""Number of batches of a run whose student learns between them."""
 
 
 def usual_mechanism(noise: str) -> str:
-    """Return the mechanism of a run that names none: with noise at the parties one exchange."""
+    """Return the default mechanism: with noise at the parties the one with one exchange."""
     return USUAL_AT_PARTIES if noise == "parties" else next(iter(SPECS))
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a data set gets where nothing else is said.
+    """The defaults for a data set.
 
-    The mechanisms' parameters were chosen on simulated votes, never on private ones:
-    `benchmarks/choose_parameters.py` says how.
+    The mechanisms' parameters were chosen on simulated votes, never on private ones, by
+    `benchmarks/choose_parameters.py`.
 
     Attributes:
         parties: Number of parties where the data name no hospitals.
-        teachers: Teachers per party; None for `TEACHERS_IN_ALL` shared out.
-        queries: Most queries asked; fewer where the budget affords fewer.
+        teachers: Teachers per party; None to divide `TEACHERS_IN_ALL`.
+        queries: Most queries asked; fewer if the budget affords fewer.
         parameters: Of mechanisms, by name, for this many teachers.
-        at_parties: The same where the parties add the noise.
+        at_parties: The same with noise at the parties.
     """
 
     parties: int

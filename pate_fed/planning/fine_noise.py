@@ -1,4 +1,4 @@
-"""How little the computer's noise differs from the ideal one, and whether that is little enough."""
+"""The distance of the computer's noise from the ideal one, and its limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variatio
 
 
 def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
-    """Bound what the computer's noise, so little unlike the ideal one, could add to delta.
+    """Bound the delta that the computer's noise, almost the ideal one, could add.
 
     Args:
         terms: The run's.
@@ -41,7 +41,7 @@ def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
 def require_fine_noise(terms: RunTerms) -> None:
     """Refuse a run whose noise may differ from the ideal one with a chance of delta or more.
 
-    What that could add to delta is larger by e^epsilon: a warning, as delta is not its own.
+    The possible addition to delta is larger by e^epsilon: a warning, as delta is not its own.
 
     Raises:
         InvalidSettingError: it is that coarse.
@@ -49,7 +49,7 @@ def require_fine_noise(terms: RunTerms) -> None:
     slack = delta_slack(terms, epsilon=0.0)
     if slack is not None and slack >= terms.delta:
         raise InvalidSettingError(
-            f"--delta must be above what the computer's noise could add to it, {slack:.1e}",
+            f"--delta must be above the slack of the computer's noise, {slack:.1e}",
             terms.delta,
         )
 

@@ -1,4 +1,4 @@
-"""What people are told of choices that were made for them: the unit, the threshold."""
+"""Notes on choices that were made for people: the unit, the threshold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pate_fed.planning.settings import RunSettings
 
 
 def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
-    """Say so where small hospitals turned the privacy unit into a whole hospital."""
+    """Report that small hospitals turned the privacy unit into a whole hospital."""
     if resolved.partition != "column" or asked.teachers is not None:
         return []
     notes = [
@@ -26,7 +26,7 @@ def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
 
 
 def threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:
-    """Say what the two-phase check lets through: it is biased upward, unlike the coordinator's."""
+    """Describe the bias of the two-phase check: upward, unlike the coordinator's."""
     threshold = terms.vote_threshold
     if not terms.at_parties or threshold is None:
         return []

@@ -1,4 +1,4 @@
-"""What a plan offers: a mechanism with its noise, how many queries it affords, and to whom.
+"""The offers of a plan: a mechanism with its noise, its affordable queries, and its view.
 
 The place of the noise is an argument: a `Split` where the parties add it, None where the
 coordinator does.
@@ -36,10 +36,10 @@ from pate_fed.planning.sums import Sums
 from pate_fed.votes import TeacherWeights
 
 _MARGIN: Final = 3.0
-"""Standard deviations that the cap on answers lies above their expected number."""
+"""Margin of the cap on answers above their expected number, in standard deviations."""
 
 _NO_BUDGET: Final = 1e300
-"""A budget that nothing uses up."""
+"""A budget too large to be used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Split:
 
     Attributes:
         parties: All that add noise.
-        colluders: Of them, those whose noise an attacker may know.
-        dropouts: Of them, those that may be lost before the sum opens.
+        colluders: Parties whose noise an attacker may know.
+        dropouts: Parties that may be lost before the sum opens.
     """
 
     parties: int
@@ -79,7 +79,7 @@ class Split:
 
 
 def split_of(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Split | None:
-    """Say how the noise is divided; None where the coordinator adds it.
+    """Return the division of the noise; None where the coordinator adds it.
 
     Args:
         request: The federation.
@@ -103,7 +103,7 @@ def split_of(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Spl
             "hospitals",
             colluders,
         )
-    # As many are lost as the sum goes on without, whatever is expected: it does not ask first.
+    # As many are lost as the sum can do without, more than expected: it does not ask first.
     split = Split(request.parties, colluders, request.parties - form.threshold(request.parties))
     if split.shares < 1:
         raise InvalidSettingError(
@@ -115,13 +115,13 @@ def split_of(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Spl
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One mechanism with its noise, and what simulated votes say of it.
+    """One mechanism with its noise, and its behavior on simulated votes.
 
     Attributes:
         mechanism: "gnmax" or "confident".
         vote_threshold, sigma1: In votes; None for "gnmax".
         sigma2: In votes.
-        preview: What simulated votes say of them.
+        preview: Its behavior on simulated votes.
     """
 
     mechanism: str
@@ -131,11 +131,11 @@ class Offer:
     preview: Preview
 
     def expected_right(self, queries: int) -> float:
-        """Return how many right answers to expect of so many queries."""
+        """Return the expected number of right answers of this many queries."""
         return queries * self.preview.answer_rate * self.preview.accuracy
 
     def caps(self, queries: int, split: Split | None) -> Outcomes:
-        """Return caps that so many queries will hardly reach: on what costs most at that place."""
+        """Return caps that so many queries hardly reach, on that place's costliest outcomes."""
         if self.vote_threshold is None:
             return Outcomes(0, queries, queries)
         if split is None:
@@ -154,10 +154,10 @@ def terms_of_offer(
     *,
     seat: int | None = None,
 ) -> RunTerms:
-    """Return the terms of a run of so many queries; with `seat`, other budgets do not count.
+    """Return the terms of a run of this many queries; with `seat`, other budgets do not count.
 
     Raises:
-        InvalidSettingError: the hospitals cannot vote like that.
+        InvalidSettingError: the hospitals cannot vote in this way.
     """
     weights = request.weights or (1,) * request.parties
     budgets = request.budgets
@@ -221,7 +221,7 @@ def affordable(
 def nothing_affordable(
     offer: Offer, request: PlanRequest, split: Split | None
 ) -> BudgetExhaustedError:
-    """Return the error that says what a single query costs."""
+    """Return the error that gives the cost of a single query."""
     terms = terms_of_offer(offer, request, split, 1)
     requested, budget = tightest_cost(terms, votes_are_valid=request.votes_are_valid)
     return BudgetExhaustedError(requested=requested, budget=budget)
@@ -234,8 +234,8 @@ class PricedOffer:
     Attributes:
         offer: The offer.
         queries: How many.
-        terms: Of a run of so many, with the price chosen.
-        costs: What it costs each hospital's units, by seat.
+        terms: The terms of this run, with the price chosen.
+        costs: Its cost for each hospital's units, by seat.
     """
 
     offer: Offer
@@ -262,7 +262,7 @@ class PricedOffer:
         return used.index(max(used))
 
     def as_table(self) -> dict[str, Any]:
-        """Return it as plain data: what is said of an offer wherever its noise is added."""
+        """Return it as plain data: the keys are the same for both places of the noise."""
         offer, terms, seat = self.offer, self.terms, self.decides
         return {
             "queries": self.queries,

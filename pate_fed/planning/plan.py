@@ -1,8 +1,8 @@
-"""What a budget buys, before anything is spent: `pate-fed plan`.
+"""The queries that a budget affords, before anything is spent: `pate-fed plan`.
 
 Works from public numbers and simulated votes alone, never from a hospital's. For each choice of
-threshold and noise it asks how many queries the budget affords by the smallest formal bound that
-holds, and how many right answers to expect from them.
+threshold and noise it computes the queries that the budget affords by the smallest valid formal
+bound, and the right answers to expect from them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pate_fed.planning.sums import Sums, advised_sum
 
 
 def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
-    """Find what a budget buys.
+    """Find the queries that a budget affords.
 
     Args:
         request: The federation, its budget, and who adds the noise.
@@ -26,12 +26,12 @@ def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
 
     Raises:
         BudgetExhaustedError: not a single query.
-        UnfitSumError: the secure sum that is named does not fit, or none does and noise at the
-            parties needs one.
-        NarrowNoiseError: the noise that is named is too little to be shared.
-        InvalidSettingError: too many colluders, or the hospitals cannot vote like that.
+        UnfitSumError: the given secure sum does not fit, or none does and noise at the parties
+            needs one.
+        NarrowNoiseError: the given noise is too little to be shared.
+        InvalidSettingError: too many colluders, or the hospitals cannot vote in this way.
     """
-    advice = sum_for(request, sums)  # refuses one that does not fit before it takes long
+    advice = sum_for(request, sums)  # refuses an unfit one before the long computation
     split = split_of(request, advice, sums)
     if split is None:
         best, *others = offers_at_coordinator(request)
@@ -57,7 +57,7 @@ def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
 
 
 def _of_the_place(split: Split | None) -> dict[str, Any]:
-    """Say whose view the prices are for, or how the noise is divided."""
+    """Describe the view of the prices, or the division of the noise."""
     if split is None:
         return {"view": 'public: labels and "no answer"s'}
     return {
@@ -71,13 +71,13 @@ def _of_the_place(split: Split | None) -> dict[str, Any]:
 
 
 def sum_for(request: PlanRequest, sums: Sums) -> dict[str, Any]:
-    """Say which secure sum a federation uses: the one that it names, else the one that fits.
+    """Return a federation's secure sum: the given one, or else the one that fits.
 
     Returns:
         As `advised_sum`.
 
     Raises:
-        UnfitSumError: it names one that does not fit.
+        UnfitSumError: the given one does not fit.
     """
     advice = advised_sum(
         request.parties, dropouts=request.expected_dropouts, sums=sums, form=request.form

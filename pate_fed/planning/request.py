@@ -1,4 +1,4 @@
-"""What a plan is asked for: a federation, a budget, and who adds the noise."""
+"""The request for a plan: a federation, a budget, and the place of the noise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PlanRequest:
         delta: In (0, 1).
         unit: "record" or "party".
         weights: Votes that each teacher of a hospital casts, hospital by hospital; None for 1.
-        party_epsilons: Budgets of the hospitals one by one, instead of `epsilon`; None for that.
+        party_epsilons: Budget of each hospital, instead of `epsilon`; None for that.
         queries: Queries wanted; None for as many as the budget affords.
         vote_threshold, sigma1, sigma2: The mechanism's, in votes; None to choose.
         teacher_accuracy: Assumed share of teachers that are right on an average query.

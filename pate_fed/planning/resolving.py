@@ -1,6 +1,6 @@
-"""Settings filled in: what was left open, chosen from public numbers and from the data's shape.
+"""Settings filled in: open ones are chosen from public numbers and from the data's shape.
 
-A refusal for too few parties is the form's own error, whatever `SumForm.require_enough` raises.
+A refusal for too few parties is the form's own error, from `SumForm.require_enough`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from pate_fed.votes import MAX_TOTAL_VOTES
 
 
 def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> RunSettings:
-    """Fill in everything that was left open, now that the data are known.
+    """Fill in all open settings, once the data are known.
 
     Args:
-        settings: What was asked for.
+        settings: The user's settings.
         dataset: The records, split.
         sums: Forms of the secure sum.
 
@@ -46,10 +46,10 @@ def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> RunSettin
 
 
 def affordable(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> int:
-    """Return how many of the queries that were asked for the budgets afford at the worst.
+    """Return how many of the requested queries the budgets afford at the worst.
 
     Args:
-        settings: What was asked for.
+        settings: The user's settings.
         dataset: The records, split.
         sums: Forms of the secure sum.
 
@@ -64,10 +64,10 @@ def affordable(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> int:
 def resolve_for(
     settings: RunSettings, teachers: tuple[int, ...], *, pool: int, classes: int, sums: Sums
 ) -> RunSettings:
-    """Fill in everything that was left open, for hospitals that are there already.
+    """Fill in all open settings, for existing hospitals.
 
     Args:
-        settings: What was asked for.
+        settings: The user's settings.
         teachers: Of each of them.
         pool: Distinct public inputs.
         classes: Number of classes.
@@ -101,7 +101,7 @@ def terms_of(
 
     Args:
         settings: Its settings, resolved.
-        name: What the run is called.
+        name: The run's name.
         classes: Number of classes.
         pool_digest: Of the query pool, 32 bytes.
         sums: Forms of the secure sum.
@@ -133,7 +133,7 @@ def _resolved(settings: RunSettings, dataset: Dataset, known: Defaults, sums: Su
 
 
 def _shared_out(dataset: Dataset, parties: int, scheme: PartitionScheme) -> int:
-    """Share `TEACHERS_IN_ALL` out, but leave every teacher a few units to learn from."""
+    """Divide `TEACHERS_IN_ALL`, but leave every teacher a few units to learn from."""
     private = dataset.private
     if scheme == "column" and private.hospitals is not None:
         smallest = min(units_by_hospital(private).values())
@@ -146,7 +146,7 @@ def _shared_out(dataset: Dataset, parties: int, scheme: PartitionScheme) -> int:
 def _filled(
     settings: RunSettings, known: Defaults, *, pool: int, classes: int, sums: Sums
 ) -> RunSettings:
-    """Fill in lists, mechanism and queries; of settings whose parties and teachers are known."""
+    """Fill in lists, mechanism and queries, once parties and teachers are known."""
     form = sums[settings.form]
     listed = _with_one_each(settings, form)
     chosen = _Asked(listed, classes, form).with_mechanism(known)
@@ -154,7 +154,7 @@ def _filled(
 
 
 def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
-    """Fill in what each party has."""
+    """Fill in the values of each party."""
     parties = settings.parties or 0
     settled = replace(
         settings,
@@ -179,14 +179,14 @@ def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Settings on their way to be resolved, with what else their price hangs on."""
+    """Settings on their way to be resolved, with the other facts that their price needs."""
 
     settings: RunSettings
     classes: int
     form: SumForm
 
     def with_mechanism(self, known: Defaults) -> RunSettings:
-        """Fill in the parameters that the mechanism has."""
+        """Fill in the mechanism's parameters."""
         settings = self.settings
         usual = self._usual_parameters(known)
         chosen: dict[str, Any] = {
@@ -222,7 +222,7 @@ class _Asked:
         if not settings.spec.may_refuse:
             return found
         noise = DistributedNoise(found["sigma1"], parties, colluders, self._dropouts)
-        # What a student expects is taken off the rows.
+        # A student's predictions are subtracted from the rows.
         votes = 0 if settings.spec.learns else settings.votes
         threshold = usual_vote_threshold(votes=votes, classes=self.classes, noise=noise)
         found["vote_threshold"] = float(threshold)
@@ -235,7 +235,7 @@ class _Asked:
         return parties - self.form.threshold(parties)
 
     def with_queries(self, known: Defaults, *, pool: int) -> RunSettings:
-        """Fill in how many queries are asked, the caps and the batches."""
+        """Fill in the number of queries, the caps and the batches."""
         settings = self.settings
         if settings.queries is not None and settings.queries > pool:
             raise InvalidSettingError(
@@ -250,7 +250,7 @@ class _Asked:
         queries = settings.queries or self._affordable(most, preview)
         caps = self.caps(queries, preview)
         if preview is not None and self.priced(self.draft(caps)).pricing != "joint":
-            # A cap on refusals makes the joint price smaller and no other one.
+            # A cap on refusals lowers only the joint price.
             queries = settings.queries or self._affordable(most, None)
             caps = self.caps(queries, None)
         return replace(
@@ -266,7 +266,7 @@ class _Asked:
         return -(-queries // LEARNING_BATCHES) if self.settings.spec.learns else queries
 
     def _preview(self) -> Preview | None:
-        """Look at simulated votes where a cap on refusals makes a run cheaper."""
+        """Use simulated votes where a cap on refusals makes a run cheaper."""
         settings = self.settings
         may_be_joint = (
             "joint" in settings.wanted_pricings

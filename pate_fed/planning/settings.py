@@ -1,6 +1,6 @@
-"""Settings of a run, simulated or real: what a person asked for.
+"""Settings of a run, simulated or real, as a person gave them.
 
-`RunSettings` is what was typed, with None where nothing was. `pate_fed.planning.resolving` fills
+`RunSettings` holds the given values, and None for the others. `pate_fed.planning.resolving` fills
 it in once the data are known.
 """
 
@@ -27,10 +27,10 @@ class RunSettings:
         suite: Sealing suite of the run, the same for all hospitals.
         parties: Number of parties.
         teachers: Teachers per party.
-        party_teachers: Teachers of the parties one by one instead, where each said how many it has.
-        partition: How records are dealt to parties.
+        party_teachers: Teachers of each party instead, if the numbers differ.
+        partition: Way to divide the records among parties.
         queries: Queries to ask.
-        select: How queries are chosen from the pool.
+        select: Way to choose queries from the pool.
         mechanism: One of `SPECS`.
         vote_threshold: Noisy top count from which Confident-GNMax answers, in votes.
         sigma1: Standard deviation of the noise of that check, in votes; of a test of stability,
@@ -46,7 +46,7 @@ class RunSettings:
             one each if None.
         delta: In (0, 1).
         epsilon: Budget of every hospital's units.
-        party_epsilons: Budgets of the hospitals one by one, instead.
+        party_epsilons: Budget of each hospital, instead.
         pricing: "auto" for the smallest formal price that holds, or one of them.
         valid_votes: Whether all hospitals are trusted to send valid vote rows: the joint price
             holds only then.
@@ -57,7 +57,7 @@ class RunSettings:
         student: Kind of student.
         engine: "local" or "ray".
         seed: Makes a run repeatable; None draws everything fresh.
-        timeout_s: How long an exchange may take.
+        timeout_s: Longest exchange.
     """
 
     data: DataSource
@@ -94,7 +94,7 @@ class RunSettings:
     timeout_s: float = 600.0
 
     def check(self, sums: Sums) -> None:
-        """Refuse what can be refused before any data are read.
+        """Refuse wrong settings that show without data.
 
         Args:
             sums: Forms of the secure sum.
@@ -131,7 +131,7 @@ class RunSettings:
         self._check_data_options()
 
     def _check_parts(self, sums: Sums) -> None:
-        """Refuse options that another mechanism has, and lists that do not fit."""
+        """Refuse options of other mechanisms, and lists that do not fit."""
         self._check_noise(sums)
         spec, prices = self.spec, self.prices
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
@@ -144,7 +144,9 @@ class RunSettings:
                 must = f"is for {has}" if has else f"is not for --noise {self.noise}"
                 raise InvalidSettingError(f"{option_of(name)} {must}", self.mechanism)
         if self.max_refusals is not None and not spec.may_refuse:
-            raise InvalidSettingError("--max-refusals is for what refuses", self.mechanism)
+            raise InvalidSettingError(
+                "--max-refusals needs a mechanism that refuses", self.mechanism
+            )
         if self.confidence is not None and not 0 <= self.confidence <= 1:
             raise InvalidSettingError("--confidence must be between 0 and 1", self.confidence)
         if self.test_delta is not None and not 0 < self.test_delta < min(0.5, self.delta):
@@ -172,7 +174,7 @@ class RunSettings:
             )
 
     def _check_noise(self, sums: Sums) -> None:
-        """Refuse what cannot be with noise at the parties, or is for it alone."""
+        """Refuse settings that contradict noise at the parties, or that only it allows."""
         if self.noise not in ("coordinator", "parties"):
             raise InvalidSettingError("--noise must be coordinator or parties", self.noise)
         if self.noise == "coordinator":
@@ -209,12 +211,12 @@ class RunSettings:
 
     @property
     def spec(self) -> Spec:
-        """What its mechanism is."""
+        """The `Spec` of its mechanism."""
         return SPECS[self.mechanism]
 
     @property
     def prices(self) -> tuple[Pricing, ...]:
-        """Prices that are known for its mechanism at the place of its noise."""
+        """Prices known for its mechanism at the place of its noise."""
         return self.spec.prices_with(self.noise)
 
     @property
@@ -243,7 +245,7 @@ class RunSettings:
 
     @property
     def most_unit_votes(self) -> int:
-        """Votes that a privacy unit of any party can move at most; of resolved settings."""
+        """Most votes that a privacy unit of any party can move; of resolved settings."""
         if self.unit == "party":
             return max(weight * count for weight, count in self.teams)
         return max(self.weights or (1,))

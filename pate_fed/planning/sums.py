@@ -1,4 +1,4 @@
-"""What planning knows of a secure sum: which one fits, and from whom it hides votes.
+"""Planning's view of a secure sum: which one fits, and from whom it hides votes.
 
 The forms themselves are in `protocols`, which this library does not know: they arrive as an
 argument, `protocols.forms.FORMS`.
@@ -30,10 +30,10 @@ class SumForm(Protocol):
         """Whether a batch goes on without some parties."""
 
     def threshold(self, parties: int) -> int:
-        """Return how many of so many parties have to be there when the sum opens."""
+        """Return how many of this many parties must be there when the sum opens."""
 
     def most_colluders(self, parties: int) -> int:
-        """Return how many of so many parties may work with the coordinator."""
+        """Return how many of this many parties may work with the coordinator."""
 
     def require_enough(self, parties: int) -> None:
         """Refuse fewer parties than `smallest`."""
@@ -53,18 +53,18 @@ def require_enough(parties: int, *, form: str, sums: Sums) -> None:
 def advised_sum(
     parties: int, *, dropouts: int, sums: Sums, form: str | None = None
 ) -> dict[str, Any]:
-    """Say which secure sum fits so many hospitals of which so many may be lost in a batch.
+    """Return the secure sum that fits this many hospitals and lost ones.
 
     Args:
         parties: Hospitals, at least 1.
-        dropouts: Of them, those that a batch must do without at the worst.
+        dropouts: Most hospitals that a batch may lose.
         sums: Forms that may be advised.
         form: Look at this one only; None for the first that fits.
 
     Returns:
-        "form" (null where none fits), "hides_from" (hospitals that may work together with the
-        coordinator before one's own votes are open to them), "survives" (hospitals that a batch
-        can do without), "exchanges" per batch, and "why" in words.
+        "form" (null where none fits); "hides_from" (hospitals that may collude with the coordinator
+        without seeing another's votes); "survives" (hospitals that a batch can do without);
+        "exchanges" per batch; "why" in words.
     """
     offered = [each for each in sums.values() if form in (None, each.name)]
     survived = {

@@ -1,4 +1,4 @@
-"""What a run leaves for people and programs: its directory, its report, its summary."""
+"""The results of a run for people and programs: its directory, its report, its summary."""
 
 from pate_fed.report.html import render_report
 from pate_fed.report.model_card import render_model_card

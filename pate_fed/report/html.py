@@ -24,7 +24,7 @@ YARDSTICKS = (
     ("teacher_mean", "Average teacher"),
     ("pooled", "All records, no privacy"),
 )
-"""Accuracies on the same held-out test set, and what they are called."""
+"""Accuracies on the same held-out test set, and their names."""
 
 
 def _percent(share: float | None) -> str:
@@ -55,7 +55,7 @@ _SOURCES = (
     "Privacy (arXiv 1905.02383)",
     "Renyi differential privacy: Mironov 2017 (arXiv 1702.07476); its conversion to ε and δ (CKS): "
     "Canonne, Kamath and Steinke 2020 (arXiv 2004.00010)",
-    "Filters, which keep a budget whatever is asked next: Feldman and Zrnic 2021 (arXiv 2008.11193)"
+    "Filters, which keep a budget for any next queries: Feldman and Zrnic 2021 (arXiv 2008.11193)"
     " for RDP, Smith and Thakurta 2022 (arXiv 2210.17520) for GDP",
     "Stable argmax: Dwork and Lei 2009; Smith and Thakurta 2013",
     "Label level and joint price: proofs in the documentation of pate_fed",
@@ -66,7 +66,7 @@ def render_report(run: RunRecord) -> str:
     """Render the report of a run; the same run gives the same bytes.
 
     Args:
-        run: What `RunDirectory.read_back` or `read_run` gave.
+        run: The record from `RunDirectory.read_back` or `read_run`.
 
     Returns:
         An HTML page that needs no other file.

@@ -1,4 +1,4 @@
-"""The card that goes with a student: what it is, what it is good for, what it cost.
+"""The card of a student: its model, its use, its cost.
 
 A student may be published, and its card with it. So the card says nothing that depends on private
 data beyond the released labels: no per-instance number, and no yardstick of the run.
@@ -14,8 +14,8 @@ from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
 from pate_fed.report import price_words
 
 _SIMULATED = """\
-> **Simulated.** This student comes from a rehearsal on one computer. The numbers say what a
-> deployment with these settings would promise; they do not protect the records used here.
+> **Simulated.** This student comes from a rehearsal on one computer. The numbers are those of
+> a deployment with these settings; they do not protect the records used here.
 
 """
 
@@ -69,7 +69,7 @@ def _what_it_is(metrics: Mapping[str, Any]) -> str:
 def _accuracy(metrics: Mapping[str, Any]) -> str:
     accuracy = metrics["accuracy"]
     return (
-        "## Accuracy\n\n| what | accuracy |\n| --- | --- |\n"
+        "## Accuracy\n\n| model | accuracy |\n| --- | --- |\n"
         f"| student, on held-out public test inputs | {wording.percent(accuracy['student'])} |\n"
         f"| released labels | {wording.percent(accuracy['labels'])} |\n"
         "\n"
@@ -88,7 +88,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ("delta", wording.delta_text(privacy["delta"])),
         ("privacy unit", wording.unit_text(privacy)),
         ("neighbors", privacy["neighbors"]),
-        ("view", "public: whoever sees the released labels, this model included"),
+        ("view", "public: all who see the released labels, this model included"),
         ("method", f"{method}; holds for {public['holds_for']}"),
         ("charged", f"{price.name}: {price.charges}"),
         *([("assumes", assumption)] if assumption else []),
@@ -107,7 +107,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ("trust", privacy["trust"]),
     ]
     lines = "".join(f"| {name} | {_escape(text)} |\n" for name, text in rows)
-    return f"## Privacy\n\n| what | value |\n| --- | --- |\n{lines}\n"
+    return f"## Privacy\n\n| item | value |\n| --- | --- |\n{lines}\n"
 
 
 def _rounded_up(epsilon: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The words and the picture of `pate-fed plan`: what to ask, what it costs, what passes."""
+"""The words and the picture of `pate-fed plan`: the proposal, its cost, its rate of answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pate_fed.report.plots import price_plot, standalone
 
 
 def render_plan(found: dict[str, Any]) -> str:
-    """Write the result of `plan` for people: what to ask, what it costs, how it grows."""
+    """Write the result of `plan` for people: the proposal, its cost, and how that grows."""
     return _at_parties(found) if found["noise"] == "parties" else _at_coordinator(found)
 
 
@@ -92,7 +92,7 @@ def _least(point: dict[str, Any]) -> float:
 
 
 def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Say what each hospital's units may be charged, where hospitals differ; alike ones once."""
+    """Write the limit of each hospital's units, where hospitals differ; alike ones once."""
     kinds: dict[tuple[int, int, float, float], list[str]] = {}
     for row in rows:
         kind = (row["votes"], row["unit_votes"], row["budget"], row["epsilon"])
@@ -137,7 +137,7 @@ def _for_whom(best: dict[str, Any]) -> str:
 
 
 def _unfit_lines(found: dict[str, Any]) -> list[str]:
-    """Say so where the queries that were wanted cost too much."""
+    """Report that the wanted queries cost too much."""
     wanted, fit = found["requested_queries"], found["best"]["queries"]
     if wanted is None or wanted <= fit:
         return []
@@ -279,7 +279,7 @@ def _passing_lines(offer: Mapping[str, Any], found: Mapping[str, Any]) -> list[s
         *_wrapped(
             f"How often a row passes --vote-threshold {rule['vote_threshold']:g}. The check with "
             f"noise at the parties looks at the largest of {found['classes']} noisy counts, so "
-            "what has no lead passes more often than by the coordinator's check of the same "
+            "rows without a lead pass more often than by the coordinator's check of the same "
             "threshold and sigma1:"
         ),
         "  top votes      lead    noise at the parties    noise at the coordinator",

@@ -1,8 +1,8 @@
 """Plots of a run as inline SVG: the same input gives the same bytes.
 
-Matplotlib draws through its object interface, with its own defaults and fonts, so that nothing a
-user has set up changes the picture. Text stays text: the page's font shows it, a screen reader
-finds it, and names from a data set are never read as formulas or as markup.
+Matplotlib draws through its object interface, with its own defaults and fonts, so a user's settings
+never change the picture. Text stays text: the page's font shows it, a screen reader finds it, and a
+data set's names are never read as formulas or markup.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INK = "#1d2a35"
 GRID = "#dde3e8"
 
 MAX_CLASSES = 120
-"""Classes that one plot can show; beyond, those asked most often."""
+"""Most classes that one plot shows: those asked most often."""
 
 _SETTINGS: Mapping[str, object] = {
     "svg.fonttype": "none",
@@ -56,7 +56,7 @@ def accuracy_plot(bars: Sequence[tuple[str, float | None]], *, summary: str) -> 
 
     Args:
         bars: Name and share from 0 to 1, or None for "not measured".
-        summary: What the picture says, for those who cannot see it.
+        summary: The picture's content in words, for those who cannot see it.
     """
     with _own_settings("accuracy"):
         figure, (axes,) = _figure(height=0.45 * len(bars) + 0.62, left=1.72, columns=1)
@@ -82,7 +82,7 @@ def classes_plot(rows: Sequence[tuple[str, int, int]], *, summary: str) -> str:
 
     Args:
         rows: Class name, answered, refused; at most `MAX_CLASSES` are drawn, in this order.
-        summary: What the picture says, for those who cannot see it.
+        summary: The picture's content in words, for those who cannot see it.
     """
     rows = rows[:MAX_CLASSES]
     columns = -(-len(rows) // _CLASSES_PER_COLUMN)
@@ -122,7 +122,7 @@ def charged_plot(points: Sequence[tuple[int, float]], *, cap: float | None, summ
     Args:
         points: Answered queries and epsilon charged, in the order of the charges.
         cap: The formal epsilon of the caps, or None.
-        summary: What the picture says, for those who cannot see it.
+        summary: The picture's content in words, for those who cannot see it.
     """
     with _own_settings("charged"):
         figure, (axes,) = _figure(height=3.3, left=0.75, columns=1, bottom=0.62)
@@ -148,12 +148,12 @@ def charged_plot(points: Sequence[tuple[int, float]], *, cap: float | None, summ
 def price_plot(
     lines: Mapping[str, Sequence[tuple[float, float]]], *, budget: float, summary: str
 ) -> str:
-    """Draw what runs cost over the answers that they expect, one line per formal bound.
+    """Draw the cost of runs over the answers that they expect, one line per formal bound.
 
     Args:
         lines: By the bound's name: expected answers and epsilon, ascending.
         budget: Epsilon that may not be exceeded.
-        summary: What the picture says, for those who cannot see it.
+        summary: The picture's content in words, for those who cannot see it.
     """
     with _own_settings("price"):
         figure, (axes,) = _figure(height=3.6, left=0.75, columns=1, bottom=0.62)
@@ -175,7 +175,7 @@ def price_plot(
 
 
 def standalone(picture: str) -> str:
-    """Make a picture of a page a file of its own, on white ground."""
+    """Write a picture of a page as its own file, on white ground."""
     return picture.replace(
         "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" style="background: white" ', 1
     )
@@ -253,7 +253,7 @@ def _svg(figure: Figure, *, name: str, title: str, summary: str) -> str:
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     # This rule would reach the whole page.
     drawing = re.sub(r"<style [^>]*>.*?</style>", "", drawing, flags=re.DOTALL)
-    # Text stands between tags with < and > escaped: what looks like a tag is one.
+    # Text stands between tags with < and > escaped: every match is a tag.
     drawing = re.sub(r"<[^>]+>", lambda tag: _own_ids(tag.group(), name), drawing)
     head_end = drawing.index(">") + 1
     view = re.findall(r'viewBox="[^"]*"', drawing[:head_end])[0]
@@ -266,7 +266,7 @@ def _svg(figure: Figure, *, name: str, title: str, summary: str) -> str:
 
 
 def _own_ids(tag: str, name: str) -> str:
-    """Make a tag's ids, and what points to them, unique in a page with several pictures."""
+    """Make a tag's ids, and references to them, unique in a page with several pictures."""
     tag = re.sub(r'\bid="', f'id="{name}-', tag)
     tag = tag.replace("url(#", f"url(#{name}-")
     return re.sub(r'\bxlink:href="#', f'href="#{name}-', tag)

@@ -9,7 +9,7 @@ from pate_fed import wording
 from pate_fed.accounting.statement import VALID_VOTES
 
 MOST_OPEN_HOSPITALS = 8
-"""Hospitals whose table stands open in the page; that of more has to be opened."""
+"""Most hospitals whose table is open in the page; a longer one is folded."""
 
 _TRUST = "the coordinator: to add the noise, and to show labels and “no answer” only"
 
@@ -18,9 +18,9 @@ class Price(NamedTuple):
     """A way to charge, in words.
 
     Attributes:
-        name: What it is called.
-        charges: What is charged how, as the rest of a sentence.
-        needs: Who has to be trusted for it.
+        name: Its name.
+        charges: The charged releases and their price, as the rest of a sentence.
+        needs: The parties to trust for it.
     """
 
     name: str
@@ -74,13 +74,13 @@ _PRICES_AT_PARTIES: Mapping[str, Price] = {
 
 
 def price_of(pricing: str, *, at_parties: bool = False) -> Price:
-    """Say a way to charge in words; one that is not known by its name alone."""
+    """Describe a way to charge; an unknown one by its name alone."""
     known = _PRICES_AT_PARTIES if at_parties else _PRICES
     return known.get(pricing, Price(pricing, "by its own rules", "see the documentation"))
 
 
 def price(privacy: Mapping[str, Any]) -> Price:
-    """Say in words how a run was charged."""
+    """Describe how a run was charged."""
     return price_of(privacy["mechanism"]["pricing"], at_parties=is_at_parties(privacy))
 
 
@@ -90,7 +90,7 @@ def is_at_parties(privacy: Mapping[str, Any]) -> bool:
 
 
 def charged_view(privacy: Mapping[str, Any]) -> str:
-    """Name the view that budgets are kept in: of whoever receives what hospitals send."""
+    """Name the view of the budgets: that of the receiver of the hospitals' messages."""
     return "coordinator" if is_at_parties(privacy) else "public"
 
 
@@ -101,24 +101,24 @@ def charged_formal(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def assumption(privacy: Mapping[str, Any]) -> str | None:
-    """Say on what beside the coordinator the formal number rests; None where on nothing."""
+    """Name the formal number's assumption besides the coordinator; None without one."""
     return VALID_VOTES if privacy["mechanism"]["pricing"] == "joint" else None
 
 
 def row_sums_kept(privacy: Mapping[str, Any]) -> str | None:
-    """Say what the public number asks of other hospitals' row sums; None where nothing."""
+    """Return the public number's condition on other hospitals' row sums; None without one."""
     said: str | None = privacy["views"]["public"]["formal"].get("holds_if")
     return said
 
 
 class WithoutTrust(NamedTuple):
-    """What still holds, in the hospital of the headline, where votes are not valid.
+    """The guarantee that still holds, in the hospital of the headline, where votes are not valid.
 
     Attributes:
-        epsilon: At the caps; None where nothing finite holds.
+        epsilon: At the caps; None without a finite bound.
         method: How it was computed.
         budget: The budget that it exceeds; None where it does not.
-        others: Hospitals in all whose own such number exceeds their budget.
+        others: Number of all hospitals whose own such number exceeds their budget.
     """
 
     epsilon: float | None
@@ -128,7 +128,7 @@ class WithoutTrust(NamedTuple):
 
 
 def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
-    """Say what holds where hospitals do not vote validly; None where the number needs no trust."""
+    """Return the guarantee without valid votes; None where the number needs no trust."""
     if assumption(privacy) is None or not privacy["parties"]:
         return None
     row = max(privacy["parties"], key=lambda party: _exposure(privacy, party))
@@ -143,7 +143,7 @@ def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
 
 
 def _exposure(privacy: Mapping[str, Any], party: Mapping[str, Any]) -> tuple[float, bool, float]:
-    """Rank hospitals so that the one whose number is the headline comes last."""
+    """Rank hospitals; the headline's comes last."""
     is_headline = party["unit_votes"] == privacy["unit_weight"]
     return (party["epsilon"] or 0.0, is_headline, -party["budget"])
 
@@ -153,12 +153,12 @@ def _exceeds(party: Mapping[str, Any]) -> bool:
 
 
 def formal_method(privacy: Mapping[str, Any]) -> str:
-    """Name the method of the formal number; what `assumption` says is not repeated."""
+    """Name the method of the formal number, without the words of `assumption`."""
     return unassuming(privacy["views"]["public"]["formal"]["method"])
 
 
 def unassuming(method: str) -> str:
-    """Name a method without the assumption that stands beside it."""
+    """Name a method without its assumption."""
     return method.partition("; holds where")[0]
 
 
@@ -201,7 +201,7 @@ def bounds(privacy: Mapping[str, Any]) -> list[Bound]:
 
 
 def caps_text(privacy: Mapping[str, Any]) -> str:
-    """Say after what the run was to end."""
+    """Name the caps that end the run."""
     mechanism = privacy["mechanism"]
 
     def most(name: str) -> str:
@@ -231,12 +231,12 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
 def charged_method(privacy: Mapping[str, Any]) -> str:
     """Say how the odometer counts."""
     order = privacy["budget"]["order"]
-    so_far = "as for the cap, over what was charged"
+    so_far = "as for the cap, over the charges"
     return so_far if order is None else f"{so_far}, at the run's fixed order {order:.4g}"
 
 
 def are_alike(parties: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether hospitals differ in nothing but their names."""
+    """Tell whether all hospitals are equal but for their names."""
     first = _facts(parties[0]) if parties else {}
     return all(_facts(party) == first for party in parties)
 
@@ -247,7 +247,7 @@ def differ(parties: Sequence[Mapping[str, Any]], key: str) -> bool:
 
 
 def spread(parties: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Say from which epsilon to which one hospitals go: "1 to 5", or "5" where all have one.
+    """Write the range of hospitals' epsilons: "1 to 5", or "5" where all are equal.
 
     Args:
         parties: At least one.

@@ -2,8 +2,8 @@
 
     run.toml          resolved settings
     manifest.json     versions, seed, hashes
-    metrics.json      what was learned, and what it took
-    privacy.json      what it cost, and to whom
+    metrics.json      results, times and traffic
+    privacy.json      epsilon in every view
     labels.csv        query_id and the released label, empty for "no answer"; where some were drawn
                       in earlier runs, drawn_in names the run, empty for this one
     transcript.jsonl  hashes of the messages
@@ -14,8 +14,8 @@
     student/          the model and its card
 
 Everything is written into a hidden folder beside the final place, which is renamed as the last
-step: whoever sees the directory sees a finished run. It stays readable by its owner alone (0700),
-because `privacy.json` and the report hold numbers that depend on private data.
+step: a directory under its final name is a finished run. It stays readable by its owner alone
+(0700), because `privacy.json` and the report hold numbers that depend on private data.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ _DRAWN_IN = "drawn_in"
 class RunDirectory:
     """A run directory that is being written; `open_new` makes it.
 
-    Each file is written once. What is written here is seen by others only when the block of
-    `open_new` ends without an error.
+    Each file is written once. Its files are visible to others only when the block of `open_new`
+    ends without an error.
 
     Attributes:
-        folder: Where the files lie for now.
+        folder: Path of the files until the end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -90,11 +90,11 @@ class RunDirectory:
     def open_new(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
         """Write a run directory, all of it or nothing.
 
-        Missing parents are made. On any error, Ctrl-C included, what was written and made is
+        Missing parents are made. On any error, Ctrl-C included, all its files and folders are
         removed again.
 
         Args:
-            path: Where the directory shall be; nothing may be there, also not at the end.
+            path: Path of the new directory; it must be free, also at the end.
 
         Raises:
             RunDirectoryError: `path` exists or cannot be written.
@@ -113,7 +113,7 @@ class RunDirectory:
                 _publish(folder, target)
         except BaseException:
             if folder is not None:
-                # The first error is the one to tell; what cannot be removed names itself partial.
+                # The first error is the one to tell; a leftover names itself partial.
                 shutil.rmtree(folder, ignore_errors=True)
             for parent in reversed(made):
                 with contextlib.suppress(OSError):  # no longer empty: then it is not ours alone
@@ -125,7 +125,7 @@ class RunDirectory:
         try:
             text = tomli_w.dumps(_toml_table(settings))
         except (TypeError, ValueError) as error:
-            raise InvalidParameterError("settings must be what TOML can hold", error) from error
+            raise InvalidParameterError("settings must be TOML values", error) from error
         self._write(SETTINGS, text)
 
     def write_json(self, name: str, content: Mapping[str, object]) -> None:
@@ -159,8 +159,8 @@ class RunDirectory:
 
         Args:
             rows: Query id and label.
-            drawn_in: Which earlier run a label was drawn in, by query id. The column is there only
-                if some were.
+            drawn_in: Name of the earlier run that drew a label, by query id. The column is there
+                only if there are some.
         """
         table = [[str(query_id), label] for query_id, label in rows]
         header = _LABELS_HEADER
@@ -192,7 +192,7 @@ class RunDirectory:
         return student
 
     def read_back(self) -> RunRecord:
-        """Read what was written so far, as `read_run` will: the report is made of this."""
+        """Read the files written so far, as `read_run` will: the report is made of this."""
         return read_run(self.folder)
 
     def _write(self, name: str, text: str) -> None:
@@ -207,7 +207,7 @@ class RunDirectory:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunRecord:
-    """What a run directory says.
+    """The content of a run directory.
 
     Attributes:
         settings: `run.toml`.
@@ -233,8 +233,8 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
     """Refuse a place where no new run directory can be written; call it before any work.
 
     Raises:
-        RunDirectoryError: something is there already, be it a dangling link, or the nearest
-            folder above is no folder or not writable.
+        RunDirectoryError: something is there already, even a dangling link, or the nearest folder
+            above is no folder or not writable.
     """
     target = Path(path)
     if os.path.lexists(target):
@@ -245,14 +245,14 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
 
 
 def _prefix(target: Path) -> str:
-    """Return how the name of a folder begins in which a run directory is written."""
+    """Return the first part of the name of the folder in which a run directory is written."""
     return f".{target.name[:64]}.partial-"
 
 
 def forget_unfinished(path: str | os.PathLike[str]) -> None:
-    """Remove what a process left that was killed while it wrote a run directory.
+    """Remove the leftover of a process that was killed while it wrote a run directory.
 
-    Only for a place at which nobody else writes. A finished run directory is left as it is.
+    Only for a path that no other process writes. A finished run directory is left as it is.
     """
     target = Path(path)
     with contextlib.suppress(OSError):  # it is not there, or it is finished
@@ -329,7 +329,7 @@ def _publish(folder: Path, target: Path) -> None:
         for name in names:
             _sync(Path(place, name))
         _sync(Path(place))
-    # A plain rename would replace an empty directory that somebody made meanwhile. mkdir takes
+    # A plain rename would replace an empty directory that somebody made meanwhile. Here mkdir takes
     # the name or fails; then the rename replaces our own empty directory, and fails on any other.
     try:
         target.mkdir(mode=0o700)
@@ -338,7 +338,7 @@ def _publish(folder: Path, target: Path) -> None:
     try:
         folder.rename(target)
     except BaseException:
-        with contextlib.suppress(OSError):  # not empty: no longer the one we made
+        with contextlib.suppress(OSError):  # not empty: another one than ours
             target.rmdir()
         raise
     _sync(target.parent)

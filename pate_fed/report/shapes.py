@@ -1,6 +1,6 @@
 """The shape that the JSON files of a run must have, checked at the door.
 
-Each table maps a dotted path to what must stand there. Further keys may come; a key that is listed
+Each table maps a dotted path to the rule for its value. Further keys may come; a key that is listed
 may not be missing, but for those of `_PRIVACY_OPTIONAL`. A message names the place and the kind of
 value, not the value.
 """
@@ -17,7 +17,7 @@ SCHEMA_VERSION = 1
 
 
 class Rule(NamedTuple):
-    """What a value must be, in words and as a test."""
+    """A rule for a value, in words and as a test."""
 
     words: str
     holds: Callable[[object], bool]
@@ -188,7 +188,7 @@ _PRIVACY_OPTIONAL: Mapping[str, Rule] = {
     "mechanism.gamma": _or_null(_NUMBER),
     "mechanism.constant": _or_null(_NUMBER),
 }
-"""What only some mechanisms have, and noise at the parties."""
+"""Keys of some mechanisms only, and of noise at the parties."""
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""What a run gave, on one screen of a terminal: at most 24 lines of 80 columns, no color needed."""
+"""The result of a run on one terminal screen: at most 24 lines of 80 columns, no color."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NAME_WIDTH = 14
 def render_summary(
     metrics: Mapping[str, Any], privacy: Mapping[str, Any], run_dir: str | os.PathLike[str]
 ) -> str:
-    """Say what a run gave.
+    """Write the result of a run.
 
     Args:
         metrics: Content of `metrics.json`.
         privacy: Content of `privacy.json`.
-        run_dir: Where the run directory lies.
+        run_dir: Path of the run directory.
 
     Returns:
         Plain text of at most `LINES` lines and `COLUMNS` columns, without a line end at the end
@@ -157,7 +157,7 @@ def _warnings(warnings: list[str], room: int) -> list[str]:
 def _place(run_dir: str | os.PathLike[str]) -> list[str]:
     place = _printable(str(PurePath(run_dir) / REPORT))
     room = COLUMNS - _NAME_WIDTH - 1
-    if cell_len(place) > room:  # the end of a path tells most
+    if cell_len(place) > room:  # the end of a path is the most telling
         while cell_len(place) > room - 3:
             place = place[1:]
         place = f"...{place}"

@@ -50,7 +50,7 @@ Answers = list[tuple[int, int, Outcome]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """What a simulation knows of the pool, and nobody in a deployment.
+    """A simulation's knowledge of the pool, which nobody has in a deployment.
 
     Attributes:
         labels: True class of each input.
@@ -68,10 +68,9 @@ class EndedRun:
     Attributes:
         terms: Its terms.
         parties: Names of the parties, in seat order.
-        ledger: What it reserved and was charged.
-        releases: What each batch released, by its number.
-        instance: What the votes that were met would have cost; private. None where nobody computed
-            it.
+        ledger: Its reservations and charges.
+        releases: The release of each batch, by its number.
+        instance: The cost on the actual votes; private. None where nobody computed it.
     """
 
     terms: RunTerms
@@ -105,22 +104,22 @@ def metrics_table(
 
     Args:
         parties: How many there were.
-        teachers: How many they had in all.
+        teachers: Number of all teachers.
         truth: The pool's true classes, which a simulation knows; None in a deployment.
         pool: Size of the pool.
-        queries: What was to be asked.
-        outcomes: What came of it.
+        queries: The planned number.
+        outcomes: Their outcomes.
         void: Queries of void batches.
         reinforced: Refused queries that the student labelled.
         student_accuracy: On test records, if there are any.
-        yardsticks: What the student is held against; empty in a deployment.
+        yardsticks: Accuracies to compare the student with; empty in a deployment.
         sent: Bytes to parties.
         received: Bytes from parties.
         exchanges: How often, by stage.
         batches: How many were asked.
         seconds: How long each stage took.
         warnings: For people.
-        earlier_runs: How many of the outcomes were drawn in which earlier run.
+        earlier_runs: Number of outcomes drawn in each earlier run.
     """
     earlier = dict(earlier_runs or {})
     answered = [(index, label) for index, label, outcome in outcomes if outcome is Outcome.ANSWERED]
@@ -168,7 +167,7 @@ def metrics_table(
 def _per_class(
     truth: Truth, answered: list[tuple[int, int]], refused: list[int]
 ) -> dict[str, dict[str, int]]:
-    """Count by the true class, which a simulation knows and a real coordinator does not."""
+    """Count by the true class, which only a simulation knows."""
     classes = len(truth.class_names)
     answers = _counts(truth.labels[[index for index, _ in answered]], classes)
     refusals = _counts(truth.labels[refused], classes)
@@ -197,12 +196,12 @@ def privacy_table(
     Args:
         ended: The run.
         form: Its secure sum.
-        sealing: What its sealing suite means, a sentence for people; empty without secrets.
-        seed: What a simulation's noise followed from; None for fresh noise.
+        sealing: The meaning of its sealing suite, a sentence for people; empty without secrets.
+        seed: Seed of a simulation's noise; None for fresh noise.
         votes_are_valid: Whether all parties were trusted to send valid vote rows.
         simulated: Whether it was a simulation.
-        asks_nothing: Whether all its answers are earlier runs'. That was known before any vote, so
-            it costs nothing, whatever its caps allowed.
+        asks_nothing: Whether earlier runs drew all its answers. That was known before any vote, so
+            it costs nothing under any caps.
     """
     terms = ended.terms
     seat = _most_exposed(terms)
@@ -278,7 +277,7 @@ def _public_view(terms: RunTerms, formal: FormalCost) -> dict[str, Any]:
 
 
 def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:
-    """Say what the coordinator itself can learn: no number where it is trusted with the sum."""
+    """Describe the coordinator's own view: no number where it is trusted with the sum."""
     if not terms.at_parties:
         return {"epsilon": None, "method": "trusted"}
     cost = formal_cost_at(terms, seat)
@@ -286,7 +285,7 @@ def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:
 
 
 def _per_instance(ended: EndedRun, *, simulated: bool) -> dict[str, Any]:
-    """Say what the votes that were met would have cost; a deployment writes no such thing down."""
+    """Return the cost on the actual votes; a deployment never writes it down."""
     instance = ended.instance if simulated else None
     if instance is None:
         why = _NO_VOTES if ended.terms.at_parties else _DEPLOYED
@@ -300,7 +299,7 @@ def _per_instance(ended: EndedRun, *, simulated: bool) -> dict[str, Any]:
 
 
 def guarantee(terms: RunTerms, formal: FormalCost) -> str:
-    """Say the guarantee in words, with what it rests on."""
+    """State the guarantee in words, with its assumptions."""
     if not math.isfinite(formal.epsilon):
         return f"None: {formal.method}."
     weight = terms.unit_votes_at(_most_exposed(terms))
@@ -315,7 +314,7 @@ def _most_exposed(terms: RunTerms) -> int:
 
 
 def _number(cost: FormalCost) -> dict[str, Any]:
-    """Say a cost as JSON can: no number where none is finite."""
+    """Return a cost as a JSON value: None where it is not finite."""
     return {
         "epsilon": cost.epsilon if math.isfinite(cost.epsilon) else None,
         "method": cost.method,
@@ -323,9 +322,9 @@ def _number(cost: FormalCost) -> dict[str, Any]:
 
 
 def _bounds(terms: RunTerms, seat: int, *, votes_are_valid: bool) -> dict[str, Any]:
-    """Return every formal bound at the caps, whichever the run was charged by.
+    """Return every formal bound at the caps, for any way of charging.
 
-    With noise at the parties, who sees labels only sees less than what is charged for.
+    With noise at the parties, an observer of labels sees less than the view that is charged.
     """
     bounds = dict(
         formal_bounds(terms, weight=terms.unit_votes_at(seat), votes_are_valid=votes_are_valid)
@@ -336,7 +335,7 @@ def _bounds(terms: RunTerms, seat: int, *, votes_are_valid: bool) -> dict[str, A
 
 
 def _parties(ended: EndedRun) -> list[dict[str, Any]]:
-    """Return, for each party, what the run may cost its own units; sorted by name."""
+    """Return each party's possible cost for its own units; sorted by name."""
     terms = ended.terms
     rows = []
     for seat, (name, weights) in enumerate(zip(ended.parties, terms.weights, strict=True)):
@@ -352,7 +351,7 @@ def _parties(ended: EndedRun) -> list[dict[str, Any]]:
                 "neighbors": neighbors(terms.unit, weight=weight),
                 "budget": terms.budgets[seat],
                 **_number(formal_cost_at(terms, seat)),
-                # What holds at the caps even where somebody sends votes that are not valid.
+                # Holds at the caps even where somebody sends votes that are not valid.
                 "epsilon_without_trust": (unconditional if math.isfinite(unconditional) else None),
             }
         )
@@ -360,14 +359,14 @@ def _parties(ended: EndedRun) -> list[dict[str, Any]]:
 
 
 def noise_source(seed: int | None) -> str:
-    """Say where the noise came from."""
+    """Describe the source of the noise."""
     if seed is None:
         return "the operating system's cryptographic random numbers"
     return f"a stream keyed with seed {seed}: repeatable, hence simulated only"
 
 
 def trust(form: SumForm, terms: RunTerms) -> str:
-    """Say who had to be trusted."""
+    """Name the trusted parties."""
     joint = terms.pricing == "joint"
     if not form.hides_vectors:
         seen = (
@@ -385,7 +384,7 @@ def trust(form: SumForm, terms: RunTerms) -> str:
 
 
 def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
-    """Return epsilon charged after each step to the party that the run may cost most.
+    """Return epsilon after each step, for the party that the run may cost most.
 
     An odometer, no guarantee. A step is a query that was looked at (with noise at the parties a
     batch), or a void batch whose reservation was forfeited.
@@ -438,7 +437,7 @@ def _ledger(ended: EndedRun) -> list[dict[str, Any]]:
     rows = []
     for batch, state in enumerate(ended.ledger.states):
         release = ended.releases.get(batch)
-        # What a void batch might have cost stays charged, but nothing of it was released.
+        # The possible cost of a void batch stays charged, but nothing of it was released.
         rows.append(
             {
                 "batch": batch,

@@ -1,4 +1,4 @@
-"""Warnings of a run, for its metrics: what ended it, whom it lost, and what it drew anew."""
+"""Warnings of a run, for its metrics: its early end, its lost parties, its repeated draws."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
 
 
 def slack_warnings(privacy: Mapping[str, Any]) -> list[str]:
-    """Say so where the computer's noise could add noticeably to delta."""
+    """Warn where the computer's noise could add noticeably to delta."""
     slack = privacy["noise"]["delta_slack"]
     if slack is None or slack <= privacy["delta"] / 10:
         return []
@@ -29,15 +29,15 @@ def end_warnings(
     void: int,
     voids: int,
 ) -> list[str]:
-    """Say what ended the run where that was no choice, or that nothing is protected.
+    """Tell why the run ended if nobody chose that, and whether nothing is protected.
 
     Args:
         terms: The run's.
         is_over: Whether a cap was reached, or its void batches were too many.
-        ledger: What each of its batches gave, as `privacy.json` says.
+        ledger: The outcome of each of its batches, as `privacy.json` has it.
         queries: How many it was to ask.
-        void: How many of them void batches took with them.
-        voids: How many batches were void, in whatever setup.
+        void: How many of them void batches used up.
+        voids: How many batches were void, over all setups.
     """
     if terms.pricing == "none":
         return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
@@ -52,7 +52,7 @@ def end_warnings(
     if voids and not is_at_cap:
         return [
             f"The run ended after {asked} of {queries} queries because {voids} of its batches "
-            "were void: what a void batch might have given counts against the caps, unless its sum "
+            "were void: the worst case of a void batch counts against the caps, unless its sum "
             f"can never open, and after {MOST_VOID_BATCHES} void ones a run is over."
         ]
     return [
@@ -63,18 +63,18 @@ def end_warnings(
 
 
 def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:
-    """Say so where answers were drawn in earlier runs: what they cost is said there."""
+    """Tell that answers were drawn in earlier runs: their cost stands there."""
     if not earlier_runs:
         return []
     named = ", ".join(f"{name} ({count})" for name, count in earlier_runs.items())
     return [
         f"{sum(earlier_runs.values())} queries had been asked before: their answers were drawn in "
-        f"{named} and cost nothing here; those runs' reports say what they cost."
+        f"{named} and cost nothing here; those runs' reports give their cost."
     ]
 
 
 def setup_warnings(reasons: Iterable[str]) -> list[str]:
-    """Say how often a run had to be set up anew, and why."""
+    """Report how often a run was set up anew, and why."""
     return [f"The run was set up anew: {reason}." for reason in reasons]
 
 
@@ -85,7 +85,7 @@ def party_warnings(
     not_heard: tuple[str, ...],
     parties: int,
 ) -> list[str]:
-    """Say which hospitals were lost, in a batch or at the closing, and whose shares were wrong.
+    """Name the hospitals that were lost, in a batch or at the closing, and those of wrong shares.
 
     Args:
         lost: Hospitals that each batch went on without.
@@ -99,7 +99,7 @@ def party_warnings(
         if names
     ]
     found += [
-        f"A share did not fit what its dealer signed: {' or '.join(names)} is at fault."
+        f"A share differed from its dealer's signed hashes: {' or '.join(names)} is at fault."
         for names in dict.fromkeys(share_faults)
     ]
     if not_heard:

@@ -1,4 +1,4 @@
-"""Models that learn from released labels, and the choice of what to ask about."""
+"""Models that learn from released labels, and the choice of queries."""
 
 from pate_fed.students.choice import STUDENTS, load_student, make_student
 from pate_fed.students.interim import interim_chances

@@ -1,4 +1,4 @@
-"""Choose a student by name, and read one that was saved."""
+"""Choose a student by name, and read a saved one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make_student(name: str, kind: DatasetKind = "image") -> Student:
 
     Args:
         name: One of `STUDENTS`, or "auto": a `propagation` student.
-        kind: What the inputs are: it decides which classifier suits them.
+        kind: Kind of the inputs; it decides which classifier suits them.
 
     Raises:
         InvalidParameterError: an unknown name.
@@ -67,7 +67,7 @@ def load_student(directory: Path) -> Student:
         directory: The folder.
 
     Raises:
-        RunDirectoryError: a file is missing, damaged, or holds what a student never saves.
+        RunDirectoryError: a file is missing, damaged, or has content that a student never saves.
     """
     described = read_description(directory)
     name, features = described.get("student"), described.get("features")

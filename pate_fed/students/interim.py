@@ -1,4 +1,4 @@
-"""What a student believes half way: chances of each class, for Interactive-GNMax."""
+"""A student's beliefs half way: chances of each class, for Interactive-GNMax."""
 
 from __future__ import annotations
 

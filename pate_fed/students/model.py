@@ -23,8 +23,8 @@ SCHEMA_VERSION = 1
 TRUSTED_TYPES: tuple[str, ...] = ()
 """Types that a saved scikit-learn model may hold beyond those that skops trusts by itself.
 
-The students' own models (support vector machine, logistic regression, gradient boosting) need
-none; a file that asks for more is refused, for loading it would run code of its choice.
+The students' own models (support vector machine, logistic regression, gradient boosting) need none.
+A file that asks for more is refused, for loading it would run code of its choice.
 """
 
 
@@ -39,7 +39,7 @@ class Model(ABC):
 
     @abstractmethod
     def write(self, directory: Path) -> dict[str, object]:
-        """Write the model's files; return what its description must say beside its form."""
+        """Write the model's files; return the facts for its description, beside its form."""
 
 
 @dataclass(frozen=True, slots=True)

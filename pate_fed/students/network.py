@@ -1,4 +1,4 @@
-"""A student that is a small torch network, trained on propagated labels."""
+"""A student with a small torch network, trained on propagated labels."""
 
 from __future__ import annotations
 

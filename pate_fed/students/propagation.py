@@ -24,11 +24,11 @@ class PropagationStudent(Student):
     """Label propagation, then a scikit-learn classifier.
 
     For images the classifier learns the propagated labels of the whole pool. Classes of a table
-    overlap more, so there it learns the released labels, and the propagated ones by the weight
-    of their confidence, all together `_TRUST_IN_SPREAD` times the weight of the released ones.
+    overlap more. There it learns the released labels, and the propagated ones by the weight of
+    their confidence: all together `_TRUST_IN_SPREAD` times the weight of the released ones.
 
     Args:
-        kind: What the inputs are.
+        kind: Kind of the inputs.
     """
 
     name: ClassVar[str] = "propagation"

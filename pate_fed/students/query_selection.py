@@ -22,8 +22,8 @@ def select_queries(
     """Choose distinct public inputs, the most telling first.
 
     "medoids" clusters the pool and takes the member nearest to each center, members of large
-    clusters first: a run that a cap ends early has then asked for most of the pool. "random"
-    draws without replacement.
+    clusters first. A run that a cap ends early has then asked for most of the pool. "random" draws
+    without replacement.
 
     Args:
         inputs: The public pool; float64, shape (inputs, features).

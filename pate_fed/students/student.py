@@ -39,7 +39,7 @@ class Student(ABC):
         return self._model
 
     def adopt(self, model: Model, *, features: int) -> None:
-        """Take over a trained model, as one that was saved.
+        """Take over a saved model.
 
         Args:
             model: The model.

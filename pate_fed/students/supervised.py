@@ -17,7 +17,7 @@ class SupervisedStudent(Student):
     """A classifier on the labeled inputs: the plain baseline.
 
     Args:
-        kind: What the inputs are.
+        kind: Kind of the inputs.
     """
 
     name: ClassVar[str] = "supervised"
@@ -50,7 +50,7 @@ def make_classifier(kind: DatasetKind, *, rng: np.random.Generator) -> Any:
     few dozen noisy labels of a table, a line is safer than a curve.
 
     Args:
-        kind: What the inputs are.
+        kind: Kind of the inputs.
         rng: Seeds the training.
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes a second

@@ -16,13 +16,13 @@ def make_ensemble(name: str, kind: DatasetKind) -> TeacherEnsemble:
     Args:
         name: One of `TEACHER_NAMES`; "auto" is "nearest" (few records) or "svm" (more) for
             images, and "logistic" for tables.
-        kind: What the records are.
+        kind: Kind of the records.
 
     Raises:
         InvalidParameterError: an unknown name.
     """
-    # What learns takes long to load: a second for scikit-learn, several for torch, which most runs
-    # do without. Many who ask for teachers' names train none.
+    # Learning libraries take long to load: a second for scikit-learn, several for torch, which most
+    # runs do without. Most callers need only the names, and train no teacher.
     if name == "network":
         from pate_fed.teachers.torch_ensemble import TorchEnsemble  # noqa: PLC0415
 

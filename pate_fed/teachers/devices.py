@@ -1,4 +1,4 @@
-"""What the machine could train on, for people to know: teachers here train on the processor."""
+"""The machine's accelerators, for people to know: teachers here train on the processor."""
 
 from __future__ import annotations
 

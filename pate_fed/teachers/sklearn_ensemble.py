@@ -25,8 +25,8 @@ TRUSTED_TYPES = (
     "sklearn.neighbors._kd_tree.KDTree",
     "sklearn.tree._tree.Tree",
 )
-"""Types that a kept teacher may hold beyond those that skops trusts by itself: plain arrays in a
-coat of Cython. A file that asks for more is refused, for loading it would run code of its choice.
+"""Types that a stored teacher may hold beyond the trusted ones of skops: plain arrays wrapped by
+Cython. A file that asks for more is refused, for loading it would run code of its choice.
 """
 
 KINDS = (ExtraTreesClassifier, KNeighborsClassifier, LogisticRegression, SVC)
@@ -89,14 +89,14 @@ class SklearnEnsemble(TeacherEnsemble):
 def similar_images(records: int, seed: int) -> Any:
     """Make the best teacher for images: the nearest record if there are few, else an SVM.
 
-    On 20 digits of 10 classes the nearest record is right 7 times in 100 more often than an
-    SVM, whose pairs of classes then have two or three records each; on 240 the SVM is better.
+    On 20 digits of 10 classes the nearest record is right 7 times in 100 more often than an SVM,
+    whose pairs of classes then have two or three records each. On 240 the SVM is better.
     """
     return nearest(records, seed) if records < _FEW_RECORDS else support_vectors(records, seed)
 
 
 def nearest(records: int, seed: int) -> KNeighborsClassifier:  # noqa: ARG001 - draws nothing
-    """Make a teacher that says what its most similar record is."""
+    """Make a teacher that gives the class of its most similar record."""
     return KNeighborsClassifier(n_neighbors=1, n_jobs=1)
 
 

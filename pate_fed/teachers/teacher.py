@@ -71,7 +71,7 @@ class TeacherEnsemble(ABC):
                     f"a shard must be non-empty, with labels of {classes} classes",
                     f"a shard of {len(shard)} records",
                 )
-        # A seed of its own for each: what one shard holds must not shift another's randomness.
+        # A seed of its own for each: the content of one shard must not shift another's randomness.
         seeds = rng.spawn(len(records_per_teacher))
         voters = []
         for shard, seed in zip(records_per_teacher, seeds, strict=True):
@@ -127,7 +127,7 @@ class TeacherEnsemble(ABC):
             classes: Number of classes of the whole federation.
 
         Raises:
-            UnreadableFileError: a file is missing, damaged, or holds what no teacher needs.
+            UnreadableFileError: a file is missing, damaged, or has content that no teacher needs.
         """
         self._voters = [self._restore_one(one, files, classes) for one in _index(files)]
 
@@ -155,7 +155,7 @@ class TeacherEnsemble(ABC):
 
     @abstractmethod
     def _restore(self, content: bytes) -> object:
-        """Return the model of a file; `UnreadableFileError` if it is none."""
+        """Return the model of a file; raise `UnreadableFileError` if it is none."""
 
     def _fit_one(self, shard: Records, *, classes: int, rng: np.random.Generator) -> object:
         present = np.unique(shard.labels)

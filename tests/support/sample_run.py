@@ -182,7 +182,7 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
         ],
         "sum": "additive",
         "guarantee": (
-            "For everyone who sees the released labels: whatever they see happens with nearly the "
+            "For everyone who sees the released labels: any outcome they see has nearly the "
             "same chance whether one hospital's records were as they are or entirely different."
         ),
         "trust": (

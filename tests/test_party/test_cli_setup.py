@@ -134,7 +134,10 @@ class TestAtATerminal:
         answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "2", "4", ""]
         ended = day.setup(day.invite(), "--by", BY, typed=typed(answers[:answered]))
         assert ended.code == 1
-        assert "Stopped. What was done is kept: `pate-party setup` goes on from here" in ended.err
+        assert (
+            "Stopped. The finished steps are kept: `pate-party setup` goes on from here"
+            in ended.err
+        )
         # A table is asked for as a whole.
         rest = answers[1:] if answered < 4 else answers[answered:]
         ended = day.setup("--by", BY, typed=typed([*rest, "later"]))

@@ -539,7 +539,7 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
 
 def test_the_odometer_says_at_which_order_it_counts(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
-    assert "as for the cap, over what was charged, at the run's fixed order 6.908" in text
+    assert "as for the cap, over the charges, at the run's fixed order 6.908" in text
     assert "Charges add up at one Renyi order, 6.908, which was fixed before the run." in text
     text = _Page(render_report(make_run(privacy=sample_privacy("gdp")))).words()
     assert "Renyi order" not in text

@@ -285,7 +285,7 @@ def test_a_signature_of_something_else_does_not_make_an_entry(place: int) -> Non
 
     verdict = verify_transcript(text_of(rewritten(change)))
     assert verdict.line == (place + 2 if place < 2 else place + 3)
-    assert verdict.must == "an entry must be what its senders signed"
+    assert verdict.must == "an entry must be the signed message"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """The batches of a run, one after another: reserve and plan, open, decide, charge and settle.
 
-Each charge is stored together with the step of the journal that it is for. A batch may also end
-void: nothing of it is released. It stays charged, unless the settlement proves that its sum never
-opens.
+Each charge is stored together with its step of the journal. A batch may also end void: nothing of
+it is released. It stays charged, unless the settlement proves that its sum never opens.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class _Asked:
 
     Attributes:
         batch: As it is stored.
-        terms: What its plan says.
-        rule: What decides it.
+        terms: The terms of its plan.
+        rule: The mechanism that decides it.
     """
 
     batch: AskedBatch
@@ -59,7 +58,7 @@ class _Asked:
 
 
 class Batches:
-    """What a run asked, and what becomes of it.
+    """The batches of a run, asked, decided and settled.
 
     Args:
         run: The protocol's end of the run.
@@ -102,7 +101,7 @@ class Batches:
 
     @property
     def asked(self) -> frozenset[int]:
-        """Positions in the pool that may not be asked about again in this run."""
+        """Positions in the pool that this run may not ask again."""
         return frozenset(self._asked)
 
     @property
@@ -111,11 +110,11 @@ class Batches:
         return self._voids
 
     def take_up(self, *, is_resumed: bool) -> None:
-        """Read off the store what was asked before.
+        """Read the earlier batches off the store.
 
         Args:
-            is_resumed: Whether it is the same setup of the run: then `finish` has to follow. Else
-                it was set up anew, and hospitals count void batches from the start.
+            is_resumed: Whether it is the same setup of the run: then `finish` has to follow.
+                Otherwise it was set up anew, and hospitals count void batches from the start.
 
         Raises:
             RunDamagedError: it was set up anew, though a batch is open.
@@ -134,7 +133,7 @@ class Batches:
             raise RunDamagedError("every batch of an earlier setup must be settled", "an open one")
 
     def require_askable(self, indices: tuple[int, ...]) -> None:
-        """Raise InvalidParameterError unless these may be asked about now."""
+        """Raise InvalidParameterError if one of these may not be asked now."""
         if self._is_unfinished:
             raise InvalidParameterError("the last batch must be finished before another", "not so")
         if not self._asked.isdisjoint(indices):
@@ -189,7 +188,7 @@ class Batches:
     # To its end -------------------------------------------------------------------------------
 
     def _answer(self, batch: AskedBatch) -> NoisyRelease:
-        """Bring a batch that is reserved to its end, wherever it stands."""
+        """Finish a reserved batch, in any state."""
         rule = self._decider.rule_for(batch.indices, batch.predictions)
         asked = _Asked(batch, self._terms_of(batch), rule)
         try:
@@ -201,7 +200,7 @@ class Batches:
                     self._open_first(asked), rule=asked.rule, left=batch.left
                 )
         except (RunStateError, DatabaseError) as error:
-            # Nobody knows what is on disk: only a restart tells. The batch stays as it is.
+            # Nobody knows the state on disk: only a restart tells. The batch stays as it is.
             traceback.clear_frames(error.__traceback__)
             raise
         except (ProtocolError, CoordinatorError, PateFedError) as error:
@@ -212,7 +211,7 @@ class Batches:
             self._store.save_release(
                 ledger, batch=batch.number, indices=batch.indices, release=release
             )
-            if self._round.has_open_plan:  # otherwise the first phase has said it all
+            if self._round.has_open_plan:  # otherwise one phase is all
                 self._settle(release)
         self._on_stage(Stage.STORED)
         self._is_unfinished = False
@@ -229,7 +228,7 @@ class Batches:
         return self._decider.open(words, queries=len(terms.indices), places=self._collector.places)
 
     def _ask_in_two_phases(self, asked: _Asked, rule: ConfidentGaussianMax) -> NoisyRelease:
-        """Open the check's rows, say which passed, and open fresh rows of these: two sums.
+        """Open the check's rows, decide which passed, and open fresh rows of these: two sums.
 
         A cap cuts rows off before they are opened: every opened row is paid for.
         """
@@ -239,7 +238,7 @@ class Batches:
             noisy = self._open_first(asked)
             assert isinstance(noisy, NoisyHistogram)
             first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
-            # Stored before anybody is told: which rows passed is decided once.
+            # Stored before anybody is told: the passing rows are decided once.
             with self._store.together():
                 self._store.save_first_phase(number, first)
                 self._settle(first)
@@ -249,7 +248,7 @@ class Batches:
         return rule.phase_two(first, self._open_second(number, first))
 
     def _open_second(self, number: int, first: FirstPhase) -> NoisyHistogram:
-        """Ask for fresh rows of what passed, and open their sum."""
+        """Ask for fresh rows of the queries that passed, and open their sum."""
         terms = PhaseTerms(self._first_plan(number), tuple(first.passed.tolist()), first.digest)
         queries = len(terms.rows)
         words = queries * self._terms.classes

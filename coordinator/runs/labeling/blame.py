@@ -1,4 +1,4 @@
-"""Who spoiled a row of a batch that is void: which rows can be traced, and what the parties say."""
+"""Who spoiled a row of a void batch: the traceable rows, and the parties' answers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
 
 _MOST_TRACED_BYTES = 4 * 2**20
-"""Row sums of all parties that are kept to find out who spoiled a row; of more, nobody does."""
+"""Most row sums of parties kept to find out who spoiled a row; with more, it is not found out."""
 
 _log = logging.getLogger(__name__)
 
 
 def traced_row_words(words: int, *, parties: int, form: SecureSum, terms: RunTerms) -> int:
-    """Return the words of a row, if it is to be found out who spoils one; else 0.
+    """Return the words of a row, if its spoiler is to be found out; otherwise 0.
 
-    With noise at the parties a row's sum is secret; the plain form has no streams to compare;
-    and more row sums than fit the coordinator's memory are not kept.
+    With noise at the parties a row's sum is secret. The plain form has no streams to compare. More
+    row sums than fit the coordinator's memory are not kept.
 
     Args:
         words: Length of the vector.
@@ -36,7 +36,7 @@ def traced_row_words(words: int, *, parties: int, form: SecureSum, terms: RunTer
 def who_spoiled(
     row: int, *, run: CoordinatorRound, terms: RunTerms, roster: Roster, messenger: Messenger
 ) -> tuple[str, ...]:
-    """Ask whose row it was; one exchange. Returns a line for each who is named."""
+    """Find out who spoiled the row; one exchange. Returns a line for each party at fault."""
     request = run.ask_for_sums(row)
     failures = messenger.tell(request, only=run.missing)
     blame = run.name_liars(terms.quotas)

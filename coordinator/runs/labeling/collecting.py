@@ -25,7 +25,7 @@ from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
-"""Between two tries to reach a silent party; each pause is twice the one before."""
+"""First pause between two tries to reach a silent party; each pause is twice the one before."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,14 +41,13 @@ class SumCollector:
         messenger: Reaches them.
         clock: Unix time, in seconds.
         sleep: Waits for so many seconds.
-        patience_s: Seconds for which a sum waits for a party that is silent.
-        expires_at: Unix time after which nobody sends for the run, in seconds.
+        patience_s: Seconds for which a sum waits for a silent party.
+        expires_at: End of the run's validity, Unix time in seconds.
         on_stage: Called at every point where the run may be stopped.
         was_resumed: Whether the run went on after a restart.
 
     Attributes:
-        lost: For each sum that could be opened without them, the names of the parties that were
-            lost in it.
+        lost: For each sum that opened without some parties, their names.
         share_faults: For each dropped share, the names of the parties that may be at fault.
     """
 
@@ -86,16 +85,16 @@ class SumCollector:
         ]
 
     def plan(self, batch: int, terms: dict[str, Any], *, words: int, phase: int) -> None:
-        """Open the plan of one vector; one that was open before a restart stays.
+        """Open the plan of one vector; one open before a restart stays.
 
         Args:
             batch: Number of the batch.
-            terms: What its plan says.
+            terms: The terms of its plan.
             words: Length of the vector.
-            phase: Which vector of the batch it is, from 0.
+            phase: The vector's number in the batch, from 0.
 
         Raises:
-            RunDamagedError: the plan that was open before a restart is another one.
+            RunDamagedError: the plan open before a restart differs.
         """
         encoded = wire.encode_value(terms)
         if self._round.has_open_plan:
@@ -144,7 +143,7 @@ class SumCollector:
     def close_plan(self) -> None:
         """Ask all parties to close a plan that did not open, so that its queries are free again.
 
-        Nothing happens where the form has no such thing, or the plan's set is certified.
+        Nothing happens where the form cannot close plans, or the plan's set is certified.
         """
         if not self._form.survives_dropouts or self._round.open_plan.is_certified:
             return
@@ -161,17 +160,18 @@ class SumCollector:
         return tuple(self._round.seats.index(seat) for seat in self._round.survivors)
 
     def _tell_bare(self, plan: bytes, failed: Failures) -> Failures:
-        """Send a plan once more to who failed, alone.
+        """Send a plan once more to the failed parties alone.
 
-        A party that was restarted, too, knows nothing of the run but its stored y, and stumbles
-        over settlements that it cannot place.
+        A restarted party, too, knows only its stored y of the run, and cannot place some
+        settlements.
         """
         return self._messenger.exchange({seat: [plan] for seat in failed})
 
     def _wait(self, plan: bytes, failures: Failures) -> Failures:
-        """Send a plan again to silent parties, as it is, while there is hope and time.
+        """Send a plan again to silent parties, unchanged, while there is hope and time.
 
-        Nobody waits for a party that broke the protocol or refused, nor where that voids the batch.
+        Nobody waits for a party that broke the protocol or refused, nor where the batch is void
+        without it.
         """
 
         def again(silent: Collection[bytes]) -> Failures:
@@ -214,11 +214,11 @@ class SumCollector:
 
     @property
     def _needed(self) -> int:
-        """Parties without whom the sum does not open."""
+        """Parties that the sum needs to open."""
         return self._form.threshold(len(self._round.seats))
 
     def _open_set(self, failures: Failures) -> None:
-        """Do without the parties that failed, if the form can: verdicts, then shares."""
+        """Go on without the failed parties, if the form can: verdicts, then shares."""
         if not self._form.survives_dropouts:
             require_no(failures)
             return
@@ -247,11 +247,11 @@ class SumCollector:
         self.lost.append(self._roster.names({*absent, *failures, *unsure, *lost}))
 
     def _note_share_faults(self) -> None:
-        """Name the parties of shares that were dropped, to our own people."""
+        """Log the parties of dropped shares for the operator."""
         for fault in self._round.share_faults:
             names = self._roster.names(fault.named)
             self.share_faults.append(names)
-            _log.warning("a share did not fit what its dealer signed: %s", " or ".join(names))
+            _log.warning("a share differed from its dealer's signed hashes: %s", " or ".join(names))
 
     def _names_without(self, contributions: tuple[bytes, ...]) -> tuple[str, ...]:
         seats = zip(self._roster.members, contributions, strict=True)

@@ -1,6 +1,6 @@
 """From an opened sum to labels: a batch's rule, and noise where it is the coordinator's to add.
 
-What an answer cost on the votes that it met is added up here, where those votes are.
+The cost of an answer on the actual votes is added up here, where those votes are.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from pate_fed.votes import NoisyHistogram, SummedHistogram, open_noisy_sum, open
 
 
 class Decider:
-    """The rule of a run, and what it makes of opened sums.
+    """The rule of a run, applied to opened sums.
 
     Args:
         terms: Of the run.
         noise_bytes: Source of the noise. Not used where the parties add the noise.
-        is_metered: Whether it adds up what the run costs on the votes that it meets: not where
-            another life of the run met some before.
+        is_metered: Whether it adds up the run's cost on the actual votes: not where another life of
+            the run saw some before.
 
     Attributes:
         mechanism: The rule of the run.
 
     Raises:
-        InvalidParameterError: the terms name a mechanism or noise that cannot be.
+        InvalidParameterError: the terms name an impossible mechanism or noise.
     """
 
     def __init__(self, terms: RunTerms, *, noise_bytes: RandomBytes, is_metered: bool) -> None:
@@ -57,7 +57,7 @@ class Decider:
 
     @property
     def per_instance_cost(self) -> PerInstanceCost | None:
-        """What the run cost on the votes that it met, if it was metered. Private.
+        """The run's cost on the actual votes, if it was metered. Private.
 
         None with noise at the parties: nobody sees the votes that it would be computed from.
         """
@@ -69,7 +69,7 @@ class Decider:
         """Return the mechanism of one batch; the student's predictions are public.
 
         Raises:
-            InvalidParameterError: predictions came that do not fit.
+            InvalidParameterError: the predictions do not fit.
         """
         if predictions is None:
             return self.mechanism
@@ -114,11 +114,11 @@ class Decider:
         Args:
             words: The sum; shape (queries * classes,).
             queries: Rows of it.
-            phase: Which vector of the batch it is of, from 0.
+            phase: Number of its vector in the batch, from 0.
             places: Seats of the parties whose vectors are in it, by number.
 
         Raises:
-            RowSumError: a row is not what these parties' votes come to.
+            RowSumError: a row is impossible for these parties' votes.
         """
         noise, senders = noise_of(self._terms, phase=phase), len(places)
         shape = {"queries": queries, "classes": self._terms.classes}
@@ -139,8 +139,8 @@ class Decider:
 
         Args:
             opened: The sum.
-            rule: What decides its batch.
-            left: What the caps allow.
+            rule: The mechanism that decides its batch.
+            left: The outcomes that the caps still allow.
         """
         if isinstance(opened, NoisyHistogram):
             assert isinstance(rule, GaussianMax)
@@ -165,7 +165,7 @@ class Decider:
 
 
 def digest_of_predictions(predictions: NDArray[np.float64] | None) -> bytes:
-    """Return the digest of what the student believed, for a batch's terms; empty without any."""
+    """Return the digest of the student's predictions, for a batch's terms; empty without any."""
     if predictions is None:
         return b""
     shape = ",".join(str(size) for size in predictions.shape)

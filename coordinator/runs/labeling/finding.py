@@ -1,4 +1,4 @@
-"""Which node is which party of a run: whoever signs as a party is at that node."""
+"""Which node is which party of a run: a node is the party whose signature it gives."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class NodeFinder:
 
     Args:
         transport: Reaches the nodes.
-        run: Knows what the parties sign.
+        run: Knows the parties' signed messages.
         roster: The parties.
         messenger: Reads answers.
-        store: Keeps what parties signed of their journals.
+        store: Keeps the parties' signed journal counters.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class NodeFinder:
         self._store = store
 
     def offer_run(self) -> None:
-        """Offer the run to the nodes; who signs tells which party a node is.
+        """Offer the run to the nodes; a signature tells which party a node is.
 
-        A node that is nobody's of the run may answer what it likes.
+        A node of no party of the run may answer anything.
 
         Raises:
             SetupError: not every party answered the offer.
@@ -71,16 +71,16 @@ class NodeFinder:
             except SilenceError as error:
                 failures[node] = f"{who}: {error.code}"
         self._store.save_statements(self._round.statements)
-        if restored:  # a journal below what its party signed: the party is told, and stops
+        if restored:  # a journal below its party's signed counter: the party is told, and stops
             said = {node: self._roster.said_by(party) for node, party in restored.items()}
             self._transport.exchange({node: wire.pack(frames) for node, frames in said.items()})
         self._require_all(failures)
 
     def _require_all(self, failures: Mapping[int, str]) -> None:
-        """Require every party, and none that said something else beside.
+        """Require every party, and no other fault beside.
 
         Args:
-            failures: What is wrong with some nodes' answers, in words.
+            failures: The faults of some nodes' answers, in words.
 
         Raises:
             SetupError: some party is missing, or failed.
@@ -100,7 +100,7 @@ class NodeFinder:
             )
 
     def find_again(self, *, least: int) -> None:
-        """Wait for the parties of a run that goes on, and find out which node is which.
+        """Find the parties of a resumed run at their nodes.
 
         Raises:
             SetupError: fewer were found than are needed.
@@ -116,9 +116,9 @@ class NodeFinder:
             )
 
     def look_for_missing(self) -> None:
-        """Find out which node is which party of the run, by what it signs; changes nothing there.
+        """Find the party of each node by its signature; changes nothing there.
 
-        Nobody is waited for: who said that it is ready may be gone by then. A party that cannot be
+        It waits for nobody: a node that was ready may be gone by then. A party that cannot be
         reached is silent until it can.
         """
         known = set(self._roster.nodes.values())

@@ -1,6 +1,6 @@
-"""Frames to the parties of a run, and what became of each: heard, silent, refused, or broken.
+"""Frames to the parties of a run, and each one's result: heard, silent, refused, or broken.
 
-Who misses a settlement hears of it with the next message: its history has to be the others'.
+A party that misses a settlement gets it with the next message: all histories must agree.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ SETUP_ANSWER_BYTES = 5 * 2**20
 """Largest answer while a run is set up: a bundle of envelopes."""
 
 _MOST_TOLD = wire.MAX_PACKET_FRAMES - 3
-"""Settlements that fit into a packet with what comes behind them."""
+"""Settlements that fit into a packet with the frames behind them."""
 
 _NOTHING = "no answer"
-"""Why there is no answer where an empty packet came."""
+"""The reason for an empty packet."""
 
 CANNOT_STORE = "PF-326"
 """Code of a hospital whose disk is full: it can answer once there is room."""
 
 UP_TO_PEOPLE = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", CANNOT_STORE)
-"""Codes with which a hospital says that its people have to act first: check peers, approve the pool
-or the run, end a pause, decide on other pending runs, make room on a disk."""
+"""Codes of a hospital whose people have to act first: check peers, approve the pool or the run, end
+a pause, decide on other pending runs, make room on a disk.
+"""
 
 _ABSENT = Silence("not reached")
 _CODE = re.compile(r"PF-\d{3}")
 
 Failures = dict[bytes, PartyFailedError]
-"""Who failed, by seat; those of one exchange in seat order."""
+"""The failures by seat; those of one exchange in seat order."""
 
 
 class SilenceError(Exception):
-    """No packet came; `code` says why."""
+    """No packet came; `code` gives the reason."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -55,8 +56,8 @@ class Messenger:
     Args:
         transport: Reaches the nodes.
         run: Takes the answers.
-        roster: The parties, and where they were found.
-        on_stage: Called when each party's answer was taken.
+        roster: The parties and their nodes.
+        on_stage: Called after each party's answer.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Messenger:
         self._unheard = run.unheard()
 
     def exchange(self, frames: Mapping[bytes, list[bytes]]) -> Failures:
-        """Send frames by party and take all answers; return who failed."""
+        """Send frames by party and take all answers; return the failures."""
         nodes = self._roster.nodes
         packets = {nodes[seat]: wire.pack(items) for seat, items in frames.items() if seat in nodes}
         answers = self._transport.exchange(packets) if packets else {}
@@ -89,10 +90,11 @@ class Messenger:
         return failures
 
     def tell(self, frame: bytes, *, only: Collection[bytes] | None = None) -> Failures:
-        """Send a frame to all, or to some, behind the settlements each may not have heard of.
+        """Send a frame to all, or to some, behind the settlements that each may have missed.
 
-        Who missed more than a packet holds is told a part of it, and is silent until it has all.
-        Who missed a batch needs them all; one that comes twice changes nothing.
+        A party that missed more than a packet holds gets a part of it, and counts as silent until
+        it has all. A party that missed a batch needs all its settlements; a repeated one changes
+        nothing.
         """
         frames = {
             seat: told[:_MOST_TOLD] if len(told) > _MOST_TOLD else [*told, frame]
@@ -101,7 +103,7 @@ class Messenger:
         }
         failures = self.exchange(frames)
         for seat, sent in frames.items():
-            # A part of what it missed is answered by nothing at all.
+            # Part of its missed settlements is answered by nothing at all.
             heard = _NOTHING if sent[-1] is not frame else None
             cause = failures[seat].cause if seat in failures else None
             if cause == heard:
@@ -109,7 +111,7 @@ class Messenger:
         return failures
 
     def hand_over(self, settlements: Mapping[bytes, Sequence[bytes]]) -> Failures:
-        """Send settlements of earlier setups by party, in parts; return who may not have them.
+        """Send settlements of earlier setups by party, in parts; return who may lack them.
 
         A party answers them by an empty packet, or says that it could not store one.
         """
@@ -141,13 +143,13 @@ class Messenger:
     def inquire(self, inquiry: bytes) -> dict[bytes, Readiness | Refusal]:
         """Ask all parties whether they would serve a plan, behind the settlements they missed.
 
-        Nothing of it is in anybody's history, and nothing is charged.
+        It enters nobody's history, and nothing is charged.
 
         Args:
             inquiry: Frame of the inquiry.
 
         Returns:
-            What each party signed, by seat; without those that gave no answer to it.
+            Each party's signed answer, by seat; without those that gave none.
         """
         seats = {self._roster.nodes[seat]: seat for seat in self._roster.nodes}
         told = {seat: self._unheard[seat][:_MOST_TOLD] for seat in seats.values()}
@@ -171,12 +173,12 @@ class Messenger:
         return said
 
     def note_settled(self, settlement: bytes) -> None:
-        """Let all parties hear of a settlement, with the next message."""
+        """Send a settlement to all parties, with the next message."""
         for told in self._unheard.values():
             told.append(settlement)
 
     def expect_vectors(self, words: int) -> None:
-        """Let answers be as long as vectors of so many words need."""
+        """Allow answers as long as vectors of this many words need."""
         self._words = words
 
     def read(self, answer: bytes | Silence) -> list[bytes]:
@@ -196,14 +198,14 @@ class Messenger:
         return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024 + self._round.most_share_bytes)
 
     def _receive(self, frame: bytes, seat: bytes) -> None:
-        """Take a frame. What was under way for too long is refused, and is no fault."""
+        """Take a frame. An answer that was under way for too long is refused, and is no fault."""
         try:
             self._round.receive(frame, peer=seat)
         except LateMessageError:
             return
 
     def _failed(self, seat: bytes, error: ProtocolError) -> PartyFailedError:
-        """Put the party's name to what it sent."""
+        """Put the party's name to a fault in its message."""
         name = self._roster.name(seat)
         if isinstance(error, RefusedError):
             cause = cause_of(error)
@@ -226,9 +228,10 @@ def require_no(failures: Failures) -> None:
 
 
 def require_agreement(failures: Failures) -> None:
-    """Raise a failure, if there is one: the first that no waiting ends, else the first.
+    """Raise a failure, if there is one: the first that no waiting ends, or else the first.
 
-    Others would decide in vain, perhaps over a day, on a run that one refuses for good.
+    Otherwise people would decide in vain, perhaps over a day, on a run that one party refuses for
+    good.
     """
     for failure in failures.values():
         if not (failure.is_silent or failure.cause in UP_TO_PEOPLE):
@@ -237,10 +240,10 @@ def require_agreement(failures: Failures) -> None:
 
 
 def cause_of(error: RefusedError) -> str:
-    """Code of a refusal. The text is the party's: only a code may go on to screens and reports."""
+    """Code of a refusal: the text is the party's, and only a code may reach screens and reports."""
     return code_of(error.reason) or error.code
 
 
 def code_of(reason: str) -> str:
-    """Return a reason that is a code; any other text is the party's, and is left out."""
+    """Return a reason that is a code; any other text is left out, as it comes from the party."""
     return reason if _CODE.fullmatch(reason) else ""

@@ -1,4 +1,4 @@
-"""Who takes part in a run, in seat order, and what is known of each: its node, its refusal."""
+"""Who takes part in a run, in seat order, with each one's node and refusal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Member:
     """A party of the federation, as the coordinator enrolled it.
 
     Attributes:
-        name: What people call it.
+        name: Its name in messages.
         identity: Its pinned identity.
         weights: Votes that each of its teachers casts per query.
-        node: Number of its node; None where nobody knows it before it signs, or nobody let it in
-            yet. To name it if it never signs.
+        node: Number of its node; None where it is not known before it signs, or not let in yet. It
+            names the party if it never signs.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Roster:
 
     Args:
         members: The parties, as `in_seat_order` gives them.
-        statements: Frames in which parties signed their journals' counters in earlier runs, by
-            fingerprint; of others, too.
+        statements: Parties' signed frames of their journals' counters in earlier runs, by
+            fingerprint; may hold others, too.
 
     Attributes:
         members: The parties, in seat order.
         statements: Those of its parties.
-        nodes: At which node a party was found, by seat.
+        nodes: The node of each party, by seat.
     """
 
     def __init__(self, members: tuple[Member, ...], statements: Mapping[bytes, bytes]) -> None:
@@ -55,16 +55,16 @@ class Roster:
         return {seat: member.identity for seat, member in self._by_seat.items()}
 
     def name(self, seat: bytes) -> str:
-        """Return what people call a party."""
+        """Return the name of a party."""
         return self._by_seat[seat].name
 
     def names(self, seats: Iterable[bytes]) -> tuple[str, ...]:
-        """Return what people call some of the parties, in seat order."""
+        """Return the names of some of the parties, in seat order."""
         wanted = frozenset(seats)
         return tuple(member.name for seat, member in self._by_seat.items() if seat in wanted)
 
     def said_by(self, seat: bytes) -> list[bytes]:
-        """Return what a party signed of its journal's counter in an earlier run, if anything."""
+        """Return the journal counters that a party signed in an earlier run, if any."""
         return [self.statements[seat]] if seat in self.statements else []
 
 

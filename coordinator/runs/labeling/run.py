@@ -43,15 +43,15 @@ from protocols.secure_sum import SecureSum
 
 @dataclass(frozen=True, slots=True)
 class LabelingSettings:
-    """What a run is asked to do; `RunTerms` without what only the federation knows.
+    """The settings of a run; `RunTerms` without the facts that only the federation knows.
 
     Attributes:
         terms: Makes the terms from the parties in seat order.
         simulated: Whether the run is a simulation.
         lifetime_s: Seconds after which the run and its plans expire.
         suite: Sealing suite of the run, the same for all.
-        patience_s: Seconds for which a batch waits for a party that is silent, at the longest
-            until its plan expires.
+        patience_s: Seconds for which a batch waits for a silent party, but no longer than its plan
+            is valid.
     """
 
     terms: Callable[[tuple[Member, ...]], RunTerms]
@@ -63,11 +63,11 @@ class LabelingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What parties say of a batch before it is asked.
+    """The parties' readiness for a batch before it is asked.
 
     Attributes:
-        unready: Code of its refusal by the name of each party that would not answer at all, "" for
-            one that is silent, in seat order; empty where a batch can do without these parties.
+        unready: Refusal codes by name of each party that would not answer at all, "" for a silent
+            one, in seat order. Empty where a batch can do without these parties.
         refused: By position in the pool, names of the parties that would not answer a query: they
             answered it, or one close to it, before.
     """
@@ -83,23 +83,23 @@ class LabelingRun:
         transport: Reaches the parties.
         identity: The coordinator's identity.
         form: Secure sum.
-        members: The parties, all of whom take part.
-        pool: Public inputs that may be asked about.
-        settings: What the run is asked to do.
-        store: Makes room for ledger and releases; given the run's empty ledger.
+        members: All parties of the run.
+        pool: The public inputs to ask about.
+        settings: The run's settings.
+        store: Makes the store of ledger and releases; given the run's empty ledger.
         random_bytes: Cryptographic random numbers for protocol nonces.
         noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
             simulation. Not used where the parties add the noise.
         clock: Unix time, in seconds.
         sleep: Waits for so many seconds.
-        journal: Where the round's steps are written; in memory alone if None.
-        owed: By fingerprint, the settlements of earlier setups that a party may not have heard of.
+        journal: Stores the round's steps; None keeps them in memory.
+        owed: By fingerprint, settlements of earlier setups that a party may have missed.
         on_stage: Called at every point where a run may be stopped; for tests.
 
     Raises:
         TooFewPartiesError: fewer members than the form needs.
-        InvalidParameterError: the terms name a mechanism or noise that cannot be.
-        WrongStateError: the journal is that of a run that was begun: see `resume`.
+        InvalidParameterError: the terms name an impossible mechanism or noise.
+        WrongStateError: the journal is of a run that has begun: see `resume`.
         RunDamagedError: the store has an open batch.
     """
 
@@ -166,27 +166,27 @@ class LabelingRun:
         on_stage: OnStage = pass_by,
         is_read_only: bool = False,
     ) -> Self:
-        """Go on with a run after a crash; one exchange tells which node is which party.
+        """Go on with a run after a crash; one exchange finds each party's node.
 
-        `finish` has to follow, before anything else is asked. `per_instance_cost` is lost.
+        Call `finish` next, before another batch is asked. `per_instance_cost` is lost.
 
         Args:
             transport: Reaches the parties.
             identity: The coordinator's identity.
             form: Secure sum of the run.
             members: All parties of the run.
-            pool: Public inputs that may be asked about.
-            settings: What the run was asked to do; its terms must be the same.
+            pool: The public inputs to ask about.
+            settings: The run's settings; its terms must be the same.
             store: Opens the run's store, given its empty ledger.
-            noise_bytes: Source of noise; must not repeat what it gave before the crash.
+            noise_bytes: Source of noise; must not repeat bytes from before the crash.
             clock: Unix time, in seconds.
             journal: The run's.
             sleep: Waits for so many seconds.
             on_stage: As for a new run.
-            is_read_only: Whether only to read results: no party is looked for.
+            is_read_only: Whether only to read results, without looking for parties.
 
         Raises:
-            UnfinishedSetupError: the run was not set up: it is given up.
+            UnfinishedSetupError: the run was not set up, and is given up.
             BrokenJournalError: the journal does not fit itself, or is of other parties.
             RunDamagedError: journal, store and terms do not fit each other.
             SetupError: fewer parties can be reached than the form needs; the run may be resumed
@@ -225,7 +225,7 @@ class LabelingRun:
         noise_bytes: RandomBytes,
         is_metered: bool,
     ) -> None:
-        """Make what a round is begun with: the terms, the rule that they name, store and roster."""
+        """Make the objects of a round: the terms, their mechanism, store and roster."""
         seated = in_seat_order(members)
         self.terms = settings.terms(seated)
         self._decider = Decider(self.terms, noise_bytes=noise_bytes, is_metered=is_metered)
@@ -288,13 +288,13 @@ class LabelingRun:
         )
 
     def _take_up(self, *, find_nodes: bool) -> None:
-        """Read off journal and store where the run stood, and find the parties."""
+        """Read the run's state off journal and store, and find the parties."""
         self._batches.take_up(is_resumed=True)
         if find_nodes and self._round.state is not CoordinatorState.DONE:
             self._finder.find_again(least=self._form.threshold(len(self._round.seats)))
         self._store.save_statements(self._round.statements)
 
-    # What others may know ---------------------------------------------------------------------
+    # Public facts -------------------------------------------------------------------------------
 
     @property
     def round(self) -> CoordinatorRound:
@@ -308,25 +308,25 @@ class LabelingRun:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The rule of the run, without what a batch adds to it."""
+        """The mechanism of the run, without a batch's predictions."""
         return self._decider.mechanism
 
     @property
     def lost(self) -> tuple[tuple[str, ...], ...]:
-        """For each batch that could be opened without them, the parties that were lost in it."""
+        """For each batch that opened without some parties, their names."""
         return tuple(self._collector.lost)
 
     @property
     def share_faults(self) -> tuple[tuple[str, ...], ...]:
-        """For each share that did not fit what its dealer signed, the parties that may be at fault.
+        """For each share that differed from its dealer's hashes, the parties that may be at fault.
 
-        One of two where the word of one stands against the other's.
+        Where only one's word stands against the other's, both are named.
         """
         return tuple(self._collector.share_faults)
 
     @property
     def not_heard(self) -> tuple[str, ...]:
-        """Parties that were lost at the closing: nobody compared their heads, in seat order."""
+        """Parties lost at the closing, whose heads nobody compared, in seat order."""
         return self._not_heard
 
     @property
@@ -346,17 +346,17 @@ class LabelingRun:
 
     @property
     def left(self) -> Outcomes:
-        """What the caps still allow."""
+        """The outcomes that the caps still allow."""
         return self._store.ledger().left
 
     @property
     def asks_left(self) -> int:
-        """Queries that may still be asked, whatever the other caps say."""
+        """Queries that may still be asked, apart from the other caps."""
         return self._store.ledger().outcomes.asks_left
 
     @property
     def per_instance_cost(self) -> PerInstanceCost | None:
-        """What the run cost on the votes that it met. Private: not to be published.
+        """The run's cost on the actual votes. Private: not to be published.
 
         None with noise at the parties: nobody sees the votes that it would be computed from. None
         after a restart, too: the cost of earlier batches is not stored.
@@ -370,7 +370,7 @@ class LabelingRun:
 
         Raises:
             SetupError: not every party answered the offer.
-            PartyFailedError: a party failed, refused or was silent; says which.
+            PartyFailedError: a party failed, refused or was silent; names it.
         """
         self._finder.offer_run()
         record = self._round.record(
@@ -378,7 +378,7 @@ class LabelingRun:
         )
         self._store.save_run_id(self._round.run_id)
         require_no(self._messenger.hand_over(self._owed))
-        # Each first sees what it signed last: a journal that is older stops it (rule R4).
+        # Each first sees its last signed head: a journal that is older stops it (rule R4).
         offered = {seat: [*self._roster.said_by(seat), record] for seat in self._round.seats}
         require_agreement(self._messenger.exchange(offered))
         for frames in (self._round.deliver, self._round.close_setup):
@@ -391,27 +391,27 @@ class LabelingRun:
     ) -> NoisyRelease:
         """Ask one batch; one exchange, or three where the form survives drop-outs.
 
-        With noise at the parties a check opens rows of its own: that doubles the exchanges.
+        With noise at the parties a check opens rows of its own, which doubles the exchanges.
 
         Args:
-            indices: Positions in the pool, none of which was asked before, except in a void batch
-                whose error said that they may be asked again.
+            indices: Positions in the pool. None was asked before, except in a void batch whose
+                error allowed it.
             predictions: For Interactive-GNMax, the student's chances of each class, from released
                 labels and public inputs only; shape (queries, classes). None before there is a
                 student.
 
         Returns:
-            What was released; it is stored and charged already.
+            The release; it is stored and charged already.
 
         Raises:
-            InvalidParameterError: a query was asked before, or is not in the pool; or predictions
-                came that do not fit.
+            InvalidParameterError: a query was asked before, or is not in the pool; or the
+                predictions do not fit.
             RunEndedError: the run has expired; nothing happened.
             OutcomeCapError: a cap of the run is reached; nothing happened.
             BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
-            VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch
-                was released, and the error says what became of its budget. A `SpoiledBatchError`
-                names whose row was wrong, as far as that can be found out.
+            VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch was
+                released, and the error gives the state of its budget. A `SpoiledBatchError` names
+                the party of the wrong row, if it can be found out.
         """
         self._require_askable(indices)
         self._decider.rule_for(indices, predictions)
@@ -456,8 +456,8 @@ class LabelingRun:
         """Finish the open batch after `resume`.
 
         Args:
-            gives_up: Whether to void an open batch, with no noise drawn for it any more. Use it
-                after a restore: nobody knows which noise was drawn for the batch before.
+            gives_up: Whether to void an open batch, with no noise drawn for it any more. Set it
+                after a restore: nobody knows the noise drawn for the batch before.
 
         Returns:
             Release of the last batch, from the store if it is there: noise is never drawn twice for
@@ -474,8 +474,8 @@ class LabelingRun:
         A party that does not answer, or has lost the run, does not fail it; `not_heard` names it.
 
         Raises:
-            PartyFailedError: a party failed or remembers another run, or too many were lost; says
-                which.
+            PartyFailedError: a party failed or remembers another run, or too many were lost; names
+                it.
         """
         if self._round.state is CoordinatorState.DONE:
             return
@@ -498,7 +498,7 @@ class LabelingRun:
 
     @property
     def _tolerated(self) -> dict[str, int]:
-        """How many parties may collude with us, and how many may drop out."""
+        """The allowed numbers of parties that collude with us, and that drop out."""
         if self.terms.colluders is not None and self.terms.dropouts is not None:
             return {"colluders": self.terms.colluders, "dropouts": self.terms.dropouts}
         parties = len(self._round.seats)
@@ -513,7 +513,7 @@ def _require(must: str, holds: bool) -> None:
 
 
 def _require_lost_only(failures: Failures) -> Failures:
-    """Raise what is worse than a lost party: somebody who remembers another run, above all."""
+    """Raise faults worse than a lost party: above all, a party that remembers another run."""
     for failure in failures.values():
         has_no_run = isinstance(failure, PartyRefusedError) and (
             failure.cause == UnexpectedMessageError.code

@@ -1,4 +1,4 @@
-"""What votes would cost, by every method side by side."""
+"""The cost of votes, by every method side by side."""
 
 from pate_fed.accounting.compare.case import VoteCase
 from pate_fed.accounting.compare.table import compare, render_comparison

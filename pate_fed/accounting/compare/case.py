@@ -1,4 +1,4 @@
-"""Votes and how they are asked; and what one method says of them."""
+"""Votes and the way they are asked; one method's price of them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pate_fed.accounting.formal import RunCaps
 from pate_fed.accounting.pate_bounds import checked_tops, threshold_margin
 
 Details = Mapping[str, float | str | None]
-"""What else is known of a number, as JSON can hold it."""
+"""Further facts of a number, as JSON can hold them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MethodCost:
-    """What one method says.
+    """One method's price.
 
     Attributes:
-        epsilon: Its number; None where it has none.
-        method: How it was computed, or why there is none, in words.
+        epsilon: Its number; None without one.
+        method: The method, or the reason for no number, in words.
         releasable: Whether it may be shown.
-        details: What else is known of it; the same keys with and without a number.
+        details: Further facts of it; the same keys with and without a number.
     """
 
     epsilon: float | None
@@ -40,12 +40,12 @@ class VoteCase:
 
     Attributes:
         votes: Whole counts; shape (queries, classes), every row with the same sum.
-        event: What one query costs that is asked and answered.
+        event: The event of one query that is asked and answered.
         caps: Public caps of the run, or expected ones.
         answered: Chance that each query is answered, shape (queries,); None where it follows from
             the caps' check of the top count.
-        offsets: Votes of the student's that are taken off the counts for the check; shape
-            (queries, classes); None without a student.
+        offsets: The student's votes to subtract from the counts for the check; shape (queries,
+            classes); None without a student.
         is_sure: Whether the student is sure enough of a query to keep its own label; shape
             (queries,); None without a student.
     """
@@ -84,7 +84,7 @@ class VoteCase:
 
 
 def no_finite_epsilon(details: Details | None = None) -> MethodCost:
-    """Say what holds of the immutable argmax, by whatever method."""
+    """Return the price of the immutable argmax, the same by all methods."""
     return MethodCost(
         None,
         "no finite epsilon holds: neighbors can have labels that differ with a chance of almost 1",

@@ -1,6 +1,6 @@
-"""Formal rows: what holds for every possible set of records, from public parameters and caps.
+"""Formal rows: bounds for every possible set of records, from public parameters and caps.
 
-A row without a number says why there is none.
+A row without a number gives the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMAL_METHODS: Final = ("formal_gdp", "formal_label", "formal_joint")
 """Rows of every mechanism; "formal_renyi" is one more where noise is not in the counts, or not
 Gaussian."""
 
-RENYI_METHOD: Final = "RDP of the mechanism at the caps, whatever the votes, converted by CKS"
+RENYI_METHOD: Final = "RDP of the mechanism at the caps, for all votes, converted by CKS"
 _PURE_METHOD: Final = "pure differential privacy at the caps: each answer's epsilon, added up"
 _OWN_DELTAS: Final = "; for tests of stability, whose own deltas are in delta"
 _GAUSSIAN_ONLY: Final = "no bound: it is proved for Gaussian noise; formal_renyi holds"
@@ -91,7 +91,7 @@ def _laplace(case: VoteCase, gamma: float) -> dict[str, MethodCost]:
     caps, shown = case.caps, not case.caps.real
     pure = caps.answers * 2 * gamma * caps.weight
     renyi = _renyi(case, caps.answers)
-    # Both hold whatever the votes, so the smaller one does.
+    # Both hold for all votes, so the smaller one does.
     if renyi.epsilon is None or pure < renyi.epsilon:
         renyi = MethodCost(pure, _PURE_METHOD, shown, {"order": None, "additive_delta": 0.0})
     return {
@@ -113,7 +113,7 @@ def _stable(
         epsilon = gdp_epsilon(math.sqrt(caps.asks) / test.sigma, left)
         gdp = MethodCost(epsilon, CAPS_METHOD + _OWN_DELTAS, shown, details)
         bits = convert_costly_curve(
-            # What is released is a function of one bit of the noisy distance, in units.
+            # The release is a function of one bit of the noisy distance, in units.
             lambda orders: caps.asks * threshold_bit_rdp(orders, sigma1=test.sigma),
             delta=left,
             method="cks",
@@ -129,7 +129,7 @@ def _stable(
 
 
 def _renyi(case: VoteCase, times: float) -> MethodCost:
-    """Price so many releases of one query by the mechanism's own curve."""
+    """Price this many releases of one query by the mechanism's own curve."""
     left, additive = _left_of_delta(case, times)
     shown = not case.caps.real
     details = {"order": None, "additive_delta": additive}
@@ -143,7 +143,7 @@ def _renyi(case: VoteCase, times: float) -> MethodCost:
 
 
 def _left_of_delta(case: VoteCase, times: float) -> tuple[float, float]:
-    """Return what of delta is left for the conversion, and what the releases take of it."""
+    """Return the part of delta left for the conversion, and the part that the releases take."""
     probability("delta", case.caps.delta)
     additive = times * event_additive_delta(case.event)
     if additive >= case.caps.delta:

@@ -1,4 +1,4 @@
-"""Private rows: what the votes as they are cost, and what could be said of that in public."""
+"""Private rows: the cost on the votes as they are, and a public release of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NO_PLAN: Final = dict.fromkeys(("order", "beta", "sigma_ss", "parameters_from")
 
 
 def per_instance_rows(case: VoteCase) -> dict[str, MethodCost]:
-    """Say what these votes cost: a row for each of `PER_INSTANCE_METHODS`, never to be shown."""
+    """Price these votes: a row for each of `PER_INSTANCE_METHODS`, never to be shown."""
     match case.event:
         case GaussianMaxEvent(sigma=sigma) | ConfidentGaussianMaxEvent(sigma2=sigma):
             return _per_instance_gaussian(case, sigma)
@@ -56,7 +56,7 @@ def per_instance_rows(case: VoteCase) -> dict[str, MethodCost]:
 
 
 def sanitized_row(case: VoteCase) -> MethodCost:
-    """Say what a sanitized release would come to, with parameters chosen on simulated votes.
+    """Price a sanitized release, with parameters chosen on simulated votes.
 
     Nothing is released: a release draws noise once, and every further one would cost again.
     """
@@ -150,7 +150,7 @@ def _sanitized_gaussian(case: VoteCase, sigma: float) -> MethodCost:
     cost = _cost_at(plan.order, case.votes, case, sigma)
     return MethodCost(
         expected_epsilon(cost, plan, delta=case.caps.delta),
-        f"{SANITIZED_METHOD}; what a release would come to on average",
+        f"{SANITIZED_METHOD}; the average result of a release",
         releasable=False,
         details={
             "order": plan.order,

@@ -1,4 +1,4 @@
-"""What votes would cost, as a table: a row for each method; and the same in words."""
+"""The cost of votes as a table, a row for each method; and the same in words."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def compare(case: VoteCase, *, unit: PrivacyUnit) -> dict[str, Any]:
 
     Returns:
         "asked", "expected_answered", "teachers", "classes", and "epsilon": for each method its
-        number, None where it has none, with unit, neighbors, view, method, whether it may be
-        shown, and on what that hangs. Of Interactive-GNMax "expected_reinforced" too: how many
-        labels a confident student would keep.
+        number, None where it has none, with unit, neighbors, view, method, whether it may be shown,
+        and the conditions of that. Of Interactive-GNMax "expected_reinforced" too: how many labels
+        a confident student would keep.
 
     Raises:
         InvalidParameterError: a parameter is out of its range.
@@ -90,7 +90,7 @@ def _number(row: dict[str, Any]) -> str:
 
 
 def _note(row: MethodCost, *, is_formal: bool) -> str | None:
-    """Say on what it hangs whether a number may be shown; None where there is no number."""
+    """State the conditions for showing a number; None where there is no number."""
     if row.epsilon is None:
         return None
     if not is_formal:
