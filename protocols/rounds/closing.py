@@ -6,7 +6,6 @@ compares. Two parties that were told two histories find out here at the latest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protocols import wire
@@ -15,23 +14,12 @@ from protocols.identity import SigningIdentity
 from protocols.messages import Closing, HeadBundle, HeadStatement
 from protocols.rounds.seating import (
     COORDINATOR,
-    LEAST_PARTIES,
     Seating,
+    least_heads,
     require_run,
     verify_relayed,
 )
-from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
-
-
-def least_heads(form: SecureSum, *, parties: int) -> int:
-    """Fewest parties whose heads must agree at the end of a run.
-
-    More than half, or the form's threshold where it survives drop-outs; never fewer than
-    `LEAST_PARTIES`.
-    """
-    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
-    return max(most_of_them, LEAST_PARTIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +114,3 @@ def require_head(statement: HeadStatement, *, run_id: bytes, head: bytes, epoch:
         raise HistoryError("a party must remember the same run", "another head")
     if statement.epoch != epoch:
         raise HistoryError("the epoch must be the run's", statement.epoch)
-
-
-def require_enough_heads(heads: Sequence[bytes], form: SecureSum) -> None:
-    """Check that enough heads came to tell one history from two.
-
-    Raises:
-        TooFewHeadsError: too few.
-    """
-    came, least = sum(map(bool, heads)), least_heads(form, parties=len(heads))
-    if came < least:
-        raise TooFewHeadsError(received=came, threshold=least)

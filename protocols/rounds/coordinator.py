@@ -56,10 +56,9 @@ from protocols.messages import (
     Verdict,
     VerdictMacs,
 )
-from protocols.rounds.batch import Tally
 from protocols.rounds.blame import Blame, BlameCase, require_rows
 from protocols.rounds.bounds import PlanClaim
-from protocols.rounds.closing import require_enough_heads, require_head
+from protocols.rounds.closing import require_head
 from protocols.rounds.contribution import Contribution
 from protocols.rounds.coordinator_journal import (
     CoordinatorJournal,
@@ -85,10 +84,11 @@ from protocols.rounds.history import (
 )
 from protocols.rounds.opening import ShareFault
 from protocols.rounds.plans import OpenPlan, SettledPlan
-from protocols.rounds.seating import require_run
+from protocols.rounds.seating import require_enough_heads, require_run, setup_digest
 from protocols.rounds.settlement import proven_claim
-from protocols.rounds.setup import CoordinatorSetup, setup_digest
+from protocols.rounds.setup import CoordinatorSetup
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
+from protocols.rounds.tally import Tally
 from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 from protocols.signed_transcript import seal_files, transcript_lines

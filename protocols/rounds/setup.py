@@ -40,6 +40,7 @@ from protocols.rounds.seating import (
     Seating,
     require_fresh,
     require_run,
+    setup_digest,
     verify_relayed,
 )
 from protocols.secure_sum import SecureSum
@@ -49,11 +50,6 @@ from protocols.wire import Signed
 ROLE_PARTY = "party"
 
 _HALF_BYTES = 32
-
-
-def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
-    """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
-    return wire.digest_of_values("setup", list(confirmation_digests))
 
 
 class PartySetup:
