@@ -36,8 +36,8 @@ def settled_at_epoch(form: type[SecureSum], epoch: int) -> tuple[MemoryRun, byte
     """A run whose parties served one batch, at an epoch that the coordinator skipped to."""
     run = MemoryRun(form.smallest, form=form)
     run.set_up()
-    assert run.coordinator._run is not None
-    run.coordinator._run = replace(run.coordinator._run, epoch=epoch - 1)
+    assert run.coordinator._run.history is not None
+    run.coordinator._run.history = replace(run.coordinator._run.history, epoch=epoch - 1)
     run.sum([vector()] * form.smallest)
     run.settle()
     return run, run.coordinator.seats[0]
@@ -93,8 +93,8 @@ def with_vectors_in() -> tuple[Cheat, dict[bytes, list[bytes]]]:
     cheat = Cheat([vector()] * 5)
     for seat, frames in enumerate(cheat.frames):
         cheat.run.to_coordinator("y", cheat.fingerprint(seat), frames)
-    cheat.run.agree(cheat.run.coordinator.propose())
-    return cheat, cheat.run.coordinator.certify()
+    cheat.run.agree(cheat.run.coordinator.batch.propose())
+    return cheat, cheat.run.coordinator.batch.certify()
 
 
 def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
@@ -171,7 +171,7 @@ def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
         )
     with pytest.raises(UnexpectedMessageError, match="dealings that were relayed"):
         coordinator.receive(frame, peer=holder)
-    assert coordinator.share_faults == ()
+    assert coordinator.batch.share_faults == ()
     # Whoever is shown the second dealing, too, sees that the holder used it, in its own words.
     digests = [wire.decode(cheat.bundles[seat].dealings[0]).digest for seat in range(5)]
     digests[DEALER] = wire.decode(second).digest

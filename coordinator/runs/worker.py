@@ -295,7 +295,7 @@ class RunWorker:
             if error.cause not in UP_TO_PEOPLE:
                 self._end_unoffered(run, error)
                 return None
-            what = labeling.round.scope.digest.hex()[:16]
+            what = labeling.round.setup.scope.digest.hex()[:16]
             self._wait_for_hospitals(
                 run,
                 f"waits for the people of {error.party} [{error.cause}]; the run's digest: {what}",
@@ -357,7 +357,7 @@ class RunWorker:
             batch = tuple((fresh or left)[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
-            if labeling.round.closing_frame:  # an earlier life was about to set it up anew
+            if labeling.round.closing.frame:  # an earlier life was about to set it up anew
                 return stopped_by or _lost("a hospital")
             try:
                 ready = labeling.ask_ready(batch)
@@ -625,7 +625,7 @@ def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[
     if run.voids:  # of a batch that an earlier life gave up nothing else tells
         why = f", the last one by {last_void}" if last_void else ""
         flaws.append(f"{run.voids} of its batches are void{why}")
-    heard = labeling.round.heads_compared
+    heard = labeling.round.closing.heads_compared
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
     if lost:
         flaws.append(f"not there at the closing: {', '.join(lost)}")

@@ -127,7 +127,9 @@ def test_what_the_coordinator_did_not_sign_changes_nothing(state: PartyState, st
 def test_an_offer_that_names_another_key_is_refused() -> None:
     walk, _ = at(PartyState.NEW)
     frame = altered(
-        walk.run.coordinator.offer(), walk.run.coordinator_identity, coordinator_key=bytes(32)
+        walk.run.coordinator.setup.offer.frame,
+        walk.run.coordinator_identity,
+        coordinator_key=bytes(32),
     )
     refuses(walk, frame, UnknownPeerError, stops=False)
 
@@ -145,7 +147,9 @@ def test_an_offer_that_names_another_key_is_refused() -> None:
 )
 def test_an_offer_of_what_this_party_does_not_do_is_refused(changed: dict[str, Any]) -> None:
     walk, _ = at(PartyState.NEW)
-    frame = altered(walk.run.coordinator.offer(), walk.run.coordinator_identity, **changed)
+    frame = altered(
+        walk.run.coordinator.setup.offer.frame, walk.run.coordinator_identity, **changed
+    )
     refuses(walk, frame, UnexpectedMessageError, stops=False)
     walk.finish()
 
@@ -235,7 +239,7 @@ def _field(**changed: Any) -> Callable[[Walk, RunRecord], dict[str, Any]]:
             id="junk for a statement",
         ),
         pytest.param(
-            lambda w, r: {"statements": (*r.statements[:2], w.run.coordinator.offer())},
+            lambda w, r: {"statements": (*r.statements[:2], w.run.coordinator.setup.offer.frame)},
             MalformedMessageError,
             id="an offer for a statement",
         ),
@@ -444,12 +448,12 @@ def _record_again(walk: Walk) -> bytes:
 def test_a_party_takes_part_in_suites_that_it_accepts_only(offered: str, accepted: str) -> None:
     run = MemoryRun(3, suite=accepted)
     party = run.parties[run.coordinator.seats[0]]
-    offer = altered(run.coordinator.offer(), run.coordinator_identity, suite=offered)
+    offer = altered(run.coordinator.setup.offer.frame, run.coordinator_identity, suite=offered)
     with pytest.raises(SuiteError) as caught:
         party.receive(offer, now=NOW)
     assert caught.value.peer == "coordinator"
     assert party.state is PartyState.NEW
-    party.receive(run.coordinator.offer(), now=NOW)
+    party.receive(run.coordinator.setup.offer.frame, now=NOW)
 
 
 def test_a_peers_weak_sealing_key_is_named() -> None:
@@ -707,7 +711,7 @@ def _go_to(run: MemoryRun, me: bytes, state: PartyState) -> None:
     if state is PartyState.NEW:
         return
     if state is PartyState.STATED:
-        run.broadcast("offer", run.coordinator.offer())
+        run.broadcast("offer", run.coordinator.setup.offer.frame)
         return
     run.set_up()
     if state is PartyState.SENT:
