@@ -3,7 +3,7 @@
 One file per phase, with both ends beside each other: `setup`, `inquiry`, `batch`, `verdicts`,
 `opening`, `settlement`, `blame`, `closing`. A run as a party sees it is a `seating`, as the
 coordinator sees it a `live_run` with one `exchange` at a time. A plan lives in `plans` until it is
-settled, the coordinator's sum of it in `tally`. `party` and `coordinator` hand each message to its
+settled. `party` and `coordinator` hand each message to its
 phase, `states` has their tables. `journal` and `coordinator_journal` are what each must remember
 across a restart; `history` says how each step changes a run, and `lost_runs` what a party answers
 without its keys. `bounds` says which sets of parties may be opened for a query that was asked
