@@ -1082,7 +1082,7 @@ def test_a_wrong_head_stops_a_run_though_enough_are_right() -> None:
     federation = ready(parties=5)
     federation.ask(0, 1)
     node = federation.nodes[CULPRIT]
-    node._round._transcript = node._round._transcript.append("plan", bytes(32))
+    node._round._run.transcript = node._round._run.transcript.append("plan", bytes(32))
     with pytest.raises(PartyFailedError, match="PF-229"):
         federation.run.close()
 

@@ -469,7 +469,7 @@ def test_a_holder() -> None:
     me = run.coordinator.seats[0]
     proof, bundle = told[me]
     run.to_party("certificate", me, proof)
-    plan = run.parties[me]._open
+    plan = run.parties[me].batch.open
     assert plan is not None
     assert plan.holder is not None
     assert plan.verdict is not None
@@ -537,7 +537,7 @@ def test_proofs_of_a_verdict(by_macs: bool) -> None:
     me, told = run.coordinator.seats[0], run.coordinator.batch.certify()
     good = told[me][0] if by_macs else run.coordinator.open_plan.certificate_frame
     party = run.parties[me]
-    plan = party._open
+    plan = party.batch.open
     assert plan is not None
 
     def make(chance: random.Random) -> bytes:

@@ -378,9 +378,9 @@ class PartyNode:
                 task=run.task.digest,
                 teachers=run.task.teachers,
             )
-            return self._round.state_readiness(refused)
+            return self._round.inquiry.accept(refused)
         except Exception as error:
-            return self._round.refuse_inquiry(self._reason_of(error).value)
+            return self._round.inquiry.refuse(self._reason_of(error).value)
 
     def _review_batch(
         self, run: _Run, terms: bytes, *, words: int | None = None
@@ -582,9 +582,9 @@ class PartyNode:
                 raise
             self._asked = None if first is None else replace(asked, first=first, is_silent=False)
         run.void_batches += settlement.state == "void"
-        if self._round.reveal_was_lost:
+        if self._round.batch.reveal_was_lost:
             _log.warning("the coordinator says that our shares of a batch did not come")
-        for dealer in self._round.wrong_dealers:
+        for dealer in self._round.batch.wrong_dealers:
             name = dealer.hex()[:16]
             _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
 

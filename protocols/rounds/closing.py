@@ -7,108 +7,95 @@ compares. Two parties that were told two histories find out here at the latest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from protocols import wire
 from protocols.errors import HistoryError, TooFewHeadsError, UnexpectedMessageError, WrongStateError
-from protocols.identity import SigningIdentity
 from protocols.messages import Closing, HeadBundle, HeadStatement
 from protocols.rounds.coordinator_journal import HeadsCollected, RunClosed, RunFinished
 from protocols.rounds.history import heads_record
 from protocols.rounds.live_run import LiveRun
+from protocols.rounds.seated_run import SeatedRun
 from protocols.rounds.seating import (
     COORDINATOR,
-    Seating,
     least_heads,
     require_enough_heads,
     require_run,
-    verify_relayed,
+    verify_handed_over,
 )
 from protocols.rounds.states import CoordinatorState
 from protocols.signed_transcript import seal_files, transcript_lines
-from protocols.transcript import Transcript
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedHeads:
-    """What a party found when it compared heads.
-
-    Attributes:
-        parties: Those whose heads agree with its own, in seat order; it is one of them.
-        counters: Journal counters that the others signed, by fingerprint.
-    """
-
-    parties: tuple[bytes, ...]
-    counters: dict[bytes, int]
-
-
-def state_head(
-    closing: Closing,
-    *,
-    seating: Seating,
-    transcript: Transcript,
-    epoch: int,
-    journal_counter: int,
-    identity: SigningIdentity,
-) -> bytes:
-    """Answer a closing with the head that this party remembers; return the frame.
-
-    Raises:
-        HistoryError: the coordinator remembers another run.
-    """
-    if closing.head != transcript.head:
-        raise HistoryError(
-            "the coordinator must remember the same run", "another head", peer=COORDINATOR
-        )
-    statement = HeadStatement(seating.run_id, seating.me, transcript.head, epoch, journal_counter)
-    return wire.sign(statement, identity).frame
-
-
-def compare_heads(
-    bundle: HeadBundle, *, seating: Seating, head: bytes, floor: int
-) -> ComparedHeads:
-    """Compare all parties' heads with this party's own.
+class PartyClosing:
+    """A party's end.
 
     Args:
-        bundle: All parties' signed heads, empty for a lost party.
-        seating: The run.
-        head: This party's head.
-        floor: Fewest parties of a set that this party serves.
+        run: The run.
 
-    Raises:
-        HistoryError: a party signed another head. It names that party and the coordinator, which
-            may have told the two of us two stories.
-        TooFewHeadsError: too few heads. Any two comparisons with enough have a party in common,
-            so two histories cannot both pass.
+    Attributes:
+        heads_compared: Parties whose last heads came and were this party's own, in seat order; it
+            is one. None before the comparison.
     """
-    if len(bundle.statements) != len(seating.identities):
-        raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
-    counters = {}
-    for (fingerprint, identity), frame in zip(
-        seating.identities.items(), bundle.statements, strict=True
-    ):
-        if not frame:  # a party that was lost since
-            continue
-        signed = wire.decode(frame)
-        statement = wire.expect(signed, HeadStatement)
-        verify_relayed(signed, identity)
-        if statement.sender != fingerprint or statement.run_id != seating.run_id:
-            raise UnexpectedMessageError("a head must be its seat's", "another")
-        if statement.head != head:
+
+    def __init__(self, run: SeatedRun) -> None:
+        self._run = run
+        self.heads_compared: tuple[bytes, ...] = ()
+
+    def state_head(self, closing: Closing) -> bytes:
+        """Answer a closing with the head that this party remembers; return the frame.
+
+        Raises:
+            HistoryError: the coordinator remembers another run.
+        """
+        run, head = self._run, self._run.transcript.head
+        if closing.head != head:
             raise HistoryError(
-                "all parties must remember the same run",
-                "another head",
-                pair=(fingerprint.hex(), COORDINATOR),
+                "the coordinator must remember the same run", "another head", peer=COORDINATOR
             )
-        counters[fingerprint] = statement.journal_counter
-    least = max(least_heads(seating.form, parties=len(seating.identities)), floor)
-    if len(counters) < least:
-        raise TooFewHeadsError(received=len(counters), threshold=least)
-    heard = {*counters, seating.me}
-    counters.pop(seating.me, None)
-    parties = tuple(each for each in seating.fingerprints if each in heard)
-    return ComparedHeads(parties, counters)
+        statement = HeadStatement(run.run_id, run.me, head, run.epoch, run.journal.counter)
+        return wire.sign(statement, run.identity).frame
+
+    def compare(self, bundle: HeadBundle) -> None:
+        """Compare all parties' heads with this party's own, and witness their journals' counters.
+
+        Args:
+            bundle: All parties' signed heads, empty for a lost party.
+
+        Raises:
+            HistoryError: a party signed another head. It names that party and the coordinator,
+                which may have told the two of us two stories.
+            TooFewHeadsError: too few heads. Any two comparisons with enough have a party in common,
+                so two histories cannot both pass.
+        """
+        run, seating = self._run, self._run.known
+        if len(bundle.statements) != len(seating.identities):
+            raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
+        counters = {}
+        for (fingerprint, identity), frame in zip(
+            seating.identities.items(), bundle.statements, strict=True
+        ):
+            if not frame:  # a party that was lost since
+                continue
+            signed = wire.decode(frame)
+            statement = wire.expect(signed, HeadStatement)
+            verify_handed_over(signed, identity)
+            if statement.sender != fingerprint or statement.run_id != seating.run_id:
+                raise UnexpectedMessageError("a head must be its seat's", "another")
+            if statement.head != run.transcript.head:
+                raise HistoryError(
+                    "all parties must remember the same run",
+                    "another head",
+                    pair=(fingerprint.hex(), COORDINATOR),
+                )
+            counters[fingerprint] = statement.journal_counter
+        least = max(least_heads(seating.form, parties=len(seating.identities)), run.floor)
+        if len(counters) < least:
+            raise TooFewHeadsError(received=len(counters), threshold=least)
+        heard = {*counters, run.me}
+        counters.pop(run.me, None)
+        run.journal.witness(counters)
+        self.heads_compared = tuple(each for each in seating.fingerprints if each in heard)
 
 
 def require_head(statement: HeadStatement, *, run_id: bytes, head: bytes, epoch: int) -> None:

@@ -65,14 +65,14 @@ class Seating:
         return RunNote(self.run_id, self.record.coordinator, self.form.name, keys)
 
 
-def verify_relayed(signed: Signed, sender: PublicIdentity) -> None:
-    """Verify a peer's message. The coordinator checks what it relays, so a bad one is its fault.
+def verify_handed_over(signed: Signed, signer: PublicIdentity) -> None:
+    """Verify what the coordinator sent, its own or a peer's: it checks all that it relays.
 
     Raises:
         BadSignatureError: names the coordinator.
     """
     try:
-        signed.verify(sender)
+        signed.verify(signer)
     except BadSignatureError as error:
         raise error.from_peer(COORDINATOR) from error
 

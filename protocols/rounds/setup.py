@@ -44,7 +44,7 @@ from protocols.rounds.seating import (
     require_fresh,
     require_run,
     setup_digest,
-    verify_relayed,
+    verify_handed_over,
 )
 from protocols.rounds.states import CoordinatorState
 from protocols.run_scope import RunScope
@@ -175,7 +175,7 @@ class PartySetup:
             statement = wire.expect(signed, KeyStatement)
             identity = PublicIdentity(statement.identity_key)
             self._check_statement(statement, identity.fingerprint, record)
-            verify_relayed(signed, identity)
+            verify_handed_over(signed, identity)
             self._check_keys(statement, identity.fingerprint, record)
             statements.append(statement)
             fingerprints.append(identity.fingerprint)
@@ -255,7 +255,7 @@ class PartySetup:
             sender = envelope.sender
             if sender not in self._halves or sender in roots:
                 raise UnexpectedMessageError("one envelope must come from each peer", "another")
-            verify_relayed(signed, seating.identities[sender])
+            verify_handed_over(signed, seating.identities[sender])
             if envelope.run_id != seating.run_id or envelope.receiver != self._me:
                 # Its sender signed where it must go: the coordinator delivered it wrongly.
                 raise UnexpectedMessageError(

@@ -728,7 +728,7 @@ class Loot:
             self._take_keys(place)
 
     def _take_keys(self, liar: int) -> None:
-        run, roots = self._run, self._run.node(liar)._round._roots
+        run, roots = self._run, self._run.node(liar)._round._run.roots
         self._keys[liar] = roots.keys_for(run.plan_digest)
         for peer in run.places:
             if peer != liar:

@@ -365,20 +365,20 @@ class TestWhatMayBeAsked:
         plan = run.open_plan(6, batch=1)
         for fp in run.parties:
             run.to_party("plan", fp, plan)
-        assert party_at(run, 0)._void_witness is None
+        assert party_at(run, 0)._blame.witness is None
         self.refused(run, request)
 
     def test_keys_are_gone_with_the_expiry(self) -> None:
         run = spoiled(MaskedSum, 5, {})
         self.refused(run, self.ask(run, 0), now=float(EXPIRES_AT))
-        assert party_at(run, 0)._void_witness is None
+        assert party_at(run, 0)._blame.witness is None
         self.refused(run, self.ask(run, 0))
 
     def test_keys_are_gone_with_the_closing(self) -> None:
         run = spoiled(MaskedSum, 5, {})
         request = self.ask(run, 0)
         run.close()
-        assert party_at(run, 0)._void_witness is None
+        assert party_at(run, 0)._blame.witness is None
         self.refused(run, request)
 
     def test_a_party_that_was_restarted_cannot_answer(self) -> None:
@@ -421,7 +421,7 @@ class TestWhatAStatementTells:
         self, form: type[SecureSum], parties: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = spoiled(form, parties, {})
-        witness = party_at(run, 0)._void_witness
+        witness = party_at(run, 0)._blame.witness
         assert witness is not None
         keys = dict(witness._keys)
         request = TestWhatMayBeAsked().ask(run, BAD_ROW)
@@ -448,7 +448,7 @@ class TestWhatAStatementTells:
         def statements(shift: int) -> list[tuple[int, ...]]:
             run = MemoryRun(parties, form=form)
             for party in run.parties.values():
-                party._random_bytes = lambda size: b"7" * size
+                party.batch._random_bytes = lambda size: b"7" * size
             run.set_up()
             vectors = [votes(seat, shift=shift).ravel() for seat in range(parties)]
             run.sum(vectors, row_words=CLASSES)

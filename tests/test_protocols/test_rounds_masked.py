@@ -236,7 +236,7 @@ def test_shares_and_keys_of_a_plan_are_gone_when_it_is_settled() -> None:
 
 
 def shares_of(party: PartyRound) -> ShareHolder | None:
-    return None if party._open is None else party._open.holder
+    return None if party.batch.open is None else party.batch.open.holder
 
 
 def test_the_transcript_of_a_released_sum_says_whose_vectors_it_holds() -> None:
@@ -460,7 +460,7 @@ def test_a_set_that_cannot_be_gets_no_verdict(
 def test_a_party_does_not_go_below_its_own_floor() -> None:
     """The form would open the sum of four; this party's owner wants five."""
     cheat = Cheat(vectors_of(N))
-    cheat.parties[0]._floor = 5
+    cheat.parties[0]._run.floor = 5
     with pytest.raises(TooFewSharesError) as caught:
         cheat.ask(0, but(ALL, 3))
     assert (caught.value.received, caught.value.threshold) == (4, 5)
@@ -682,7 +682,7 @@ def test_a_set_is_certified_once_and_stays() -> None:
     run.sum(vectors_of(N))
     for call in ("propose", "certify", "propose_closing"):
         with pytest.raises(WrongStateError):
-            getattr(run.coordinator, call)()
+            getattr(run.coordinator.batch, call)()
 
 
 def test_a_release_that_leaves_out_too_many_stops_a_party() -> None:
@@ -749,7 +749,7 @@ def test_swapped_envelopes_open_nowhere_and_the_sum_opens_from_the_others() -> N
     )
     run.reveal()
     seats = run.coordinator.seats
-    assert run.parties[holder].wrong_dealers == seats[1:3]
+    assert run.parties[holder].batch.wrong_dealers == seats[1:3]
     assert run.coordinator.batch.share_faults == tuple(
         ShareFault(dealer, holder, named=(dealer, holder)) for dealer in seats[1:3]
     )
@@ -791,7 +791,7 @@ def test_an_envelope_of_an_older_plan_opens_nothing() -> None:
         lambda b: dataclasses.replace(b, envelopes=(old[0], *b.envelopes[1:])),
     )
     assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
-    assert run.parties[holder].wrong_dealers == (run.coordinator.seats[1],)
+    assert run.parties[holder].batch.wrong_dealers == (run.coordinator.seats[1],)
 
 
 @pytest.mark.parametrize(
@@ -896,7 +896,7 @@ def test_a_dealer_that_sends_a_holder_a_wrong_share_is_named_with_it_and_the_sum
     # The holder says that the share is wrong: its word against the dealer's.
     fault = ShareFault(dealer, holder, named=(dealer, holder))
     assert run.coordinator.batch.share_faults == (fault,)
-    assert run.parties[holder].wrong_dealers == (dealer,)
+    assert run.parties[holder].batch.wrong_dealers == (dealer,)
 
 
 def with_a_bit_changed(dealt: Any, *, holder: int, secret: int) -> Any:
@@ -923,7 +923,7 @@ def test_a_wrong_share_of_a_key_names_its_pair_once_a_share_is_needed(
     holder = run.coordinator.seats[0]
     faults = (ShareFault(dealer, holder, named=(dealer, holder)),) if absent else ()
     assert run.coordinator.batch.share_faults == faults
-    assert run.parties[holder].wrong_dealers == ((dealer,) if absent else ())
+    assert run.parties[holder].batch.wrong_dealers == ((dealer,) if absent else ())
 
 
 def test_a_dealer_that_signs_shares_of_another_secret_is_named_and_the_batch_is_void(
@@ -983,7 +983,7 @@ def test_a_dealer_whose_shares_lie_on_no_polynomial_is_named(
 
 def signed_instead(run: MemoryRun, liar: bytes, reveal: bytes) -> bytes:
     """A liar remembers the reveal that it made in the place of an honest one."""
-    plan = run.parties[liar]._open
+    plan = run.parties[liar].batch.open
     assert plan is not None
     assert plan.sent is not None
     plan.sent = dataclasses.replace(plan.sent, reveal=wire.decode(reveal).digest)
@@ -1130,7 +1130,7 @@ def test_a_second_reveal_of_one_holder_for_another_opening_is_refused() -> None:
         run.coordinator.receive(wire.sign(other, run.identities[holder]).frame, peer=holder)
     assert np.array_equal(total, sum_of(vectors, ALL))
     run.settle()
-    assert not any(party.reveal_was_lost for party in run.parties.values())
+    assert not any(party.batch.reveal_was_lost for party in run.parties.values())
 
 
 # The coordinator's door ------------------------------------------------------------------------
@@ -1307,8 +1307,8 @@ def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
         key
         for party in cheat.parties
         for key in (
-            *party._roots.keys_for(cheat.plan_digest).values(),
-            *party._roots._roots.values(),
+            *party._run.roots.keys_for(cheat.plan_digest).values(),
+            *party._run.roots._roots.values(),
         )
     ]
     seen = b"".join(frame for frames in cheat.frames for frame in frames)
@@ -1322,4 +1322,4 @@ def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
     for dtype in ("<u4", ">u4", "<i8"):
         assert np.array([1_234_567_891], dtype=dtype).tobytes() not in seen
     for party in cheat.parties:
-        assert "1234567891" not in f"{party!r} {party._open!r} {shares_of(party)!r}"
+        assert "1234567891" not in f"{party!r} {party.batch.open!r} {shares_of(party)!r}"

@@ -245,7 +245,7 @@ def test_a_party_that_signed_nothing_for_one_set_may_agree_to_another() -> None:
 def contributed_within(bound_of: Callable[[tuple[bytes, ...]], SetBound]) -> Cheat:
     """A batch to which one party contributed within what its journal allows."""
     cheat = cheat_with()
-    plan = party_of(cheat)._open
+    plan = party_of(cheat).batch.open
     assert plan is not None
     plan.bound = bound_of(cheat.run.coordinator.seats)
     return cheat
@@ -319,8 +319,8 @@ def test_a_party_sends_for_no_plan_that_cannot_open_within_its_bound(
     bound = bound_of(run.coordinator.seats)
     if is_possible:
         assert party.contribute(VECTORS[ME], bound=bound)
-        assert party._open is not None
-        assert party._open.bound == bound
+        assert party.batch.open is not None
+        assert party.batch.open.bound == bound
         return
     with pytest.raises(KeyReuseError):
         party.contribute(VECTORS[ME], bound=bound)
@@ -379,16 +379,16 @@ def refused_proof(cheat: Cheat, frame: bytes, survivors: Collection[int]) -> Non
     with pytest.raises(FalseCertificateError) as caught:
         party.receive(frame, now=NOW)
     assert caught.value.code == "PF-246"
-    assert party._open is not None
+    assert party.batch.open is not None
     if isinstance(wire.decode(frame).message, VerdictMacs):
         # A peer may be at fault: the party waits for a better proof, and shows nothing before it.
         assert party.state is PartyState.JUDGED
-        assert not party._open.is_certified
+        assert not party.batch.open.is_certified
         with pytest.raises(UnexpectedMessageError):
             party.receive(cheat.bundle(survivors, ME), now=NOW)
         return
     assert party.state is PartyState.STOPPED
-    assert party._open.holder is None
+    assert party.batch.open.holder is None
     for later in (cheat.certificate(survivors), cheat.bundle(survivors, ME)):
         with pytest.raises(UnexpectedMessageError):
             party.receive(later, now=NOW)
@@ -1404,12 +1404,12 @@ def test_a_bit_that_the_coordinator_flips_on_the_way_names_nobody_alone() -> Non
     assert run.coordinator.batch.share_faults == (
         ShareFault(dealer, holder, named=(dealer, holder)),
     )
-    assert run.parties[holder].wrong_dealers == (dealer,)
+    assert run.parties[holder].batch.wrong_dealers == (dealer,)
     assert np.array_equal(run.coordinator.batch.open_total(), np.sum(VECTORS, axis=0))
     # The next plan has nothing of it.
     run.settle()
     run.sum(VECTORS, batch=1)
-    assert run.parties[holder].wrong_dealers == ()
+    assert run.parties[holder].batch.wrong_dealers == ()
     assert run.coordinator.batch.share_faults == ()
 
 

@@ -158,7 +158,7 @@ class TestGoingOn:
         ]  # fmt: skip
         last = resumed(run)
         assert last.transcript == run.coordinator.transcript
-        assert last.signed_transcript() == run.coordinator.closing.signed_transcript()
+        assert last.closing.signed_transcript() == run.coordinator.closing.signed_transcript()
         assert last.statements == run.coordinator.statements
         assert last.run_id == run.coordinator.run_id
         assert last.settled == run.coordinator.settled

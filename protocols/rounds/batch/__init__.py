@@ -5,6 +5,6 @@ At a party a `PartyPlan` lives from the plan's arrival to its settlement. The co
 """
 
 from protocols.rounds.batch.at_coordinator import CoordinatorBatch, CoordinatorBlame
-from protocols.rounds.batch.at_party import hide_vector, require_plan
+from protocols.rounds.batch.at_party import PartyBatch
 
-__all__ = ["CoordinatorBatch", "CoordinatorBlame", "hide_vector", "require_plan"]
+__all__ = ["CoordinatorBatch", "CoordinatorBlame", "PartyBatch"]

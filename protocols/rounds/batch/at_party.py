@@ -1,8 +1,9 @@
-"""A batch at a party: it checks the plan, hides its vector and helps to open the sum."""
+"""A batch at a party, from the plan to the settlement: its y, its verdict, its shares."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +12,232 @@ from protocols import wire
 from protocols.errors import (
     HistoryError,
     InvalidVectorError,
+    KeyReuseError,
     UnexpectedMessageError,
 )
 from protocols.identity import SigningIdentity
 from protocols.messages import (
+    Certificate,
     Plan,
+    Proposal,
+    Settlement,
+    ShareBundle,
+    VerdictMacs,
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS, PairRoots
-from protocols.rounds.blame import RowWitness
+from protocols.rounds.blame import PartyBlame, RowWitness
+from protocols.rounds.bounds import PlanClaim, SetBound
 from protocols.rounds.contribution import Contribution
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.opening import ShareHolder
 from protocols.rounds.plans import PartyPlan
+from protocols.rounds.seated_run import SeatedRun
 from protocols.rounds.seating import COORDINATOR, Seating, require_fresh
+from protocols.rounds.settlement import learn_settlement, require_settlement
+from protocols.rounds.verdicts import give_verdict, take_proof
 from protocols.transcript import Transcript
+from protocols.wire import Signed
 
 _SELF_KEY_BYTES = 32
+
+
+class PartyBatch:
+    """A party's end: it answers one plan at a time, until the plan is settled.
+
+    Args:
+        run: The run.
+        blame: Gets what a row of a void plan could be asked about.
+        random_bytes: Cryptographic random numbers: self masks and shares.
+
+    Attributes:
+        open: The open plan, if any.
+        wrong_dealers: Dealers whose shares did not fit what they had signed, of the last plan that
+            opened here. Each of them, or the coordinator that relayed the shares, is at fault.
+        reveal_was_lost: Whether the last settlement says that this party's shares did not come,
+            though sent.
+    """
+
+    def __init__(
+        self, run: SeatedRun, blame: PartyBlame, *, random_bytes: Callable[[int], bytes]
+    ) -> None:
+        self._run = run
+        self._blame = blame
+        self._random_bytes = random_bytes
+        self._next_phase: tuple[int, int, int] | None = None
+        self.open: PartyPlan | None = None
+        self.wrong_dealers: tuple[bytes, ...] = ()
+        self.reveal_was_lost = False
+
+    @property
+    def known(self) -> PartyPlan:
+        """The open plan, which came."""
+        assert self.open is not None
+        return self.open
+
+    def take_plan(self, signed: Signed, plan: Plan, *, now: float) -> None:
+        """Check that a plan continues what this party remembers, and let it wait for a decision.
+
+        Args:
+            signed: The plan, signed.
+            plan: The plan.
+            now: Unix time, in seconds.
+
+        Raises:
+            UnexpectedMessageError: it has expired, outlives its run, or is of a wrong phase or
+                epoch.
+            HistoryError: it continues another history.
+        """
+        run = self._run
+        run.journal.sweep(now=now)
+        require_plan(
+            plan,
+            seating=run.known,
+            transcript=run.transcript,
+            epoch=run.epoch,
+            next_phase=self._next_phase,
+            now=now,
+        )
+        self.open = PartyPlan(signed.digest, plan)
+        self._next_phase = None
+        self._blame.witness = None
+        self.wrong_dealers = ()
+
+    def contribute(self, vector: NDArray[np.int64], *, bound: SetBound) -> tuple[bytes, ...]:
+        """Hide this party's vector; see `PartyRound.contribute`."""
+        run, plan = self._run, self.known
+        if not bound.leaves_room(run.known.fingerprints, threshold=run.known.threshold):
+            raise KeyReuseError("a plan must leave a set that may open", "none")
+        try:
+            frames = hide_vector(
+                plan,
+                vector,
+                seating=run.known,
+                identity=run.identity,
+                roots=run.roots,
+                journal=run.journal,
+                random_bytes=self._random_bytes,
+            )
+        finally:
+            run.epoch = max(run.epoch, run.roots.epoch)
+        plan.bound = bound
+        run.extend("plan", plan.digest)
+        return frames
+
+    def refuse(self, reason: str) -> tuple[bytes, ...]:
+        """Promise never to send for the open plan; see `PartyRound.refuse`."""
+        run, plan = self._run, self.known
+        replies = (run.refusal(plan.digest, reason),)  # which may fail, and is not sent yet
+        run.journal.abandon(plan.digest, run_id=run.run_id)
+        run.move_to(plan.known.epoch)
+        run.roots.advance(plan.known.epoch + 1)  # this plan's keys are gone
+        plan.is_refused = True
+        run.extend("plan", plan.digest)
+        return replies
+
+    def take_proposal(self, proposal: Proposal, *, now: float) -> tuple[bytes, ...]:
+        """Give this party's one verdict on the plan: journalled, then signed; see `give_verdict`.
+
+        Raises:
+            UnexpectedMessageError: the form takes none, or it is not of the open plan.
+        """
+        run = self._run
+        if not run.known.form.survives_dropouts:
+            raise UnexpectedMessageError(
+                "a proposal must be for a form that survives drop-outs", "another form"
+            )
+        plan = self.open
+        if plan is None and not proposal.survivors:
+            plan = PartyPlan(proposal.plan_digest)  # it never came here, and never will
+        if plan is None or proposal.plan_digest != plan.digest:
+            raise UnexpectedMessageError("a message must be of the open plan", "another")
+        if plan.plan is not None:
+            require_fresh(plan.plan.expires_at, now=now)
+        replies = give_verdict(
+            proposal,
+            plan,
+            seating=run.known,
+            least=run.least_survivors,
+            identity=run.identity,
+            roots=run.roots,
+            journal=run.journal,
+        )
+        self.open = plan
+        return replies
+
+    def require_open(self, plan_digest: bytes, *, now: float) -> None:
+        """Check that a message is of the open plan, which has not expired.
+
+        Raises:
+            UnexpectedMessageError: it is not. A message of an earlier plan may only be late.
+        """
+        plan = self.known
+        if plan_digest != plan.digest:
+            raise UnexpectedMessageError("a message must be of the open plan", "another")
+        if plan.plan is not None:
+            require_fresh(plan.plan.expires_at, now=now)
+
+    def take_proof(self, proof: VerdictMacs | Certificate) -> None:
+        """Take the proof that enough parties gave this party's own verdict; see `take_proof`."""
+        take_proof(proof, self.known, seating=self._run.known, roots=self._run.roots)
+
+    def reveal(self, bundle: ShareBundle) -> bytes:
+        """Show this party's shares, once; return the frame. See `ShareHolder.reveal`."""
+        plan = self.known
+        assert plan.is_certified
+        assert plan.verdict is not None
+        assert plan.holder is not None
+        assert plan.sent is not None
+        reveal, self.wrong_dealers = plan.holder.reveal(plan.verdict, bundle)
+        plan.holder = None
+        signed = wire.sign(reveal, self._run.identity)
+        plan.sent = replace(plan.sent, reveal=signed.digest)
+        return signed.frame
+
+    def settle(self, signed: Signed, settlement: Settlement) -> PlanClaim | None:
+        """Learn what became of the plan; return what its settlement proves, None if nothing.
+
+        Raises:
+            RemoteProtocolError: it contradicts what this party knows, or its evidence is false.
+        """
+        run, seating = self._run, self._run.known
+        plan = self.open or PartyPlan(settlement.plan_digest)  # one that never came
+        require_settlement(settlement, plan, seating=seating, least=run.least_survivors)
+        claim = learn_settlement(
+            run.journal,
+            settlement,
+            identities=seating.identities,
+            form=type(seating.form),
+            known=plan.verdict if plan.is_certified else None,
+            came_here=plan.plan is not None,
+        )
+        has_revealed = plan.sent is not None and bool(plan.sent.reveal)
+        listed = settlement.contributions[seating.seat]
+        self.reveal_was_lost = has_revealed and listed != plan.entries[0]
+        self._next_phase = None
+        if plan.plan is not None and settlement.state == "released":
+            self._next_phase = (plan.plan.batch, plan.plan.attempt, plan.plan.phase + 1)
+        self._extend(signed, settlement, plan)
+        self._blame.witness = None
+        if settlement.state == "void" and plan.witness is not None:
+            self._blame.keep(plan.witness, expires_at=plan.known.expires_at)
+        # A plan that never came used an epoch, too, and so did one whose answer failed.
+        run.move_to(run.epoch + 1 if plan.plan is None else plan.plan.epoch)
+        self.open = None
+        return claim
+
+    def _extend(self, signed: Signed, settlement: Settlement, plan: PartyPlan) -> None:
+        """Add to the transcript what this settlement tells, and the plan if it is not there."""
+        if not plan.is_answered:
+            self._run.extend("plan", settlement.plan_digest)
+        if settlement.certificate:
+            certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
+            self._run.extend("verdict", wire.digest_of(certificate.verdict))
+        self._run.extend("settlement", signed.digest)
+
+    def forget(self) -> None:
+        """Drop the open plan's secrets."""
+        if self.open is not None:
+            self.open.holder = self.open.witness = None
 
 
 def require_plan(
