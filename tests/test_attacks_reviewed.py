@@ -1172,7 +1172,7 @@ def opened_first_phase(make: Make) -> tuple[Run, Run]:
     assert run.ask(range(world.queries)) == {}
     assert run.open(run.places) == {}
     first = FirstPhase(np.full(world.queries, Outcome.ANSWERED, dtype=np.int8))
-    plans = [run.node(place)._round._known_plan for place in run.places]
+    plans = [run.node(place)._round.batch.known for place in run.places]
     settlement = replace(
         run.settlement(certificate=run.certificate(run.places)),
         state="released",

@@ -938,7 +938,7 @@ def test_a_new_offer_is_taken_in_any_state_and_the_open_batch_stays_charged(stat
     assert kinds(answer) == ["KeyStatement"]
     assert node.state is PartyState.STATED
     assert old.state is PartyState.STOPPED
-    assert old._roots._roots == {}
+    assert old._run.roots._roots == {}
     for entry in node.ledger.entries:  # it may be settled yet
         assert entry.charged == entry.reserved
 

@@ -176,7 +176,7 @@ def test_a_party_answers_with_the_known_frames(name: str, monkeypatch: pytest.Mo
             assert party.takes(batch["proposal"]) == answer
             assert party.takes(batch["macs_to"][str(seat)]) == []
             assert party.takes(batch["bundles_to"][str(seat)]) == [batch["reveals"][str(seat)]]
-            assert party.round.wrong_dealers == ()
+            assert party.round.batch.wrong_dealers == ()
         assert party.takes(batch["settlement"]) == []
         assert party.round.transcript.head.hex() == run["transcript_heads"]["after_settlement"]
 
@@ -578,7 +578,7 @@ def test_a_party_opens_no_share_that_its_dealer_spoiled(certified: Party, frame:
     disclosures = list(known.disclosures)
     disclosures[2] = b""  # seat 3 is the third survivor
     assert expect(wire.decode(bytes.fromhex(reply)), Reveal).disclosures == tuple(disclosures)
-    assert [one.hex() for one in certified.round.wrong_dealers] == [
+    assert [one.hex() for one in certified.round.batch.wrong_dealers] == [
         MASKED["parties"][3]["fingerprint"]
     ]
 
