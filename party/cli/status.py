@@ -252,7 +252,7 @@ def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
     """Return how many peers were checked, and who paused the site and when."""
     try:
         with opened_records(site) as opened:
-            return len(opened.records.pins()), opened.records.paused()
+            return len(opened.records.pins()), opened.records.standing.paused()
     except PartyError:  # what is wrong with the database, the troubles say
         return None, None
 
