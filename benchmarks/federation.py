@@ -167,15 +167,15 @@ class Federation:
         self._set_up()
 
     def _set_up(self) -> None:
-        self._exchange(dict.fromkeys(self.parties, self.coordinator.offer()))
+        self._exchange(dict.fromkeys(self.parties, self.coordinator.setup.offer.frame))
         dropouts = len(self.parties) - self.form.threshold(len(self.parties))
-        record = self.coordinator.record(terms=b"", colluders=1, dropouts=dropouts)
+        record = self.coordinator.setup.make_record(terms=b"", colluders=1, dropouts=dropouts)
         for fp, party in self.parties.items():
             seconds, _ = _cpu(partial(party.receive, record, now=NOW))
             self.reading_seconds += seconds if fp == self.me else 0.0
             self._answer(fp, self._timed(fp, party.accept_run))
-        self._exchange(self.coordinator.deliver())
-        self._exchange(self.coordinator.close_setup())
+        self._exchange(self.coordinator.setup.deliver())
+        self._exchange(self.coordinator.setup.close())
 
     def _exchange(self, frames: dict[bytes, bytes]) -> None:
         for fp, frame in frames.items():
@@ -199,7 +199,7 @@ class Federation:
     def plan(self, words: int) -> None:
         """Open a plan and hand it to every party."""
         self._batch += 1
-        frame = self.coordinator.plan(
+        frame = self.coordinator.batch.plan(
             batch=self._batch, attempt=0, words=words, expires_at=EXPIRES_AT, terms=b""
         )
         for party in self.parties.values():
@@ -223,12 +223,12 @@ class Federation:
             del vector, frames  # else the next ones are made beside these
         batch.reveal = [0.0] * len(seats)
         if self.form.survives_dropouts:
-            batch.settle, proposals = _cpu(self.coordinator.propose)
+            batch.settle, proposals = _cpu(self.coordinator.batch.propose)
             self._open(batch, {fp: [frame] for fp, frame in proposals.items()})
-            seconds, shares = _cpu(self.coordinator.certify)
+            seconds, shares = _cpu(self.coordinator.batch.certify)
             batch.settle += seconds
             self._open(batch, shares)
-        seconds, batch.total = _cpu(self.coordinator.open_total)
+        seconds, batch.total = _cpu(self.coordinator.batch.open_total)
         batch.settle += seconds
         return batch
 
@@ -244,7 +244,7 @@ class Federation:
 
     def settle(self) -> None:
         """Void the open plan."""
-        frame = self.coordinator.settle(released=False, result=b"")
+        frame = self.coordinator.batch.settle(released=False, result=b"")
         for party in self.parties.values():
             party.receive(frame, now=NOW)
 

@@ -38,7 +38,8 @@ from coordinator.runs.open_run import results_of
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest
-from pate_fed.data.task import LearningTask, TaskSchema, schema_in
+from pate_fed.data.task import LearningTask, schema_in
+from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidTaskError
 from pate_fed.nodes import write_file
 from pate_fed.planning import RunSettings

@@ -135,10 +135,12 @@ class PartyService:
             self._ledger = SqlLedgerStore(self._database, budget=budget, clock=self._clock)
             self._records = SiteRecords(self._database, clock=self._clock)
             self._audit = AuditLog(self._database)
-            self._audit.verify(heads=self._records.witness())
+            self._audit.verify(heads=self._records.standing.witness())
             self._refusals = Refusals(self._audit)
             # Of the settings in use: the file may have changed since.
-            self._records.note_settings(file=site.settings_digest, table=settings.data.digest)
+            self._records.standing.note_settings(
+                file=site.settings_digest, table=settings.data.digest
+            )
             self._decided = self._records.decided()
             self._load_tasks(train=True)
             for membership in site.current:
@@ -296,7 +298,7 @@ class PartyService:
                 number=decided.contradicted_at,
             )
         if decided.halted_at:
-            self._records.note_halt(decided.halted_at)
+            self._records.standing.note_halt(decided.halted_at)
         changes = [self._adopt(one, decided) for one in self._nodes.values()]
         if any(changes):
             tasks = len(decided.pools & self._tasks.keys())

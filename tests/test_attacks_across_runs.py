@@ -634,7 +634,7 @@ def certified_run(world: World) -> Run:
         answer = run.tell(place, run.coordinator.open_plan.frame)
         for frame in answer.frames:
             run.coordinator.receive(frame, peer=run.fingerprint(place))
-    for seat, frame in run.coordinator.propose().items():
+    for seat, frame in run.coordinator.batch.propose().items():
         place = run.coordinator.seats.index(seat)
         for answer in run.tell(place, frame).frames:
             run.coordinator.receive(answer, peer=seat)
@@ -643,7 +643,7 @@ def certified_run(world: World) -> Run:
 
 def lie_of_disclosure(run: Run, liar: int, dealer: int, lie: Callable[[bytes], bytes]) -> None:
     """The liar's own reveal, signed, with something else for what the dealer sent it."""
-    frames = run.coordinator.certify()[run.fingerprint(liar)]
+    frames = run.coordinator.batch.certify()[run.fingerprint(liar)]
     reveal = wire.expect(wire.decode(run.tell(liar, *frames).frames[0]), Reveal)
     shown = list(reveal.disclosures)
     shown[dealer] = lie(shown[dealer])
@@ -654,7 +654,7 @@ def lie_of_disclosure(run: Run, liar: int, dealer: int, lie: Callable[[bytes], b
 def named_by(run: Run) -> set[tuple[int, ...]]:
     """The hospitals that the coordinator's findings name, together each."""
     seats = run.coordinator.seats
-    return {tuple(map(seats.index, fault.named)) for fault in run.coordinator.share_faults}
+    return {tuple(map(seats.index, fault.named)) for fault in run.coordinator.batch.share_faults}
 
 
 def test_an_envelope_that_the_relay_spoils_names_no_dealer_alone(
@@ -662,7 +662,7 @@ def test_an_envelope_that_the_relay_spoils_names_no_dealer_alone(
 ) -> None:
     run = certified_run(make(5))
     dealer, holder = 1, 3
-    frames = run.coordinator.certify()[run.fingerprint(holder)]
+    frames = run.coordinator.batch.certify()[run.fingerprint(holder)]
     bundle = wire.expect(wire.decode(frames[1]), ShareBundle)
     envelopes = list(bundle.envelopes)  # of all dealers but the holder, in order
     envelopes[dealer] = bytes([envelopes[dealer][0] ^ 1]) + envelopes[dealer][1:]
@@ -696,14 +696,14 @@ def test_a_wrong_disclosure_names_the_liar_who_signed_it(make: Make) -> None:
 def test_a_mac_that_the_relay_spoils_names_the_peer_and_the_coordinator(make: Make) -> None:
     world = make(5)
     run = Run(world, range(5), "additive", colluders=1)
-    run._exchange(dict.fromkeys(run.places, run.coordinator.offer()))
+    run._exchange(dict.fromkeys(run.places, run.coordinator.setup.offer.frame))
     terms = wire.encode_value(run.terms.as_record())
-    record = run.coordinator.record(terms=terms, colluders=1, dropouts=0)
+    record = run.coordinator.setup.make_record(terms=terms, colluders=1, dropouts=0)
     run._exchange(dict.fromkeys(run.places, record))
     seats = run.coordinator.seats
-    run._exchange({seats.index(seat): f for seat, f in run.coordinator.deliver().items()})
+    run._exchange({seats.index(seat): f for seat, f in run.coordinator.setup.deliver().items()})
     closing = wire.expect(
-        wire.decode(run.coordinator.close_setup()[run.fingerprint(0)]), SetupClosing
+        wire.decode(run.coordinator.setup.close()[run.fingerprint(0)]), SetupClosing
     )
     lie = run.sign(replace(closing, macs=(bytes(32), *closing.macs[1:])))
     with pytest.raises(KeyConfirmationError) as caught:

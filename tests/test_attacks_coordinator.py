@@ -228,14 +228,14 @@ def test_a_second_phase_whose_y_is_dropped_is_not_opened_again(form: str) -> Non
     """The rows that passed, once more with another set: only their first plan is served."""
     federation = Kind(form, "parties", 2).ready()
     run, second = federation.run, []
-    plan = run.round.plan
+    plan = run.round.batch.plan
 
     def noting(**fields: Any) -> bytes:
         if fields["phase"] == 1:
             second.append(fields)
         return plan(**fields)
 
-    run.round.plan = noting  # type: ignore[method-assign]
+    run.round.batch.plan = noting  # type: ignore[method-assign]
 
     def on_answer(node: int, answer: bytes) -> bytes | None:
         late = federation.steps[node].count("vote") == 2

@@ -465,9 +465,9 @@ def history(run: Run, group: Sequence[int], signers: Places, *, question: int) -
     bundle = wire.contain(HeadBundle(run_id, tuple(heads.get(place, b"") for place in run.places)))
     for place in group:
         run.tell(place, bundle)
-    assert run.coordinator._run is not None
+    assert run.coordinator._run.history is not None
     records = [
-        *run.coordinator._run.heads,
+        *run.coordinator._run.history.heads,
         heads_record("closing", statements, transcript, epoch=epoch),
     ]
     parties = [run.key_of(place).public for place in run.places]
@@ -985,7 +985,7 @@ def error_at_stale_statement(make: Make) -> tuple[Run, HistoryError]:
     """Show hospital 0 a statement of hospital 1 that the coordinator held back for one run."""
     world = make(5)
     held = Run(world, range(5), "additive", colluders=1)
-    offer = held.coordinator.offer()
+    offer = held.coordinator.setup.offer.frame
     [stale] = held.tell(1, offer).frames
     for _ in range(2):  # the second one shows all others that hospital 1's counter moved on
         Run(world, range(5), "additive", colluders=1).set_up()
@@ -994,7 +994,7 @@ def error_at_stale_statement(make: Make) -> tuple[Run, HistoryError]:
         held.coordinator.receive(statement, peer=held.fingerprint(place))
     held.coordinator.receive(stale, peer=held.fingerprint(1))
     terms = wire.encode_value(held.terms.as_record())
-    record = held.coordinator.record(terms=terms, colluders=1, dropouts=0)
+    record = held.coordinator.setup.make_record(terms=terms, colluders=1, dropouts=0)
     with pytest.raises(HistoryError) as caught:
         held.node(0)._round.receive(record, now=world.now)
     return held, caught.value
@@ -1172,7 +1172,7 @@ def opened_first_phase(make: Make) -> tuple[Run, Run]:
     assert run.ask(range(world.queries)) == {}
     assert run.open(run.places) == {}
     first = FirstPhase(np.full(world.queries, Outcome.ANSWERED, dtype=np.int8))
-    plans = [run.node(place)._round._known_plan for place in run.places]
+    plans = [run.node(place)._round.batch.known for place in run.places]
     settlement = replace(
         run.settlement(certificate=run.certificate(run.places)),
         state="released",

@@ -36,8 +36,8 @@ def settled_at_epoch(form: type[SecureSum], epoch: int) -> tuple[MemoryRun, byte
     """A run whose parties served one batch, at an epoch that the coordinator skipped to."""
     run = MemoryRun(form.smallest, form=form)
     run.set_up()
-    assert run.coordinator._run is not None
-    run.coordinator._run = replace(run.coordinator._run, epoch=epoch - 1)
+    assert run.coordinator._run.history is not None
+    run.coordinator._run.history = replace(run.coordinator._run.history, epoch=epoch - 1)
     run.sum([vector()] * form.smallest)
     run.settle()
     return run, run.coordinator.seats[0]
@@ -93,14 +93,14 @@ def with_vectors_in() -> tuple[Cheat, dict[bytes, list[bytes]]]:
     cheat = Cheat([vector()] * 5)
     for seat, frames in enumerate(cheat.frames):
         cheat.run.to_coordinator("y", cheat.fingerprint(seat), frames)
-    cheat.run.agree(cheat.run.coordinator.propose())
-    return cheat, cheat.run.coordinator.certify()
+    cheat.run.agree(cheat.run.coordinator.batch.propose())
+    return cheat, cheat.run.coordinator.batch.certify()
 
 
 def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
     """A second dealing that the dealer signed for one plan, and its column for the holder."""
     dealer, me = cheat.parties[DEALER], cheat.fingerprint(DEALER)
-    keys = dealer._roots.keys_for(cheat.plan_digest)
+    keys = dealer._run.roots.keys_for(cheat.plan_digest)
     dealt = deal(
         [keys.get(fp, bytes(32)) for fp in cheat.run.coordinator.seats],
         seat=DEALER,
@@ -111,7 +111,7 @@ def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
     )
     signed = wire.sign(dealt.message, cheat.run.identities[me])
     to = cheat.fingerprint(HOLDER)
-    key = dealer._roots.sending_key(to, phase_digest=cheat.plan_digest, stage=STAGE)
+    key = dealer._run.roots.sending_key(to, phase_digest=cheat.plan_digest, stage=STAGE)
     return signed.frame, seal_shares(dealt.columns[HOLDER], key, dealing_digest=signed.digest)
 
 
@@ -159,7 +159,7 @@ def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
         envelopes=(column, *bundle.envelopes[1:]),
     )
     frame = revealed_by(cheat, HOLDER, [proof, wire.contain(swapped)])
-    assert cheat.parties[HOLDER].wrong_dealers == ()  # it could not know better
+    assert cheat.parties[HOLDER].batch.wrong_dealers == ()  # it could not know better
     reveal = wire.expect(wire.decode(frame), Reveal)
     with pytest.raises(WrongShareError):
         read_disclosure(
@@ -171,7 +171,7 @@ def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
         )
     with pytest.raises(UnexpectedMessageError, match="dealings that were relayed"):
         coordinator.receive(frame, peer=holder)
-    assert coordinator.share_faults == ()
+    assert coordinator.batch.share_faults == ()
     # Whoever is shown the second dealing, too, sees that the holder used it, in its own words.
     digests = [wire.decode(cheat.bundles[seat].dealings[0]).digest for seat in range(5)]
     digests[DEALER] = wire.decode(second).digest
@@ -214,7 +214,7 @@ def test_a_reveal_is_not_dropped_unseen() -> None:
         party = cheat.parties[seat]
         party.receive(settlement_of(cheat, told), now=NOW)
         heads.add(party.transcript.head)
-        lost.append(party.reveal_was_lost)
+        lost.append(party.batch.reveal_was_lost)
     assert lost == [True, False, False]
     # Who is told that it came, and who is told that it did not, remember two runs.
     assert len(heads) == 2

@@ -331,7 +331,7 @@ def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     memory_run = MemoryRun(3)
     memory_run.set_up()
     memory_run.close()
-    lines = [json.dumps(line) for line in memory_run.coordinator.signed_transcript()]
+    lines = [json.dumps(line) for line in memory_run.coordinator.closing.signed_transcript()]
     (run / "transcript.jsonl").write_text("\n".join(lines) + "\n")
     rng = np.random.default_rng(5)
     inputs = rng.normal(size=(40, 3))

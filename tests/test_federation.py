@@ -709,7 +709,7 @@ class TestSetup:
     def test_an_additive_run_says_that_it_hides_votes_from_all_but_two(self, parties: int) -> None:
         federation = Federation(parties=parties)
         federation.run.set_up()
-        record = federation.run.round.run_record
+        record = federation.run.round.setup.record
         assert (record.colluders, record.dropouts) == (parties - 2, 0)
         assert record.threshold == parties
 
@@ -720,7 +720,7 @@ class TestSetup:
         at_parties = {"noise_place": "parties", "colluders": colluders}
         federation = Federation(parties=5, terms=at_parties)
         federation.run.set_up()
-        record = federation.run.round.run_record
+        record = federation.run.round.setup.record
         assert (record.colluders, record.dropouts) == (colluders, 0)
 
     def test_party_that_does_not_answer_the_offer_is_missed(self) -> None:
@@ -1346,7 +1346,7 @@ class TestInteractive:
     def test_a_party_refuses_predictions_for_any_other_mechanism(self) -> None:
         federation = ready()
         terms = BatchTerms(federation.run.terms, (0, 1)).as_record()
-        frame = federation.run.round.plan(
+        frame = federation.run.round.batch.plan(
             batch=0,
             attempt=0,
             words=6,

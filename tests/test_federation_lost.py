@@ -923,7 +923,7 @@ def test_a_new_offer_is_taken_in_any_state_and_the_open_batch_stays_charged(stat
     federation, _ = federation_in(state)
     node, old = federation.nodes[0], federation.nodes[0]._round
     fresh = Federation(parties=5)
-    offer = wire.expect(wire.decode(fresh.run.round.offer()), RunOffer)
+    offer = wire.expect(wire.decode(fresh.run.round.setup.offer.frame), RunOffer)
     genuine = dataclasses.replace(offer, coordinator_key=federation.identity.public.key)
     for bad in (
         wire.sign(genuine, SigningIdentity.generate()).frame,
@@ -938,7 +938,7 @@ def test_a_new_offer_is_taken_in_any_state_and_the_open_batch_stays_charged(stat
     assert kinds(answer) == ["KeyStatement"]
     assert node.state is PartyState.STATED
     assert old.state is PartyState.STOPPED
-    assert old._roots._roots == {}
+    assert old._run.roots._roots == {}
     for entry in node.ledger.entries:  # it may be settled yet
         assert entry.charged == entry.reserved
 
@@ -1041,7 +1041,7 @@ def test_a_hospital_that_is_lost_at_the_closing_is_named_by_all_others(
     assert federation.run.not_heard == (federation.names[CULPRIT],)
     heard = [seat for seat in federation.run.round.seats
              if seat != federation.identities[CULPRIT].fingerprint]  # fmt: skip
-    assert federation.run.round.heads_compared == tuple(heard)
+    assert federation.run.round.closing.heads_compared == tuple(heard)
     for place in range(parties):
         node = federation.nodes[place]
         assert (node.state is PartyState.DONE) is (place != CULPRIT)
@@ -1082,7 +1082,7 @@ def test_a_wrong_head_stops_a_run_though_enough_are_right() -> None:
     federation = ready(parties=5)
     federation.ask(0, 1)
     node = federation.nodes[CULPRIT]
-    node._round._transcript = node._round._transcript.append("plan", bytes(32))
+    node._round._run.transcript = node._round._run.transcript.append("plan", bytes(32))
     with pytest.raises(PartyFailedError, match="PF-229"):
         federation.run.close()
 

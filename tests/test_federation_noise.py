@@ -242,13 +242,13 @@ def test_ledgers_of_the_parties_end_as_the_coordinators() -> None:
 
 def settled_with(federation: Federation, change: Callable[[NoisyRelease], NoisyRelease]) -> None:
     """Let the coordinator tell another outcome list than the one that it has."""
-    settle = federation.run.round.settle
+    settle = federation.run.round.batch.settle
 
     def telling(*, released: bool, result: bytes) -> bytes:
         release = change(NoisyRelease.from_record(wire.decode_value(result)))
         return settle(released=released, result=wire.encode_value(release.as_record()))
 
-    federation.run.round.settle = telling  # type: ignore[method-assign]
+    federation.run.round.batch.settle = telling  # type: ignore[method-assign]
 
 
 def with_the_last_not_asked(release: NoisyRelease) -> NoisyRelease:
@@ -356,7 +356,7 @@ def test_a_hospital_takes_part_in_both_kinds_of_run_over_the_years_on_one_budget
 def test_rows_that_no_cap_allows_are_refused_before_anybody_votes() -> None:
     federation = ready(terms={"max_asks": 2, "max_answers": 2})
     terms = BatchTerms(federation.run.terms, (0, 1, 2))
-    frame = federation.run.round.plan(
+    frame = federation.run.round.batch.plan(
         batch=0,
         attempt=0,
         words=terms.words,
@@ -506,7 +506,7 @@ def test_a_party_refuses_a_batch_with_other_noise_than_the_runs(changed: dict[st
 
 def propose(federation: Federation, terms: BatchTerms) -> bytes:
     """Send one party a plan that the coordinator signed."""
-    frame = federation.run.round.plan(
+    frame = federation.run.round.batch.plan(
         batch=0,
         attempt=0,
         words=terms.words,

@@ -293,7 +293,7 @@ def test_only_rows_that_the_signed_first_result_says_passed_are_opened(
 def second_plan(federation: Federation, terms: PhaseTerms, *, batch: int = 0) -> bytes:
     """Send one party another plan of the second phase, behind what it has to be told first."""
     run = federation.run
-    plan = run.round.plan(
+    plan = run.round.batch.plan(
         batch=batch,
         attempt=0,
         phase=1,
@@ -420,7 +420,7 @@ def test_a_second_phase_that_fails_voids_the_batch_and_stays_charged() -> None:
 
 def test_a_release_must_be_what_the_first_phase_decided() -> None:
     federation = ready()
-    settle = federation.run.round.settle
+    settle = federation.run.round.batch.settle
 
     def telling(*, released: bool, result: bytes) -> bytes:
         told = wire.decode_value(result)
@@ -428,7 +428,7 @@ def test_a_release_must_be_what_the_first_phase_decided() -> None:
             told = NoisyRelease(np.array([0, ABSTAIN, ABSTAIN]), np.array([0, 1, 1])).as_record()
         return settle(released=released, result=wire.encode_value(told))
 
-    federation.run.round.settle = telling  # type: ignore[method-assign]
+    federation.run.round.batch.settle = telling  # type: ignore[method-assign]
     federation.ask(0, 1, 4)
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the closing comes to
         federation.run.close()

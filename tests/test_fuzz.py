@@ -363,7 +363,7 @@ def resigned(chance: random.Random, frame: bytes, signer: Any) -> bytes:
 def test_a_party() -> None:
     run = MemoryRun(3)
     run.set_up()
-    corpus = [run.open_plan(4), run.coordinator.offer(), *FRAMES]
+    corpus = [run.open_plan(4), run.coordinator.setup.offer.frame, *FRAMES]
     me, rebuilt = run.coordinator.seats[0], 0
     journals = [run.journals[me]]
 
@@ -380,7 +380,7 @@ def test_a_party() -> None:
             run.set_up()
             me = run.coordinator.seats[0]
             journals.append(run.journals[me])
-            corpus[:2] = [run.open_plan(4), run.coordinator.offer()]
+            corpus[:2] = [run.open_plan(4), run.coordinator.setup.offer.frame]
         event = run.parties[me].receive(data, now=NOW).event
         if event is not None:  # a plan that the coordinator truly signed
             run.parties[me].refuse("PF-301")
@@ -424,7 +424,7 @@ def test_a_coordinator() -> None:
     for seat, y in zip(seats, ys, strict=True):
         with contextlib.suppress(ConflictingMessageError):
             run.coordinator.receive(y, peer=seat)
-    assert run.coordinator.open_total().shape == (4,)
+    assert run.coordinator.batch.open_total().shape == (4,)
 
 
 def revealing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
@@ -435,8 +435,8 @@ def revealing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
     for seat in run.coordinator.seats:
         run.to_party("plan", seat, plan)
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(np.arange(4))))
-    run.agree(run.coordinator.propose())
-    return run, run.coordinator.certify()
+    run.agree(run.coordinator.batch.propose())
+    return run, run.coordinator.batch.certify()
 
 
 def test_a_masked_coordinator() -> None:
@@ -461,7 +461,7 @@ def test_a_masked_coordinator() -> None:
     # Whatever the culprit showed: the others' shares open the exact sum.
     for seat in honest:
         run.coordinator.receive(reveals[seat], peer=seat)
-    assert np.array_equal(run.coordinator.open_total(), 5 * np.arange(4))
+    assert np.array_equal(run.coordinator.batch.open_total(), 5 * np.arange(4))
 
 
 def test_a_holder() -> None:
@@ -469,7 +469,7 @@ def test_a_holder() -> None:
     me = run.coordinator.seats[0]
     proof, bundle = told[me]
     run.to_party("certificate", me, proof)
-    plan = run.parties[me]._open
+    plan = run.parties[me].batch.open
     assert plan is not None
     assert plan.holder is not None
     assert plan.verdict is not None
@@ -502,7 +502,7 @@ def judged() -> tuple[MemoryRun, dict[bytes, bytes], dict[bytes, list[bytes]]]:
     for seat in run.coordinator.seats:
         run.to_party("plan", seat, plan)
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(np.arange(4))))
-    proposals = run.coordinator.propose()
+    proposals = run.coordinator.batch.propose()
     return run, proposals, {seat: run.to_party("p", seat, f) for seat, f in proposals.items()}
 
 
@@ -523,9 +523,9 @@ def test_verdicts() -> None:
     # Whatever the culprit said: the others' verdicts certify the set.
     for seat in honest:
         run.to_coordinator("verdict", seat, said[seat])
-    told = run.coordinator.certify()
+    told = run.coordinator.batch.certify()
     run.show(told, mute=[culprit])
-    assert np.array_equal(run.coordinator.open_total(), 5 * np.arange(4))
+    assert np.array_equal(run.coordinator.batch.open_total(), 5 * np.arange(4))
 
 
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificates", "MACs"])
@@ -534,10 +534,10 @@ def test_proofs_of_a_verdict(by_macs: bool) -> None:
     run, _, said = judged()
     for seat, frames in said.items():
         run.to_coordinator("verdict", seat, frames)
-    me, told = run.coordinator.seats[0], run.coordinator.certify()
+    me, told = run.coordinator.seats[0], run.coordinator.batch.certify()
     good = told[me][0] if by_macs else run.coordinator.open_plan.certificate_frame
     party = run.parties[me]
-    plan = party._open
+    plan = party.batch.open
     assert plan is not None
 
     def make(chance: random.Random) -> bytes:
@@ -568,7 +568,7 @@ def test_proofs_of_a_verdict(by_macs: bool) -> None:
 
     fuzz("proofs of a verdict", door, make)
     run.show(told)
-    assert np.array_equal(run.coordinator.open_total(), 5 * np.arange(4))
+    assert np.array_equal(run.coordinator.batch.open_total(), 5 * np.arange(4))
 
 
 def test_proposals() -> None:
@@ -627,7 +627,7 @@ def asked_about_a_row() -> tuple[MemoryRun, bytes, list[bytes]]:
     run.set_up()
     run.sum([np.array([1, 2, 3, 4])] * 3, row_words=2)
     run.settle(released=False)
-    request = run.coordinator.ask_for_sums(1)
+    request = run.coordinator.blame.ask(1)
     statements = []
     for seat in run.coordinator.seats:
         run.to_party("row", seat, request)
@@ -667,7 +667,7 @@ def test_statements_about_a_row() -> None:
     fuzz("statements", door, make)
     for other, statement in zip(run.coordinator.seats[1:], statements[1:], strict=True):
         run.coordinator.receive(statement, peer=other)
-    blame = run.coordinator.name_liars([7, 7, 7])
+    blame = run.coordinator.blame.name([7, 7, 7])
     # Whatever came: the honest are not named alone, and every pair has the liar in it.
     assert set(blame.parties) <= {seat}
     assert all(seat in pair for pair in blame.pairs)

@@ -315,15 +315,15 @@ class HonestRun:
         coordinator = self.run.coordinator
         self._liars_end._rate = rate
         try:
-            self._broadcast(coordinator.offer())
+            self._broadcast(coordinator.setup.offer.frame)
             terms = wire.encode_value(self.run.terms.as_record())
-            record = coordinator.record(
+            record = coordinator.setup.make_record(
                 terms=terms,
                 colluders=self.run.colluders,
                 dropouts=self.run.parties - self.run.threshold,
             )
             self._broadcast(record)
-            for step in (coordinator.deliver, coordinator.close_setup):
+            for step in (coordinator.setup.deliver, coordinator.setup.close):
                 frames = {self._place(seat): [frame] for seat, frame in step().items()}
                 self._exchange(frames)
         except ProtocolError:
@@ -343,37 +343,37 @@ class HonestRun:
         except ProtocolError as error:
             self._seen.note(f"batch: {error.code}")
             self._close_plan()
-            self._settle(coordinator.settle(released=False, result=b""))
+            self._settle(coordinator.batch.settle(released=False, result=b""))
             return
         self._seen.note("batch: opened")
         self._check(words, indices)
         answered = np.zeros(len(indices), dtype=np.int64)
         result = wire.encode_value(NoisyRelease(answered, answered).as_record())
-        self._settle(coordinator.settle(released=True, result=result))
+        self._settle(coordinator.batch.settle(released=True, result=result))
 
     def close(self) -> None:
         """End the run."""
         coordinator = self.run.coordinator
         try:
-            self._tell(coordinator.close())
-            self._broadcast(coordinator.compare())
+            self._tell(coordinator.closing.close())
+            self._broadcast(coordinator.closing.compare())
         except ProtocolError as error:
             self._seen.note(f"closing: {error.code}")
 
     def _open(self) -> NDArray[np.int64]:
         coordinator = self.run.coordinator
         if self.run.form.survives_dropouts:
-            self._exchange(self._by_place(coordinator.propose()))
-            self._exchange(self._by_place(coordinator.certify()))
-        return coordinator.open_total()
+            self._exchange(self._by_place(coordinator.batch.propose()))
+            self._exchange(self._by_place(coordinator.batch.certify()))
+        return coordinator.batch.open_total()
 
     def _close_plan(self) -> None:
         coordinator = self.run.coordinator
         if not self.run.form.survives_dropouts or coordinator.open_plan.is_certified:
             return
-        self._exchange(self._by_place(coordinator.propose_closing()))
+        self._exchange(self._by_place(coordinator.batch.propose_closing()))
         try:
-            coordinator.certify()
+            coordinator.batch.certify()
             self._seen.note("batch: closed")
         except TooFewSharesError:
             return

@@ -164,7 +164,7 @@ def recorded(
     if reveals:
         if run.form.survives_dropouts:
             run.reveal()
-        assert run.coordinator.open_total().tolist() == added(summed)
+        assert run.coordinator.batch.open_total().tolist() == added(summed)
     return run, recorder.row(run), summed
 
 
@@ -182,7 +182,7 @@ def test_a_second_reader_opens_what_our_ends_sent(
     assert reader.plan_digest == run.coordinator.open_plan.digest
     assert reader.opened_sum() == added(vectors)
     assert {seat: reader.vector_of(seat) for seat in reader.ys} == vectors
-    frame = run.coordinator.settle(released=True, result=b"")
+    frame = run.coordinator.batch.settle(released=True, result=b"")
     settlement = wire.expect(wire.decode(frame), Settlement)
     for seat in vectors:
         entry = [reader.contribution(seat)]
@@ -212,9 +212,9 @@ def test_a_second_reader_finds_the_plan_closed_that_our_ends_closed(
     lost: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, row, _ = recorded(MaskedSum, 5, lost, monkeypatch, reveals=False)
-    run.agree(run.coordinator.propose_closing())
-    assert run.coordinator.certify() == {}
-    frame = run.coordinator.settle(released=False, result=b"")
+    run.agree(run.coordinator.batch.propose_closing())
+    assert run.coordinator.batch.certify() == {}
+    frame = run.coordinator.batch.settle(released=False, result=b"")
     certificate = wire.expect(wire.decode(frame), Settlement).certificate
     reader = RunReader(row)
     assert reader.certified(certificate) == []

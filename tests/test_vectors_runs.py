@@ -176,7 +176,7 @@ def test_a_party_answers_with_the_known_frames(name: str, monkeypatch: pytest.Mo
             assert party.takes(batch["proposal"]) == answer
             assert party.takes(batch["macs_to"][str(seat)]) == []
             assert party.takes(batch["bundles_to"][str(seat)]) == [batch["reveals"][str(seat)]]
-            assert party.round.wrong_dealers == ()
+            assert party.round.batch.wrong_dealers == ()
         assert party.takes(batch["settlement"]) == []
         assert party.round.transcript.head.hex() == run["transcript_heads"]["after_settlement"]
 
@@ -207,28 +207,28 @@ def coordinator_after_setup(run: dict[str, Any], name: str) -> CoordinatorRound:
         simulated=True,
         suite=SUITE,
     )
-    assert coordinator.offer().hex() == setup["offer"]
+    assert coordinator.setup.offer.frame.hex() == setup["offer"]
     for frame in setup["statements"]:
         coordinator.receive(bytes.fromhex(frame))
     record = expect(wire.decode(bytes.fromhex(setup["record"])), RunRecord)
-    made = coordinator.record(
+    made = coordinator.setup.make_record(
         terms=record.terms, colluders=record.colluders, dropouts=record.dropouts
     )
     assert made.hex() == setup["record"]
     reader = RunReader(run)
     for seat in range(len(pins)):
         coordinator.receive(reader.envelope_bundle_of(seat), peer=pins[seat].fingerprint)
-    told = coordinator.deliver()
+    told = coordinator.setup.deliver()
     assert [told[pin.fingerprint].hex() for pin in pins] == setup["envelopes_to"]
     for frame in setup["confirmations"]:
         coordinator.receive(bytes.fromhex(frame))
-    told = coordinator.close_setup()
+    told = coordinator.setup.close()
     assert [told[pin.fingerprint].hex() for pin in pins] == setup["closings"]
     for frame in setup["readies"]:
         coordinator.receive(bytes.fromhex(frame))
     assert coordinator.transcript.head.hex() == run["transcript_heads"]["after_setup"]
     plan = expect(wire.decode(bytes.fromhex(run["batch"]["plan"])), Plan)
-    planned = coordinator.plan(
+    planned = coordinator.batch.plan(
         batch=0, attempt=0, words=plan.words, expires_at=plan.expires_at, terms=plan.terms
     )
     assert planned.hex() == run["batch"]["plan"]
@@ -255,7 +255,7 @@ def seat_of(fingerprint: bytes) -> str:
 def proposing_coordinator(*, bundles: dict[str, str] | None = None) -> CoordinatorRound:
     """The coordinator of the masked run, waiting for verdicts."""
     coordinator = coordinator_after_vectors(bundles or {})
-    proposals = coordinator.propose()
+    proposals = coordinator.batch.propose()
     assert {seat_of(peer) for peer in proposals} == set(MASKED["batch"]["verdicts"])
     assert {frame.hex() for frame in proposals.values()} == {MASKED["batch"]["proposal"]}
     return coordinator
@@ -272,7 +272,7 @@ def certified_coordinator() -> CoordinatorRound:
     coordinator, batch = proposing_coordinator(), MASKED["batch"]
     take(coordinator, batch["verdict_macs"])
     take(coordinator, batch["verdicts"])
-    for fingerprint, frames in coordinator.certify().items():
+    for fingerprint, frames in coordinator.batch.certify().items():
         seat = seat_of(fingerprint)
         told = [batch["macs_to"][seat], batch["bundles_to"][seat]]
         assert [frame.hex() for frame in frames] == told
@@ -286,7 +286,7 @@ def test_the_coordinator_shows_the_known_certificate_where_it_lacks_macs(
     coordinator, batch = proposing_coordinator(), MASKED["batch"]
     take(coordinator, {seat: batch["verdict_macs"][seat] for seat in macs})
     take(coordinator, batch["verdicts"])
-    for fingerprint, frames in coordinator.certify().items():
+    for fingerprint, frames in coordinator.batch.certify().items():
         told = [batch["certificate"], batch["bundles_to"][seat_of(fingerprint)]]
         assert [frame.hex() for frame in frames] == told
 
@@ -296,13 +296,13 @@ def test_the_coordinator_opens_the_known_additive_sum_with_the_known_frames() ->
     coordinator = coordinator_after_setup(run, "additive")
     for vector in run["batch"]["vectors"].values():
         coordinator.receive(bytes.fromhex(vector))
-    assert coordinator.open_total().tolist() == run["sum"]
+    assert coordinator.batch.open_total().tolist() == run["sum"]
     require_known_settlement(coordinator, run)
 
 
 def require_known_settlement(coordinator: CoordinatorRound, run: dict[str, Any]) -> None:
     known = expect(wire.decode(bytes.fromhex(run["batch"]["settlement"])), Settlement)
-    settled = coordinator.settle(released=True, result=known.result)
+    settled = coordinator.batch.settle(released=True, result=known.result)
     assert settled.hex() == run["batch"]["settlement"]
     assert coordinator.transcript.head.hex() == run["transcript_heads"]["after_settlement"]
 
@@ -311,19 +311,19 @@ def test_the_coordinator_opens_the_known_masked_sum_with_the_known_frames() -> N
     coordinator = certified_coordinator()
     for reveal in MASKED["batch"]["reveals"].values():
         coordinator.receive(bytes.fromhex(reveal))
-    assert coordinator.share_faults == ()
-    assert coordinator.open_total().tolist() == MASKED["sum"]
+    assert coordinator.batch.share_faults == ()
+    assert coordinator.batch.open_total().tolist() == MASKED["sum"]
     require_known_settlement(coordinator, MASKED)
 
 
 def test_the_coordinator_closes_the_known_plan_with_the_known_frames() -> None:
     closed, coordinator = MASKED["batch"]["closed"], coordinator_after_vectors({})
-    proposals = coordinator.propose_closing()
+    proposals = coordinator.batch.propose_closing()
     assert proposals == dict.fromkeys(coordinator.seats, bytes.fromhex(closed["proposal"]))
     take(coordinator, closed["verdicts"])
-    assert coordinator.certify() == {}
+    assert coordinator.batch.certify() == {}
     assert coordinator.open_plan.is_closed
-    assert coordinator.settle(released=False, result=b"").hex() == closed["settlement"]
+    assert coordinator.batch.settle(released=False, result=b"").hex() == closed["settlement"]
     settlement = expect(wire.decode(bytes.fromhex(closed["settlement"])), Settlement)
     assert settlement.certificate.hex() == closed["certificate"]
 
@@ -334,7 +334,7 @@ def test_the_coordinator_settles_the_known_masked_sum_with_the_known_entries() -
     for seat, reveal in MASKED["batch"]["reveals"].items():
         if seat != late:
             coordinator.receive(bytes.fromhex(reveal))
-    frame = coordinator.settle(released=False, result=b"")
+    frame = coordinator.batch.settle(released=False, result=b"")
     entries = expect(wire.decode(frame), Settlement).contributions
     assert [entry.hex() for entry in entries] == [
         known[seat]["entry_without_reveal" if seat == late else "entry"] if seat in known else ""
@@ -560,7 +560,7 @@ def test_the_coordinator_counts_no_spoiled_verdict(frame: bytes) -> None:
     with pytest.raises(ProtocolError):
         take(coordinator, {"0": frame.hex()})
     with pytest.raises(TooFewSharesError):
-        coordinator.certify()
+        coordinator.batch.certify()
 
 
 @given(SPOILED["bundles_to_seat_0"]["refused"])
@@ -578,7 +578,7 @@ def test_a_party_opens_no_share_that_its_dealer_spoiled(certified: Party, frame:
     disclosures = list(known.disclosures)
     disclosures[2] = b""  # seat 3 is the third survivor
     assert expect(wire.decode(bytes.fromhex(reply)), Reveal).disclosures == tuple(disclosures)
-    assert [one.hex() for one in certified.round.wrong_dealers] == [
+    assert [one.hex() for one in certified.round.batch.wrong_dealers] == [
         MASKED["parties"][3]["fingerprint"]
     ]
 
@@ -617,19 +617,19 @@ def test_the_coordinator_drops_a_spoiled_disclosure(seats: list[int], frame: str
     coordinator = certified_coordinator()
     coordinator.receive(bytes.fromhex(frame))
     dealers = [bytes.fromhex(MASKED["parties"][seat]["fingerprint"]) for seat in seats]
-    assert [fault.dealer for fault in coordinator.share_faults] == dealers
+    assert [fault.dealer for fault in coordinator.batch.share_faults] == dealers
 
 
 def test_a_dealer_that_signed_the_hash_of_another_secret_is_named() -> None:
     spoiled = SPOILED["hash_of_another_secret_by_seat_0"]
     coordinator = proposing_coordinator(bundles={"0": spoiled["bundle"]})
     take(coordinator, MASKED["batch"]["verdicts"])
-    coordinator.certify()
+    coordinator.batch.certify()
     for seat, reveal in spoiled["reveals"].items():
         peer = bytes.fromhex(MASKED["parties"][int(seat)]["fingerprint"])
         coordinator.receive(bytes.fromhex(reveal), peer=peer)
     with pytest.raises(WrongShareError) as caught:
-        coordinator.open_total()
+        coordinator.batch.open_total()
     assert caught.value.peer == MASKED["parties"][0]["fingerprint"]
 
 

@@ -176,12 +176,12 @@ def write_results(
             (folder / "model_card.md").write_text(card, encoding="utf-8")
         if run.round.run_id:
             files = directory.read_back().digests
-            directory.write_json(SEAL, run.round.seal_results(files))
+            directory.write_json(SEAL, run.round.closing.seal_results(files))
         directory.write_report(render_report(directory.read_back()))
 
 
 def _transcript_of(setup: CoordinatorRound) -> Iterator[str]:
-    return (json.dumps(line, sort_keys=True) for line in setup.signed_transcript())
+    return (json.dumps(line, sort_keys=True) for line in setup.closing.signed_transcript())
 
 
 def manifest_table(
@@ -213,7 +213,7 @@ def manifest_table(
         "pool_sha256": pool_digest.hex(),
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),
-        "heads_compared": [seat.hex() for seat in run.round.heads_compared],
+        "heads_compared": [seat.hex() for seat in run.round.closing.heads_compared],
         "not_heard": list(run.not_heard),
         "earlier_setups": [
             {

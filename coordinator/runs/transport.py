@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from coordinator.errors import SetupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +77,37 @@ class Transport(ABC):
     @abstractmethod
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         """Do it; a node may be left out of the answers."""
+
+
+class WatchedTransport(Transport):
+    """A transport whose exchanges are timed."""
+
+    def __init__(self, carrier: Transport, on_exchange: Callable[[float], None]) -> None:
+        super().__init__()
+        self._carrier = carrier
+        self._on_exchange = on_exchange
+
+    def nodes(self) -> list[int]:
+        """See `Transport.nodes`."""
+        return self._carrier.nodes()
+
+    def nodes_now(self) -> list[int]:
+        """See `Transport.nodes_now`."""
+        return self._carrier.nodes_now()
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        start = time.monotonic()
+        answers = self._carrier.exchange(packets)
+        self._on_exchange(time.monotonic() - start)
+        return answers
+
+
+class NoTransport(Transport):
+    """The transport of a run that asks no hospital."""
+
+    def nodes(self) -> list[int]:
+        """See `Transport.nodes`."""
+        return []
+
+    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
+        raise SetupError("a run whose answers are all known must ask nobody", len(packets))

@@ -27,17 +27,17 @@ from coordinator.errors import (
 )
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
-from coordinator.runs.labeling import LabelingRun, Member
+from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
 from coordinator.runs.open_run import OpenRun
-from coordinator.runs.queue import PAUSE, Run, RunQueue, RunState
+from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
-from coordinator.runs.transport import Silence, Transport
+from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
+from coordinator.runs.waits import RunWaits
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
 from pate_fed.report import forget_unfinished
-from pate_fed.votes import TeacherWeights
 from protocols.errors import (
     BrokenJournalError,
     KeysGoneError,
@@ -51,9 +51,6 @@ from protocols.rounds import CoordinatorState
 OFFER_AGAIN_S: Final = 10.0
 """Between two offers of a run that waits for hospitals."""
 
-_LOOK_S: Final = 1.0
-"""While waiting, how often to look whether the operator wants something else."""
-
 MOST_FRUITLESS: Final = 10
 """How often in a row a run is set up without a batch that is released: some hospital does not stay
 up long enough."""
@@ -66,10 +63,6 @@ _LOST: Final = {
 
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
-
-
-class _HaltedError(Exception):
-    """The operator wants a run paused or stopped: it rests where it is, or is taken up to end."""
 
 
 class RunWorker:
@@ -92,8 +85,8 @@ class RunWorker:
     ) -> None:
         self._home = home
         self._queue = queue
-        self._parties = parties
         self._with = surroundings
+        self._waits = RunWaits(queue, parties=parties, surroundings=surroundings)
         self._identity: SigningIdentity = home.identity
 
     def work(self, run: Run) -> None:
@@ -109,7 +102,7 @@ class RunWorker:
                 self._go_on(open_run)
             else:
                 self._end(open_run, gone)
-        except _HaltedError:
+        except RunWaits.HaltedError:
             return
         except RunLockedError:
             # Whoever took it over says how it goes on.
@@ -148,21 +141,22 @@ class RunWorker:
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
             self._stop(run, "by the operator, before it began")
             return
-        if self._rest_if_wanted(name) is not RunState.WAITING:  # else it waits until it is set up
-            self._enter(name, RunState.RUNNING)
+        is_waiting = self._waits.rest_if_wanted(name) is RunState.WAITING
+        if not is_waiting:  # otherwise it waits until it is set up
+            self._waits.enter(name, RunState.RUNNING)
         start = time.monotonic()
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
-        resting = self._begun_and_paused()
+        resting = self._waits.begun_and_paused()
         if run.is_unbegun and resting:
             reason = f"{resting} is paused, with all hospitals in it: resume or stop it"
-            self._wait(name, reason, OFFER_AGAIN_S)
+            self._waits.wait(name, reason, OFFER_AGAIN_S)
             return
         # Who was approved later is at the SuperLink, too: this run is none of its business.
         nodes = [one.node for one in run.members if one.node is not None]
         with self._with.open_transport(nodes) as carrier:
-            transport = _Watched(carrier, self._with.on_exchange)
+            transport = WatchedTransport(carrier, self._with.on_exchange)
             there = transport.nodes_now()
             away = [one.name for one in run.members if one.node not in there]
             missed = f"not connected: {', '.join(away)}"
@@ -170,12 +164,12 @@ class RunWorker:
                 self._wait_for_hospitals(run, missed)
                 return
             if away:
-                self._enter(name, RunState.WAITING, missed)
+                self._waits.enter(name, RunState.WAITING, missed)
             labeling = self._opened(run, transport)
             if labeling is None:
                 return
             self._queue.end_wait(name)
-            self._enter(name, RunState.RUNNING)
+            self._waits.enter(name, RunState.RUNNING)
             traffic = transport.traffic
             set_up = traffic.exchanges
             stopped_by = self._ask_all(run, labeling, transport)
@@ -196,7 +190,7 @@ class RunWorker:
             flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void)]
             is_short = skipped or (run.voids and run.left)  # voids used up the caps
             self._queue.enter(name, _end_of(run) if is_short else RunState.DONE, "; ".join(flaws))
-        elif isinstance(stopped_by, _HaltedError):
+        elif isinstance(stopped_by, RunWaits.HaltedError):
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
             reason = "; ".join((said(stopped_by), *run.skipped_words, *_flaws(run, labeling)))
@@ -226,7 +220,7 @@ class RunWorker:
             return False
         assert error is not None
         run.give_up(said(error))
-        self._wait(run.request.name, f"set up anew: {said(error)}", 0.0)
+        self._waits.wait(run.request.name, f"set up anew: {said(error)}", 0.0)
         return True
 
     def _read_out(self, run: OpenRun, reason: str) -> None:
@@ -235,7 +229,7 @@ class RunWorker:
         if last is None:
             return
         run = last
-        nobody = _Nobody()
+        nobody = NoTransport()
         try:
             labeling = run.resumed(self._with, nobody, self._with.wait, is_read_only=True)
         except UnfinishedSetupError:
@@ -248,7 +242,7 @@ class RunWorker:
 
     def _answer_from_store(self, run: OpenRun) -> None:
         """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
-        nobody = _Nobody()
+        nobody = NoTransport()
         labeling = run.begun(self._with, nobody, self._with.wait)
         self._note(run, nobody)
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
@@ -258,7 +252,7 @@ class RunWorker:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
         name = run.request.name
         stopping = self._queue.find(name).state is RunState.STOPPING
-        sleep = self._sleep_for_silent(run, stopping=stopping)
+        sleep = self._waits.sleep_for_silent(run, stopping=stopping)
         try:
             if run.is_unbegun:
                 return self._offered(run, transport, sleep)
@@ -268,7 +262,7 @@ class RunWorker:
             )
         except UnfinishedSetupError:
             run.give_up("the setup was cut off")
-            self._wait(name, "the setup was cut off: the run is offered anew", 0.0)
+            self._waits.wait(name, "the setup was cut off: the run is offered anew", 0.0)
         except SetupError as error:
             if stopping:
                 self._read_out(run, str(error))
@@ -295,7 +289,7 @@ class RunWorker:
             if error.cause not in UP_TO_PEOPLE:
                 self._end_unoffered(run, error)
                 return None
-            what = labeling.round.scope.digest.hex()[:16]
+            what = labeling.round.setup.scope.digest.hex()[:16]
             self._wait_for_hospitals(
                 run,
                 f"waits for the people of {error.party} [{error.cause}]; the run's digest: {what}",
@@ -344,12 +338,12 @@ class RunWorker:
         size = run.request.settings.batch_size or len(run.request.queries)
         while True:
             self._note(run, transport)
-            self._require_members(run.request)
-            state = self._rest_if_wanted(name)
+            self._waits.require_members(run.request)
+            state = self._waits.rest_if_wanted(name)
             if state is RunState.STOPPING:
-                return _HaltedError()
+                return RunWaits.HaltedError()
             if state is RunState.WAITING:  # nobody is waited for any more
-                self._enter(name, RunState.RUNNING)
+                self._waits.enter(name, RunState.RUNNING)
             asked = labeling.asked
             left = [index for index in run.left if index not in asked]
             fresh = [index for index in left if index not in run.refused]
@@ -357,7 +351,7 @@ class RunWorker:
             batch = tuple((fresh or left)[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
-            if labeling.round.closing_frame:  # an earlier life was about to set it up anew
+            if labeling.round.closing.frame:  # an earlier life was about to set it up anew
                 return stopped_by or _lost("a hospital")
             try:
                 ready = labeling.ask_ready(batch)
@@ -384,7 +378,7 @@ class RunWorker:
                 stopped_by = error
                 run.last_void = said(error)
                 run.warnings.append(f"A batch is void: {error}")
-                self._enter(name, RunState.RUNNING, said(error))
+                self._waits.enter(name, RunState.RUNNING, said(error))
 
     def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str]) -> None:
         """Wait before a batch that would be void, at the charge of everybody who answered it."""
@@ -393,7 +387,7 @@ class RunWorker:
         said = [f"waits for the people of {', '.join(people)}"] if people else []
         said += [f"waits for {', '.join(silent)}"] if silent else []
         if not self._wait_for_hospitals(run, "; ".join(said)):
-            raise _HaltedError
+            raise RunWaits.HaltedError
 
     def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
         try:
@@ -449,69 +443,8 @@ class RunWorker:
             state = RunState.FAILED if is_fresh else RunState.PAUSED
             self._queue.enter(name, state, f"its patience is over: {reason}")
             return False
-        self._wait(name, reason, OFFER_AGAIN_S)
+        self._waits.wait(name, reason, OFFER_AGAIN_S)
         return True
-
-    def _wait(self, name: str, reason: str, seconds: float) -> None:
-        _log.info("run %s waits: %s", name, reason)
-        self._enter(name, RunState.WAITING, reason)
-        self._sleep_of(name, stopping=False)(seconds)
-
-    def _sleep_of(self, name: str, *, stopping: bool) -> Callable[[float], None]:
-        """Return how a run waits: the operator may call it off."""
-
-        def sleep(seconds: float) -> None:
-            left = seconds
-            while left > 0:
-                self._with.wait(min(left, _LOOK_S))
-                left -= _LOOK_S
-                if not stopping:
-                    self._require_wanted(name)
-
-        return sleep
-
-    def _sleep_for_silent(self, run: OpenRun, *, stopping: bool) -> Callable[[float], None]:
-        """Return how a batch waits for hospitals that are silent: it says for whom."""
-        sleep = self._sleep_of(run.request.name, stopping=stopping)
-
-        def sleep_and_say(seconds: float) -> None:
-            self._require_members(run.request)
-            self._enter(run.request.name, RunState.WAITING, f"waits for {run.silent}")
-            sleep(seconds)
-
-        return sleep_and_say
-
-    def _require_wanted(self, name: str) -> None:
-        if self._rest_if_wanted(name) is RunState.STOPPING:
-            raise _HaltedError
-
-    def _rest_if_wanted(self, name: str) -> RunState:
-        """Rest where the operator wants a pause; else return where the run stands."""
-        run = self._queue.find(name)
-        if run.wanted == PAUSE:
-            if self._queue.rest(name):
-                raise _HaltedError
-            run = self._queue.find(name)  # the operator said otherwise just now
-        return run.state
-
-    def _begun_and_paused(self) -> str:
-        """Return the name of a run that rests with its hospitals in it; "" if there is none.
-
-        A hospital is in one run at a time: it would leave that one for another, for good.
-        """
-        runs = self._queue.all()
-        rests = (one.name for one in runs if one.is_begun and one.state is RunState.PAUSED)
-        return next(rests, "")
-
-    def _require_members(self, request: RunRequest) -> None:
-        """Rest where a hospital was put out since: taken up again, the run ends."""
-        _, gone = self._members(request)
-        if gone is not None:
-            raise _HaltedError
-
-    def _enter(self, name: str, state: RunState, reason: str = "") -> None:
-        if self._queue.enter(name, state, reason).state is RunState.PAUSED:
-            raise _HaltedError
 
     def _fail(self, name: str, error: Exception) -> None:
         _log.error("run %s failed: %s", name, said(error))
@@ -523,7 +456,7 @@ class RunWorker:
         """Become the one who works on a run; say, too, which of its hospitals is gone."""
         request = RunRequest.from_json(self._queue.request(run.name))
         task = self._task(request)
-        members, gone = self._members(request)
+        members, gone = self._waits.members(request)
         rows = self._queue.take_up(run.name)
         return OpenRun(self._home, self._identity, request, task, members, rows), gone
 
@@ -538,60 +471,8 @@ class RunWorker:
             raise RunRequestError("the run's task must be as it was published", "another")
         return task
 
-    def _members(self, request: RunRequest) -> tuple[list[Member], RunRequestError | None]:
-        """Return the run's hospitals, and what is wrong where one of them is put out since.
-
-        Raises:
-            RunRequestError: nobody knows one of them.
-        """
-        known = {one.identity.fingerprint: one for one in self._parties()}
-        members, gone = [], None
-        for party in request.parties:
-            found = known.get(party.fingerprint)
-            if found is None:
-                raise RunRequestError(f"{party.name} must be a member", "unknown")
-            if found.state != "member":
-                gone = RunRequestError(f"{party.name} must be a member", found.state)
-            weights = TeacherWeights.equal(party.teachers)
-            members.append(Member(party.name, found.identity, weights, node=found.node_id))
-        return members, gone
-
     def _note(self, run: OpenRun, transport: Transport) -> None:
         self._queue.note(run.request.name, run.progress(transport))
-
-
-class _Watched(Transport):
-    """A transport whose exchanges are timed."""
-
-    def __init__(self, carrier: Transport, on_exchange: Callable[[float], None]) -> None:
-        super().__init__()
-        self._carrier = carrier
-        self._on_exchange = on_exchange
-
-    def nodes(self) -> list[int]:
-        """See `Transport.nodes`."""
-        return self._carrier.nodes()
-
-    def nodes_now(self) -> list[int]:
-        """See `Transport.nodes_now`."""
-        return self._carrier.nodes_now()
-
-    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
-        start = time.monotonic()
-        answers = self._carrier.exchange(packets)
-        self._on_exchange(time.monotonic() - start)
-        return answers
-
-
-class _Nobody(Transport):
-    """The transport of a run that asks no hospital."""
-
-    def nodes(self) -> list[int]:
-        """See `Transport.nodes`."""
-        return []
-
-    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
-        raise SetupError("a run whose answers are all known must ask nobody", len(packets))
 
 
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:
@@ -625,7 +506,7 @@ def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[
     if run.voids:  # of a batch that an earlier life gave up nothing else tells
         why = f", the last one by {last_void}" if last_void else ""
         flaws.append(f"{run.voids} of its batches are void{why}")
-    heard = labeling.round.heads_compared
+    heard = labeling.round.closing.heads_compared
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
     if lost:
         flaws.append(f"not there at the closing: {', '.join(lost)}")

@@ -95,7 +95,7 @@ def join(
             joined.site.leave(joined.name)
         raise
     with opened_records(joined.site) as opened:
-        opened.records.note_joined(
+        opened.records.standing.note_joined(
             joined.name,
             federation=joined.fingerprint_of_federation,
             identity=joined.identity.public,
@@ -185,7 +185,7 @@ def leave(
     try:
         with opened_records(opened) as noted:
             noted.database.become_node()  # a node that runs has the keys in its memory
-            noted.records.note_left(one.name, by=decider(None))
+            noted.records.standing.note_left(one.name, by=decider(None))
     except JournalLockedError:
         raise
     except PartyError as error:  # leaving must not fail

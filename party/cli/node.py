@@ -235,7 +235,7 @@ def _quieten(site: Site) -> None:
 def _set_pause(folder: Path, output_format: Format, *, is_paused: bool, by: str | None) -> None:
     who = decider(by)
     with open_records(folder) as opened:
-        decide = opened.records.pause if is_paused else opened.records.resume
+        decide = opened.records.standing.pause if is_paused else opened.records.standing.resume
         decide(by=who)
     state = "paused: it refuses every new batch" if is_paused else "taking part again"
     show(

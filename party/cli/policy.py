@@ -160,7 +160,7 @@ def set_rule(  # noqa: PLR0917 - one argument per option
         _require_same_budget(opened, changed)
         saved = opened.site.save(changed)
         digest = hashlib.sha256(saved.path(SETTINGS_FILE).read_bytes()).digest()
-        opened.records.note_rule(name, value, file=digest, by=who)
+        opened.records.standing.note_rule(name, value, file=digest, by=who)
     now = _value(changed, name, saved.membership(federation).name if name == _PORT else "")
     show(
         output_format,

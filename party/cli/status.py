@@ -253,7 +253,7 @@ def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
     """Return how many peers were checked, and who paused the site and when."""
     try:
         with opened_records(site) as opened:
-            return len(opened.records.pins()), opened.records.paused()
+            return len(opened.records.pins()), opened.records.standing.paused()
     except PartyError:  # the troubles name the database's fault
         return None, None
 

@@ -109,9 +109,9 @@ class FederationNode:
         count, head = read_head(audit_head, self.membership.identity.public)
         if self._audit.goes_on_from(count, head):
             self.found_head = hashlib.sha256(audit_head).digest()
-        elif not self._records.witness():
+        elif not self._records.standing.witness():
             _log.error("the audit log does not go on from its last signed head")
-            self._records.note_witness(count, head)
+            self._records.standing.note_witness(count, head)
 
     def __repr__(self) -> str:
         return f"FederationNode({self.membership.name})"

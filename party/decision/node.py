@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from party.decision.agreed_run import AgreedRun, AskedBatch
 from party.decision.decisions import (
     BatchAccepted,
     BatchRefused,
@@ -23,12 +24,11 @@ from party.decision.decisions import (
     RunClosed,
     RunRefused,
 )
+from party.decision.faults import Faults, reason_for
 from party.decision.guard import Guard
+from party.decision.late_settlements import LateSettlements
 from party.decision.run_account import RunAccount
 from party.errors import (
-    ApprovalError,
-    JournalStorageError,
-    PartyError,
     Reason,
     RefusalError,
     StorageError,
@@ -39,8 +39,7 @@ from party.storage.query_journal import Journal, SketchedQueries
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.charging import noise_of
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
-from pate_fed.mechanisms import FirstPhase
+from pate_fed.federation import RunTerms
 from pate_fed.queries import QueryBatch
 from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
 from protocols import wire
@@ -56,7 +55,7 @@ from protocols.messages import (
     RunRecord,
     Settlement,
 )
-from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
+from protocols.rounds import PartyRound, PartyState, PlanClaim, Received, SetBound
 from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 
@@ -65,48 +64,6 @@ Tell = Callable[[Decision], None]
 """Told of every decision, before anything that follows from it leaves."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Run:
-    """What a party agreed to, and what it was charged for it."""
-
-    run_id: bytes
-    terms: RunTerms
-    form: SecureSum
-    scope: RunScope
-    seat: int
-    account: RunAccount
-    task: PartyTask
-    void_batches: int = 0
-    is_closed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The batch that is open.
-
-    Attributes:
-        plan_digest: Of its plan; of two phases of the first's.
-        queries: How many it asks.
-        batch: What it asks; None if this party was not charged for it.
-        bound: What the journal allows to be opened for its queries (rule R3).
-        first: What its first phase decided, once that is settled and another is to come.
-        is_silent: Whether its answer failed once teachers were asked: nothing is said of this phase
-            any more (rule R12).
-    """
-
-    plan_digest: bytes
-    queries: int
-    batch: QueryBatch | None = None
-    bound: SetBound = ANY_SET
-    first: FirstPhase | None = None
-    is_silent: bool = False
-
-    @property
-    def entry_id(self) -> str:
-        """Its name in ledgers."""
-        return self.plan_digest.hex()
 
 
 class PartyNode:
@@ -162,12 +119,12 @@ class PartyNode:
         self._clock = clock
         self._tell = tell
         self._round = self._new_round()
-        self._run: _Run | None = None
-        self._asked: _Asked | None = None
+        self._run: AgreedRun | None = None
+        self._asked: AskedBatch | None = None
         self._unsettled: list[tuple[Settlement, PlanClaim | None]] = []
-        self._late_voids: dict[bytes, set[bytes]] = {}
         self._offers: set[bytes] = set()
-        self._fault = ""
+        self._faults = Faults()
+        self._late = LateSettlements(ledger, journal, self._faults)
         journal.sweep(now=clock())
 
     @property
@@ -178,7 +135,7 @@ class PartyNode:
     @property
     def fault(self) -> str:
         """Code of the last packet's fault, ours or its sender's; empty if it had none."""
-        return self._fault
+        return self._faults.code
 
     @property
     def state(self) -> PartyState:
@@ -217,19 +174,19 @@ class PartyNode:
         """Answer one packet. Never raises: whatever goes wrong becomes a coded refusal."""
         replies: list[bytes] = []
         frame = b""
-        self._fault = ""
+        self._faults.code = ""
         try:
             self._settle_all()
             for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
                 replies.extend(self._take(frame))
         except (ProtocolError, PateFedError) as error:
-            self._note_fault(error)
+            self._faults.note(error)
             _log.warning("a message was refused: %s", error.code)
             replies.append(self._refusal(error.code, of=frame))
         except Exception as error:
-            self._note_fault(error)
+            self._faults.note(error)
             _log.error("something unexpected went wrong: %s", type(error).__name__)
-            replies.append(self._refusal(_fault_of(error).value, of=frame))
+            replies.append(self._refusal(reason_for(error).value, of=frame))
         return wire.pack(replies[: wire.MAX_PACKET_FRAMES])  # an honest packet asks for fewer
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
@@ -300,13 +257,13 @@ class PartyNode:
                 self._ledger, terms, scope=scope.digest, seat=seat, run_id=run_id
             )
             form = self._forms[record.form]
-            run = _Run(run_id, terms, form, scope, seat, account, self._task_for(terms))
+            run = AgreedRun(run_id, terms, form, scope, seat, account, self._task_for(terms))
             self._guard.review_price(account.ledger, seat=seat, ledger=self._ledger.load())
             self._guard.review_consent(terms, scope=scope)
             self._tell(RunAccepted(run_id, terms, scope))
             account.enter()
         except Exception as error:
-            reason = self._reason_of(error)
+            reason = self._faults.reason_of(error)
             return self._refuse(RunRefused(run_id, reason, scope))
         self._run = run
         return self._round.accept_run()
@@ -337,13 +294,15 @@ class PartyNode:
             )
         elif self._asked is not None and self._asked.is_silent:
             return ()
-        self._asked = _Asked(plan_digest, plan.words // run.terms.classes)
+        self._asked = AskedBatch(plan_digest, plan.words // run.terms.classes)
         try:
             batch, worst = self._review_batch(run, plan.terms, words=plan.words)
             self._require_new(self._asked.plan_digest)
             sketched, bound = self._review_queries(run, batch)
         except Exception as error:
-            return self._refuse(BatchRefused(self._asked.plan_digest, self._reason_of(error)))
+            return self._refuse(
+                BatchRefused(self._asked.plan_digest, self._faults.reason_of(error))
+            )
         # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
         # stays. Where it cannot be stored the plan may come once more.
         if run.account.state_of(self._asked.entry_id) is None:
@@ -356,7 +315,7 @@ class PartyNode:
         try:
             self._tell(accepted)
         except Exception as error:  # somebody took the approval back since the guard looked
-            return self._refuse(BatchRefused(accepted.plan_digest, self._reason_of(error)))
+            return self._refuse(BatchRefused(accepted.plan_digest, self._faults.reason_of(error)))
         return self._contribute(plan, self._asked)
 
     def _judge_inquiry(self, inquiry: Inquiry) -> tuple[bytes, ...]:
@@ -378,12 +337,12 @@ class PartyNode:
                 task=run.task.digest,
                 teachers=run.task.teachers,
             )
-            return self._round.state_readiness(refused)
+            return self._round.inquiry.accept(refused)
         except Exception as error:
-            return self._round.refuse_inquiry(self._reason_of(error).value)
+            return self._round.inquiry.refuse(self._faults.reason_of(error).value)
 
     def _review_batch(
-        self, run: _Run, terms: bytes, *, words: int | None = None
+        self, run: AgreedRun, terms: bytes, *, words: int | None = None
     ) -> tuple[QueryBatch, Outcomes]:
         """Hold a batch against the policy, the run's terms and all budgets; see the guard's."""
         self._guard.review_consent(run.terms, scope=run.scope)
@@ -399,7 +358,7 @@ class PartyNode:
         )
 
     def _review_queries(
-        self, run: _Run, batch: QueryBatch, *, after: bytes = b""
+        self, run: AgreedRun, batch: QueryBatch, *, after: bytes = b""
     ) -> tuple[SketchedQueries, SetBound]:
         """Hold a plan's queries against all that were ever answered; see the guard's."""
         seats = self._round.seat_fingerprints
@@ -413,7 +372,7 @@ class PartyNode:
             after=after,
         )
 
-    def _claim_of(self, run: _Run) -> PlanClaim:
+    def _claim_of(self, run: AgreedRun) -> PlanClaim:
         """Return what is known of a plan that we are about to answer."""
         return PlanClaim.sent(
             self._round.seat_fingerprints,
@@ -456,7 +415,7 @@ class PartyNode:
             )
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch), plan.phase))
         except Exception as error:
-            return self._refuse(BatchRefused(plan_digest, self._reason_of(error)))
+            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error)))
         return self._contribute(plan, replace(asked, batch=batch, bound=bound))
 
     def _judge_row(self) -> tuple[bytes, ...]:
@@ -470,11 +429,11 @@ class PartyNode:
                 return self._round.state_sums(row_words=terms.classes)
             reason = Reason.ROW
         except Exception as error:
-            reason = Reason.ROW if isinstance(error, BlameError) else self._reason_of(error)
+            reason = Reason.ROW if isinstance(error, BlameError) else self._faults.reason_of(error)
         _log.warning("the sums of a row were refused: %s", reason.value)
         return self._round.refuse(reason.value)
 
-    def _contribute(self, plan: Plan, asked: _Asked) -> tuple[bytes, ...]:
+    def _contribute(self, plan: Plan, asked: AskedBatch) -> tuple[bytes, ...]:
         """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""
         assert asked.batch is not None
         try:
@@ -485,10 +444,10 @@ class PartyNode:
                 return ()
             return self._round.contribute(vector, bound=asked.bound)
         except Exception as error:
-            self._note_fault(error)
+            self._faults.note(error)
             _log.error("a vote could not be sent: %s", type(error).__name__)
             # A disk that is full tells no vote: the plan may come once more, and be refused.
-            if _fault_of(error) is not Reason.STORAGE:
+            if reason_for(error) is not Reason.STORAGE:
                 self._fall_silent()
             return ()
 
@@ -537,7 +496,7 @@ class PartyNode:
         except RefusalError as error:
             reason = error.reason
         except Exception as error:
-            self._note_fault(error)
+            self._faults.note(error)
             _log.error("a refusal could not be written down: %s", type(error).__name__)
         return self._round.refuse(reason.value)
 
@@ -562,10 +521,11 @@ class PartyNode:
 
     def _settle_one(self, settlement: Settlement, proven: PlanClaim | None) -> None:
         if settlement.run_id != self._round.run_id:
-            self._settle_late(settlement, proven)
+            open_plan = b"" if self._asked is None else self._asked.plan_digest
+            self._late.settle(settlement, proven, open_plan=open_plan)
             return
         run, before = self._agreed_run, self._asked
-        asked = before or _Asked(settlement.plan_digest, settlement.words // run.terms.classes)
+        asked = before or AskedBatch(settlement.plan_digest, settlement.words // run.terms.classes)
         self._asked = None
         # Where its plan never came, an entry of its name is of an earlier setup.
         if before is not None or run.account.state_of(asked.entry_id) is None:
@@ -582,62 +542,14 @@ class PartyNode:
                 raise
             self._asked = None if first is None else replace(asked, first=first, is_silent=False)
         run.void_batches += settlement.state == "void"
-        if self._round.reveal_was_lost:
+        if self._round.batch.reveal_was_lost:
             _log.warning("the coordinator says that our shares of a batch did not come")
-        for dealer in self._round.wrong_dealers:
+        for dealer in self._round.batch.wrong_dealers:
             name = dealer.hex()[:16]
             _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
 
-    def _settle_late(self, settlement: Settlement, proven: PlanClaim | None) -> None:
-        """Charge a batch of a run that we lost as its settlement says, if it is open still.
-
-        What was in two phases stays charged, unless its first one provably never opens.
-        """
-        account = RunAccount.find(self._ledger, run_id=settlement.run_id)
-        known = self._journal.run_of(settlement.plan_digest)
-        is_open_here = self._asked is not None and (
-            self._asked.plan_digest == settlement.plan_digest
-        )
-        if account is None or is_open_here or known not in (b"", settlement.run_id):
-            return  # the plan is of another setup
-        if settlement.state == "void" and account.state_of(settlement.plan_digest.hex()) is None:
-            # No setup has more: others were made up, to use up caps.
-            told = self._late_voids.setdefault(settlement.run_id, set())
-            if len(told | {settlement.plan_digest}) > MOST_VOID_BATCHES:
-                _log.error("an earlier run has more void batches than it can have")
-                return
-            told.add(settlement.plan_digest)
-        try:
-            account.settle(
-                settlement,
-                proven,
-                entry_id=settlement.plan_digest.hex(),
-                queries=settlement.words // account.terms.classes,
-                is_late=True,
-            )
-        except PateFedError as error:  # no complaint about a run that is lost: another may follow
-            self._note_fault(error)
-            _log.error("a settlement of an earlier run does not fit: %s", error.code)
-
-    def _reason_of(self, error: Exception) -> Reason:
-        """Turn any error of a review into a refusal (rule R14)."""
-        if isinstance(error, RefusalError):
-            return error.reason
-        if isinstance(error, ApprovalError):
-            return Reason.APPROVAL
-        self._note_fault(error)
-        _log.error("a review failed: %s", type(error).__name__)
-        return _fault_of(error)
-
-    def _note_fault(self, error: Exception) -> None:
-        """Keep the code of an error for our own people: it does not leave the site."""
-        if isinstance(error, PartyError | ProtocolError | PateFedError):
-            self._fault = error.code
-        else:
-            self._fault = Reason.FAULT.value
-
     @property
-    def _agreed_run(self) -> _Run:
+    def _agreed_run(self) -> AgreedRun:
         assert self._run is not None
         return self._run
 
@@ -648,12 +560,6 @@ class PartyNode:
 
     def __repr__(self) -> str:
         return f"PartyNode({self._identity.fingerprint.hex()[:16]}, {self.state.value})"
-
-
-def _fault_of(error: Exception) -> Reason:
-    """Return what is said of an error that nobody foresaw."""
-    cannot_store = isinstance(error, StorageError | JournalStorageError)
-    return Reason.STORAGE if cannot_store else Reason.FAULT
 
 
 def _subject_of(frame: bytes) -> bytes:

@@ -10,9 +10,10 @@ from party.site.folder import Site
 from party.site.peers import Pin
 from party.site.records import Approval, Subject
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.charging import RunLedger, formal_cost_at, lifelong_charge
+from pate_fed.charging import RunLedger, lifelong_charge
 from pate_fed.errors import BudgetExhaustedError, PateFedError
 from pate_fed.federation import RunTerms
+from pate_fed.pricing import formal_cost_at
 from protocols import wire
 from protocols.errors import ProtocolError
 

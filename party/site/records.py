@@ -1,4 +1,4 @@
-"""What the site's own people decided: whom they pinned, what they approved, whether it is paused.
+"""What the site's own people decided: whom they pinned, what they approved; `standing` the rest.
 
 Each decision and its record in the audit log are one transaction. No message changes any of it; all
 that a message does is to leave something that waits for a person.
@@ -15,9 +15,10 @@ from sqlalchemy.orm import Session
 
 from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPendingError
 from party.site.peers import Pin
+from party.site.standing import Standing, is_paused, require_somebody, witness_in
 from party.storage import AuditLog, PartyDatabase
 from party.storage.audit import AuditKind, Detail
-from party.storage.schema import ApprovalRow, JournalRow, PinRow, StandingRow
+from party.storage.schema import ApprovalRow, JournalRow, PinRow
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
 from protocols import wire
@@ -30,7 +31,6 @@ MOST_PENDING = 20
 more is noted; what waits stays until a person decided."""
 
 SHORTEST_DIGEST = 8
-_PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership ", "witness"
 
 
 class Subject(StrEnum):
@@ -118,12 +118,16 @@ class SiteRecords:
     Args:
         database: The site's.
         clock: Unix time, in seconds.
+
+    Attributes:
+        standing: Whether the site is paused, and what else stands there.
     """
 
     def __init__(self, database: PartyDatabase, *, clock: Callable[[], float]) -> None:
         self._database = database
         self._log = AuditLog(database)
         self._clock = clock
+        self.standing = Standing(database, clock=clock)
 
     def decided(self) -> Decided:
         """Return what holds now.
@@ -138,8 +142,8 @@ class SiteRecords:
                 _pools(approvals),
                 _runs(approvals),
                 sum(one.state is ApprovalState.PENDING for one in approvals),
-                _is_paused(session),
-                next((count for count, _ in _witness(session)), None),
+                is_paused(session),
+                next((count for count, _ in witness_in(session)), None),
                 session.scalar(select(JournalRow.halted_at)) or 0,
             )
 
@@ -203,7 +207,7 @@ class SiteRecords:
             PinError: there is none.
             StorageError: it could not be stored.
         """
-        _require_somebody(by)
+        require_somebody(by)
         with self._database.transaction() as session:
             row = session.scalar(select(PinRow).where(PinRow.name == name))
             if row is None:
@@ -388,7 +392,7 @@ class SiteRecords:
     def _decide(
         self, subject: Subject, digest: bytes, coordinator: bytes, state: ApprovalState, *, by: str
     ) -> Approval:
-        _require_somebody(by)
+        require_somebody(by)
         with self._database.transaction() as session:
             row = _row_of(session, subject, digest, coordinator)
             if row is None:
@@ -407,157 +411,8 @@ class SiteRecords:
             )
             return _approval_of(row)
 
-    # Pause, and what changed ------------------------------------------------------------------
-
-    def pause(self, *, by: str) -> None:
-        """Refuse everything new from now on.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
-        _require_somebody(by)
-        self._note_change(AuditKind.PAUSED, _PAUSE, "paused", {}, by=by)
-
-    def resume(self, *, by: str) -> None:
-        """Take part again.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
-        _require_somebody(by)
-        self._note_change(AuditKind.RESUMED, _PAUSE, "resumed", {}, by=by)
-
-    def paused(self) -> tuple[str, float] | None:
-        """Return who paused the site, and when in Unix seconds; None where it is not paused.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
-        with self._database.transaction() as session:
-            row = session.get(StandingRow, _PAUSE)
-            return (row.changed_by, row.changed_at) if row and _is_paused(session) else None
-
-    def note_settings(self, *, file: bytes, table: str) -> None:
-        """Put on record which settings hold, if they are others than before.
-
-        Args:
-            file: Digest of the settings' file.
-            table: Digest of the hospital's table, hex; empty if there is none.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
-        self._note_change(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
-        if table:
-            digest = bytes.fromhex(table)
-            self._note_change(AuditKind.DATA_CHANGED, "table", table, {"digest": digest})
-
-    def note_rule(self, rule: str, value: str, *, file: bytes, by: str) -> None:
-        """Put on record that somebody set a rule in the settings.
-
-        Args:
-            rule: Its name.
-            value: Its value, as it was typed.
-            file: Digest of the settings' file that has it.
-            by: Who of our people did.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
-        _require_somebody(by)
-        detail: dict[str, Detail] = {"digest": file, "rule": rule, "value": value}
-        self._note_change(
-            AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True
-        )
-
-    def note_joined(self, membership: str, *, federation: bytes, identity: PublicIdentity) -> None:
-        """Put on record which federation this hospital asked to join, and as whom.
-
-        Args:
-            membership: What this hospital calls it.
-            federation: What was compared with the operator, 32 bytes.
-            identity: Ours.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
-        self._note_change(
-            AuditKind.JOINED,
-            _MEMBERSHIP + membership,
-            f"joined {federation.hex()} as {identity.fingerprint.hex()}",
-            {
-                "membership": membership,
-                "federation": federation,
-                "fingerprint": identity.fingerprint,
-            },
-        )
-
-    def note_left(self, membership: str, *, by: str) -> None:
-        """Put on record that the keys of a membership are about to be removed.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
-        detail: dict[str, Detail] = {"membership": membership}
-        self._note_change(AuditKind.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
-
-    def note_halt(self, counter: int) -> None:
-        """Put on record that the journal stopped, because somebody saw a later one.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
-        self._note_change(AuditKind.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
-
-    def note_witness(self, count: int, head: bytes) -> None:
-        """Put on record that the coordinator holds a head of ours that our log does not go on from.
-
-        Args:
-            count: Number of records that we signed.
-            head: Link of the last of them.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
-        value = f"{count}:{head.hex()}"
-        detail: dict[str, Detail] = {"records": count, "head": head}
-        self._note_change(AuditKind.CONTRADICTED, _WITNESS, value, detail)
-
-    def witness(self) -> tuple[tuple[int, bytes], ...]:
-        """Return the head, if any, that contradicts our audit log: records, link of the last."""
-        with self._database.transaction() as session:
-            return _witness(session)
-
-    def _note_change(
-        self,
-        kind: AuditKind,
-        name: str,
-        value: str,
-        detail: Mapping[str, Detail],
-        *,
-        by: str = "",
-        is_decision: bool = False,
-    ) -> None:
-        """Put a change on record; a decision is one though nothing changes by it."""
-        with self._database.transaction() as session:
-            row = session.get(StandingRow, name)
-            if row is not None and row.value == value and not is_decision:
-                return
-            at = self._clock()
-            session.merge(StandingRow(name=name, value=value, changed_by=by, changed_at=at))
-            who: dict[str, Detail] = {"by": by} if by else {}
-            self._log.append(kind, {**detail, **who}, at=at, session=session)
-
     def __repr__(self) -> str:
         return f"SiteRecords({self._database!r})"
-
-
-def _require_somebody(by: str) -> None:
-    if not (by.strip() and by.isprintable()):
-        raise ApprovalError("a decision must be somebody's", "nobody's")
 
 
 def _row_of(
@@ -586,22 +441,6 @@ def _require_room(session: Session, subject: Subject, coordinator: bytes) -> Non
     )
     if session.scalars(pending).one() >= MOST_PENDING:
         raise TooManyPendingError(f"at most {MOST_PENDING} may wait for a person", "more")
-
-
-def _is_paused(session: Session) -> bool:
-    row = session.get(StandingRow, _PAUSE)
-    return row is not None and row.value != "resumed"  # what cannot be read is a pause
-
-
-def _witness(session: Session) -> tuple[tuple[int, bytes], ...]:
-    row = session.get(StandingRow, _WITNESS)
-    if row is None:
-        return ()
-    count, _, head = row.value.partition(":")
-    try:
-        return ((int(count), bytes.fromhex(head)),)
-    except ValueError as error:
-        raise StorageDamagedError("a head must be as it was noted", "another") from error
 
 
 def _approvals(session: Session) -> tuple[Approval, ...]:

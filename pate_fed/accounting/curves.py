@@ -28,15 +28,11 @@ from pate_fed.accounting.events import (
     StableLaplaceMaxEvent,
 )
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
-from pate_fed.accounting.joint_price import (
-    JointSetting,
-    corners,
-    largest_charge,
-    price_pairs,
-)
+from pate_fed.accounting.joint_price import corners, largest_charge, price_pairs
 from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.accounting.laplace_bounds import pure_dp_rdp
 from pate_fed.accounting.ranges import renyi_orders
+from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import UnsupportedEventError
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pate_fed.accounting.statement import Pricing
-from pate_fed.charging import Bounds, formal_bounds
 from pate_fed.mechanisms.preview import preview_confident, simulated_votes
 from pate_fed.planning.offers import (
     Offer,
@@ -20,6 +19,7 @@ from pate_fed.planning.offers import (
     terms_of_offer,
 )
 from pate_fed.planning.request import MOST_QUERIES, PlanRequest
+from pate_fed.pricing import Bounds, formal_bounds
 
 _THRESHOLDS: Final = (0.4, 0.5, 0.6, 0.7)
 _SIGMA1S: Final = (0.2, 0.3)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
-from pate_fed.charging import noise_of, public_cost_at
+from pate_fed.charging import noise_of
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import (
     DistributedNoise,
@@ -30,6 +30,7 @@ from pate_fed.mechanisms import (
 from pate_fed.mechanisms.preview import Preview, right_chances, simulated_votes
 from pate_fed.planning.offers import Offer, PricedOffer, Split, affordable, nothing_affordable
 from pate_fed.planning.request import PlanRequest
+from pate_fed.pricing import public_cost_at
 
 _SIGMAS: Final = (0.06, 0.08, 0.12, 0.16, 0.2, 0.24, 0.3)
 """Default noises to try, as shares of the number of votes, for both phases."""

@@ -14,13 +14,6 @@ from typing import Any, Final
 
 from pate_fed.accounting import FormalCost, Outcomes, neighbors
 from pate_fed.accounting.statement import Pricing
-from pate_fed.charging import (
-    PRICINGS,
-    affordable_queries,
-    formal_cost_at,
-    priced,
-    tightest_cost,
-)
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -33,6 +26,7 @@ from pate_fed.mechanisms import DistributedNoise
 from pate_fed.mechanisms.preview import Preview
 from pate_fed.planning.request import PlanRequest
 from pate_fed.planning.sums import Sums
+from pate_fed.pricing import PRICINGS, affordable_queries, formal_cost_at, priced, tightest_cost
 from pate_fed.votes import TeacherWeights
 
 _MARGIN: Final = 3.0

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pate_fed.accounting import Outcomes
-from pate_fed.charging import affordable_queries, priced, tightest_cost
 from pate_fed.data import Dataset
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError, InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
@@ -26,6 +25,7 @@ from pate_fed.planning.defaults import (
 )
 from pate_fed.planning.settings import RunSettings, option_of
 from pate_fed.planning.sums import SumForm, Sums, require_enough
+from pate_fed.pricing import affordable_queries, priced, tightest_cost
 from pate_fed.queries import QueryPool
 from pate_fed.votes import MAX_TOTAL_VOTES
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pate_fed.accounting.statement import Pricing
-from pate_fed.charging import PRICINGS
 from pate_fed.data import DataSource
 from pate_fed.errors import InvalidSettingError
 from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.partition import PartitionScheme
 from pate_fed.planning.sums import Sums, require_enough
+from pate_fed.pricing import PRICINGS
 
 
 @dataclass(frozen=True, slots=True)

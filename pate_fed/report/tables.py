@@ -22,19 +22,11 @@ from pate_fed.accounting import (
     not_protected,
     trust_sentence,
 )
-from pate_fed.charging import (
-    RunLedger,
-    charge_of,
-    formal_bounds,
-    formal_cost_at,
-    ledger_of,
-    mechanism_of,
-    outcomes_of,
-    public_cost_at,
-)
+from pate_fed.charging import RunLedger, charge_of, ledger_of, mechanism_of, outcomes_of
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
+from pate_fed.pricing import formal_bounds, formal_cost_at, public_cost_at
 from pate_fed.releases import NoisyRelease, Outcome
 
 SCHEMA_VERSION = 1

@@ -29,6 +29,7 @@ from protocols.errors import BlameError, UnexpectedMessageError, WrongStateError
 from protocols.messages import BlameRequest, StreamSums
 from protocols.prg import expand
 from protocols.ring import Words
+from protocols.rounds.seating import COORDINATOR
 from protocols.secure_sum import SecureSum
 
 OpenedStream = tuple[int, int, bytes]
@@ -124,6 +125,52 @@ class RowWitness:
 
     def __repr__(self) -> str:
         return f"RowWitness(words={self._words})"
+
+
+class PartyBlame:
+    """A party's end: what it kept of the void plan just before, for one question about a row.
+
+    Attributes:
+        witness: Stream sums of that plan; None if there is none, or none any more.
+    """
+
+    def __init__(self) -> None:
+        self._expires_at = 0
+        self._request: BlameRequest | None = None
+        self.witness: RowWitness | None = None
+
+    def keep(self, witness: RowWitness, *, expires_at: int) -> None:
+        """Keep what a plan that is settled void was answered with, until the plan expires."""
+        witness.note_void()
+        self.witness, self._expires_at = witness, expires_at
+
+    def drop(self) -> None:
+        """Forget the plan, and the question about it."""
+        self.witness = self._request = None
+
+    def take(self, request: BlameRequest, *, now: float) -> None:
+        """Let a question wait for the node's decision.
+
+        Raises:
+            BlameError: it is of another plan, or this one is open or gone; names the coordinator.
+        """
+        if now >= self._expires_at:
+            self.witness = None
+        if self.witness is None:
+            raise BlameError("keys of the plan must be here still", "none", peer=COORDINATOR)
+        self.witness.require_void(request.plan_digest)
+        self._request = request
+
+    @property
+    def request(self) -> BlameRequest:
+        """The question that waits."""
+        assert self._request is not None
+        return self._request
+
+    def sums(self, *, row_words: int) -> tuple[int, ...]:
+        """Add each stream over the row; see `RowWitness.sums`."""
+        assert self.witness is not None
+        return self.witness.sums(self.request.row, row_words=row_words)
 
 
 class BlameCase:

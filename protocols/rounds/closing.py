@@ -6,113 +6,96 @@ compares. Two parties that were told two histories find out here at the latest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any
 
 from protocols import wire
-from protocols.errors import HistoryError, TooFewHeadsError, UnexpectedMessageError
-from protocols.identity import SigningIdentity
+from protocols.errors import HistoryError, TooFewHeadsError, UnexpectedMessageError, WrongStateError
 from protocols.messages import Closing, HeadBundle, HeadStatement
+from protocols.rounds.coordinator_journal import HeadsCollected, RunClosed, RunFinished
+from protocols.rounds.history import heads_record
+from protocols.rounds.live_run import LiveRun
+from protocols.rounds.seated_run import SeatedRun
 from protocols.rounds.seating import (
     COORDINATOR,
-    LEAST_PARTIES,
-    Seating,
+    least_heads,
+    require_enough_heads,
     require_run,
-    verify_relayed,
+    verify_handed_over,
 )
-from protocols.secure_sum import SecureSum
-from protocols.transcript import Transcript
+from protocols.rounds.states import CoordinatorState
+from protocols.signed_transcript import seal_files, transcript_lines
 
 
-def least_heads(form: SecureSum, *, parties: int) -> int:
-    """Fewest parties whose heads must agree at the end of a run.
-
-    More than half, or the form's threshold where it survives drop-outs; never fewer than
-    `LEAST_PARTIES`.
-    """
-    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
-    return max(most_of_them, LEAST_PARTIES)
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedHeads:
-    """What a party found when it compared heads.
-
-    Attributes:
-        parties: Those whose heads agree with its own, in seat order; it is one of them.
-        counters: Journal counters that the others signed, by fingerprint.
-    """
-
-    parties: tuple[bytes, ...]
-    counters: dict[bytes, int]
-
-
-def state_head(
-    closing: Closing,
-    *,
-    seating: Seating,
-    transcript: Transcript,
-    epoch: int,
-    journal_counter: int,
-    identity: SigningIdentity,
-) -> bytes:
-    """Answer a closing with the head that this party remembers; return the frame.
-
-    Raises:
-        HistoryError: the coordinator remembers another run.
-    """
-    if closing.head != transcript.head:
-        raise HistoryError(
-            "the coordinator must remember the same run", "another head", peer=COORDINATOR
-        )
-    statement = HeadStatement(seating.run_id, seating.me, transcript.head, epoch, journal_counter)
-    return wire.sign(statement, identity).frame
-
-
-def compare_heads(
-    bundle: HeadBundle, *, seating: Seating, head: bytes, floor: int
-) -> ComparedHeads:
-    """Compare all parties' heads with this party's own.
+class PartyClosing:
+    """A party's end.
 
     Args:
-        bundle: All parties' signed heads, empty for a lost party.
-        seating: The run.
-        head: This party's head.
-        floor: Fewest parties of a set that this party serves.
+        run: The run.
 
-    Raises:
-        HistoryError: a party signed another head. It names that party and the coordinator, which
-            may have told the two of us two stories.
-        TooFewHeadsError: too few heads. Any two comparisons with enough have a party in common,
-            so two histories cannot both pass.
+    Attributes:
+        heads_compared: Parties whose last heads came and were this party's own, in seat order; it
+            is one. None before the comparison.
     """
-    if len(bundle.statements) != len(seating.identities):
-        raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
-    counters = {}
-    for (fingerprint, identity), frame in zip(
-        seating.identities.items(), bundle.statements, strict=True
-    ):
-        if not frame:  # a party that was lost since
-            continue
-        signed = wire.decode(frame)
-        statement = wire.expect(signed, HeadStatement)
-        verify_relayed(signed, identity)
-        if statement.sender != fingerprint or statement.run_id != seating.run_id:
-            raise UnexpectedMessageError("a head must be its seat's", "another")
-        if statement.head != head:
+
+    def __init__(self, run: SeatedRun) -> None:
+        self._run = run
+        self.heads_compared: tuple[bytes, ...] = ()
+
+    def state_head(self, closing: Closing) -> bytes:
+        """Answer a closing with the head that this party remembers; return the frame.
+
+        Raises:
+            HistoryError: the coordinator remembers another run.
+        """
+        run, head = self._run, self._run.transcript.head
+        if closing.head != head:
             raise HistoryError(
-                "all parties must remember the same run",
-                "another head",
-                pair=(fingerprint.hex(), COORDINATOR),
+                "the coordinator must remember the same run", "another head", peer=COORDINATOR
             )
-        counters[fingerprint] = statement.journal_counter
-    least = max(least_heads(seating.form, parties=len(seating.identities)), floor)
-    if len(counters) < least:
-        raise TooFewHeadsError(received=len(counters), threshold=least)
-    heard = {*counters, seating.me}
-    counters.pop(seating.me, None)
-    parties = tuple(each for each in seating.fingerprints if each in heard)
-    return ComparedHeads(parties, counters)
+        statement = HeadStatement(run.run_id, run.me, head, run.epoch, run.journal.counter)
+        return wire.sign(statement, run.identity).frame
+
+    def compare(self, bundle: HeadBundle) -> None:
+        """Compare all parties' heads with this party's own, and witness their journals' counters.
+
+        Args:
+            bundle: All parties' signed heads, empty for a lost party.
+
+        Raises:
+            HistoryError: a party signed another head. It names that party and the coordinator,
+                which may have told the two of us two stories.
+            TooFewHeadsError: too few heads. Any two comparisons with enough have a party in common,
+                so two histories cannot both pass.
+        """
+        run, seating = self._run, self._run.known
+        if len(bundle.statements) != len(seating.identities):
+            raise UnexpectedMessageError("every seat's head must come", len(bundle.statements))
+        counters = {}
+        for (fingerprint, identity), frame in zip(
+            seating.identities.items(), bundle.statements, strict=True
+        ):
+            if not frame:  # a party that was lost since
+                continue
+            signed = wire.decode(frame)
+            statement = wire.expect(signed, HeadStatement)
+            verify_handed_over(signed, identity)
+            if statement.sender != fingerprint or statement.run_id != seating.run_id:
+                raise UnexpectedMessageError("a head must be its seat's", "another")
+            if statement.head != run.transcript.head:
+                raise HistoryError(
+                    "all parties must remember the same run",
+                    "another head",
+                    pair=(fingerprint.hex(), COORDINATOR),
+                )
+            counters[fingerprint] = statement.journal_counter
+        least = max(least_heads(seating.form, parties=len(seating.identities)), run.floor)
+        if len(counters) < least:
+            raise TooFewHeadsError(received=len(counters), threshold=least)
+        heard = {*counters, run.me}
+        counters.pop(run.me, None)
+        run.journal.witness(counters)
+        self.heads_compared = tuple(each for each in seating.fingerprints if each in heard)
 
 
 def require_head(statement: HeadStatement, *, run_id: bytes, head: bytes, epoch: int) -> None:
@@ -128,12 +111,82 @@ def require_head(statement: HeadStatement, *, run_id: bytes, head: bytes, epoch:
         raise HistoryError("the epoch must be the run's", statement.epoch)
 
 
-def require_enough_heads(heads: Sequence[bytes], form: SecureSum) -> None:
-    """Check that enough heads came to tell one history from two.
+class CoordinatorClosing:
+    """The coordinator's end: shows all heads to each party, and writes the transcript down.
 
-    Raises:
-        TooFewHeadsError: too few.
+    Args:
+        run: The run.
     """
-    came, least = sum(map(bool, heads)), least_heads(form, parties=len(heads))
-    if came < least:
-        raise TooFewHeadsError(received=came, threshold=least)
+
+    def __init__(self, run: LiveRun) -> None:
+        self._run = run
+
+    @property
+    def frame(self) -> bytes:
+        """Frame that ended the run, the same as often as it is sent; empty before it."""
+        return b"" if self._run.history is None else self._run.history.closing
+
+    @property
+    def heads_frame(self) -> bytes:
+        """Frame of all parties' heads, the same as often as it is sent; empty before it."""
+        frames = () if self._run.history is None else self._run.history.head_frames
+        return wire.contain(HeadBundle(self._run.run_id, frames)) if frames else b""
+
+    @property
+    def heads_compared(self) -> tuple[bytes, ...]:
+        """Parties that signed the last head of this run, in seat order; none before `compare`."""
+        frames = () if self._run.history is None else self._run.history.head_frames
+        heads = zip(self._run.seats, frames, strict=bool(frames))
+        return tuple(seat for seat, frame in heads if frame)
+
+    def close(self) -> bytes:
+        """End the run and return the frame that tells every party.
+
+        Raises:
+            WrongStateError: a plan is open, or the run is not set up.
+        """
+        run = self._run
+        run.require_settled()
+        frame = wire.sign(Closing(run.run_id, run.transcript.head), run.identity).frame
+        run.do(RunClosed(frame))
+        run.exchange.begin(CoordinatorState.CLOSING, run.seats)
+        return frame
+
+    def compare(self) -> bytes:
+        """Return all parties' heads, for every party to compare.
+
+        A party that was lost since has none: the others go on if they are enough.
+
+        Raises:
+            WrongStateError: the run is not closed, or its heads were compared before.
+            TooFewHeadsError: too few heads came to tell one history from two.
+        """
+        run, exchange = self._run, self._run.exchange
+        if self.heads_frame:
+            raise WrongStateError("heads must be compared once", "a second time")
+        if exchange.state is not CoordinatorState.CLOSING:
+            exchange.require(CoordinatorState.COMPARING)
+        heads = exchange.frames_of(run.seats)
+        require_enough_heads(heads, run.form)
+        run.do(HeadsCollected(heads))
+        exchange.begin(CoordinatorState.COMPARING, self.heads_compared)
+        return self.heads_frame
+
+    def finish(self) -> None:
+        """Note that every party that showed a head has compared them all."""
+        self._run.do(RunFinished(self._run.exchange.frames_of(self._run.seats)))
+
+    def signed_transcript(self) -> list[dict[str, Any]]:
+        """Return the transcript as it is written down: hashes, signatures and public keys."""
+        run, known = self._run, self._run.known
+        heads = [*known.heads]
+        if not known.head_frames and known.closing:  # those that came, to show whose are missing
+            came = ((seat, run.exchange.message_of(seat)) for seat in run.seats)
+            signed = {seat: each for seat, each in came if each is not None}
+            heads.append(heads_record("closing", signed, known.transcript, epoch=known.epoch))
+        parties = list(run.parties.values())
+        return transcript_lines(known.transcript, heads, parties=parties, coordinator=run.identity)
+
+    def seal_results(self, files: Mapping[str, str]) -> dict[str, Any]:
+        """Bind the files of this run's results to its transcript; see `seal_files`."""
+        return seal_files(files, head=self._run.transcript.head, coordinator=self._run.identity)

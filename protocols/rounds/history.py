@@ -33,7 +33,6 @@ from protocols.messages import (
     RunRecord,
     Settlement,
 )
-from protocols.rounds.closing import require_enough_heads
 from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
     HeadsCollected,
@@ -48,7 +47,7 @@ from protocols.rounds.coordinator_journal import (
     SumOpened,
 )
 from protocols.rounds.plans import OpenPlan, SettledPlan
-from protocols.rounds.setup import setup_digest
+from protocols.rounds.seating import require_enough_heads, setup_digest
 from protocols.rounds.states import CoordinatorState
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum

@@ -36,7 +36,7 @@ from protocols.messages import (
 )
 from protocols.pair_keys import PairRoots
 from protocols.rounds.contribution import Contribution, opening_digest
-from protocols.rounds.seating import COORDINATOR, verify_relayed
+from protocols.rounds.seating import COORDINATOR, verify_handed_over
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.shamir import Elements, Shamir, elements_to_secrets
 from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
@@ -164,7 +164,7 @@ class ShareHolder:
                 )
             except (BrokenEnvelopeError, WrongShareError):
                 # The coordinator is to blame if it did not relay what the dealer signed.
-                verify_relayed(dealings[dealer], self._seats[dealer])
+                verify_handed_over(dealings[dealer], self._seats[dealer])
                 # One dealer that cheats does not void the batch: the other shares will do.
                 wrong.append(dealer)
                 disclosures.append(b"")

@@ -1,15 +1,16 @@
 """A party's end of a run: takes messages, keeps the order of things, remembers its answers.
 
-The phases themselves are next door: `setup`, `batch`, `verdicts`, `opening`, `settlement`, `blame`,
-`closing`. Pinned identities, the clock, random numbers, the journal and the decision of the party's
-own guard arrive as arguments. The party does not trust the coordinator. It checks relayed messages
-against signatures of pinned peers, and plans against the history that it remembers.
+The phases themselves are next door: `setup`, `inquiry`, `batch`, `blame`, `closing`. Pinned
+identities, the clock, random numbers, the journal and the decision of the party's own guard arrive
+as arguments. The party does not trust the coordinator. It checks relayed messages against
+signatures of pinned peers, and plans against the history that it remembers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,9 @@ from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import (
     BadSignatureError,
-    BlameError,
     ConflictingMessageError,
-    KeyReuseError,
     ProtocolError,
     RestoredJournalError,
-    UnexpectedMessageError,
     WrongStateError,
 )
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -39,9 +37,7 @@ from protocols.messages import (
     Message,
     Plan,
     Proposal,
-    Readiness,
     Ready,
-    Refusal,
     RunOffer,
     RunRecord,
     Settlement,
@@ -50,19 +46,24 @@ from protocols.messages import (
     StreamSums,
     VerdictMacs,
 )
-from protocols.pair_keys import PairRoots
-from protocols.rounds.batch import hide_vector, require_plan
-from protocols.rounds.blame import RowWitness
+from protocols.rounds.answers import Answers, Frames
+from protocols.rounds.batch import PartyBatch
+from protocols.rounds.blame import PartyBlame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
-from protocols.rounds.closing import compare_heads, state_head
+from protocols.rounds.closing import PartyClosing
+from protocols.rounds.inquiry import PartyInquiry
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.lost_runs import LostRuns
-from protocols.rounds.plans import PartyPlan
-from protocols.rounds.seating import COORDINATOR, LEAST_PARTIES, Seating, require_fresh, require_run
-from protocols.rounds.settlement import learn_settlement, require_settlement
+from protocols.rounds.seated_run import SeatedRun
+from protocols.rounds.seating import (
+    COORDINATOR,
+    LEAST_PARTIES,
+    require_fresh,
+    require_run,
+    verify_handed_over,
+)
 from protocols.rounds.setup import PartySetup
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
-from protocols.rounds.verdicts import give_verdict, take_proof
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 from protocols.wire import Signed
@@ -80,7 +81,7 @@ class Received:
         event: Something that the node must act upon: a `RunRecord` (then `accept_run` or
             `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` of this run or of an
             earlier one (then charges), a `BlameRequest` (then `state_sums` or `refuse`), an
-            `Inquiry` (then `state_readiness` or `refuse_inquiry`).
+            `Inquiry` (then `inquiry.accept` or `inquiry.refuse`).
         proven: What a settlement proves about its plan; None where that is nothing.
     """
 
@@ -102,6 +103,10 @@ class PartyRound:
         suites: Names of the sealing suites that this party accepts; a run has one of them.
         least_survivors: Fewest parties whose sum this party helps to open; at least
             `LEAST_PARTIES`.
+
+    Attributes:
+        inquiry: Answers to what the coordinator asks before a plan.
+        batch: The open plan, and what came of the last one.
     """
 
     def __init__(
@@ -116,12 +121,8 @@ class PartyRound:
         suites: frozenset[str] = frozenset({DEFAULT_SUITE}),
         least_survivors: int = LEAST_PARTIES,
     ) -> None:
-        self._identity = identity
-        self._me = identity.fingerprint
+        self._run = SeatedRun(identity, journal=journal, least_survivors=least_survivors)
         self._coordinator = coordinator
-        self._floor = max(LEAST_PARTIES, least_survivors)
-        self._journal = journal
-        self._random_bytes = random_bytes
         self._setup = PartySetup(
             identity=identity,
             coordinator=coordinator,
@@ -133,20 +134,11 @@ class PartyRound:
         )
         self._lost_runs = LostRuns(identity, coordinator=coordinator, journal=journal)
         self._state = PartyState.NEW
-        self._transcript = Transcript()
-        self._answered: dict[tuple[object, ...], tuple[bytes, tuple[bytes, ...]]] = {}
-        self._seating: Seating | None = None
-        self._roots = PairRoots(self._me, {})
-        self._epoch = 0
-        self._open: PartyPlan | None = None
-        self._void_witness: RowWitness | None = None
-        self._void_expires_at = 0
-        self._next_phase: tuple[int, int, int] | None = None
-        self._reveal_was_lost = False
-        self._wrong_dealers: tuple[bytes, ...] = ()
-        self._blame: BlameRequest | None = None
-        self._inquiry = b""
-        self._compared: tuple[bytes, ...] = ()
+        self._answers = Answers()
+        self._blame = PartyBlame()
+        self._closing = PartyClosing(self._run)
+        self.inquiry = PartyInquiry(self._run)
+        self.batch = PartyBatch(self._run, self._blame, random_bytes=random_bytes)
 
     # What others may know ---------------------------------------------------------------------
 
@@ -158,45 +150,32 @@ class PartyRound:
     @property
     def transcript(self) -> Transcript:
         """Chain of this run as this party saw it."""
-        return self._transcript
+        return self._run.transcript
 
     @property
     def run_id(self) -> bytes:
         """Digest of the run record; empty before it came."""
-        return b"" if self._seating is None else self._seating.run_id
+        return self._run.run_id
 
     @property
     def record(self) -> RunRecord | None:
         """The run record, once it came."""
-        return None if self._seating is None else self._seating.record
+        return None if self._run.seating is None else self._run.seating.record
 
     @property
     def seat_fingerprints(self) -> tuple[bytes, ...]:
         """Fingerprints of all parties, in seat order."""
-        return () if self._seating is None else self._seating.fingerprints
+        return () if self._run.seating is None else self._run.seating.fingerprints
 
     @property
     def epoch(self) -> int:
         """Highest epoch that this party moved to."""
-        return self._epoch
-
-    @property
-    def wrong_dealers(self) -> tuple[bytes, ...]:
-        """Dealers whose shares did not fit what they had signed, of the last plan that opened here.
-
-        Each of them, or the coordinator that relayed the shares, is at fault.
-        """
-        return self._wrong_dealers
-
-    @property
-    def reveal_was_lost(self) -> bool:
-        """Whether the last settlement says that this party's shares did not come, though sent."""
-        return self._reveal_was_lost
+        return self._run.epoch
 
     @property
     def heads_compared(self) -> tuple[bytes, ...]:
         """Parties whose last heads came and were this party's own, in seat order; it is one."""
-        return self._compared
+        return self._closing.heads_compared
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -221,67 +200,32 @@ class PartyRound:
                 stood higher. The run stops, and the hospital must join anew.
         """
         signed = wire.decode(frame)
-        if self._signed_here(signed):
-            self._compare_journal(signed.message)
+        message = signed.message
+        if _is_signed_by(signed, self._run.identity.public):
+            self._compare_journal(message)
             return Received()
-        if signed.message.PURPOSE:
-            self._verify_coordinator(signed)
-        if getattr(signed.message, "run_id", self.run_id) != self.run_id:
-            if isinstance(signed.message, Settlement):
-                is_known, claim = self._lost_runs.learn(signed.message)
-                return Received(event=signed.message if is_known else None, proven=claim)
+        if message.PURPOSE:
+            verify_handed_over(signed, self._coordinator)
+        if getattr(message, "run_id", self.run_id) != self.run_id:
+            if isinstance(message, Settlement):
+                is_known, claim = self._lost_runs.learn(message)
+                return Received(event=message if is_known else None, proven=claim)
             answer = self._lost_runs.answer(signed, now=now)
             if answer is not None:
                 return Received(answer)
-        require_run(getattr(signed.message, "run_id", self.run_id), self.run_id)
-        if isinstance(signed.message, Inquiry):
-            return self._on_inquiry(signed, signed.message, now=now)
-        key = _identify(signed.message)
-        if key in self._answered:
-            digest, replies = self._answered[key]
-            # A coordinator that was restarted may prove the same verdict by other parties' MACs.
-            if digest != signed.digest and not isinstance(signed.message, _PROOFS):
-                self._stop()
-                raise ConflictingMessageError(
-                    "a message must have the same bytes each time",
-                    f"another {type(signed.message).__name__}",
-                    peer=COORDINATOR,
-                )
-            if isinstance(signed.message, Plan) and self._state is PartyState.REVIEWING_PLAN:
-                require_fresh(signed.message.expires_at, now=now)
-                return Received(event=signed.message)  # nobody could decide on it
-            return Received(self._repeat(signed, replies, now=now))
-        state = next_state(PARTY_TRANSITIONS, self._state, signed.message)
+        require_run(getattr(message, "run_id", self.run_id), self.run_id)
+        if isinstance(message, Inquiry):
+            self._state = next_state(PARTY_TRANSITIONS, self._state, message)
+            self.inquiry.take(signed, now=now)
+            return Received(event=message)
+        answered = self._answers.find(message)
+        if answered is not None:
+            return self._answer_again(signed, *answered, now=now)
+        state = next_state(PARTY_TRANSITIONS, self._state, message)
         received = self._act(signed, now=now)
         self._state = state
-        self._answered[key] = (signed.digest, received.replies)
+        self._answers.keep(signed, received.replies)
         return received
-
-    def state_readiness(self, refused: Sequence[int]) -> tuple[bytes, ...]:
-        """Answer an inquiry: this party would serve its items, but for some.
-
-        Args:
-            refused: Places of those that it would refuse, ascending.
-
-        Raises:
-            WrongStateError: no inquiry waits for an answer.
-        """
-        return self._end_inquiry(
-            lambda subject: wire.sign(Readiness(subject, self._me, tuple(refused)), self._identity)
-        )
-
-    def refuse_inquiry(self, reason: str) -> tuple[bytes, ...]:
-        """Answer an inquiry: this party would serve nothing of it.
-
-        Args:
-            reason: A stable public code, never a text.
-
-        Raises:
-            WrongStateError: no inquiry waits for an answer.
-        """
-        return self._end_inquiry(
-            lambda subject: wire.sign(Refusal(subject, self._me, reason), self._identity)
-        )
 
     def accept_run(self) -> tuple[bytes, ...]:
         """Agree to the run record: seal a half of each pair's root.
@@ -291,11 +235,10 @@ class PartyRound:
             MalformedMessageError: a peer's sealing key is unusable; names the peer.
         """
         self._require(PartyState.REVIEWING_RUN)
-        replies = (self._setup.seal(self._run),)
-        self._transcript = self._transcript.append("run record", self.run_id)
-        self._state = PartyState.SEALED
-        self._remember(self._run.record, replies)
-        return replies
+        seating = self._run.known
+        replies = (self._setup.seal(seating),)
+        self._run.extend("run record", self.run_id)
+        return self._decided(seating.record, replies, PartyState.SEALED)
 
     def contribute(
         self, vector: NDArray[np.int64], *, bound: SetBound = ANY_SET
@@ -314,26 +257,9 @@ class PartyRound:
             KeyReuseError: the plan was begun before, or no set within `bound` can open.
         """
         self._require(PartyState.REVIEWING_PLAN)
-        plan = self._known_plan
-        if not bound.leaves_room(self._run.fingerprints, threshold=self._run.threshold):
-            raise KeyReuseError("a plan must leave a set that may open", "none")
-        try:
-            frames = hide_vector(
-                plan,
-                vector,
-                seating=self._run,
-                identity=self._identity,
-                roots=self._roots,
-                journal=self._journal,
-                random_bytes=self._random_bytes,
-            )
-        finally:
-            self._epoch = max(self._epoch, self._roots.epoch)
-        plan.bound = bound
-        self._transcript = self._transcript.append("plan", plan.digest)
-        self._state = PartyState.SENT
+        frames = self.batch.contribute(vector, bound=bound)
         # The frames themselves stay in the journal alone, until the plan is settled.
-        self._remember(plan.known, ())
+        self._decided(self.batch.known.known, (), PartyState.SENT)
         return frames
 
     def state_sums(self, *, row_words: int) -> tuple[bytes, ...]:
@@ -348,12 +274,11 @@ class PartyRound:
             BlameError: the plan has no such row; to be refused.
         """
         self._require(PartyState.REVIEWING_ROW)
-        assert self._blame is not None
-        assert self._void_witness is not None
-        request = self._blame
-        sums = self._void_witness.sums(request.row, row_words=row_words)
-        message = StreamSums(request.plan_digest, self._me, request.row, sums)
-        return self._end_blame(request, (wire.sign(message, self._identity).frame,))
+        request, sums = self._blame.request, self._blame.sums(row_words=row_words)
+        message = StreamSums(request.plan_digest, self._run.me, request.row, sums)
+        replies = (wire.sign(message, self._run.identity).frame,)
+        self._blame.drop()
+        return self._decided(request, replies, PartyState.READY)
 
     def refuse(self, reason: str) -> tuple[bytes, ...]:
         """Refuse the run record, the plan or the row that waits for a decision.
@@ -369,378 +294,182 @@ class PartyRound:
             KeyReuseError: a y was kept for the plan, or the run has too many refused plans.
             RestoredJournalError: the journal was halted: it cannot promise.
         """
-        if self._state is PartyState.REVIEWING_RUN:
-            replies = self._refusal(self.run_id, reason)
-            self._stop()
-            self._remember(self._run.record, replies)
-            return replies
-        if self._state is PartyState.REVIEWING_ROW and self._blame is not None:
-            request = self._blame
-            # Its subject is the request: a refusal of the plan would say that nothing was sent.
-            return self._end_blame(request, self._refusal(wire.digest_of(request), reason))
-        self._require(PartyState.REVIEWING_PLAN)
-        plan = self._known_plan
-        replies = self._refusal(plan.digest, reason)  # which may fail, and is not sent yet
-        self._journal.abandon(plan.digest, run_id=self.run_id)
-        self._move_to(plan.known.epoch)
-        self._roots.advance(plan.known.epoch + 1)  # this plan's keys are gone
-        plan.is_refused = True
-        self._transcript = self._transcript.append("plan", plan.digest)
-        self._state = PartyState.REFUSED
-        self._remember(plan.known, replies)
-        return replies
+        replies: Frames
+        match self._state:
+            case PartyState.REVIEWING_RUN:
+                replies = (self._run.refusal(self.run_id, reason),)
+                self._stop()
+                return self._decided(self._run.known.record, replies, PartyState.STOPPED)
+            case PartyState.REVIEWING_ROW:
+                request = self._blame.request
+                # Its subject is the request: one of the plan would say that nothing was sent.
+                replies = (self._run.refusal(wire.digest_of(request), reason),)
+                self._blame.drop()
+                return self._decided(request, replies, PartyState.READY)
+            case _:
+                self._require(PartyState.REVIEWING_PLAN)
+                replies = self.batch.refuse(reason)
+                return self._decided(self.batch.known.known, replies, PartyState.REFUSED)
 
     def give_up(self) -> None:
         """Leave the run in any state: its keys are erased. Stored y's stay, to be sent again."""
         self._stop()
 
-    # One method per message -------------------------------------------------------------------
+    # One case per message ---------------------------------------------------------------------
 
     def _act(self, signed: Signed, *, now: float) -> Received:
         message = signed.message
         match message:
             case RunOffer() | RunRecord() | EnvelopeBundle() | SetupClosing():
-                return self._on_setup(signed, message, now=now)
+                return self._set_up(signed, message, now=now)
             case Plan():
-                return self._on_plan(signed, message, now=now)
+                self.batch.take_plan(signed, message, now=now)
+                return Received(event=message)
             case Proposal():
-                return self._on_proposal(message, now=now)
+                return Received(self.batch.take_proposal(message, now=now))
             case VerdictMacs():
-                self._require_open(message.plan_digest, now=now)
-                return self._on_proof(message)  # a peer's wrong MAC is not the coordinator's
+                self.batch.require_open(message.plan_digest, now=now)
+                self.batch.take_proof(message)  # a peer's wrong MAC is not the coordinator's
+                return Received()
             case Certificate():
-                self._require_open(message.plan_digest, now=now)
-                return self._stopping(lambda: self._on_proof(message))
+                self.batch.require_open(message.plan_digest, now=now)
+                with self._stopping():
+                    self.batch.take_proof(message)
+                return Received()
             case ShareBundle():
-                self._require_open(message.plan_digest, now=now)
-                return self._stopping(lambda: self._on_shares(message))
+                self.batch.require_open(message.plan_digest, now=now)
+                with self._stopping():
+                    return Received((self.batch.reveal(message),))
             case Settlement():
-                return self._stopping(lambda: self._on_settlement(signed, message))
+                with self._stopping():
+                    claim = self.batch.settle(signed, message)
+                    self._answers.drop_shares(message.plan_digest)
+                    return Received(event=message, proven=claim)
             case BlameRequest():
-                return self._on_blame(message, now=now)
-            case Closing():
-                return self._stopping(lambda: self._on_closing(message))
-            case HeadBundle():
-                return self._stopping(lambda: self._on_heads(message))
+                self._blame.take(message, now=now)
+                return Received(event=message)
+            case Closing() | HeadBundle():
+                with self._stopping():
+                    return Received((self._close(message),))
             case _:  # the transition table lists no other
                 raise AssertionError(type(message).__name__)
 
-    def _on_setup(
+    def _set_up(
         self,
         signed: Signed,
         message: RunOffer | RunRecord | EnvelopeBundle | SetupClosing,
         *,
         now: float,
     ) -> Received:
+        run = self._run
         match message:
             case RunOffer():
                 return Received((self._setup.state(signed, message, now=now),))
             case RunRecord():
-                self._seating = self._setup.read_record(signed, message, now=now)
+                run.seating = self._setup.read_record(signed, message, now=now)
                 return Received(event=message)
             case EnvelopeBundle():
-                confirm = self._setup.confirm
-                return self._stopping(lambda: Received((confirm(self._run, message),)))
+                with self._stopping():
+                    return Received((self._setup.confirm(run.known, message),))
             case SetupClosing():
-                return self._stopping(lambda: self._on_setup_closing(message))
+                with self._stopping():
+                    run.roots, digest = self._setup.finish(run.known, message)
+                    run.extend("setup", digest)
+                    return Received((run.ready("setup"),))
 
-    def _on_setup_closing(self, closing: SetupClosing) -> Received:
-        self._roots, digest = self._setup.finish(self._run, closing)
-        self._transcript = self._transcript.append("setup", digest)
-        return Received((self._ready("setup"),))
-
-    def _on_plan(self, signed: Signed, plan: Plan, *, now: float) -> Received:
-        self._journal.sweep(now=now)
-        require_plan(
-            plan,
-            seating=self._run,
-            transcript=self._transcript,
-            epoch=self.epoch,
-            next_phase=self._next_phase,
-            now=now,
-        )
-        self._open = PartyPlan(signed.digest, plan)
-        self._next_phase = self._void_witness = None
-        self._wrong_dealers = ()
-        return Received(event=plan)
-
-    def _on_proposal(self, proposal: Proposal, *, now: float) -> Received:
-        """Give this party's one verdict on the plan: journalled, then signed."""
-        if not self._run.form.survives_dropouts:
-            raise UnexpectedMessageError(
-                "a proposal must be for a form that survives drop-outs", "another form"
-            )
-        plan = self._open
-        if plan is None and not proposal.survivors:
-            plan = PartyPlan(proposal.plan_digest)  # it never came here, and never will
-        if plan is None or proposal.plan_digest != plan.digest:
-            raise UnexpectedMessageError("a message must be of the open plan", "another")
-        if plan.plan is not None:
-            require_fresh(plan.plan.expires_at, now=now)
-        replies = give_verdict(
-            proposal,
-            plan,
-            seating=self._run,
-            least=self._least_survivors,
-            identity=self._identity,
-            roots=self._roots,
-            journal=self._journal,
-        )
-        self._open = plan
-        return Received(replies)
-
-    def _on_inquiry(self, signed: Signed, inquiry: Inquiry, *, now: float) -> Received:
-        """Let the node say whether it would serve what may be asked; no state changes.
-
-        Raises:
-            UnexpectedMessageError: no plan can come now, or the run has expired.
-        """
-        self._state = next_state(PARTY_TRANSITIONS, self._state, inquiry)
-        require_fresh(self._run.record.expires_at, now=now)
-        self._inquiry = signed.digest
-        return Received(event=inquiry)
-
-    def _end_inquiry(self, answer: Callable[[bytes], Signed]) -> tuple[bytes, ...]:
-        if not self._inquiry:
-            raise WrongStateError("an inquiry must wait for an answer", "none")
-        subject, self._inquiry = self._inquiry, b""
-        return (answer(subject).frame,)
-
-    def _require_open(self, plan_digest: bytes, *, now: float) -> None:
-        """Check that a message is of the open plan, which has not expired.
-
-        Raises:
-            UnexpectedMessageError: it is not. A message of an earlier plan may only be late.
-        """
-        plan = self._known_plan
-        if plan_digest != plan.digest:
-            raise UnexpectedMessageError("a message must be of the open plan", "another")
-        if plan.plan is not None:
-            require_fresh(plan.plan.expires_at, now=now)
-
-    def _on_proof(self, proof: VerdictMacs | Certificate) -> Received:
-        take_proof(proof, self._known_plan, seating=self._run, roots=self._roots)
-        return Received()
-
-    def _on_shares(self, bundle: ShareBundle) -> Received:
-        plan = self._known_plan
-        assert plan.is_certified
-        assert plan.verdict is not None
-        assert plan.holder is not None
-        assert plan.sent is not None
-        reveal, self._wrong_dealers = plan.holder.reveal(plan.verdict, bundle)
-        plan.holder = None
-        signed = wire.sign(reveal, self._identity)
-        plan.sent = replace(plan.sent, reveal=signed.digest)
-        return Received((signed.frame,))
-
-    def _on_settlement(self, signed: Signed, settlement: Settlement) -> Received:
-        run = self._run
-        plan = self._open or PartyPlan(settlement.plan_digest)  # one that never came
-        require_settlement(settlement, plan, seating=run, least=self._least_survivors)
-        claim = learn_settlement(
-            self._journal,
-            settlement,
-            identities=run.identities,
-            form=type(run.form),
-            known=plan.verdict if plan.is_certified else None,
-            came_here=plan.plan is not None,
-        )
-        self._note_reveal(settlement, plan)
-        self._next_phase = None
-        if plan.plan is not None and settlement.state == "released":
-            self._next_phase = (plan.plan.batch, plan.plan.attempt, plan.plan.phase + 1)
-        self._extend(signed, settlement, plan)
-        self._keep_witness(settlement, plan)
-        # A plan that never came used an epoch, too, and so did one whose answer failed.
-        self._move_to(self.epoch + 1 if plan.plan is None else plan.plan.epoch)
-        key = _identify_shares(plan.digest)
-        if key in self._answered:  # shares are not shown again
-            self._answered[key] = (self._answered[key][0], ())
-        self._open = None
-        return Received(event=settlement, proven=claim)
-
-    def _note_reveal(self, settlement: Settlement, plan: PartyPlan) -> None:
-        has_revealed = plan.sent is not None and bool(plan.sent.reveal)
-        listed = settlement.contributions[self._run.seat]
-        self._reveal_was_lost = has_revealed and listed != plan.entries[0]
-
-    def _extend(self, signed: Signed, settlement: Settlement, plan: PartyPlan) -> None:
-        """Add to the transcript what this settlement tells, and the plan if it is not there."""
-        if not plan.is_answered:
-            self._transcript = self._transcript.append("plan", settlement.plan_digest)
-        if settlement.certificate:
-            certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
-            digest = wire.digest_of(certificate.verdict)
-            self._transcript = self._transcript.append("verdict", digest)
-        self._transcript = self._transcript.append("settlement", signed.digest)
-
-    def _keep_witness(self, settlement: Settlement, plan: PartyPlan) -> None:
-        """Keep the streams of a void plan, in case a row of it was wrong."""
-        self._void_witness = None
-        if settlement.state == "void" and plan.witness is not None:
-            plan.witness.note_void()
-            self._void_witness = plan.witness
-            self._void_expires_at = plan.known.expires_at
-
-    def _on_blame(self, request: BlameRequest, *, now: float) -> Received:
-        if now >= self._void_expires_at:
-            self._void_witness = None
-        if self._void_witness is None:
-            raise BlameError("keys of the plan must be here still", "none", peer=COORDINATOR)
-        self._void_witness.require_void(request.plan_digest)
-        self._blame = request
-        return Received(event=request)
-
-    def _end_blame(self, request: BlameRequest, replies: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        self._blame = self._void_witness = None
-        self._state = PartyState.READY
-        self._remember(request, replies)
-        return replies
-
-    def _on_closing(self, closing: Closing) -> Received:
-        frame = state_head(
-            closing,
-            seating=self._run,
-            transcript=self._transcript,
-            epoch=self.epoch,
-            journal_counter=self._journal.counter,
-            identity=self._identity,
-        )
-        self._roots.erase()
-        self._void_witness = None
-        return Received((frame,))
-
-    def _on_heads(self, bundle: HeadBundle) -> Received:
-        compared = compare_heads(
-            bundle, seating=self._run, head=self._transcript.head, floor=self._floor
-        )
-        self._journal.witness(compared.counters)
-        self._compared = compared.parties
-        return Received((self._ready("closing"),))
+    def _close(self, message: Closing | HeadBundle) -> bytes:
+        match message:
+            case Closing():
+                frame = self._closing.state_head(message)
+                self._run.roots.erase()
+                self._blame.witness = None
+                return frame
+            case HeadBundle():
+                self._closing.compare(message)
+                return self._run.ready("closing")
 
     # Helpers ----------------------------------------------------------------------------------
-
-    @property
-    def _run(self) -> Seating:
-        assert self._seating is not None
-        return self._seating
-
-    @property
-    def _known_plan(self) -> PartyPlan:
-        assert self._open is not None
-        return self._open
-
-    @property
-    def _least_survivors(self) -> int:
-        """Fewest parties whose sum may open, by the form and by this party's own floor."""
-        return max(self._run.threshold, self._floor)
-
-    def _move_to(self, epoch: int) -> None:
-        """Move to an epoch. A refused plan has moved the roots beyond it already."""
-        if epoch > self._roots.epoch:
-            self._roots.advance(epoch)
-        self._epoch = max(self._epoch, epoch)
-
-    def _verify_coordinator(self, signed: Signed) -> None:
-        try:
-            signed.verify(self._coordinator)
-        except BadSignatureError as error:
-            raise error.from_peer(COORDINATOR) from error
-
-    def _signed_here(self, shown: Signed) -> bool:
-        """Tell whether somebody shows a statement that this party signed."""
-        match shown.message:
-            case KeyStatement(identity_key=key):
-                is_ours = key == self._identity.public.key
-            case Ready(sender=sender) | HeadStatement(sender=sender):
-                is_ours = sender == self._me
-            case _:
-                return False
-        try:
-            shown.verify(self._identity.public)
-        except BadSignatureError:
-            return False
-        return is_ours
 
     def _compare_journal(self, shown: Message) -> None:
         """Stop if this party signed a higher counter than its journal has (rule R4)."""
         assert isinstance(shown, KeyStatement | Ready | HeadStatement)
-        if shown.journal_counter > self._journal.counter:
+        journal = self._run.journal
+        if shown.journal_counter > journal.counter:
             self._stop()
-            self._journal.halt(shown.journal_counter)
-            raise RestoredJournalError(shown=shown.journal_counter, counter=self._journal.counter)
+            journal.halt(shown.journal_counter)
+            raise RestoredJournalError(shown=shown.journal_counter, counter=journal.counter)
 
-    def _repeat(
-        self, signed: Signed, replies: tuple[bytes, ...], *, now: float
-    ) -> tuple[bytes, ...]:
+    def _answer_again(
+        self, signed: Signed, digest: bytes, replies: Frames, *, now: float
+    ) -> Received:
+        """Answer a message as before, unless it is another one in the same place."""
+        message = signed.message
+        # A coordinator that was restarted may prove the same verdict by other parties' MACs.
+        if digest != signed.digest and not isinstance(message, _PROOFS):
+            self._stop()
+            raise ConflictingMessageError(
+                "a message must have the same bytes each time",
+                f"another {type(message).__name__}",
+                peer=COORDINATOR,
+            )
+        if isinstance(message, Plan) and self._state is PartyState.REVIEWING_PLAN:
+            require_fresh(message.expires_at, now=now)
+            return Received(event=message)  # nobody could decide on it
+        return Received(self._repeat(signed, replies, now=now))
+
+    def _repeat(self, signed: Signed, replies: Frames, *, now: float) -> Frames:
         message = signed.message
         if isinstance(message, ShareBundle | Proposal):
-            plan = None if self._open is None else self._open.plan
+            plan = None if self.batch.open is None else self.batch.open.plan
             is_over = plan is not None and now >= plan.expires_at
             return () if self._state is PartyState.STOPPED or is_over else replies
         if not isinstance(message, Plan) or replies:
             return replies
         if now >= message.expires_at:
-            self._journal.erase(signed.digest)  # nobody needs it any more (rule R9)
+            self._run.journal.erase(signed.digest)  # nobody needs it any more (rule R9)
         if self._state is PartyState.STOPPED or now >= message.expires_at:
             return ()
-        stored = self._journal.find(signed.digest)
+        stored = self._run.journal.find(signed.digest)
         return () if stored is None else stored
 
-    def _remember(self, message: Message, replies: tuple[bytes, ...]) -> None:
-        key = _identify(message)
-        digest, _ = self._answered[key]
-        self._answered[key] = (digest, replies)
+    def _decided(self, message: Message, replies: Frames, state: PartyState) -> Frames:
+        """Note the answer to a message that waited for a decision, and go on."""
+        self._answers.decide(message, replies)
+        self._state = state
+        return replies
 
-    def _stopping(self, act: Callable[[], Received]) -> Received:
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Stop the run at any error: its promise is broken."""
         try:
-            return act()
+            yield
         except ProtocolError:
             self._stop()
             raise
 
     def _stop(self) -> None:
         self._state = PartyState.STOPPED
-        self._roots.erase()
+        self._run.roots.erase()
         self._setup.forget()
-        self._void_witness = None
-        if self._open is not None:
-            self._open.holder = self._open.witness = None
-
-    def _refusal(self, subject: bytes, reason: str) -> tuple[bytes, ...]:
-        return (wire.sign(Refusal(subject, self._me, reason), self._identity).frame,)
-
-    def _ready(self, stage: str) -> bytes:
-        message = Ready(self.run_id, self._me, stage, self._transcript.head, self._journal.counter)
-        return wire.sign(message, self._identity).frame
+        self._blame.witness = None
+        self.batch.forget()
 
     def _require(self, state: PartyState) -> None:
         if self._state is not state:
             raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
 
 
-def _identify(message: Message) -> tuple[object, ...]:
-    """Name what a message is about: two bodies for one name are a conflict."""
-    match message:
-        case RunOffer():
-            return (RunOffer, message.nonce)
-        case RunRecord():
-            return (RunRecord, message.offer_digest)
-        case Plan():
-            return (Plan, message.epoch)
-        case Proposal():
-            # One set, and one attempt to close the plan.
-            return (Proposal, message.plan_digest, bool(message.survivors))
-        case ShareBundle():
-            return _identify_shares(message.plan_digest)
-        case Settlement() | BlameRequest():
-            return (type(message), message.plan_digest)
-        case VerdictMacs() | Certificate():
-            return ("proof", message.plan_digest)
+def _is_signed_by(shown: Signed, identity: PublicIdentity) -> bool:
+    """Tell whether somebody shows a statement that this party signed."""
+    match shown.message:
+        case KeyStatement(identity_key=key):
+            is_ours = key == identity.key
+        case Ready(sender=sender) | HeadStatement(sender=sender):
+            is_ours = sender == identity.fingerprint
         case _:
-            return (type(message),)
-
-
-def _identify_shares(plan_digest: bytes) -> tuple[object, ...]:
-    return (ShareBundle, plan_digest)
+            return False
+    try:
+        shown.verify(identity)
+    except BadSignatureError:
+        return False
+    return is_ours

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from protocols.errors import BadSignatureError, UnexpectedMessageError
+from protocols import wire
+from protocols.errors import BadSignatureError, TooFewHeadsError, UnexpectedMessageError
 from protocols.identity import PublicIdentity
 from protocols.messages import RunRecord
 from protocols.rounds.journal import RunNote
@@ -64,14 +65,14 @@ class Seating:
         return RunNote(self.run_id, self.record.coordinator, self.form.name, keys)
 
 
-def verify_relayed(signed: Signed, sender: PublicIdentity) -> None:
-    """Verify a peer's message. The coordinator checks what it relays, so a bad one is its fault.
+def verify_handed_over(signed: Signed, signer: PublicIdentity) -> None:
+    """Verify what the coordinator sent, its own or a peer's: it checks all that it relays.
 
     Raises:
         BadSignatureError: names the coordinator.
     """
     try:
-        signed.verify(sender)
+        signed.verify(signer)
     except BadSignatureError as error:
         raise error.from_peer(COORDINATOR) from error
 
@@ -94,3 +95,29 @@ def require_run(run_id: bytes, wanted: bytes) -> None:
     """
     if run_id != wanted:
         raise UnexpectedMessageError("a message must be of this run", "another")
+
+
+def least_heads(form: SecureSum, *, parties: int) -> int:
+    """Fewest parties whose heads must agree at the end of a run.
+
+    More than half, or the form's threshold where it survives drop-outs; never fewer than
+    `LEAST_PARTIES`.
+    """
+    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
+    return max(most_of_them, LEAST_PARTIES)
+
+
+def require_enough_heads(heads: Sequence[bytes], form: SecureSum) -> None:
+    """Check that enough heads came to tell one history from two.
+
+    Raises:
+        TooFewHeadsError: too few.
+    """
+    came, least = sum(map(bool, heads)), least_heads(form, parties=len(heads))
+    if came < least:
+        raise TooFewHeadsError(received=came, threshold=least)
+
+
+def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
+    """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
+    return wire.digest_of_values("setup", list(confirmation_digests))

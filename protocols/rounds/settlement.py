@@ -22,7 +22,7 @@ from protocols.messages import DIGEST_BYTES, Certificate, Refusal, Settlement, V
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.seating import COORDINATOR, Seating, verify_relayed
+from protocols.rounds.seating import COORDINATOR, Seating, verify_handed_over
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum
 
@@ -93,7 +93,7 @@ def refusers_of(
                 "refusals must be of this plan, in the order of seats", "another", peer=COORDINATOR
             )
         del waiting[: waiting.index(refusal.sender) + 1]
-        verify_relayed(signed, identities[refusal.sender])
+        verify_handed_over(signed, identities[refusal.sender])
         if refusal.sender in listed:
             raise FalseRefusalError(
                 "a party that refused must have sent nothing", "a vector", peer=COORDINATOR

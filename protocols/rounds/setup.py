@@ -29,19 +29,25 @@ from protocols.messages import (
     Envelope,
     EnvelopeBundle,
     KeyStatement,
+    Refusal,
     RunOffer,
     RunRecord,
     SetupClosing,
 )
 from protocols.pair_keys import Pair, PairRoots, confirmation, make_root
+from protocols.rounds.coordinator_journal import SetupFinished
 from protocols.rounds.journal import RoundJournal
+from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import (
     COORDINATOR,
     Seating,
     require_fresh,
     require_run,
-    verify_relayed,
+    setup_digest,
+    verify_handed_over,
 )
+from protocols.rounds.states import CoordinatorState
+from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 from protocols.transcript import EntrySignature
 from protocols.wire import Signed
@@ -49,11 +55,6 @@ from protocols.wire import Signed
 ROLE_PARTY = "party"
 
 _HALF_BYTES = 32
-
-
-def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
-    """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
-    return wire.digest_of_values("setup", list(confirmation_digests))
 
 
 class PartySetup:
@@ -174,7 +175,7 @@ class PartySetup:
             statement = wire.expect(signed, KeyStatement)
             identity = PublicIdentity(statement.identity_key)
             self._check_statement(statement, identity.fingerprint, record)
-            verify_relayed(signed, identity)
+            verify_handed_over(signed, identity)
             self._check_keys(statement, identity.fingerprint, record)
             statements.append(statement)
             fingerprints.append(identity.fingerprint)
@@ -254,7 +255,7 @@ class PartySetup:
             sender = envelope.sender
             if sender not in self._halves or sender in roots:
                 raise UnexpectedMessageError("one envelope must come from each peer", "another")
-            verify_relayed(signed, seating.identities[sender])
+            verify_handed_over(signed, seating.identities[sender])
             if envelope.run_id != seating.run_id or envelope.receiver != self._me:
                 # Its sender signed where it must go: the coordinator delivered it wrongly.
                 raise UnexpectedMessageError(
@@ -334,29 +335,46 @@ class CoordinatorSetup:
     """The coordinator's end: collects statements, envelopes and confirmations, and relays them.
 
     Args:
-        identity: The coordinator's identity.
-        parties: Pinned parties by fingerprint, in seat order: all of them take part.
+        run: The run.
         offer: The offer, signed.
+
+    Attributes:
+        offer: The offer, the same frame for every party.
     """
 
-    def __init__(
-        self,
-        *,
-        identity: SigningIdentity,
-        parties: Mapping[bytes, PublicIdentity],
-        offer: Signed,
-    ) -> None:
-        self._identity = identity
-        self._parties = parties
-        self._seats = tuple(parties)
+    def __init__(self, run: LiveRun, offer: Signed) -> None:
+        self._run = run
+        self._confirmations: tuple[EntrySignature, ...] = ()
         self.offer = offer
-        self.record: Signed | None = None
-        self.confirmations: tuple[EntrySignature, ...] = ()
 
     @property
-    def run_id(self) -> bytes:
-        """Digest of the run record; empty before it is made."""
-        return b"" if self.record is None else self.record.digest
+    def signed_record(self) -> Signed:
+        """The run record, signed.
+
+        Raises:
+            WrongStateError: it is not made yet.
+        """
+        if self._run.record is None:
+            raise WrongStateError("a run must be recorded", "an offer")
+        return self._run.record
+
+    @property
+    def record(self) -> RunRecord:
+        """The run record.
+
+        Raises:
+            WrongStateError: it is not made yet.
+        """
+        return wire.expect(self.signed_record, RunRecord)
+
+    @property
+    def scope(self) -> RunScope:
+        """What a person at a hospital approves of the run.
+
+        Raises:
+            WrongStateError: the record is not made yet.
+        """
+        return RunScope.of(self.record, seats=self._run.seats)
 
     def check_statement(
         self, statement: KeyStatement, sender: bytes, *, least_counter: int
@@ -387,27 +405,36 @@ class CoordinatorSetup:
                 peer=sender.hex(),
             )
 
-    def make_record(
-        self, statements: list[Signed], *, terms: bytes, colluders: int, dropouts: int
-    ) -> Signed:
-        """Fix the run; return its record."""
-        offer = wire.expect(self.offer, RunOffer)
+    def make_record(self, *, terms: bytes, colluders: int, dropouts: int) -> bytes:
+        """Fix the run and return its record, for every party.
+
+        Args:
+            terms: What the run is for.
+            colluders: Parties that may collude with the coordinator.
+            dropouts: Parties that may be lost.
+
+        Raises:
+            WrongStateError: some party has not stated its keys.
+        """
+        run, offer = self._run, wire.expect(self.offer, RunOffer)
+        run.exchange.require(CoordinatorState.RECORDED)
         record = RunRecord(
             offer_digest=self.offer.digest,
-            coordinator=self._identity.fingerprint,
-            statements=tuple(statement.frame for statement in statements),
+            coordinator=run.identity.fingerprint,
+            statements=tuple(statement.frame for statement in run.exchange.collected()),
             form=offer.form,
             ring_bits=offer.ring_bits,
             suite=offer.suite,
-            threshold=len(self._seats) - dropouts,
+            threshold=len(run.seats) - dropouts,
             colluders=colluders,
             dropouts=dropouts,
             expires_at=offer.expires_at,
             simulated=offer.simulated,
             terms=terms,
         )
-        self.record = wire.sign(record, self._identity)
-        return self.record
+        run.record = wire.sign(record, run.identity)
+        run.extend("run record", run.record.digest)
+        return run.record.frame
 
     def check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
         """Check a sender's envelopes, so that a receiver that finds a bad one knows whom to blame.
@@ -415,18 +442,18 @@ class CoordinatorSetup:
         Raises:
             RemoteProtocolError: they are not its own, or not one for each peer.
         """
-        require_run(bundle.run_id, self.run_id)
+        require_run(bundle.run_id, self._run.run_id)
         receivers = []
         for frame in bundle.envelopes:
             signed = wire.decode(frame)
             envelope = wire.expect(signed, Envelope)
-            signed.verify(self._parties[sender])
-            if envelope.sender != sender or envelope.run_id != self.run_id:
+            signed.verify(self._run.parties[sender])
+            if envelope.sender != sender or envelope.run_id != self._run.run_id:
                 raise UnexpectedMessageError(
                     "an envelope must be its sender's, of this run", "another"
                 )
             receivers.append(envelope.receiver)
-        if receivers != [seat for seat in self._seats if seat != sender]:
+        if receivers != [seat for seat in self._run.seats if seat != sender]:
             raise UnexpectedMessageError("one envelope must be for each peer", "others")
 
     def check_confirmations(self, message: Confirmations) -> None:
@@ -435,50 +462,88 @@ class CoordinatorSetup:
         Raises:
             UnexpectedMessageError: they have not, or are of another run.
         """
-        require_run(message.run_id, self.run_id)
-        if len(message.macs) != len(self._seats) - 1:
+        require_run(message.run_id, self._run.run_id)
+        if len(message.macs) != len(self._run.seats) - 1:
             raise UnexpectedMessageError("one MAC must be for each peer", "others")
 
-    def deliver(self, bundles: list[Signed]) -> dict[bytes, bytes]:
-        """Return, by receiver, the frame with the envelopes addressed to it."""
-        boxes: dict[bytes, list[bytes]] = {seat: [] for seat in self._seats}
-        for seat, signed in zip(self._seats, bundles, strict=True):
+    def deliver(self) -> dict[bytes, bytes]:
+        """Return, by receiver, the frame with the envelopes addressed to it.
+
+        Raises:
+            WrongStateError: some party's envelopes are missing.
+        """
+        run = self._run
+        run.exchange.require(CoordinatorState.DELIVERED)
+        boxes: dict[bytes, list[bytes]] = {seat: [] for seat in run.seats}
+        for seat, signed in zip(run.seats, run.exchange.collected(), strict=True):
             bundle = wire.expect(signed, EnvelopeBundle)
-            peers = [peer for peer in self._seats if peer != seat]
+            peers = [peer for peer in run.seats if peer != seat]
             for receiver, frame in zip(peers, bundle.envelopes, strict=True):
                 boxes[receiver].append(frame)
         return {
-            seat: wire.contain(EnvelopeBundle(self.run_id, tuple(box)))
+            seat: wire.contain(EnvelopeBundle(run.run_id, tuple(box)))
             for seat, box in boxes.items()
         }
 
-    def close(self, confirmations: list[Signed]) -> dict[bytes, bytes]:
-        """Return, by receiver, the frame with its peers' confirmations."""
+    def close(self) -> dict[bytes, bytes]:
+        """Return, by receiver, the frame with its peers' confirmations.
+
+        Raises:
+            WrongStateError: some party's confirmations are missing.
+        """
+        run = self._run
+        run.exchange.require(CoordinatorState.CONFIRMED)
+        confirmations = run.exchange.collected()
         messages = [wire.expect(signed, Confirmations) for signed in confirmations]
         digests = tuple(signed.digest for signed in confirmations)
-        self.confirmations = tuple(
+        self._confirmations = tuple(
             EntrySignature(seat, signed.digest, signed.signature)
-            for seat, signed in zip(self._seats, confirmations, strict=True)
+            for seat, signed in zip(run.seats, confirmations, strict=True)
         )
         frames = {}
-        for place, seat in enumerate(self._seats):
+        for place, seat in enumerate(run.seats):
             # A sender's MACs leave its own seat out, so later seats stand one place earlier.
             macs = tuple(
                 message.macs[place - (sender_place < place)]
                 for sender_place, message in enumerate(messages)
                 if sender_place != place
             )
-            closing = SetupClosing(self.run_id, macs, digests)
-            frames[seat] = wire.sign(closing, self._identity).frame
+            closing = SetupClosing(run.run_id, macs, digests)
+            frames[seat] = wire.sign(closing, run.identity).frame
+        run.extend("setup", setup_digest(digests))
         return frames
 
-    @property
-    def known_record(self) -> Signed:
-        """The run record.
+    def finish(self) -> None:
+        """Note that every party is ready: from here on the run goes on after a restart."""
+        run = self._run
+        confirmations = tuple((each.digest, each.signature) for each in self._confirmations)
+        ready = run.exchange.frames_of(run.seats)
+        run.do(SetupFinished(self.offer.frame, self.signed_record.frame, confirmations, ready))
+
+    def recognize(self, frame: bytes) -> bytes:
+        """Tell which party answered a run record that was sent again; changes nothing.
+
+        A party that is still in the run repeats its answer. Any other party refuses. Both sign.
+
+        Returns:
+            The party's fingerprint.
 
         Raises:
-            WrongStateError: it is not made yet.
+            RemoteProtocolError: it is no party's answer to a run record.
         """
-        if self.record is None:
-            raise WrongStateError("a run must be recorded", "an offer")
-        return self.record
+        signed = wire.decode(frame)
+        match signed.message:
+            case EnvelopeBundle(run_id=run_id, envelopes=envelopes) if envelopes:
+                require_run(run_id, self._run.run_id)
+                signed = wire.decode(envelopes[0])
+                sender = wire.expect(signed, Envelope).sender
+            case Refusal():
+                sender = signed.message.sender
+            case _:
+                raise UnexpectedMessageError(
+                    "an answer must be that to a run record", type(signed.message).__name__
+                )
+        if sender not in self._run.parties:
+            raise UnknownPeerError("an answer must be a party's", "another's")
+        signed.verify(self._run.parties[sender])
+        return sender

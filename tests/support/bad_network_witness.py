@@ -238,7 +238,7 @@ class _Watched(SecureSum):
 
     def unshard(self, total: Words, **named: Any) -> NDArray[np.int64]:
         words = super().unshard(total, **named)
-        plan, survivors = self._round.open_plan.digest, self._round.survivors
+        plan, survivors = self._round.open_plan.digest, self._round.batch.survivors
         self._witness.was_opened(Opened(plan, survivors, words.copy()))
         return words
 

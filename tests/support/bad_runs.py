@@ -499,7 +499,7 @@ class _Errors(logging.Handler):
 
 @contextmanager
 def _errors_of_nodes(witness: Witness) -> Iterator[None]:
-    logger, handler = logging.getLogger("party.decision.node"), _Errors(witness)
+    logger, handler = logging.getLogger("party.decision"), _Errors(witness)
     propagated, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:

@@ -172,11 +172,11 @@ class SumRun:
 
     def set_up(self) -> None:
         seats = self.round.seats
-        self._require(self._broadcast([self.round.offer()]))
+        self._require(self._broadcast([self.round.setup.offer.frame]))
         dropouts = len(seats) - self._form.threshold(len(seats))
-        record = self.round.record(terms=b"", colluders=1, dropouts=dropouts)
+        record = self.round.setup.make_record(terms=b"", colluders=1, dropouts=dropouts)
         self._require(self._broadcast([record]))
-        for frames in (self.round.deliver, self.round.close_setup):
+        for frames in (self.round.setup.deliver, self.round.setup.close):
             self._require(self._exchange({seat: [frame] for seat, frame in frames().items()}))
 
     def ask(self, batch: int, *, phases: int = 1) -> None:
@@ -196,13 +196,15 @@ class SumRun:
             self._settle(released=True)
 
     def close(self) -> None:
-        if not self.round.heads_frame:
-            self._require(self._tell(self.round.closing_frame or self.round.close()))
-        self._require(self._broadcast([self.round.heads_frame or self.round.compare()]))
+        if not self.round.closing.heads_frame:
+            self._require(self._tell(self.round.closing.frame or self.round.closing.close()))
+        self._require(
+            self._broadcast([self.round.closing.heads_frame or self.round.closing.compare()])
+        )
 
     def _open(self, batch: int, phase: int) -> Words:
         if not self.round.has_open_plan:
-            self.round.plan(
+            self.round.batch.plan(
                 batch=batch,
                 attempt=0,
                 words=WORDS,
@@ -215,24 +217,24 @@ class SumRun:
         plan = self.round.open_plan.frame
         failures = self._tell(plan)
         if self._form.survives_dropouts:
-            proposals = self.round.propose()
+            proposals = self.round.batch.propose()
             self._exchange({seat: [frame] for seat, frame in proposals.items()})
-            self._exchange(self.round.certify())
+            self._exchange(self.round.batch.certify())
         else:
             self._require(failures)
-        return self.round.open_total()
+        return self.round.batch.open_total()
 
     def _close_plan(self) -> None:
         """Try to close a plan that did not open."""
         if not self._form.survives_dropouts or self.round.open_plan.is_certified:
             return
-        for frame in set(self.round.propose_closing().values()):
+        for frame in set(self.round.batch.propose_closing().values()):
             self._tell(frame)
         with suppress(TooFewSharesError):
-            self.round.certify()
+            self.round.batch.certify()
 
     def _settle(self, *, released: bool) -> None:
-        frame = self.round.settle(released=released, result=b"labels" if released else b"")
+        frame = self.round.batch.settle(released=released, result=b"labels" if released else b"")
         for told in self._unheard.values():
             told.append(frame)
 

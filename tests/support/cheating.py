@@ -177,7 +177,7 @@ class Cheat:
                 continue
             if seat in self.colluders:
                 peers = [peer for peer in seats if peer != seats[seat]]
-                roots = self.parties[seat]._roots
+                roots = self.parties[seat]._run.roots
                 macs.append(verdict_macs(verdict, peers=peers, roots=roots).macs[place])
             elif self.verdicts.get(seat, ((), b""))[0] == verdict.survivors:
                 macs.append(self.macs[seat].macs[place])
@@ -261,7 +261,7 @@ class Cheat:
 
     def column(self, party: PartyRound, dealer: int) -> bytes:
         holder = self.parties.index(party)
-        key = party._roots.receiving_key(
+        key = party._run.roots.receiving_key(
             self.fingerprint(dealer), phase_digest=self.plan_digest, stage=STAGE
         )
         digest = wire.digest_of(self.dealing(dealer))
@@ -291,7 +291,7 @@ class Cheat:
             if peer == seat:
                 continue
             if peer in self.colluders:
-                roots = self.parties[peer]._roots
+                roots = self.parties[peer]._run.roots
                 keys[peer] = roots.keys_for(self.plan_digest)[self.fingerprint(seat)]
             else:
                 keys[peer] = self.secret(seat, peer) or self.secret(peer, seat)

@@ -449,14 +449,14 @@ class Run:
         Raises:
             RefusedError: a hospital refuses the run.
         """
-        self._exchange(dict.fromkeys(self.places, self.coordinator.offer()))
-        record = self.coordinator.record(
+        self._exchange(dict.fromkeys(self.places, self.coordinator.setup.offer.frame))
+        record = self.coordinator.setup.make_record(
             terms=wire.encode_value(self.terms.as_record()),
             colluders=self.colluders,
             dropouts=self.parties - self.threshold,
         )
         self._exchange(dict.fromkeys(self.places, record))
-        for step in (self.coordinator.deliver, self.coordinator.close_setup):
+        for step in (self.coordinator.setup.deliver, self.coordinator.setup.close):
             self._exchange({self.places[self._seat(seat)]: frame for seat, frame in step().items()})
         return self
 
@@ -472,7 +472,7 @@ class Run:
         """Make the plan of the batch; tell nobody yet."""
         asked = BatchTerms(self.terms, tuple(indices))
         self.indices, self.words = asked.indices, asked.words
-        self.plan_frame = self.coordinator.plan(
+        self.plan_frame = self.coordinator.batch.plan(
             batch=0,
             attempt=0,
             words=asked.words,
@@ -728,7 +728,7 @@ class Loot:
             self._take_keys(place)
 
     def _take_keys(self, liar: int) -> None:
-        run, roots = self._run, self._run.node(liar)._round._roots
+        run, roots = self._run, self._run.node(liar)._round._run.roots
         self._keys[liar] = roots.keys_for(run.plan_digest)
         for peer in run.places:
             if peer != liar:

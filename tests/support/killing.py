@@ -234,7 +234,7 @@ class MortalFederation(Federation):
 
     @property
     def transcript(self) -> str:
-        lines = self.run.round.signed_transcript()
+        lines = self.run.round.closing.signed_transcript()
         return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
 
     def charged(self, place: int) -> list[tuple[Any, ...]]:

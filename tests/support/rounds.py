@@ -159,18 +159,18 @@ class MemoryRun:
         return {"colluders": self.form.most_colluders(parties), "dropouts": dropouts}
 
     def set_up(self, *, terms: bytes = b"") -> None:
-        self.broadcast("offer", self.coordinator.offer())
-        record = self.coordinator.record(terms=terms, **self.tolerance)
+        self.broadcast("offer", self.coordinator.setup.offer.frame)
+        record = self.coordinator.setup.make_record(terms=terms, **self.tolerance)
         for fp, party in self.parties.items():
             self.to_party("record", fp, record)
             self.to_coordinator("record", fp, list(party.accept_run()))
-        self.exchange("deliver", self.coordinator.deliver())
-        self.exchange("closing setup", self.coordinator.close_setup())
+        self.exchange("deliver", self.coordinator.setup.deliver())
+        self.exchange("closing setup", self.coordinator.setup.close())
 
     def open_plan(
         self, words: int, *, batch: int = 0, terms: bytes = b"", row_words: int = 0
     ) -> bytes:
-        return self.coordinator.plan(
+        return self.coordinator.batch.plan(
             batch=batch,
             attempt=0,
             words=words,
@@ -200,13 +200,13 @@ class MemoryRun:
                 self.to_coordinator("vector", fp, frames)
         if self.form.survives_dropouts:
             self.reveal(mute=mute)
-        return self.coordinator.open_total()
+        return self.coordinator.batch.open_total()
 
     def reveal(self, *, mute: Collection[int] = ()) -> None:
         """The two other exchanges of a form that survives drop-outs: verdicts, then shares."""
         silent = {self.coordinator.seats[seat] for seat in mute}
-        self.agree(self.coordinator.propose(), mute=silent)
-        self.show(self.coordinator.certify(), mute=silent)
+        self.agree(self.coordinator.batch.propose(), mute=silent)
+        self.show(self.coordinator.batch.certify(), mute=silent)
 
     def agree(self, proposals: Mapping[bytes, bytes], *, mute: Collection[bytes] = ()) -> None:
         """Hand out proposals and take the verdicts."""
@@ -223,14 +223,14 @@ class MemoryRun:
 
     def close_plan(self, *, mute: Collection[bytes] = ()) -> None:
         """Have the open plan closed by enough parties."""
-        self.agree(self.coordinator.propose_closing(), mute=mute)
-        assert self.coordinator.certify() == {}
+        self.agree(self.coordinator.batch.propose_closing(), mute=mute)
+        assert self.coordinator.batch.certify() == {}
 
     def settle(self, *, released: bool = True, result: bytes = b"") -> None:
-        frame = self.coordinator.settle(released=released, result=result)
+        frame = self.coordinator.batch.settle(released=released, result=result)
         for fp in self.parties:
             self.to_party("settlement", fp, frame)
 
     def close(self) -> None:
-        self.broadcast("closing", self.coordinator.close())
-        self.broadcast("heads", self.coordinator.compare())
+        self.broadcast("closing", self.coordinator.closing.close())
+        self.broadcast("heads", self.coordinator.closing.compare())

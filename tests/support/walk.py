@@ -80,16 +80,18 @@ class Walk:
     def _walk(self) -> Iterator[str]:
         run, coordinator = self.run, self.run.coordinator
         yield "begin"
-        yield from self._exchange("offer", dict.fromkeys(run.parties, coordinator.offer()))
-        record = coordinator.record(terms=b"", **run.tolerance)
+        yield from self._exchange(
+            "offer", dict.fromkeys(run.parties, coordinator.setup.offer.frame)
+        )
+        record = coordinator.setup.make_record(terms=b"", **run.tolerance)
         self._tell("record", record)
         yield "record"
         accepted = {fp: list(party.accept_run()) for fp, party in run.parties.items()}
         yield "accepted"
         self._answer("record", accepted)
         yield "accepted in"
-        yield from self._exchange("deliver", coordinator.deliver())
-        yield from self._exchange("closing setup", coordinator.close_setup())
+        yield from self._exchange("deliver", coordinator.setup.deliver())
+        yield from self._exchange("closing setup", coordinator.setup.close())
         self._tell("plan", run.open_plan(WORDS, batch=0))
         yield "plan"
         ys = {fp: list(party.contribute(vector())) for fp, party in run.parties.items()}
@@ -98,7 +100,7 @@ class Walk:
         yield "y in"
         if run.form.survives_dropouts:
             yield from self._reveal()
-        self.total = coordinator.open_total()
+        self.total = coordinator.batch.open_total()
         run.settle(released=True, result=b"labels")
         yield "settled"
         self._tell("plan", run.open_plan(WORDS, batch=1))
@@ -112,14 +114,18 @@ class Walk:
         run.settle(released=False)
         yield "void"
         yield from self._blame()
-        yield from self._exchange("closing", dict.fromkeys(run.parties, coordinator.close()))
-        yield from self._exchange("heads", dict.fromkeys(run.parties, coordinator.compare()))
+        yield from self._exchange(
+            "closing", dict.fromkeys(run.parties, coordinator.closing.close())
+        )
+        yield from self._exchange(
+            "heads", dict.fromkeys(run.parties, coordinator.closing.compare())
+        )
 
     def _blame(self) -> Iterator[str]:
         run, coordinator = self.run, self.run.coordinator
         run.sum([vector()] * len(run.parties), batch=2, row_words=ROW_WORDS)
         run.settle(released=False)
-        self._tell("row", coordinator.ask_for_sums(1))
+        self._tell("row", coordinator.blame.ask(1))
         yield "asked"
         sums = {
             fp: list(party.state_sums(row_words=ROW_WORDS)) for fp, party in run.parties.items()
@@ -127,13 +133,13 @@ class Walk:
         self._answer("row", sums)
         yield "stated"
         quota = int(vector()[ROW_WORDS:].sum())
-        assert coordinator.name_liars([quota] * len(run.parties)) == Blame()
+        assert coordinator.blame.name([quota] * len(run.parties)) == Blame()
         yield "named"
 
     def _reveal(self) -> Iterator[str]:
         coordinator = self.run.coordinator
-        yield from self._exchange("proposal", coordinator.propose())
-        frames = coordinator.certify()
+        yield from self._exchange("proposal", coordinator.batch.propose())
+        frames = coordinator.batch.certify()
         for fp, (certificate, _) in frames.items():
             assert self.run.to_party("certificate", fp, certificate) == []
         yield "certificate"

@@ -22,13 +22,7 @@ from pate_fed.accounting import (
     DistributedGaussianMaxEvent,
     distributed_costs,
 )
-from pate_fed.charging import (
-    formal_bounds,
-    formal_cost_at,
-    mechanism_of,
-    noise_of,
-    public_cost_at,
-)
+from pate_fed.charging import mechanism_of, noise_of
 from pate_fed.data import DataSource
 from pate_fed.errors import InvalidParameterError, InvalidSettingError
 from pate_fed.federation import RunTerms
@@ -38,6 +32,7 @@ from pate_fed.mechanisms import (
 )
 from pate_fed.planning import DEFAULTS, RunSettings, resolve
 from pate_fed.planning import terms_of as settled_terms
+from pate_fed.pricing import formal_bounds, formal_cost_at, public_cost_at
 from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
 from tests.support.command import Command, pate_fed, write_table

@@ -34,7 +34,9 @@ def run_dir(run: MemoryRun, tmp_path: Path) -> Path:
 
 
 def write(run: MemoryRun, folder: Path) -> None:
-    lines = [json.dumps(line, sort_keys=True) for line in run.coordinator.signed_transcript()]
+    lines = [
+        json.dumps(line, sort_keys=True) for line in run.coordinator.closing.signed_transcript()
+    ]
     (folder / "transcript.jsonl").write_text("".join(f"{line}\n" for line in lines))
     named = {
         "run_id": run.coordinator.run_id.hex(),
@@ -42,7 +44,7 @@ def write(run: MemoryRun, folder: Path) -> None:
         "earlier_setups": [],
     }
     (folder / "manifest.json").write_text(json.dumps(named))
-    seal = run.coordinator.seal_results(digests_of(folder))
+    seal = run.coordinator.closing.seal_results(digests_of(folder))
     (folder / "seal.json").write_text(json.dumps(seal))
 
 
@@ -152,7 +154,9 @@ def test_a_good_transcript_of_another_run_is_broken(pate_fed: Command, run_dir: 
     other = MemoryRun(3)
     other.set_up()
     other.close()
-    lines = [json.dumps(line, sort_keys=True) for line in other.coordinator.signed_transcript()]
+    lines = [
+        json.dumps(line, sort_keys=True) for line in other.coordinator.closing.signed_transcript()
+    ]
     (run_dir / "transcript.jsonl").write_text("".join(f"{line}\n" for line in lines))
     ended = pate_fed("transcript", "verify", run_dir)
     assert (ended.code, ended.error_code) == (5, "PF-414")

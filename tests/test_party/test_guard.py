@@ -299,7 +299,7 @@ class TestPeers:
             )
             if least <= promised:
                 federation.run.set_up()
-                assert federation.run.round.run_record.colluders == promised
+                assert federation.run.round.setup.record.colluders == promised
                 continue
             with pytest.raises(PartyRefusedError) as refusal:
                 federation.run.set_up()
@@ -407,7 +407,7 @@ class TestBatch:
 
     def propose(self, federation: Federation, terms: object, *, words: int) -> str:
         """Send one party a plan that the coordinator signed, and read its refusal."""
-        frame = federation.run.round.plan(
+        frame = federation.run.round.batch.plan(
             batch=0, attempt=0, words=words, expires_at=2_000, terms=wire.encode_value(terms)
         )
         code = refusal_of(federation.nodes[0].receive(wire.pack([frame])))

@@ -222,7 +222,7 @@ class TestOneHospital:
     def test_a_pause_pauses_both(self, both: Both) -> None:
         runs = both.set_up(both.lung), both.set_up(both.heart)
         with records_of(both.sites[1]) as records:
-            records.pause(by="M. Curie")
+            records.standing.pause(by="M. Curie")
         for place, run in enumerate(runs):
             with pytest.raises(VoidBatchError, match=Reason.PAUSED):
                 run.ask((place,))

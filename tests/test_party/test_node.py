@@ -97,7 +97,7 @@ class TestOrder:
     def test_run_that_has_expired_is_not_joined(self) -> None:
         federation = Federation(lifetime_s=10)
         federation.now += 11
-        answer = federation.nodes[0].receive(wire.pack([federation.run.round.offer()]))
+        answer = federation.nodes[0].receive(wire.pack([federation.run.round.setup.offer.frame]))
         assert kinds(answer) == ["Refusal"]
 
 
@@ -106,7 +106,7 @@ class TestInquiry:
 
     def inquiry(self, federation: Federation, *indices: int) -> bytes:
         terms = BatchTerms(federation.run.terms, indices)
-        return federation.run.round.inquire(wire.encode_value(terms.as_record()))
+        return federation.run.round.inquiry.ask(wire.encode_value(terms.as_record()))
 
     def answer(self, federation: Federation, *indices: int, place: int = 0) -> Message:
         inquiry = self.inquiry(federation, *indices)
@@ -475,7 +475,7 @@ class TestDoor:
     def test_damaged_offers_are_answered_by_a_code(
         self, fresh: Federation, place: int, bit: int, cut: int
     ) -> None:
-        frame = bytearray(fresh.run.round.offer())
+        frame = bytearray(fresh.run.round.setup.offer.frame)
         frame[place % len(frame)] ^= 1 << bit
         damaged = bytes(frame[: len(frame) - cut])
         assert_codes_only(fresh.nodes[0].receive(wire.pack([damaged])))
@@ -521,7 +521,7 @@ class TestDoor:
 
     def test_offer_by_another_coordinator_is_refused(self, fresh: Federation) -> None:
         other = Federation()
-        answer = fresh.nodes[0].receive(wire.pack([other.run.round.offer()]))
+        answer = fresh.nodes[0].receive(wire.pack([other.run.round.setup.offer.frame]))
         assert [message.reason for message in messages(answer)] == ["PF-222"]  # type: ignore[attr-defined]
         assert fresh.nodes[0].state is PartyState.NEW
 
@@ -535,7 +535,7 @@ class TestRuns:
         second = Federation()
         for node in federation.nodes:
             node._coordinator = second.identity.public
-        answer = federation.nodes[0].receive(wire.pack([second.run.round.offer()]))
+        answer = federation.nodes[0].receive(wire.pack([second.run.round.setup.offer.frame]))
         assert kinds(answer) == ["KeyStatement"]
 
     def test_repr_names_a_party_and_nothing_else(self) -> None:
@@ -559,7 +559,7 @@ class TestRuns:
         if ended == "stopped":
             node._round._stop()
         state, head = node.state, node.transcript_head
-        node.receive(wire.pack([Federation().run.round.offer()]))
+        node.receive(wire.pack([Federation().run.round.setup.offer.frame]))
         assert (node.state, node.transcript_head) == (state, head)
 
     def test_a_party_holds_a_run_to_the_runs_own_budget(self) -> None:

@@ -73,7 +73,7 @@ class TestRestarted:
         for seat in run.coordinator.seats[1:]:
             run.to_party("plan", seat, plan)
             run.to_coordinator("y", seat, list(run.parties[seat].contribute(ONES)))
-        assert np.array_equal(run.coordinator.open_total(), 3 * ONES)
+        assert np.array_equal(run.coordinator.batch.open_total(), 3 * ONES)
 
     def test_once_it_is_settled_the_y_is_gone(self, tmp_path: Path) -> None:
         run = run_on_disk(tmp_path)
@@ -82,8 +82,8 @@ class TestRestarted:
         for seat, party in run.parties.items():
             run.to_party("plan", seat, plan)
             run.to_coordinator("y", seat, list(party.contribute(ONES)))
-        run.coordinator.open_total()
-        settlement = run.coordinator.settle(released=True, result=b"")
+        run.coordinator.batch.open_total()
+        settlement = run.coordinator.batch.settle(released=True, result=b"")
         party = run.restart(me, reopened(run, me))
         assert party.receive(settlement, now=NOW).replies == ()
         assert run.journals[me].find(wire.decode(plan).digest) is None
@@ -259,8 +259,8 @@ class TestRestored:
             assert 0 < run.journals[peer].witnessed(me) <= counter
         run.new_run()
         run.coordinator = run.new_coordinator({})
-        run.broadcast("offer", run.coordinator.offer())
-        record = run.coordinator.record(terms=b"", colluders=1, dropouts=0)
+        run.broadcast("offer", run.coordinator.setup.offer.frame)
+        record = run.coordinator.setup.make_record(terms=b"", colluders=1, dropouts=0)
         for peer in run.coordinator.seats[1:]:
             with pytest.raises(HistoryError) as caught:
                 run.parties[peer].receive(record, now=NOW)
@@ -273,7 +273,7 @@ class TestRestored:
         run.journals[me] = self.restored(run, tmp_path)
         run.new_run()
         with pytest.raises(HistoryError) as caught:
-            run.broadcast("offer", run.coordinator.offer())
+            run.broadcast("offer", run.coordinator.setup.offer.frame)
         assert caught.value.peer == me.hex()
         assert me in run.coordinator.missing
 

@@ -123,9 +123,11 @@ def ended(tmp_path: Path, stack: ExitStack) -> Iterator[Ended]:
         results = home.path("runs", "first", "results")
         with RunDirectory.open_new(results) as directory:
             fill(directory)
-            lines = (json.dumps(line, sort_keys=True) for line in run.round.signed_transcript())
+            lines = (
+                json.dumps(line, sort_keys=True) for line in run.round.closing.signed_transcript()
+            )
             (directory.folder / "transcript.jsonl").write_text("".join(f"{one}\n" for one in lines))
-            directory.write_json(SEAL, run.round.seal_results(digests_of(directory.folder)))
+            directory.write_json(SEAL, run.round.closing.seal_results(digests_of(directory.folder)))
             (directory.folder / "report.html").write_text("<script>alert(1)</script>")
         yield Ended(federation, running, tmp_path, results, run.round.run_id)
 
@@ -297,7 +299,7 @@ class TestLyingCoordinator:
         run.ask((2, 3))
         run.close()
         first, _ = answered_runs(audit_of(ended.site))
-        lines = (json.dumps(line, sort_keys=True) for line in run.round.signed_transcript())
+        lines = (json.dumps(line, sort_keys=True) for line in run.round.closing.signed_transcript())
 
         def replaced(files: dict[str, bytes]) -> None:
             files["transcript.jsonl"] = "".join(f"{one}\n" for one in lines).encode()

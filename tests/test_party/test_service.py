@@ -492,7 +492,7 @@ class TestPause:
         run.ask((0,))
         site = running.hospitals.sites[0]
         with records_of(site) as records:
-            records.pause(by="M. Curie")
+            records.standing.pause(by="M. Curie")
         answers = len(running.transport.answers)
         with pytest.raises(VoidBatchError, match=Reason.PAUSED):
             run.ask((1,))
@@ -503,7 +503,7 @@ class TestPause:
         assert status is not None
         assert (status.state, status.federations[SLUG].last_refusal) == ("paused", "PF-323")
         with records_of(site) as records:
-            records.resume(by="M. Curie")
+            records.standing.resume(by="M. Curie")
         assert MOST_VOID_BATCHES > 1
         assert run.ask((2,)).labels.tolist() == [MARKER]
 
@@ -530,7 +530,7 @@ class TestPause:
 
     def test_a_pause_that_says_something_else_is_a_pause(self, running: Running) -> None:
         with records_of(running.hospitals.sites[0]) as records:
-            records.pause(by="M. Curie")
+            records.standing.pause(by="M. Curie")
         tampered(running, 0, "UPDATE standing SET value = 'no' WHERE name = 'pause'")
         with pytest.raises(PartyRefusedError, match=Reason.PAUSED):
             running.run().set_up()
@@ -779,8 +779,8 @@ class TestWitness:
         if grows:
             with records_of(site) as records:
                 for _ in range(5):
-                    records.pause(by="M. Curie")
-                    records.resume(by="M. Curie")
+                    records.standing.pause(by="M. Curie")
+                    records.standing.resume(by="M. Curie")
         service = running.services[0]
         service.hear(membership_of(site, audit_head=held))
         with pytest.raises(BrokenAuditLogError):
@@ -817,8 +817,8 @@ class TestWitness:
         for _ in range(answers_lost):
             with records_of(site) as records:
                 for _ in range(10):  # past what the coordinator holds
-                    records.pause(by="M. Curie")
-                    records.resume(by="M. Curie")
+                    records.standing.pause(by="M. Curie")
+                    records.standing.resume(by="M. Curie")
             with pytest.raises(EnrollmentError):
                 line.ask()
             assert not running.services[0].federation().has_heard
@@ -835,8 +835,8 @@ class TestWitness:
         line, service = Line(running, tmp_path / "federation"), running.services[0]
         for place in range(3):
             with records_of(running.hospitals.sites[0]) as records:
-                records.pause(by=f"M. Curie {place}")
-                records.resume(by=f"M. Curie {place}")
+                records.standing.pause(by=f"M. Curie {place}")
+                records.standing.resume(by=f"M. Curie {place}")
             line.ask()
             assert line.kept == service.signed_head()
             line.is_cut = True

@@ -200,8 +200,8 @@ class TestApprovals:
         for decide in (
             lambda: records.approve(Subject.POOL, POOL, by=by, coordinator=ASKING),
             lambda: records.remove_pin("north", by=by),
-            lambda: records.pause(by=by),
-            lambda: records.resume(by=by),
+            lambda: records.standing.pause(by=by),
+            lambda: records.standing.resume(by=by),
         ):
             with pytest.raises(ApprovalError):
                 decide()
@@ -350,9 +350,9 @@ class TestFederations:
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
         for name in ("lung-study", "heart-study", "lung-study"):
-            records.note_joined(name, federation=POOL, identity=PEER)
-        records.note_left("lung-study", by="A. Meyer")
-        records.note_joined("lung-study", federation=POOL, identity=PEER)
+            records.standing.note_joined(name, federation=POOL, identity=PEER)
+        records.standing.note_left("lung-study", by="A. Meyer")
+        records.standing.note_joined("lung-study", federation=POOL, identity=PEER)
         assert [(kind, detail["membership"]) for kind, detail in logged(database)] == [
             (AuditKind.JOINED, "lung-study"),
             (AuditKind.JOINED, "heart-study"),
@@ -367,10 +367,10 @@ class TestPause:
     ) -> None:
         assert not records.decided().is_paused
         for _ in range(2):
-            records.pause(by="A. Meyer")
+            records.standing.pause(by="A. Meyer")
         with PartyDatabase.at(database.path) as again:
             assert SiteRecords(again, clock=lambda: 1.0).decided().is_paused
-        records.resume(by="B. Ito")
+        records.standing.resume(by="B. Ito")
         assert not records.decided().is_paused
         assert logged(database) == [
             (AuditKind.PAUSED, {"by": "A. Meyer"}),
@@ -380,7 +380,7 @@ class TestPause:
     def test_one_that_says_something_else_is_a_pause(
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
-        records.pause(by="A. Meyer")
+        records.standing.pause(by="A. Meyer")
         tampered(database, "UPDATE standing SET value = ''")
         assert records.decided().is_paused
 
@@ -390,7 +390,7 @@ class TestSettings:
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
         for file, table in ((POOL, ""), (POOL, ""), (POOL, "ab" * 32), (RUN, "ab" * 32)):
-            records.note_settings(file=file, table=table)
+            records.standing.note_settings(file=file, table=table)
         assert logged(database) == [
             (AuditKind.SETTINGS_CHANGED, {"digest": POOL}),
             (AuditKind.DATA_CHANGED, {"digest": bytes.fromhex("ab" * 32)}),
@@ -410,7 +410,7 @@ def test_a_decision_whose_record_cannot_be_stored_is_none(
     for decide in (
         lambda: records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING),
         lambda: records.add_pin("north", PEER, how="in person", by="A. Meyer"),
-        lambda: records.pause(by="A. Meyer"),
+        lambda: records.standing.pause(by="A. Meyer"),
     ):
         with pytest.raises(StorageError):
             decide()

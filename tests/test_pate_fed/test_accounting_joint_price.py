@@ -25,13 +25,7 @@ from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.discrete_law import discrete_gap_law, discrete_pass_law
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, JointPriceEvent
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
-from pate_fed.accounting.joint_price import (
-    JointPrice,
-    JointSetting,
-    flat_prices,
-    price,
-    price_pairs,
-)
+from pate_fed.accounting.joint_price import JointPrice, flat_prices, price, price_pairs
 from pate_fed.accounting.label_bounds import label_level_epsilon
 from pate_fed.accounting.label_divergence import (
     bernoulli_divergence,
@@ -40,6 +34,7 @@ from pate_fed.accounting.label_divergence import (
     two_class_divergence,
     weighted_spread,
 )
+from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import InvalidParameterError
 from tests.support.exact_argmax import argmax_log_law, histograms, one_vote_neighbors
 from tests.support.markers import more

@@ -35,20 +35,7 @@ from pate_fed.accounting.statement import (
     NO_BOUND_METHOD,
     Pricing,
 )
-from pate_fed.charging import (
-    PRICINGS,
-    RunLedger,
-    affordable_queries,
-    caps_of,
-    charge_of,
-    cheapest_pricing,
-    formal_bounds,
-    formal_cost_at,
-    ledger_of,
-    lifelong_charge,
-    outcomes_of,
-    priced,
-)
+from pate_fed.charging import RunLedger, caps_of, charge_of, ledger_of, lifelong_charge, outcomes_of
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -58,6 +45,14 @@ from pate_fed.errors import (
     UnsupportedEventError,
 )
 from pate_fed.federation import RunTerms
+from pate_fed.pricing import (
+    PRICINGS,
+    affordable_queries,
+    cheapest_pricing,
+    formal_bounds,
+    formal_cost_at,
+    priced,
+)
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import TeacherWeights
 

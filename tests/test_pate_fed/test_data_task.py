@@ -14,7 +14,8 @@ from sklearn.datasets import load_breast_cancer
 
 from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
-from pate_fed.data.task import MAGIC, LearningTask, TaskSchema, schema_in
+from pate_fed.data.task import MAGIC, LearningTask, schema_in
+from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import (
     InvalidCellError,
     InvalidDataError,

@@ -13,12 +13,12 @@ from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from pate_fed.accounting.formal import RunCaps, formal_costs
-from pate_fed.charging import formal_cost_at
 from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.preview import preview_confident, simulated_votes
 from pate_fed.planning import DEFAULTS, RunSettings, affordable, resolve, terms_of
+from pate_fed.pricing import formal_cost_at
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS

@@ -13,7 +13,8 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from pate_fed import row_sketches
 from pate_fed.cells import Cell
 from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
-from pate_fed.data.task import LearningTask, TaskSchema
+from pate_fed.data.task import LearningTask
+from pate_fed.data.task_schema import TaskSchema
 from pate_fed.public_rows import PublicRows
 from pate_fed.query_sketches import near_known, near_queries, sketch
 from pate_fed.row_sketches import MOST_CELLS, near_rows, sketch_rows

@@ -98,7 +98,7 @@ def stated(run: MemoryRun, seat: int, request: bytes) -> StreamSums:
 
 def named(run: MemoryRun, lies: dict[int, dict[int, int]] | None = None) -> Blame:
     """Ask all who are to be asked; a lie adds to the sum that a seat states of another."""
-    request = run.coordinator.ask_for_sums(BAD_ROW)
+    request = run.coordinator.blame.ask(BAD_ROW)
     for fp in run.coordinator.missing:
         seat = run.coordinator.seats.index(fp)
         message = stated(run, seat, request)
@@ -107,7 +107,7 @@ def named(run: MemoryRun, lies: dict[int, dict[int, int]] | None = None) -> Blam
             sums[peer] = (sums[peer] + off) % 2**32
         changed = dataclasses.replace(message, sums=tuple(sums))
         run.coordinator.receive(wire.sign(changed, run.identities[fp]).frame, peer=fp)
-    return run.coordinator.name_liars([quota(place) for place in range(len(run.parties))])
+    return run.coordinator.blame.name([quota(place) for place in range(len(run.parties))])
 
 
 def seats_of(run: MemoryRun, blame: Blame) -> tuple[list[int], list[tuple[int, int]], list[int]]:
@@ -178,12 +178,12 @@ class TestWhoIsNamed:
     @FORMS
     def test_who_says_nothing_is_named_for_that(self, form: type[SecureSum], parties: int) -> None:
         run = spoiled(form, parties, {1: plus_one})
-        request = run.coordinator.ask_for_sums(BAD_ROW)
+        request = run.coordinator.blame.ask(BAD_ROW)
         for seat, fp in enumerate(run.coordinator.seats):
             if seat != 1:
                 frame = wire.sign(stated(run, seat, request), run.identities[fp]).frame
                 run.coordinator.receive(frame, peer=fp)
-        blame = run.coordinator.name_liars([quota(seat) for seat in range(parties)])
+        blame = run.coordinator.blame.name([quota(seat) for seat in range(parties)])
         assert seats_of(run, blame) == ([], [], [1])
 
     @FORMS
@@ -200,7 +200,7 @@ class TestWhoIsNamed:
     def test_a_statement_of_another_row_or_length_is_refused(self) -> None:
         run = spoiled(AdditiveSum, 3, {1: plus_one})
         fp = run.coordinator.seats[0]
-        good = stated(run, 0, run.coordinator.ask_for_sums(BAD_ROW))
+        good = stated(run, 0, run.coordinator.blame.ask(BAD_ROW))
         for changed in ({"row": 1}, {"sums": good.sums[:2]}, {"plan_digest": bytes(32)}):
             bad = wire.sign(dataclasses.replace(good, **changed), run.identities[fp]).frame
             with pytest.raises(UnexpectedMessageError):
@@ -365,20 +365,20 @@ class TestWhatMayBeAsked:
         plan = run.open_plan(6, batch=1)
         for fp in run.parties:
             run.to_party("plan", fp, plan)
-        assert party_at(run, 0)._void_witness is None
+        assert party_at(run, 0)._blame.witness is None
         self.refused(run, request)
 
     def test_keys_are_gone_with_the_expiry(self) -> None:
         run = spoiled(MaskedSum, 5, {})
         self.refused(run, self.ask(run, 0), now=float(EXPIRES_AT))
-        assert party_at(run, 0)._void_witness is None
+        assert party_at(run, 0)._blame.witness is None
         self.refused(run, self.ask(run, 0))
 
     def test_keys_are_gone_with_the_closing(self) -> None:
         run = spoiled(MaskedSum, 5, {})
         request = self.ask(run, 0)
         run.close()
-        assert party_at(run, 0)._void_witness is None
+        assert party_at(run, 0)._blame.witness is None
         self.refused(run, request)
 
     def test_a_party_that_was_restarted_cannot_answer(self) -> None:
@@ -401,10 +401,10 @@ class TestWhatMayBeAsked:
         run.set_up()
         run.sum([votes(seat).ravel() for seat in range(3)], row_words=CLASSES)
         with pytest.raises(WrongStateError):
-            run.coordinator.ask_for_sums(0)  # not settled
+            run.coordinator.blame.ask(0)  # not settled
         run.settle(released=True)
         with pytest.raises(WrongStateError):
-            run.coordinator.ask_for_sums(0)
+            run.coordinator.blame.ask(0)
 
     def test_the_coordinator_cannot_trace_single_words(self) -> None:
         run = MemoryRun(3)
@@ -421,7 +421,7 @@ class TestWhatAStatementTells:
         self, form: type[SecureSum], parties: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = spoiled(form, parties, {})
-        witness = party_at(run, 0)._void_witness
+        witness = party_at(run, 0)._blame.witness
         assert witness is not None
         keys = dict(witness._keys)
         request = TestWhatMayBeAsked().ask(run, BAD_ROW)
@@ -448,12 +448,12 @@ class TestWhatAStatementTells:
         def statements(shift: int) -> list[tuple[int, ...]]:
             run = MemoryRun(parties, form=form)
             for party in run.parties.values():
-                party._random_bytes = lambda size: b"7" * size
+                party.batch._random_bytes = lambda size: b"7" * size
             run.set_up()
             vectors = [votes(seat, shift=shift).ravel() for seat in range(parties)]
             run.sum(vectors, row_words=CLASSES)
             run.settle(released=False)
-            request = run.coordinator.ask_for_sums(BAD_ROW)
+            request = run.coordinator.blame.ask(BAD_ROW)
             return [stated(run, seat, request).sums for seat in range(parties)]
 
         monkeypatch.setattr(PairRoots, "keys_for", keys)

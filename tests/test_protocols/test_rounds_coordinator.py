@@ -65,7 +65,7 @@ def test_a_y_of_the_wrong_length_is_named_and_adds_nothing(size: int) -> None:
     assert caught.value.peer == liar.hex()
     for seat in run.coordinator.seats:
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector())))
-    assert np.array_equal(run.coordinator.open_total(), 3 * vector())
+    assert np.array_equal(run.coordinator.batch.open_total(), 3 * vector())
 
 
 def test_a_y_signed_by_another_key_is_named() -> None:
@@ -105,7 +105,7 @@ def test_a_repeated_y_is_added_once() -> None:
             run.to_coordinator("y", seat, frames)
     (again,) = run.parties[liar].receive(run.coordinator.open_plan.frame, now=NOW).replies
     assert run.coordinator.receive(again, peer=liar) == liar  # after the stage is over, too
-    assert np.array_equal(run.coordinator.open_total(), 3 * vector())
+    assert np.array_equal(run.coordinator.batch.open_total(), 3 * vector())
 
 
 def test_a_second_y_with_other_bytes_is_a_conflict_that_names_its_sender() -> None:
@@ -114,7 +114,7 @@ def test_a_second_y_with_other_bytes_is_a_conflict_that_names_its_sender() -> No
     with pytest.raises(ConflictingMessageError) as caught:
         run.coordinator.receive(masked(run, liar, plan, bytes(4 * WORDS)), peer=liar)
     assert caught.value.peer == liar.hex()
-    run.coordinator.settle(released=False, result=b"")
+    run.coordinator.batch.settle(released=False, result=b"")
     assert run.coordinator.state is CoordinatorState.READY
 
 
@@ -152,10 +152,10 @@ def test_a_refusal_is_named_with_its_reason_and_voids_the_batch() -> None:
             run.coordinator.receive(frame, peer=liar)
         assert (caught.value.peer, caught.value.reason) == (liar.hex(), "PF-301")
     with pytest.raises(WrongStateError):
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
     with pytest.raises(WrongStateError):
-        run.coordinator.settle(released=True, result=b"labels")
-    run.coordinator.settle(released=False, result=b"")
+        run.coordinator.batch.settle(released=True, result=b"labels")
+    run.coordinator.batch.settle(released=False, result=b"")
 
 
 def test_a_refusal_of_an_older_plan_or_run_voids_nothing() -> None:
@@ -172,7 +172,7 @@ def test_a_refusal_of_an_older_plan_or_run_voids_nothing() -> None:
     for seat in run.coordinator.seats:
         run.to_party("plan", seat, plan)
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector())))
-    assert np.array_equal(run.coordinator.open_total(), 3 * vector())
+    assert np.array_equal(run.coordinator.batch.open_total(), 3 * vector())
 
 
 def test_a_party_that_sent_y_cannot_refuse_as_well() -> None:
@@ -187,24 +187,24 @@ def test_a_party_that_sent_y_cannot_refuse_as_well() -> None:
 def test_nothing_was_shared_only_when_every_party_signed_a_refusal_of_this_plan() -> None:
     run, _, _ = collecting()
     for seat in run.coordinator.seats:
-        assert not run.coordinator.nothing_was_shared
+        assert not run.coordinator.batch.nothing_was_shared
         with pytest.raises(RefusedError):
             run.coordinator.receive(run.parties[seat].refuse("PF-301")[0], peer=seat)
-    assert run.coordinator.nothing_was_shared
+    assert run.coordinator.batch.nothing_was_shared
     run.settle(released=False)
     run.open_plan(WORDS, batch=1)
-    assert not run.coordinator.nothing_was_shared
+    assert not run.coordinator.batch.nothing_was_shared
 
 
 def test_the_sum_opens_once_and_only_when_every_y_is_in() -> None:
     run, _, _ = collecting()
     for seat in run.coordinator.seats:
         with pytest.raises(WrongStateError):
-            run.coordinator.open_total()
+            run.coordinator.batch.open_total()
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector())))
-    assert np.array_equal(run.coordinator.open_total(), 3 * vector())
+    assert np.array_equal(run.coordinator.batch.open_total(), 3 * vector())
     with pytest.raises(WrongStateError):
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_huge_frame_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyP
 
 def _statement(run: MemoryRun, liar: bytes, **changed: object) -> bytes:
     fields: dict[str, object] = {
-        "offer_digest": wire.decode(run.coordinator.offer()).digest,
+        "offer_digest": wire.decode(run.coordinator.setup.offer.frame).digest,
         "identity_key": run.identities[liar].public.key,
         "sealing_key": SealingKey().public_bytes,
         "nonce": bytes(32),
@@ -450,8 +450,8 @@ def test_a_settlement_lists_what_every_party_sent() -> None:
         (frame,) = run.parties[seat].contribute(vector())
         digests[seat] = wire.decode(frame).digest
         run.to_coordinator("y", seat, [frame])
-    run.coordinator.open_total()
-    settlement = wire.decode(run.coordinator.settle(released=True, result=b"labels")).message
+    run.coordinator.batch.open_total()
+    settlement = wire.decode(run.coordinator.batch.settle(released=True, result=b"labels")).message
     assert isinstance(settlement, Settlement)
     assert settlement.contributions == tuple(digests[seat] for seat in run.coordinator.seats)
     assert (settlement.state, settlement.result) == ("released", b"labels")

@@ -145,7 +145,7 @@ def test_one_dropout_too_many_before_y_opens_nothing(lost: int) -> None:
         run.sum(vectors, absent=range(lost))
     assert (caught.value.received, caught.value.threshold) == (N - lost, 4)
     with pytest.raises(WrongStateError):
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
     run.settle(released=False)
     assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
 
@@ -156,14 +156,14 @@ def test_one_dropout_too_many_after_y_opens_nothing(lost: int, agreed: bool) -> 
     run, vectors = ready(), vectors_of(N)
     collect(run, vectors)
     silent = run.coordinator.seats[:lost]
-    run.agree(run.coordinator.propose(), mute=() if agreed else silent)
+    run.agree(run.coordinator.batch.propose(), mute=() if agreed else silent)
     if agreed:
-        run.show(run.coordinator.certify(), mute=silent)
+        run.show(run.coordinator.batch.certify(), mute=silent)
     with pytest.raises(TooFewSharesError) as caught:
-        run.coordinator.open_total() if agreed else run.coordinator.certify()
+        run.coordinator.batch.open_total() if agreed else run.coordinator.batch.certify()
     assert (caught.value.received, caught.value.threshold) == (N - lost, 4)
     with pytest.raises(WrongStateError):
-        run.coordinator.settle(released=True, result=b"labels")
+        run.coordinator.batch.settle(released=True, result=b"labels")
     run.settle(released=False)
     assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
 
@@ -180,7 +180,7 @@ def test_a_refusal_is_a_dropout_before_y() -> None:
         else:
             run.to_coordinator("y", fp, list(party.contribute(vectors[seat])))
     run.reveal()
-    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 3)))
+    assert np.array_equal(run.coordinator.batch.open_total(), sum_of(vectors, but(ALL, 3)))
     run.settle()
     run.close()
 
@@ -189,9 +189,9 @@ def test_two_exchanges_open_a_sum_though_nobody_dropped_out() -> None:
     run, vectors = ready(), vectors_of(N)
     collect(run, vectors)
     with pytest.raises(WrongStateError):
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
     run.reveal()
-    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
+    assert np.array_equal(run.coordinator.batch.open_total(), sum_of(vectors, ALL))
 
 
 def test_who_missed_batches_takes_part_in_the_next() -> None:
@@ -212,7 +212,7 @@ def test_who_did_not_answer_a_plan_in_time_takes_part_in_the_next() -> None:
         if seat != 2:
             run.to_coordinator("y", fp, list(run.parties[fp].contribute(vectors[seat])))
     run.reveal()
-    run.coordinator.open_total()
+    run.coordinator.batch.open_total()
     slow = run.parties[run.coordinator.seats[2]]
     assert slow.state is PartyState.REVIEWING_PLAN
     run.settle()
@@ -232,11 +232,11 @@ def test_shares_and_keys_of_a_plan_are_gone_when_it_is_settled() -> None:
     assert shares_of(mute) is not None
     run.settle()
     assert shares_of(mute) is None
-    assert run.coordinator._tally is None
+    assert run.coordinator.batch.tally is None
 
 
 def shares_of(party: PartyRound) -> ShareHolder | None:
-    return None if party._open is None else party._open.holder
+    return None if party.batch.open is None else party.batch.open.holder
 
 
 def test_the_transcript_of_a_released_sum_says_whose_vectors_it_holds() -> None:
@@ -267,7 +267,9 @@ def test_a_written_transcript_with_verdicts_is_good_and_an_edited_one_is_not() -
     run.close_plan()
     run.settle(released=False)
     run.close()
-    lines = [json.dumps(line, sort_keys=True) for line in run.coordinator.signed_transcript()]
+    lines = [
+        json.dumps(line, sort_keys=True) for line in run.coordinator.closing.signed_transcript()
+    ]
     assert verify_transcript("\n".join(lines) + "\n").is_good
     found = [place for place, line in enumerate(lines) if '"kind": "verdict"' in line]
     assert [len(json.loads(lines[place])["survivors"]) for place in found] == [5, 4, 4, 0]
@@ -291,17 +293,17 @@ def test_a_restarted_party_sends_the_same_shares_and_y_and_reveals_nothing() -> 
             party = run.restart(me)
             assert party.receive(plan, now=NOW).replies == sent
         run.to_coordinator("y", fp, list(sent))
-    proposals = run.coordinator.propose()
+    proposals = run.coordinator.batch.propose()
     with pytest.raises(RefusedError) as caught:  # it cannot check a set any more
         run.to_coordinator("verdict", me, run.to_party("proposal", me, proposals[me]))
     assert (caught.value.reason, caught.value.peer) == ("PF-242", me.hex())
     run.agree(proposals, mute=[me])
-    frames = run.coordinator.certify()
+    frames = run.coordinator.batch.certify()
     for frame in frames[me]:
         with pytest.raises(UnexpectedMessageError):
             run.parties[me].receive(frame, now=NOW)
     run.show(frames, mute=[me])
-    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
+    assert np.array_equal(run.coordinator.batch.open_total(), sum_of(vectors, ALL))
 
 
 # What a holder reveals -------------------------------------------------------------------------
@@ -458,7 +460,7 @@ def test_a_set_that_cannot_be_gets_no_verdict(
 def test_a_party_does_not_go_below_its_own_floor() -> None:
     """The form would open the sum of four; this party's owner wants five."""
     cheat = Cheat(vectors_of(N))
-    cheat.parties[0]._floor = 5
+    cheat.parties[0]._run.floor = 5
     with pytest.raises(TooFewSharesError) as caught:
         cheat.ask(0, but(ALL, 3))
     assert (caught.value.received, caught.value.threshold) == (4, 5)
@@ -506,7 +508,7 @@ def test_an_additive_run_has_one_exchange() -> None:
     bundle = wire.decode(wire.contain(ShareBundle(digest, (b"x",), (b"x",))))
     with pytest.raises(UnexpectedMessageError):
         run.coordinator.receive(bundle.frame, peer=fp)
-    for call in (run.coordinator.propose, run.coordinator.propose_closing):
+    for call in (run.coordinator.batch.propose, run.coordinator.batch.propose_closing):
         with pytest.raises(WrongStateError):
             call()
     assert run.journals[fp].steps == ["begin", "keep"]
@@ -661,14 +663,14 @@ def test_a_late_y_is_refused_and_does_not_spoil_the_sum() -> None:
         else:
             run.to_coordinator("y", fp, frames)
     victim = run.coordinator.seats[1]
-    proposals = run.coordinator.propose()
+    proposals = run.coordinator.batch.propose()
     assert victim not in proposals
     for frame in late:
         with pytest.raises(UnexpectedMessageError):
             run.coordinator.receive(frame, peer=victim)
     run.agree(proposals)
-    run.show(run.coordinator.certify())
-    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 1)))
+    run.show(run.coordinator.batch.certify())
+    assert np.array_equal(run.coordinator.batch.open_total(), sum_of(vectors, but(ALL, 1)))
     run.settle()
     # It sent, and was left out: it goes on with the others.
     assert run.parties[victim].state is PartyState.READY
@@ -680,7 +682,7 @@ def test_a_set_is_certified_once_and_stays() -> None:
     run.sum(vectors_of(N))
     for call in ("propose", "certify", "propose_closing"):
         with pytest.raises(WrongStateError):
-            getattr(run.coordinator, call)()
+            getattr(run.coordinator.batch, call)()
 
 
 def test_a_release_that_leaves_out_too_many_stops_a_party() -> None:
@@ -747,26 +749,26 @@ def test_swapped_envelopes_open_nowhere_and_the_sum_opens_from_the_others() -> N
     )
     run.reveal()
     seats = run.coordinator.seats
-    assert run.parties[holder].wrong_dealers == seats[1:3]
-    assert run.coordinator.share_faults == tuple(
+    assert run.parties[holder].batch.wrong_dealers == seats[1:3]
+    assert run.coordinator.batch.share_faults == tuple(
         ShareFault(dealer, holder, named=(dealer, holder)) for dealer in seats[1:3]
     )
-    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
+    assert np.array_equal(run.coordinator.batch.open_total(), sum_of(vectors, ALL))
     run.settle()
 
 
 def test_swapped_envelopes_to_two_holders_are_too_few_good_shares() -> None:
     run, vectors = ready(), vectors_of(N)
     collect(run, vectors)
-    run.agree(run.coordinator.propose())
-    told = run.coordinator.certify()
+    run.agree(run.coordinator.batch.propose())
+    told = run.coordinator.batch.certify()
     for fp in run.coordinator.seats[:2]:
         bundle = wire.expect(wire.decode(told[fp][1]), ShareBundle)
         swapped = dataclasses.replace(bundle, envelopes=bundle.envelopes[::-1])
         told[fp][1] = wire.contain(swapped)
     run.show(told)
     with pytest.raises(TooFewSharesError):
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
     run.settle(released=False)
     assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
 
@@ -789,7 +791,7 @@ def test_an_envelope_of_an_older_plan_opens_nothing() -> None:
         lambda b: dataclasses.replace(b, envelopes=(old[0], *b.envelopes[1:])),
     )
     assert np.array_equal(run.sum(vectors, batch=1), sum_of(vectors, ALL))
-    assert run.parties[holder].wrong_dealers == (run.coordinator.seats[1],)
+    assert run.parties[holder].batch.wrong_dealers == (run.coordinator.seats[1],)
 
 
 @pytest.mark.parametrize(
@@ -893,8 +895,8 @@ def test_a_dealer_that_sends_a_holder_a_wrong_share_is_named_with_it_and_the_sum
     holder = run.coordinator.seats[0]
     # The holder says that the share is wrong: its word against the dealer's.
     fault = ShareFault(dealer, holder, named=(dealer, holder))
-    assert run.coordinator.share_faults == (fault,)
-    assert run.parties[holder].wrong_dealers == (dealer,)
+    assert run.coordinator.batch.share_faults == (fault,)
+    assert run.parties[holder].batch.wrong_dealers == (dealer,)
 
 
 def with_a_bit_changed(dealt: Any, *, holder: int, secret: int) -> Any:
@@ -920,8 +922,8 @@ def test_a_wrong_share_of_a_key_names_its_pair_once_a_share_is_needed(
     assert np.array_equal(run.sum(vectors, absent=absent), sum_of(vectors, but(range(7), *absent)))
     holder = run.coordinator.seats[0]
     faults = (ShareFault(dealer, holder, named=(dealer, holder)),) if absent else ()
-    assert run.coordinator.share_faults == faults
-    assert run.parties[holder].wrong_dealers == ((dealer,) if absent else ())
+    assert run.coordinator.batch.share_faults == faults
+    assert run.parties[holder].batch.wrong_dealers == ((dealer,) if absent else ())
 
 
 def test_a_dealer_that_signs_shares_of_another_secret_is_named_and_the_batch_is_void(
@@ -957,10 +959,10 @@ def test_a_dealer_whose_shares_lie_on_no_polynomial_is_named(
     dealer = cheating_dealer(run, 3, monkeypatch, change)
     collect(run, vectors)
     run.reveal()
-    assert run.coordinator.share_faults == ()
+    assert run.coordinator.batch.share_faults == ()
     place = run.parties[dealer]  # its first secret: the key with seat 0, which nobody needs
     assert place.state is PartyState.REVEALED
-    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, ALL))
+    assert np.array_equal(run.coordinator.batch.open_total(), sum_of(vectors, ALL))
     run.settle()
 
     # Once seat 0 drops out the key is needed: the joined one is not the one that was signed.
@@ -981,7 +983,7 @@ def test_a_dealer_whose_shares_lie_on_no_polynomial_is_named(
 
 def signed_instead(run: MemoryRun, liar: bytes, reveal: bytes) -> bytes:
     """A liar remembers the reveal that it made in the place of an honest one."""
-    plan = run.parties[liar]._open
+    plan = run.parties[liar].batch.open
     assert plan is not None
     assert plan.sent is not None
     plan.sent = dataclasses.replace(plan.sent, reveal=wire.decode(reveal).digest)
@@ -1019,7 +1021,7 @@ def test_a_holder_that_shows_another_share_is_named_and_the_sum_opens(
         },
     )
     assert np.array_equal(run.sum(vectors), sum_of(vectors, ALL))
-    assert run.coordinator.share_faults == (ShareFault(dealer, liar, named=(liar,)),)
+    assert run.coordinator.batch.share_faults == (ShareFault(dealer, liar, named=(liar,)),)
 
 
 def test_a_holder_that_shows_one_dealers_shares_as_anothers_is_named() -> None:
@@ -1027,8 +1029,8 @@ def test_a_holder_that_shows_one_dealers_shares_as_anothers_is_named() -> None:
     liar = run.coordinator.seats[2]
     on_reveal_of(run, liar, lambda r: {"disclosures": r.disclosures[::-1]})
     assert np.array_equal(run.sum(vectors), sum_of(vectors, ALL))
-    assert {fault.named for fault in run.coordinator.share_faults} == {(liar,)}
-    assert len(run.coordinator.share_faults) == 4  # the middle one is its own place
+    assert {fault.named for fault in run.coordinator.batch.share_faults} == {(liar,)}
+    assert len(run.coordinator.batch.share_faults) == 4  # the middle one is its own place
 
 
 def test_as_many_bad_shares_as_spare_holders_are_survived_and_one_more_is_void() -> None:
@@ -1049,7 +1051,7 @@ def test_as_many_bad_shares_as_spare_holders_are_survived_and_one_more_is_void()
     run.tamper = tamper_of(2)
     assert np.array_equal(run.sum(vectors), sum_of(vectors, range(7)))
     # What they say of each dealer, itself too, is their word against its own.
-    named = [fault.named for fault in run.coordinator.share_faults]
+    named = [fault.named for fault in run.coordinator.batch.share_faults]
     assert named == [(dealer, liar) for liar in liars[:2] for dealer in run.coordinator.seats]
     run.settle()
     run.tamper = tamper_of(3)
@@ -1087,7 +1089,7 @@ def test_a_reveal_of_another_shape_is_refused_and_names_its_sender(
     assert caught.value.peer == liar.hex()  # type: ignore[attr-defined]
     assert run.coordinator.state is CoordinatorState.REVEALING
     with pytest.raises(TooFewSharesError):
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
 
 
 def test_a_reveal_by_another_key_or_of_who_dropped_out_is_refused() -> None:
@@ -1095,9 +1097,9 @@ def test_a_reveal_by_another_key_or_of_who_dropped_out_is_refused() -> None:
     coordinator = cheat.run.coordinator
     for seat in but(ALL, 1):
         cheat.run.to_coordinator("y", cheat.fingerprint(seat), cheat.frames[seat])
-    cheat.run.agree(coordinator.propose())
-    coordinator.certify()
-    opening_of = coordinator._tally.shares._opening_digest  # type: ignore[union-attr]
+    cheat.run.agree(coordinator.batch.propose())
+    coordinator.batch.certify()
+    opening_of = coordinator.batch.tally.shares._opening_digest  # type: ignore[union-attr]
     stranger = Reveal(opening_of, cheat.fingerprint(1), (b"",) * 4)
     with pytest.raises(UnexpectedMessageError):
         coordinator.receive(wire.sign(stranger, cheat.run.identities[cheat.fingerprint(1)]).frame)
@@ -1111,7 +1113,7 @@ def test_two_reveals_of_one_holder_are_a_conflict() -> None:
     run, vectors = ready(), vectors_of(N)
     liar = run.coordinator.seats[0]
     run.sum(vectors, mute=[4])
-    digest = run.coordinator._tally.shares._opening_digest  # type: ignore[union-attr]
+    digest = run.coordinator.batch.tally.shares._opening_digest  # type: ignore[union-attr]
     other = Reveal(digest, liar, (b"",) * N)
     with pytest.raises(ConflictingMessageError) as caught:
         run.coordinator.receive(wire.sign(other, run.identities[liar]).frame, peer=liar)
@@ -1128,7 +1130,7 @@ def test_a_second_reveal_of_one_holder_for_another_opening_is_refused() -> None:
         run.coordinator.receive(wire.sign(other, run.identities[holder]).frame, peer=holder)
     assert np.array_equal(total, sum_of(vectors, ALL))
     run.settle()
-    assert not any(party.reveal_was_lost for party in run.parties.values())
+    assert not any(party.batch.reveal_was_lost for party in run.parties.values())
 
 
 # The coordinator's door ------------------------------------------------------------------------
@@ -1211,12 +1213,12 @@ def test_spoiled_shares_are_refused_and_their_sender_stays_out(
     assert caught.value.peer == liar.hex()  # type: ignore[attr-defined]
     with pytest.raises(UnexpectedMessageError):  # no y without shares
         run.coordinator.receive(y, peer=liar)
-    assert run.coordinator.survivors == ()
+    assert run.coordinator.batch.survivors == ()
     for fp, vector in list(zip(run.coordinator.seats, vectors, strict=True))[1:]:
         run.to_party("plan", fp, run.coordinator.open_plan.frame)
         run.to_coordinator("y", fp, list(run.parties[fp].contribute(vector)))
     run.reveal()
-    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 0)))
+    assert np.array_equal(run.coordinator.batch.open_total(), sum_of(vectors, but(ALL, 0)))
 
 
 def test_shares_of_nobody_known_are_refused() -> None:
@@ -1234,7 +1236,7 @@ def test_shares_without_a_y_are_no_survivor() -> None:
         shares, y = run.parties[fp].contribute(vectors[seat])
         run.to_coordinator("y", fp, [shares] if seat == 2 else [shares, y])
     run.reveal()
-    assert np.array_equal(run.coordinator.open_total(), sum_of(vectors, but(ALL, 2)))
+    assert np.array_equal(run.coordinator.batch.open_total(), sum_of(vectors, but(ALL, 2)))
 
 
 def test_two_bundles_of_shares_are_a_conflict() -> None:
@@ -1305,8 +1307,8 @@ def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
         key
         for party in cheat.parties
         for key in (
-            *party._roots.keys_for(cheat.plan_digest).values(),
-            *party._roots._roots.values(),
+            *party._run.roots.keys_for(cheat.plan_digest).values(),
+            *party._run.roots._roots.values(),
         )
     ]
     seen = b"".join(frame for frames in cheat.frames for frame in frames)
@@ -1320,4 +1322,4 @@ def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
     for dtype in ("<u4", ">u4", "<i8"):
         assert np.array([1_234_567_891], dtype=dtype).tobytes() not in seen
     for party in cheat.parties:
-        assert "1234567891" not in f"{party!r} {party._open!r} {shares_of(party)!r}"
+        assert "1234567891" not in f"{party!r} {party.batch.open!r} {shares_of(party)!r}"

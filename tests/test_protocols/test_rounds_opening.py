@@ -189,7 +189,7 @@ def test_no_vector_is_sent_for_a_plan_that_was_closed_here() -> None:
     party, journal = run.parties[me], run.journals[me]
     plan = run.open_plan(WORDS)
     run.to_party("plan", me, plan)
-    run.to_party("proposal", me, run.coordinator.propose_closing()[me])
+    run.to_party("proposal", me, run.coordinator.batch.propose_closing()[me])
     with pytest.raises(WrongStateError):
         party.contribute(VECTORS[ME])
     with pytest.raises(WrongStateError):
@@ -245,7 +245,7 @@ def test_a_party_that_signed_nothing_for_one_set_may_agree_to_another() -> None:
 def contributed_within(bound_of: Callable[[tuple[bytes, ...]], SetBound]) -> Cheat:
     """A batch to which one party contributed within what its journal allows."""
     cheat = cheat_with()
-    plan = party_of(cheat)._open
+    plan = party_of(cheat).batch.open
     assert plan is not None
     plan.bound = bound_of(cheat.run.coordinator.seats)
     return cheat
@@ -319,8 +319,8 @@ def test_a_party_sends_for_no_plan_that_cannot_open_within_its_bound(
     bound = bound_of(run.coordinator.seats)
     if is_possible:
         assert party.contribute(VECTORS[ME], bound=bound)
-        assert party._open is not None
-        assert party._open.bound == bound
+        assert party.batch.open is not None
+        assert party.batch.open.bound == bound
         return
     with pytest.raises(KeyReuseError):
         party.contribute(VECTORS[ME], bound=bound)
@@ -361,7 +361,7 @@ def test_a_party_that_sent_nothing_closes_the_plan_and_opens_no_set(answer: str)
     with pytest.raises(error):
         party.receive(wire.sign(message, run.coordinator_identity).frame, now=NOW)
     assert unchanged(party, journal) == before
-    (frame,) = run.to_party("proposal", me, coordinator.propose_closing()[me])
+    (frame,) = run.to_party("proposal", me, coordinator.batch.propose_closing()[me])
     assert wire.decode(frame).message == Verdict(coordinator.open_plan.digest, ())
     assert party.state is PartyState.JUDGED
     # Nor does a certificate open anything for it.
@@ -379,16 +379,16 @@ def refused_proof(cheat: Cheat, frame: bytes, survivors: Collection[int]) -> Non
     with pytest.raises(FalseCertificateError) as caught:
         party.receive(frame, now=NOW)
     assert caught.value.code == "PF-246"
-    assert party._open is not None
+    assert party.batch.open is not None
     if isinstance(wire.decode(frame).message, VerdictMacs):
         # A peer may be at fault: the party waits for a better proof, and shows nothing before it.
         assert party.state is PartyState.JUDGED
-        assert not party._open.is_certified
+        assert not party.batch.open.is_certified
         with pytest.raises(UnexpectedMessageError):
             party.receive(cheat.bundle(survivors, ME), now=NOW)
         return
     assert party.state is PartyState.STOPPED
-    assert party._open.holder is None
+    assert party.batch.open.holder is None
     for later in (cheat.certificate(survivors), cheat.bundle(survivors, ME)):
         with pytest.raises(UnexpectedMessageError):
             party.receive(later, now=NOW)
@@ -573,8 +573,8 @@ def certified(run: MemoryRun, batch: int) -> dict[bytes, list[bytes]]:
     for seat, vector in zip(run.coordinator.seats, VECTORS, strict=True):
         run.to_party("plan", seat, plan)
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector)))
-    run.agree(run.coordinator.propose())
-    return run.coordinator.certify()
+    run.agree(run.coordinator.batch.propose())
+    return run.coordinator.batch.certify()
 
 
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
@@ -591,7 +591,7 @@ def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
                 told[me][1],
             ]
             run.show(told, mute=[me])
-            run.coordinator.open_total()
+            run.coordinator.batch.open_total()
             run.settle()
     party = run.parties[me]
     for frame in late:
@@ -599,7 +599,7 @@ def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
             party.receive(frame, now=NOW)
         assert party.state is PartyState.JUDGED
     run.show(told)
-    assert np.array_equal(run.coordinator.open_total(), np.sum(VECTORS, axis=0))
+    assert np.array_equal(run.coordinator.batch.open_total(), np.sum(VECTORS, axis=0))
 
 
 def macs_for(cheat: Cheat, survivors: Collection[int]) -> VerdictMacs:
@@ -671,7 +671,7 @@ def test_macs_of_one_plan_are_worth_nothing_for_another() -> None:
         shown.append(wire.expect(wire.decode(told[me][0]), VerdictMacs))
         if batch == 0:
             run.show(told)
-            run.coordinator.open_total()
+            run.coordinator.batch.open_total()
             run.settle()
     assert not set(shown[0].macs) & set(shown[1].macs)
     old = replace(shown[0], plan_digest=run.coordinator.open_plan.digest)
@@ -748,7 +748,7 @@ def test_a_closed_plan_frees_its_queries_for_any_set(absent: tuple[int, ...]) ->
         run.to_party("plan", seat, again)
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector)))
     run.reveal()
-    assert np.array_equal(run.coordinator.open_total(), np.sum(VECTORS, axis=0))
+    assert np.array_equal(run.coordinator.batch.open_total(), np.sum(VECTORS, axis=0))
 
 
 def test_a_void_plan_without_a_certificate_keeps_its_queries_closed() -> None:
@@ -763,7 +763,7 @@ def test_a_set_that_was_certified_keeps_its_queries_closed(released: bool) -> No
     run = asked(absent=(3,))
     run.reveal()
     if released:
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
     run.settle(released=released)
     seats = run.coordinator.seats
     for journal in journals(run, absent=(3,)):
@@ -775,30 +775,30 @@ def test_a_set_that_was_certified_keeps_its_queries_closed(released: bool) -> No
 
 def test_too_few_to_close_a_plan_keep_its_queries_closed() -> None:
     run = asked()
-    run.agree(run.coordinator.propose(), mute=run.coordinator.seats[2:])
-    closing = run.coordinator.propose_closing()
+    run.agree(run.coordinator.batch.propose(), mute=run.coordinator.seats[2:])
+    closing = run.coordinator.batch.propose_closing()
     assert tuple(closing) == run.coordinator.seats[2:]  # nobody is asked for a second verdict
     run.agree(closing)
     with pytest.raises(TooFewSharesError) as caught:
-        run.coordinator.certify()
+        run.coordinator.batch.certify()
     assert (caught.value.received, caught.value.threshold) == (3, T)
     run.settle(released=False)
     assert all(map(is_closed_for_ever, journals(run)))
-    run.coordinator.close()
+    run.coordinator.closing.close()
 
 
 def test_those_who_agreed_to_a_set_do_not_hinder_enough_others_to_close() -> None:
     run = asked()
     first = run.coordinator.seats[:1]
-    run.agree(run.coordinator.propose(), mute=run.coordinator.seats[1:])
-    run.agree(run.coordinator.propose_closing())
-    assert run.coordinator.certify() == {}
+    run.agree(run.coordinator.batch.propose(), mute=run.coordinator.seats[1:])
+    run.agree(run.coordinator.batch.propose_closing())
+    assert run.coordinator.batch.certify() == {}
     assert run.coordinator.open_plan.is_closed
     assert not run.coordinator.open_plan.may_open
     with pytest.raises(WrongStateError):
-        run.coordinator.propose()
+        run.coordinator.batch.propose()
     with pytest.raises(WrongStateError):
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
     run.settle(released=False)
     # Whoever agreed to open learns as well that nothing did.
     assert run.journals[first[0]].bound_on(QUERIES) == ANY_SET
@@ -816,11 +816,11 @@ def test_a_closing_is_proposed_to_those_that_refused_or_were_silent_too() -> Non
     with pytest.raises(RefusedError):
         run.to_coordinator("y", seats[1], list(run.parties[seats[1]].refuse("PF-301")))
     with pytest.raises(TooFewSharesError):
-        run.coordinator.propose()
-    closing = run.coordinator.propose_closing()
+        run.coordinator.batch.propose()
+    closing = run.coordinator.batch.propose_closing()
     assert tuple(closing) == seats
     run.agree(closing)
-    run.coordinator.certify()
+    run.coordinator.batch.certify()
     run.settle(released=False)
     assert {party.state for party in run.parties.values()} == {PartyState.READY}
     assert len({party.transcript.head for party in run.parties.values()}) == 1
@@ -879,7 +879,7 @@ FALSE_SETTLEMENTS = pytest.mark.parametrize(
 
 def closed_settlement(run: MemoryRun) -> bytes:
     run.close_plan()
-    return run.coordinator.settle(released=False, result=b"")
+    return run.coordinator.batch.settle(released=False, result=b"")
 
 
 @FALSE_SETTLEMENTS
@@ -916,8 +916,8 @@ def test_an_additive_settlement_has_no_certificate_and_a_release_has_its_own(for
     run = asked(form)
     if form is MaskedSum:
         run.reveal()
-    run.coordinator.open_total()
-    frame = run.coordinator.settle(released=True, result=b"")
+    run.coordinator.batch.open_total()
+    frame = run.coordinator.batch.settle(released=True, result=b"")
     other = asked()
     certificate = b"" if form is MaskedSum else _certificate_of(closed_settlement(other))
     bad = altered(frame, run.coordinator_identity, certificate=certificate)
@@ -935,8 +935,8 @@ def _certificate_of(frame: bytes) -> bytes:
 def test_a_release_lists_the_certified_set() -> None:
     run = asked()
     run.reveal()
-    run.coordinator.open_total()
-    frame = run.coordinator.settle(released=True, result=b"")
+    run.coordinator.batch.open_total()
+    frame = run.coordinator.batch.settle(released=True, result=b"")
     listed = wire.expect(wire.decode(frame), Settlement).contributions
     bad = altered(frame, run.coordinator_identity, contributions=(*listed[:4], b""))
     me, other = run.coordinator.seats[:2]
@@ -951,7 +951,7 @@ def test_parties_of_another_run_free_no_plan_that_they_never_saw(restarted: bool
     """Else a plan that opened could be asked again: they close it, as one that never came."""
     run = asked()
     run.reveal()
-    run.coordinator.open_total()
+    run.coordinator.batch.open_total()
     run.settle()
     plan, me = run.coordinator.settled[-1].plan_digest, run.coordinator.seats[ME]
     other = another_run(run, me, MaskedSum)
@@ -971,7 +971,7 @@ def test_parties_of_another_run_free_no_plan_that_they_never_saw(restarted: bool
 def test_a_party_of_another_run_abandons_no_plan_that_it_never_saw(restarted: bool) -> None:
     """Else one colluder would free the queries of an additive sum that opened."""
     run = asked(AdditiveSum)
-    run.coordinator.open_total()
+    run.coordinator.batch.open_total()
     run.settle()
     plan, me = run.coordinator.settled[-1].plan_digest, run.coordinator.seats[ME]
     other = another_run(run, me, AdditiveSum)
@@ -1022,8 +1022,8 @@ def test_a_restarted_party_learns_from_a_settlement(was_closed: bool) -> None:
         run.close_plan()
     else:
         run.reveal()
-        run.coordinator.open_total()
-    frame = run.coordinator.settle(released=not was_closed, result=b"")
+        run.coordinator.batch.open_total()
+    frame = run.coordinator.batch.settle(released=not was_closed, result=b"")
     me = run.coordinator.seats[ME]
     party, journal = run.restart(me), run.journals[me]
     for _ in range(2):
@@ -1049,7 +1049,7 @@ def test_a_restarted_party_learns_who_refused_an_additive_plan() -> None:
         claim = PlanClaim.sent(seats, survives_dropouts=False)
         claimed(run.journals[seat], run.coordinator.open_plan.digest, claim)
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector)))
-    frame = run.coordinator.settle(released=False, result=b"")
+    frame = run.coordinator.batch.settle(released=False, result=b"")
     wanted = SetBound(frozenset(seats[:4]), frozenset(seats))
     live, restarted = run.parties[seats[0]], run.restart(seats[1])
     for seat, party in ((seats[0], live), (seats[1], restarted)):
@@ -1071,11 +1071,11 @@ def test_a_restarted_party_learns_who_refused_an_additive_plan() -> None:
 
 def test_a_plan_is_closed_though_every_party_was_restarted() -> None:
     run = asked()
-    closing = run.coordinator.propose_closing()
+    closing = run.coordinator.batch.propose_closing()
     for seat, frame in closing.items():
         run.to_coordinator("verdict", seat, list(run.restart(seat).receive(frame, now=NOW).replies))
-    assert run.coordinator.certify() == {}
-    frame = run.coordinator.settle(released=False, result=b"")
+    assert run.coordinator.batch.certify() == {}
+    frame = run.coordinator.batch.settle(released=False, result=b"")
     for seat, party in run.parties.items():
         assert party.receive(frame, now=NOW).replies == ()
         assert run.journals[seat].bound_on(QUERIES) == ANY_SET
@@ -1205,8 +1205,8 @@ def test_plans_and_proposals_of_an_unknown_run_write_nothing(state: PartyState) 
 
 def test_a_run_that_a_party_refused_is_unknown_to_it() -> None:
     run = MemoryRun(N, form=MaskedSum)
-    run.broadcast("offer", run.coordinator.offer())
-    record = run.coordinator.record(terms=b"", **run.tolerance)
+    run.broadcast("offer", run.coordinator.setup.offer.frame)
+    record = run.coordinator.setup.make_record(terms=b"", **run.tolerance)
     me = run.coordinator.seats[ME]
     run.to_party("record", me, record)
     run.parties[me].refuse("PF-301")
@@ -1225,7 +1225,7 @@ def test_a_run_that_a_party_refused_is_unknown_to_it() -> None:
 def agreeing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
     """Every party's answer to a proposal, which the coordinator has not taken yet."""
     run = asked()
-    proposals = run.coordinator.propose()
+    proposals = run.coordinator.batch.propose()
     return run, {seat: run.to_party("p", seat, frame) for seat, frame in proposals.items()}
 
 
@@ -1252,14 +1252,14 @@ def test_a_verdict_that_was_not_asked_for_does_not_count(changed: dict[str, Any]
     for seat in honest[: T - 1]:
         run.to_coordinator("verdict", seat, answers[seat])
     with pytest.raises(TooFewSharesError):
-        run.coordinator.certify()
+        run.coordinator.batch.certify()
     run.to_coordinator("verdict", honest[-1], answers[honest[-1]])
     certificate = wire.expect(wire.decode(_certified(run)), Certificate)
     assert certificate.signers == tuple(honest)
 
 
 def _certified(run: MemoryRun) -> bytes:
-    run.coordinator.certify()
+    run.coordinator.batch.certify()
     return run.coordinator.open_plan.certificate_frame
 
 
@@ -1282,11 +1282,11 @@ def test_a_verdict_comes_after_its_proposal_and_before_the_certificate() -> None
     early = wire.sign(verdict, run.identities[seat]).frame
     with pytest.raises(UnexpectedMessageError):
         run.coordinator.receive(early, peer=seat)
-    run.agree(run.coordinator.propose(), mute=[seat])
-    run.show(run.coordinator.certify(), mute=[seat])
+    run.agree(run.coordinator.batch.propose(), mute=[seat])
+    run.show(run.coordinator.batch.certify(), mute=[seat])
     with pytest.raises(LateMessageError):
         run.coordinator.receive(early, peer=seat)
-    assert run.coordinator.open_total() is not None
+    assert run.coordinator.batch.open_total() is not None
 
 
 @pytest.mark.parametrize(
@@ -1311,11 +1311,11 @@ def test_macs_of_another_shape_are_refused_and_name_their_sender(
     run.coordinator.receive(answers[liar][1], peer=liar)
     for seat in run.coordinator.seats[2:]:
         run.to_coordinator("verdict", seat, answers[seat])
-    told = run.coordinator.certify()
+    told = run.coordinator.batch.certify()
     kinds = {type(wire.decode(frames[0]).message) for frames in told.values()}
     assert kinds == {Certificate}
     run.show(told)
-    assert np.array_equal(run.coordinator.open_total(), np.sum(VECTORS, axis=0))
+    assert np.array_equal(run.coordinator.batch.open_total(), np.sum(VECTORS, axis=0))
 
 
 def test_a_party_that_sends_wrong_macs_does_not_hinder_the_others() -> None:
@@ -1373,8 +1373,8 @@ def test_an_emptied_disclosure_names_dealer_and_holder() -> None:
     run = asked()
     seats = run.coordinator.seats
     holder, dealer = seats[2], seats[1]
-    run.agree(run.coordinator.propose())
-    told = run.coordinator.certify()
+    run.agree(run.coordinator.batch.propose())
+    told = run.coordinator.batch.certify()
     for seat, frames in told.items():
         for frame in frames:
             for reply in run.to_party("certificate", seat, frame):
@@ -1384,29 +1384,33 @@ def test_an_emptied_disclosure_names_dealer_and_holder() -> None:
                     emptied = (reveal.disclosures[0], b"", *reveal.disclosures[2:])
                     shown = altered(reply, run.identities[holder], disclosures=emptied)
                 run.coordinator.receive(shown, peer=seat)
-    assert run.coordinator.share_faults == (ShareFault(dealer, holder, named=(dealer, holder)),)
-    assert np.array_equal(run.coordinator.open_total(), np.sum(VECTORS, axis=0))
+    assert run.coordinator.batch.share_faults == (
+        ShareFault(dealer, holder, named=(dealer, holder)),
+    )
+    assert np.array_equal(run.coordinator.batch.open_total(), np.sum(VECTORS, axis=0))
 
 
 def test_a_bit_that_the_coordinator_flips_on_the_way_names_nobody_alone() -> None:
     """The holder cannot show that its share came spoiled, nor the dealer that it was good."""
     run = asked()
-    run.agree(run.coordinator.propose())
-    told = run.coordinator.certify()
+    run.agree(run.coordinator.batch.propose())
+    told = run.coordinator.batch.certify()
     holder = run.coordinator.seats[2]
     bundle: Any = wire.decode(told[holder][1]).message
     spoiled = (_flipped(bundle.envelopes[0]), *bundle.envelopes[1:])
     told[holder][1] = wire.contain(replace(bundle, envelopes=spoiled))
     run.show(told)
     dealer = run.coordinator.seats[0]
-    assert run.coordinator.share_faults == (ShareFault(dealer, holder, named=(dealer, holder)),)
-    assert run.parties[holder].wrong_dealers == (dealer,)
-    assert np.array_equal(run.coordinator.open_total(), np.sum(VECTORS, axis=0))
+    assert run.coordinator.batch.share_faults == (
+        ShareFault(dealer, holder, named=(dealer, holder)),
+    )
+    assert run.parties[holder].batch.wrong_dealers == (dealer,)
+    assert np.array_equal(run.coordinator.batch.open_total(), np.sum(VECTORS, axis=0))
     # The next plan has nothing of it.
     run.settle()
     run.sum(VECTORS, batch=1)
-    assert run.parties[holder].wrong_dealers == ()
-    assert run.coordinator.share_faults == ()
+    assert run.parties[holder].batch.wrong_dealers == ()
+    assert run.coordinator.batch.share_faults == ()
 
 
 def test_an_expired_plan_is_closed_by_a_restarted_party_only() -> None:

@@ -127,7 +127,9 @@ def test_what_the_coordinator_did_not_sign_changes_nothing(state: PartyState, st
 def test_an_offer_that_names_another_key_is_refused() -> None:
     walk, _ = at(PartyState.NEW)
     frame = altered(
-        walk.run.coordinator.offer(), walk.run.coordinator_identity, coordinator_key=bytes(32)
+        walk.run.coordinator.setup.offer.frame,
+        walk.run.coordinator_identity,
+        coordinator_key=bytes(32),
     )
     refuses(walk, frame, UnknownPeerError, stops=False)
 
@@ -145,7 +147,9 @@ def test_an_offer_that_names_another_key_is_refused() -> None:
 )
 def test_an_offer_of_what_this_party_does_not_do_is_refused(changed: dict[str, Any]) -> None:
     walk, _ = at(PartyState.NEW)
-    frame = altered(walk.run.coordinator.offer(), walk.run.coordinator_identity, **changed)
+    frame = altered(
+        walk.run.coordinator.setup.offer.frame, walk.run.coordinator_identity, **changed
+    )
     refuses(walk, frame, UnexpectedMessageError, stops=False)
     walk.finish()
 
@@ -235,7 +239,7 @@ def _field(**changed: Any) -> Callable[[Walk, RunRecord], dict[str, Any]]:
             id="junk for a statement",
         ),
         pytest.param(
-            lambda w, r: {"statements": (*r.statements[:2], w.run.coordinator.offer())},
+            lambda w, r: {"statements": (*r.statements[:2], w.run.coordinator.setup.offer.frame)},
             MalformedMessageError,
             id="an offer for a statement",
         ),
@@ -444,12 +448,12 @@ def _record_again(walk: Walk) -> bytes:
 def test_a_party_takes_part_in_suites_that_it_accepts_only(offered: str, accepted: str) -> None:
     run = MemoryRun(3, suite=accepted)
     party = run.parties[run.coordinator.seats[0]]
-    offer = altered(run.coordinator.offer(), run.coordinator_identity, suite=offered)
+    offer = altered(run.coordinator.setup.offer.frame, run.coordinator_identity, suite=offered)
     with pytest.raises(SuiteError) as caught:
         party.receive(offer, now=NOW)
     assert caught.value.peer == "coordinator"
     assert party.state is PartyState.NEW
-    party.receive(run.coordinator.offer(), now=NOW)
+    party.receive(run.coordinator.setup.offer.frame, now=NOW)
 
 
 def test_a_peers_weak_sealing_key_is_named() -> None:
@@ -707,7 +711,7 @@ def _go_to(run: MemoryRun, me: bytes, state: PartyState) -> None:
     if state is PartyState.NEW:
         return
     if state is PartyState.STATED:
-        run.broadcast("offer", run.coordinator.offer())
+        run.broadcast("offer", run.coordinator.setup.offer.frame)
         return
     run.set_up()
     if state is PartyState.SENT:
@@ -802,7 +806,7 @@ class BreakingJournal(ListJournal):
 
 def _with_journal(journal: RoundJournal) -> tuple[Walk, PartyRound]:
     walk = Walk()
-    walk.run.parties[walk.me]._journal = journal
+    walk.run.parties[walk.me]._run.journal = journal
     walk.to(PartyState.REVIEWING_PLAN)
     return walk, walk.run.parties[walk.me]
 
@@ -906,7 +910,7 @@ def test_a_refused_plan_stays_refused_and_its_epoch_is_gone() -> None:
     walk, party = at(PartyState.REVIEWING_PLAN)
     (frame,) = party.refuse("PF-301")
     assert party.epoch == 1
-    assert party._roots.epoch == 2  # nobody can make it derive the plan's keys any more
+    assert party._run.roots.epoch == 2  # nobody can make it derive the plan's keys any more
     with pytest.raises(WrongStateError):
         party.contribute(vector())
     assert party.receive(_open_plan(walk), now=NOW).replies == (frame,)
@@ -1085,12 +1089,12 @@ def test_two_histories_name_a_peer_and_the_coordinator_neither_alone(place: int)
 def test_nothing_is_left_to_derive_keys_from_when_the_run_is_over_or_stopped() -> None:
     for state in (PartyState.CLOSED, PartyState.DONE):
         _, party = at(state)
-        assert party._roots.keys_for(bytes(32)) == {}
+        assert party._run.roots.keys_for(bytes(32)) == {}
     walk, party = at(PartyState.SENT)
-    assert len(party._roots.keys_for(bytes(32))) == 2
+    assert len(party._run.roots.keys_for(bytes(32))) == 2
     plan = altered(_open_plan(walk), walk.run.coordinator_identity, terms=b"something else")
     refuses(walk, plan, ConflictingMessageError, stops=True)
-    assert party._roots.keys_for(bytes(32)) == {}
+    assert party._run.roots.keys_for(bytes(32)) == {}
 
 
 def test_halves_and_sealing_key_are_gone_once_the_roots_are_made() -> None:

@@ -53,6 +53,7 @@ from protocols.rounds.coordinator_journal import (
     step_to_record,
 )
 from protocols.rounds.history import RunHistory
+from protocols.rounds.live_run import LiveRun
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.walk import altered
 
@@ -68,7 +69,7 @@ def ready(form: Any = AdditiveSum) -> MemoryRun:
 
 
 def steps_of(run: MemoryRun) -> tuple[Step, ...]:
-    return run.coordinator._journal.steps()
+    return run.coordinator._run._journal.steps()
 
 
 def resumed(
@@ -113,8 +114,8 @@ def send_ys(
 
 def agreed(run: MemoryRun, *, mute: tuple[int, ...] = ()) -> dict[bytes, list[bytes]]:
     """Have the set agreed to by all but some seats; what each party of it is told next."""
-    run.agree(run.coordinator.propose(), mute=[run.coordinator.seats[seat] for seat in mute])
-    return run.coordinator.certify()
+    run.agree(run.coordinator.batch.propose(), mute=[run.coordinator.seats[seat] for seat in mute])
+    return run.coordinator.batch.certify()
 
 
 def shown(run: MemoryRun) -> dict[bytes, list[bytes]]:
@@ -157,7 +158,7 @@ class TestGoingOn:
         ]  # fmt: skip
         last = resumed(run)
         assert last.transcript == run.coordinator.transcript
-        assert last.signed_transcript() == run.coordinator.signed_transcript()
+        assert last.closing.signed_transcript() == run.coordinator.closing.signed_transcript()
         assert last.statements == run.coordinator.statements
         assert last.run_id == run.coordinator.run_id
         assert last.settled == run.coordinator.settled
@@ -174,7 +175,7 @@ class TestGoingOn:
         assert send_ys(run, plan) == first
         if form is MaskedSum:
             shown(run)
-        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
         run.settle()
         serve(run, 2)
         run.close()
@@ -185,7 +186,7 @@ class TestGoingOn:
         run = ready(MaskedSum)
         plan = run.open_plan(WORDS)
         send_ys(run, plan, absent=(2,))
-        proposals = run.coordinator.propose()
+        proposals = run.coordinator.batch.propose()
         first = agreed(run) if certified else {}
         crash(run)
         absent = run.coordinator.seats[2]
@@ -197,10 +198,10 @@ class TestGoingOn:
             run.to_coordinator("late", absent, list(late))
         assert caught.value.peer == absent.hex()
         send_ys(run, plan, absent=(2,))
-        assert run.coordinator.propose() == proposals
+        assert run.coordinator.batch.propose() == proposals
         told = shown(run)
         assert told == (first or told)
-        assert np.array_equal(run.coordinator.open_total(), (PARTIES - 1) * ONES)
+        assert np.array_equal(run.coordinator.batch.open_total(), (PARTIES - 1) * ONES)
 
     def test_a_survivor_that_does_not_come_back_cannot_be_left_out(self) -> None:
         run = ready(MaskedSum)
@@ -210,9 +211,9 @@ class TestGoingOn:
         crash(run)
         send_ys(run, plan, absent=(1,))
         with pytest.raises(TooFewSharesError):
-            run.coordinator.propose()
+            run.coordinator.batch.propose()
         with pytest.raises(WrongStateError):
-            run.coordinator.open_total()
+            run.coordinator.batch.open_total()
         run.settle(released=False)
 
     def test_revealed_shares_come_again_as_they_were(self) -> None:
@@ -223,7 +224,7 @@ class TestGoingOn:
         crash(run)
         send_ys(run, plan)
         assert shown(run) == first
-        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
 
     @pytest.mark.parametrize("changed", ["dealing", "y"])
     def test_a_survivor_that_says_otherwise_after_a_restart_is_named_and_nobody_hears_of_it(
@@ -253,7 +254,7 @@ class TestGoingOn:
         # What it said at first is still welcome, and every holder gets what it got.
         send_ys(run, plan)
         assert shown(run) == first
-        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
 
     @pytest.mark.parametrize("form", FORMS)
     def test_a_sum_that_was_opened_is_opened_from_the_same_ys_only(self, form: Any) -> None:
@@ -262,7 +263,7 @@ class TestGoingOn:
         send_ys(run, plan)
         if form is MaskedSum:
             shown(run)
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
         crash(run)
         assert run.coordinator.open_plan.opened
         liar = run.coordinator.seats[1]
@@ -276,7 +277,7 @@ class TestGoingOn:
         send_ys(run, plan)
         if form is MaskedSum:
             shown(run)
-        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
         assert sum(type(step) is SumOpened for step in steps_of(run)) == 1
 
     @pytest.mark.parametrize("form", FORMS)
@@ -286,7 +287,7 @@ class TestGoingOn:
         send_ys(run, plan)
         if form is MaskedSum:
             shown(run)
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
         crash(run)
         run.settle(result=b"result")
         run.close()
@@ -297,20 +298,20 @@ class TestGoingOn:
         send_ys(run, run.open_plan(WORDS))
         crash(run)
         with pytest.raises(WrongStateError):
-            run.coordinator.settle(released=True, result=b"")
+            run.coordinator.batch.settle(released=True, result=b"")
 
     def test_ys_that_were_opened_are_not_unsent_by_refusals(self) -> None:
         """Else everybody's budget could be given back for a sum that was seen."""
         run = ready()
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
-        run.coordinator.open_total()
+        run.coordinator.batch.open_total()
         crash(run)
         for party, identity in run.identities.items():
             refusal = wire.sign(_refusal(wire.decode(plan).digest, party), identity).frame
             with pytest.raises(RefusedError):
                 run.coordinator.receive(refusal, peer=party)
-        assert not run.coordinator.nothing_was_shared
+        assert not run.coordinator.batch.nothing_was_shared
 
     def test_who_may_not_have_heard_is_told_again(self) -> None:
         run = ready(MaskedSum)
@@ -320,8 +321,8 @@ class TestGoingOn:
             plan = run.open_plan(WORDS, batch=batch)
             send_ys(run, plan, absent=(0,))
             shown(run)
-            run.coordinator.open_total()
-            frame = run.coordinator.settle(released=True, result=b"")
+            run.coordinator.batch.open_total()
+            frame = run.coordinator.batch.settle(released=True, result=b"")
             for party in run.coordinator.seats[1:]:
                 run.to_party("settlement", party, frame)
         crash(run)
@@ -338,18 +339,18 @@ class TestGoingOn:
     def test_a_closing_goes_on_wherever_it_stood(self) -> None:
         run = ready()
         serve(run)
-        closing = run.coordinator.close()
+        closing = run.coordinator.closing.close()
         some = run.coordinator.seats[:2]
         for party in some:
             run.to_coordinator("closing", party, run.to_party("closing", party, closing))
         crash(run)
-        assert run.coordinator.closing_frame == closing
+        assert run.coordinator.closing.frame == closing
         run.broadcast("closing", closing)
-        heads = run.coordinator.compare()
+        heads = run.coordinator.closing.compare()
         for party in some:
             run.to_coordinator("heads", party, run.to_party("heads", party, heads))
         crash(run)
-        assert run.coordinator.heads_frame == heads
+        assert run.coordinator.closing.heads_frame == heads
         run.broadcast("heads", heads)
         assert run.coordinator.state is CoordinatorState.DONE
         assert {party.state for party in run.parties.values()} == {PartyState.DONE}
@@ -369,7 +370,7 @@ class TestGoingOn:
         journal = Full()
         for step in steps_of(run):
             journal.append(step)
-        run.coordinator._journal = journal
+        run.coordinator._run._journal = journal
 
         def refused(call: Any) -> None:
             coordinator = run.coordinator
@@ -384,40 +385,40 @@ class TestGoingOn:
         refused(lambda: run.open_plan(WORDS))
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
-        refused(run.coordinator.propose)
-        run.agree(run.coordinator.propose())
-        refused(run.coordinator.certify)
-        run.show(run.coordinator.certify())
-        refused(run.coordinator.open_total)
-        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
-        refused(lambda: run.coordinator.settle(released=True, result=b""))
+        refused(run.coordinator.batch.propose)
+        run.agree(run.coordinator.batch.propose())
+        refused(run.coordinator.batch.certify)
+        run.show(run.coordinator.batch.certify())
+        refused(run.coordinator.batch.open_total)
+        assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
+        refused(lambda: run.coordinator.batch.settle(released=True, result=b""))
         run.settle()
         run.open_plan(WORDS, batch=1)
-        refused(run.coordinator.propose_closing)
-        run.agree(run.coordinator.propose_closing())
-        refused(run.coordinator.certify)
-        assert run.coordinator.certify() == {}
+        refused(run.coordinator.batch.propose_closing)
+        run.agree(run.coordinator.batch.propose_closing())
+        refused(run.coordinator.batch.certify)
+        assert run.coordinator.batch.certify() == {}
         run.settle(released=False)
-        refused(run.coordinator.close)
-        run.broadcast("closing", run.coordinator.close())
-        run.broadcast("heads", run.coordinator.compare())
+        refused(run.coordinator.closing.close)
+        run.broadcast("closing", run.coordinator.closing.close())
+        run.broadcast("heads", run.coordinator.closing.compare())
         assert run.coordinator.state is CoordinatorState.DONE
 
     @pytest.mark.parametrize("form", FORMS)
     def test_a_live_run_is_what_its_journal_says_after_every_step(
         self, form: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        honest, compared = CoordinatorRound._do, 0
+        honest, compared = LiveRun.do, 0
 
-        def do(coordinator: CoordinatorRound, step: Step) -> None:
+        def do(live: LiveRun, step: Step) -> None:
             nonlocal compared
-            honest(coordinator, step)
-            read = coordinator._rules.replay(coordinator._journal.steps())
-            assert read == coordinator._run
-            assert _signatures(read) == _signatures(coordinator._run)
+            honest(live, step)
+            read = live._rules.replay(live._journal.steps())
+            assert read == live.history
+            assert _signatures(read) == _signatures(live.history)
             compared += 1
 
-        monkeypatch.setattr(CoordinatorRound, "_do", do)
+        monkeypatch.setattr(LiveRun, "do", do)
         run = whole_run(form)
         assert compared == len(steps_of(run)) > 10
 
@@ -426,18 +427,18 @@ class TestGoingOn:
         run = ready(MaskedSum)
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
-        proposals = run.coordinator.propose()
+        proposals = run.coordinator.batch.propose()
         said = {}
         for party in run.coordinator.seats[:verdicts]:
             said[party] = run.to_party("proposal", party, proposals[party])
             run.to_coordinator("verdict", party, said[party])
         crash(run)
         send_ys(run, plan)
-        assert run.coordinator.propose() == proposals
+        assert run.coordinator.batch.propose() == proposals
         for party, frames in said.items():
             assert run.to_party("proposal", party, proposals[party]) == frames
         shown(run)
-        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
         run.settle()
         run.close()
 
@@ -454,13 +455,13 @@ class TestGoingOn:
         crash(run)
         assert run.coordinator.open_plan.is_certified
         with pytest.raises(WrongStateError):
-            run.coordinator.propose_closing()  # whoever heard of it may show its shares
+            run.coordinator.batch.propose_closing()  # whoever heard of it may show its shares
         send_ys(run, plan)
         told = agreed(run, mute=again)
         run.show(told)
-        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
         settlement = wire.expect(
-            wire.decode(run.coordinator.settle(released=True, result=b"")), Settlement
+            wire.decode(run.coordinator.batch.settle(released=True, result=b"")), Settlement
         )
         assert [settlement.certificate] == frames
 
@@ -473,12 +474,12 @@ class TestGoingOn:
         run.show({party: told[party] for party in run.coordinator.seats[:2]})
         crash(run)
         send_ys(run, plan)
-        run.coordinator.propose()
-        again = run.coordinator.certify()
+        run.coordinator.batch.propose()
+        again = run.coordinator.batch.certify()
         kinds = {type(wire.decode(frames[0]).message) for frames in again.values()}
         assert kinds == {Certificate}
         run.show(again)
-        assert np.array_equal(run.coordinator.open_total(), PARTIES * ONES)
+        assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
 
     @pytest.mark.parametrize("certified", [False, True], ids=["proposed", "certified"])
     @pytest.mark.parametrize("tried", [False, True], ids=["at once", "after a set was proposed"])
@@ -488,28 +489,28 @@ class TestGoingOn:
         send_ys(run, plan, absent=() if tried else (3, 4))
         agreed_before: tuple[bytes, ...] = ()
         if tried:
-            proposals = run.coordinator.propose()
+            proposals = run.coordinator.batch.propose()
             agreed_before = run.coordinator.seats[:1]
             run.agree({party: proposals[party] for party in agreed_before})
-        closing = run.coordinator.propose_closing()
+        closing = run.coordinator.batch.propose_closing()
         asked = tuple(seat for seat in run.coordinator.seats if seat not in agreed_before)
         assert tuple(closing) == asked
         said = {party: run.to_party("closing", party, closing[party]) for party in asked}
         if certified:
             for party, frames in said.items():
                 run.to_coordinator("closing", party, frames)
-            assert run.coordinator.certify() == {}
+            assert run.coordinator.batch.certify() == {}
         crash(run)
         assert not run.coordinator.open_plan.may_open
         assert run.coordinator.open_plan.is_closed == certified
         with pytest.raises(WrongStateError):
-            run.coordinator.propose()
-        again = run.coordinator.propose_closing()
+            run.coordinator.batch.propose()
+        again = run.coordinator.batch.propose_closing()
         assert set(again.values()) == set(closing.values())
         for party in asked:
             assert run.to_party("closing", party, again[party]) == said[party]
             run.to_coordinator("closing", party, said[party])
-        assert run.coordinator.certify() == {}
+        assert run.coordinator.batch.certify() == {}
         run.settle(released=False)
         assert run.coordinator.settled[-1].settlement.certificate
         serve(run, 1)
@@ -522,7 +523,7 @@ class TestGoingOn:
         sent = send_ys(run, run.open_plan(WORDS))
         if form is MaskedSum:
             shown(run)
-        secret = [run.coordinator.open_total().astype("<u4").tobytes()]
+        secret = [run.coordinator.batch.open_total().astype("<u4").tobytes()]
         run.settle()
         run.close()
         for frame in (frame for frames in sent.values() for frame in frames):
@@ -690,15 +691,15 @@ class TestDamage:
         """Two sets for one plan, or a set after it is to be closed, were never told to anybody."""
         run = ready(MaskedSum)
         send_ys(run, run.open_plan(WORDS))
-        run.coordinator.propose()
-        run.coordinator.propose_closing()
+        run.coordinator.batch.propose()
+        run.coordinator.batch.propose_closing()
         *before, opening, closing = steps_of(run)
         for spoiled in ((opening, opening), (closing, closing), (closing, opening)):
             with pytest.raises(BrokenJournalError):
                 resumed(run, (*before, *spoiled))
         resumed(run, (*before, closing))
-        run.agree(run.coordinator.propose_closing())
-        run.coordinator.certify()
+        run.agree(run.coordinator.batch.propose_closing())
+        run.coordinator.batch.certify()
         certified = steps_of(run)[-1]
         for spoiled in ((certified,), (opening, certified), (opening, closing, certified, closing)):
             with pytest.raises(BrokenJournalError):
@@ -765,7 +766,7 @@ class TestDamage:
 
     def test_a_new_run_does_not_begin_with_an_old_journal(self) -> None:
         run = ready()
-        journal = run.coordinator._journal
+        journal = run.coordinator._run._journal
         with pytest.raises(WrongStateError):
             CoordinatorRound(
                 identity=run.coordinator_identity,

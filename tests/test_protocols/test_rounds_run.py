@@ -129,7 +129,7 @@ def test_parties_that_were_told_different_things_are_told_apart_at_the_next_plan
     other = altered(plan, run.coordinator_identity, terms=b"another")
     deceived.receive(other, now=NOW)
     deceived.contribute(np.zeros(4, dtype=np.int64))
-    settlement = run.coordinator.settle(released=False, result=b"")
+    settlement = run.coordinator.batch.settle(released=False, result=b"")
     for seat in seats[:2]:
         run.parties[seat].receive(settlement, now=NOW)
     # The coordinator goes on with each story as it told it.
@@ -153,12 +153,12 @@ def test_parties_that_were_told_different_things_are_told_apart_at_the_next_plan
 def test_a_result_told_differently_to_one_party_comes_out_at_the_end() -> None:
     run = ready_run(3)
     run.sum([np.zeros(2, dtype=np.int64)] * 3)
-    true = run.coordinator.settle(released=True, result=b"labels")
+    true = run.coordinator.batch.settle(released=True, result=b"labels")
     lie = altered(true, run.coordinator_identity, result=b"other labels")
     seats = run.coordinator.seats
     for seat in seats:
         run.parties[seat].receive(lie if seat == seats[0] else true, now=NOW)
-    closing = run.coordinator.close()
+    closing = run.coordinator.closing.close()
     with pytest.raises(HistoryError):
         run.parties[seats[0]].receive(closing, now=NOW)
     assert run.parties[seats[0]].state is PartyState.STOPPED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -223,8 +224,8 @@ def test_a_second_body_of_what_comes_once_stops_the_party(
 CALLS: dict[str, tuple[tuple[Any, ...], list[PartyState]]] = {
     "accept_run": ((), [PartyState.REVIEWING_RUN]),
     "contribute": ((vector(),), [PartyState.REVIEWING_PLAN]),
-    "state_readiness": (((),), []),
-    "refuse_inquiry": (("PF-300",), []),
+    "inquiry.accept": (((),), []),
+    "inquiry.refuse": (("PF-300",), []),
     "refuse": (
         ("PF-300",),
         [PartyState.REVIEWING_RUN, PartyState.REVIEWING_PLAN, PartyState.REVIEWING_ROW],
@@ -240,7 +241,7 @@ def test_a_party_is_not_called_out_of_turn(form: Form, state: PartyState) -> Non
     for call, (arguments, allowed) in CALLS.items():
         if state not in allowed:
             with pytest.raises(LocalProtocolError):
-                getattr(party, call)(*arguments)
+                attrgetter(call)(party)(*arguments)
             assert snapshot(party, journal) == before, call
     if state is not PartyState.REVIEWING_ROW:
         with pytest.raises(LocalProtocolError):
@@ -295,19 +296,19 @@ def test_the_coordinator_refuses_what_it_does_not_wait_for(form: Form, step: str
 
 PLAN = {"batch": 0, "attempt": 0, "words": 1, "expires_at": 1, "terms": b""}
 COORDINATOR_CALLS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "record": ({"terms": b"", "colluders": 1, "dropouts": 0}, ["offer in"]),
-    "deliver": ({}, ["accepted in"]),
-    "close_setup": ({}, ["deliver in"]),
-    "plan": (PLAN, ["closing setup in", "settled", "void", "stated", "named"]),
-    "open_total": ({}, ["y in", "shares in"]),
-    "propose": ({}, ["y in", "proposal", "proposal in"]),
-    "propose_closing": ({}, ["plan", "y", "y in", "proposal", "proposal in", "refused"]),
-    "certify": ({}, ["proposal in"]),
-    "settle": ({"released": True, "result": b""}, []),
-    "close": ({}, ["closing setup in", "settled", "void", "stated", "named"]),
-    "ask_for_sums": ({"row": 0}, []),
-    "name_liars": ({"quotas": (1,) * 5}, ["asked", "stated"]),
-    "compare": ({}, ["closing in"]),
+    "setup.make_record": ({"terms": b"", "colluders": 1, "dropouts": 0}, ["offer in"]),
+    "setup.deliver": ({}, ["accepted in"]),
+    "setup.close": ({}, ["deliver in"]),
+    "batch.plan": (PLAN, ["closing setup in", "settled", "void", "stated", "named"]),
+    "batch.open_total": ({}, ["y in", "shares in"]),
+    "batch.propose": ({}, ["y in", "proposal", "proposal in"]),
+    "batch.propose_closing": ({}, ["plan", "y", "y in", "proposal", "proposal in", "refused"]),
+    "batch.certify": ({}, ["proposal in"]),
+    "batch.settle": ({"released": True, "result": b""}, []),
+    "closing.close": ({}, ["closing setup in", "settled", "void", "stated", "named"]),
+    "blame.ask": ({"row": 0}, []),
+    "blame.name": ({"quotas": (1,) * 5}, ["asked", "stated"]),
+    "closing.compare": ({}, ["closing in"]),
 }
 
 
@@ -320,7 +321,7 @@ def test_the_coordinator_is_not_called_out_of_turn(form: Form, step: str) -> Non
         if step not in steps:
             # Where too little came as yet, the error says so.
             with pytest.raises((LocalProtocolError, TooFewHeadsError, TooFewSharesError)):
-                getattr(coordinator, call)(**arguments)
+                attrgetter(call)(coordinator)(**arguments)
             assert (coordinator.state, coordinator.transcript, coordinator.missing) == before, call
     walk.finish()
 

@@ -35,7 +35,7 @@ def assert_hidden(text: str, secrets: list[bytes]) -> None:
 
 
 def holder_of(party: PartyRound) -> ShareHolder | None:
-    return None if party._open is None else party._open.holder
+    return None if party.batch.open is None else party.batch.open.holder
 
 
 def shares_of(party: PartyRound) -> list[bytes]:
@@ -46,11 +46,15 @@ def shares_of(party: PartyRound) -> list[bytes]:
 
 def secrets_of(party: PartyRound) -> list[bytes]:
     setup = party._setup
-    keys = [*setup._halves.values(), *setup._unconfirmed.values(), *party._roots._roots.values()]
+    keys = [
+        *setup._halves.values(),
+        *setup._unconfirmed.values(),
+        *party._run.roots._roots.values(),
+    ]
     keys += shares_of(party)
     if setup._sealing_key is not None and setup._sealing_key.suite == SUITE_X25519:
         keys.append(setup._sealing_key._private_key.private_bytes_raw())
-    keys.append(party._identity.private_key.private_bytes_raw())
+    keys.append(party._run.identity.private_key.private_bytes_raw())
     return keys
 
 
@@ -74,9 +78,9 @@ def test_a_party_and_its_parts_show_no_key(state: PartyState) -> None:
         party,
         party._setup,
         party._setup._sealing_key,
-        party._roots,
-        party._open,
-        party._identity,
+        party._run.roots,
+        party.batch.open,
+        party._run.identity,
         walk.run.coordinator,
     )
     for part in parts:
@@ -94,14 +98,14 @@ def test_a_party_of_a_masked_run_shows_no_share(state: PartyState) -> None:
     secrets = secrets_of(party)
     assert bool(shares_of(party)) == (state is not PartyState.REVEALED)
     coordinator = walk.run.coordinator
-    holder, tally = holder_of(party), coordinator._tally
+    holder, tally = holder_of(party), coordinator.batch.tally
     assert tally is not None
     parts = (
         party,
-        party._open,
+        party.batch.open,
         holder,
         holder._own if holder is not None else None,
-        party._roots,
+        party._run.roots,
         coordinator,
         tally,
         tally.shares,

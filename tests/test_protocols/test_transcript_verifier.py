@@ -43,7 +43,7 @@ def closed_run(batches: int = 2, parties: int = 3) -> MemoryRun:
 
 
 def written(coordinator: CoordinatorRound) -> Lines:
-    return [json.dumps(line, sort_keys=True) for line in coordinator.signed_transcript()]
+    return [json.dumps(line, sort_keys=True) for line in coordinator.closing.signed_transcript()]
 
 
 def text_of(lines: Lines) -> str:
@@ -228,8 +228,8 @@ def test_an_outsiders_own_run_has_other_fingerprints() -> None:
 
 
 def heads_of(coordinator: CoordinatorRound) -> tuple[HeadsRecord, ...]:
-    assert coordinator._run is not None
-    return coordinator._run.heads
+    assert coordinator._run.history is not None
+    return coordinator._run.history.heads
 
 
 def rewritten(change: Callable[[Transcript, list[HeadsRecord]], Transcript]) -> Lines:
@@ -244,7 +244,7 @@ def rewritten(change: Callable[[Transcript, list[HeadsRecord]], Transcript]) -> 
     rows = transcript_lines(
         fresh,
         [heads[0], last],
-        parties=[coordinator._parties[seat] for seat in coordinator.seats],
+        parties=[coordinator._run.parties[seat] for seat in coordinator.seats],
         coordinator=RUN.coordinator_identity,
     )
     return [json.dumps(row, sort_keys=True) for row in rows]
@@ -298,7 +298,7 @@ def test_a_signature_of_something_else_does_not_make_an_entry(place: int) -> Non
 )
 def test_parties_stand_once_each_in_their_order(order: tuple[int, ...]) -> None:
     coordinator = RUN.coordinator
-    keys = [coordinator._parties[seat] for seat in coordinator.seats]
+    keys = [coordinator._run.parties[seat] for seat in coordinator.seats]
     rows = transcript_lines(
         coordinator.transcript,
         heads_of(coordinator),
@@ -357,7 +357,7 @@ def test_a_run_that_not_all_parties_closed_is_told_from_one_that_they_did() -> N
     run.set_up()
     batch(run, 0)
     assert first_bad_line(written(run.coordinator)) == 7
-    closing = run.coordinator.close()
+    closing = run.coordinator.closing.close()
     for seat in run.coordinator.seats[:2]:
         run.to_coordinator("closing", seat, run.to_party("closing", seat, closing))
     verdict = verify_transcript(text_of(written(run.coordinator)))
@@ -491,7 +491,7 @@ def rewritten_verdict(place: int, *, of: int | None = None, **changed: Any) -> L
     rows = transcript_lines(
         fresh,
         heads_of(coordinator),
-        parties=[coordinator._parties[seat] for seat in coordinator.seats],
+        parties=[coordinator._run.parties[seat] for seat in coordinator.seats],
         coordinator=MASKED.coordinator_identity,
     )
     return [json.dumps(row, sort_keys=True) for row in rows]

@@ -271,7 +271,7 @@ class Batches:
     def _settle(self, result: NoisyRelease | FirstPhase) -> None:
         """Close the open plan; parties hear of it with the next message."""
         self._messenger.note_settled(
-            self._round.settle(released=True, result=wire.encode_value(result.as_record()))
+            self._round.batch.settle(released=True, result=wire.encode_value(result.as_record()))
         )
 
     # Void -------------------------------------------------------------------------------------
@@ -281,16 +281,16 @@ class Batches:
         # Otherwise the error would keep the frames of `open_sum`, and the sum in them, alive.
         traceback.clear_frames(error.__traceback__)
         is_open = self._round.has_open_plan
-        if is_open and not self._round.nothing_was_shared:
+        if is_open and not self._round.batch.nothing_was_shared:
             self._collector.close_plan()
         ledger, entry_id = self._store.ledger(), batch.entry_id
         proven: PlanClaim | None = None
         with self._store.together():
             if is_open:
                 is_first = self._round.open_plan.plan.phase == 0
-                self._messenger.note_settled(self._round.settle(released=False, result=b""))
+                self._messenger.note_settled(self._round.batch.settle(released=False, result=b""))
                 # A second phase opened rows already.
-                proven = self._round.claim_of(self._round.settled[-1]) if is_first else None
+                proven = self._round.batch.claim_of(self._round.settled[-1]) if is_first else None
             is_freed = proven is not None and proven.is_free
             comes_back = proven is not None and proven.gives_back(
                 noise_at_parties=self._terms.at_parties
@@ -305,7 +305,7 @@ class Batches:
         must = "every party must keep to the protocol for a batch to be released"
         got = f"{error.must}, got {error.got}"
         reservation = "cancelled" if comes_back else "forfeited"
-        if isinstance(error, RowSumError) and self._round.traces_rows:
+        if isinstance(error, RowSumError) and self._round.blame.case is not None:
             named = who_spoiled(
                 error.row,
                 run=self._round,

@@ -37,9 +37,9 @@ def who_spoiled(
     row: int, *, run: CoordinatorRound, terms: RunTerms, roster: Roster, messenger: Messenger
 ) -> tuple[str, ...]:
     """Find out who spoiled the row; one exchange. Returns a line for each party at fault."""
-    request = run.ask_for_sums(row)
+    request = run.blame.ask(row)
     failures = messenger.tell(request, only=run.missing)
-    blame = run.name_liars(terms.quotas)
+    blame = run.blame.name(terms.quotas)
     named = [f"{roster.name(seat)}: its row is not its votes" for seat in blame.parties]
     named += [
         f"{roster.name(one)} and {roster.name(two)}: one of them lies" for one, two in blame.pairs

@@ -102,7 +102,7 @@ class SumCollector:
             if (plan.batch, plan.phase, plan.words, plan.terms) != (batch, phase, words, encoded):
                 raise RunDamagedError("the open plan must be the open batch's", "another")
             return
-        self._round.plan(
+        self._round.batch.plan(
             batch=batch,
             attempt=0,
             words=words,
@@ -134,7 +134,7 @@ class SumCollector:
         self._open_set(failures)
         self._on_stage(Stage.REVEALED)
         try:
-            opened = self._round.open_total()
+            opened = self._round.batch.open_total()
         finally:
             self._note_share_faults()
         self._on_stage(Stage.OPENED)
@@ -147,17 +147,17 @@ class SumCollector:
         """
         if not self._form.survives_dropouts or self._round.open_plan.is_certified:
             return
-        frames = self._round.propose_closing()
+        frames = self._round.batch.propose_closing()
         self._on_stage(Stage.CLOSING_PROPOSED)
         for frame in set(frames.values()):
             self._messenger.tell(frame, only=frames)
         with suppress(TooFewSharesError):  # then its queries are never asked again
-            self._round.certify()
+            self._round.batch.certify()
 
     @property
     def places(self) -> tuple[int, ...]:
         """Seats, by number, of the parties whose vectors are in the sum."""
-        return tuple(self._round.seats.index(seat) for seat in self._round.survivors)
+        return tuple(self._round.seats.index(seat) for seat in self._round.batch.survivors)
 
     def _tell_bare(self, plan: bytes, failed: Failures) -> Failures:
         """Send a plan once more to the failed parties alone.
@@ -178,7 +178,7 @@ class SumCollector:
             return self._messenger.tell(plan, only=silent)
 
         def is_hopeful(silent: int) -> bool:
-            return len(self._round.survivors) + silent >= self._needed
+            return len(self._round.batch.survivors) + silent >= self._needed
 
         return self._until(failures, again, is_hopeful)
 
@@ -222,33 +222,33 @@ class SumCollector:
         if not self._form.survives_dropouts:
             require_no(failures)
             return
-        if len(self._round.survivors) < self._needed:
+        if len(self._round.batch.survivors) < self._needed:
             require_no(failures)
-        proposals = self._round.propose()
+        proposals = self._round.batch.propose()
         self._on_stage(Stage.PROPOSED)
         unsure = self._exchange({seat: [frame] for seat, frame in proposals.items()})
         self._on_stage(Stage.AGREED)
         try:
-            frames = self._round.certify()
+            frames = self._round.batch.certify()
         except TooFewSharesError as error:
             raise next(iter(unsure.values()), error) from error
         self._on_stage(Stage.CERTIFIED)
         lost = self._exchange(frames)
         doubting = {
             seat: frames
-            for seat, frames in self._round.certify_by_signatures().items()
+            for seat, frames in self._round.batch.certify_by_signatures().items()
             if seat in lost and lost[seat].cause == FalseCertificateError.code
         }
         if doubting:
             lost = {seat: lost[seat] for seat in lost if seat not in doubting}
             lost |= self._exchange(doubting)
         # A party that came back after a restart is not in a set that was proposed before it.
-        absent = set(self._round.seats).difference(self._round.survivors)
+        absent = set(self._round.seats).difference(self._round.batch.survivors)
         self.lost.append(self._roster.names({*absent, *failures, *unsure, *lost}))
 
     def _note_share_faults(self) -> None:
         """Log the parties of dropped shares for the operator."""
-        for fault in self._round.share_faults:
+        for fault in self._round.batch.share_faults:
             names = self._roster.names(fault.named)
             self.share_faults.append(names)
             _log.warning("a share differed from its dealer's signed hashes: %s", " or ".join(names))

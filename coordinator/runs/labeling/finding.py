@@ -53,7 +53,7 @@ class NodeFinder:
             SetupError: not every party answered the offer.
         """
         nodes = self._transport.nodes()
-        offer = wire.pack([self._round.offer()])
+        offer = wire.pack([self._round.setup.offer.frame])
         names = {member.node: member.name for member in self._roster.members}
         failures: dict[int, str] = {}
         restored: dict[int, bytes] = {}
@@ -127,11 +127,11 @@ class NodeFinder:
         waiting = [node for node in self._transport.nodes_now() if node not in known]
         if not waiting:
             return
-        packet = wire.pack([self._round.record_frame])
+        packet = wire.pack([self._round.setup.signed_record.frame])
         for node, answer in self._transport.exchange(dict.fromkeys(waiting, packet)).items():
             self._recognize(node, answer)
 
     def _recognize(self, node: int, answer: bytes | Silence) -> None:
         with suppress(ProtocolError, SilenceError):
             for frame in self._messenger.read(answer):
-                self._roster.nodes.setdefault(self._round.recognize(frame), node)
+                self._roster.nodes.setdefault(self._round.setup.recognize(frame), node)

@@ -165,7 +165,7 @@ class Messenger:
             with suppress(ProtocolError, SilenceError):
                 frames = self.read(answer)
                 for frame in frames:
-                    sender, message = self._round.read_readiness(frame, inquiry=inquiry)
+                    sender, message = self._round.inquiry.read(frame, inquiry=inquiry)
                     if sender == seat:
                         said[seat] = message
                 if not frames or isinstance(said.get(seat), Readiness):  # it heard all it was told
@@ -195,7 +195,7 @@ class Messenger:
     @property
     def _max_answer_bytes(self) -> int:
         words = max(self._words, 1)
-        return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024 + self._round.most_share_bytes)
+        return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024 + self._round.batch.most_share_bytes)
 
     def _receive(self, frame: bytes, seat: bytes) -> None:
         """Take a frame. An answer that was under way for too long is refused, and is no fault."""

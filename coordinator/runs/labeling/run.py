@@ -199,7 +199,7 @@ class LabelingRun:
             identity=identity, form=form, parties=run._roster.identities, journal=journal
         )
         _require("results must be of the journal's run", run._store.run_id() == run._round.run_id)
-        recorded = run._round.run_record.terms
+        recorded = run._round.setup.record.terms
         terms = wire.encode_value(run.terms.as_record())
         _require("the run must be of its terms", recorded == terms)
         run._compose(
@@ -209,7 +209,7 @@ class LabelingRun:
             clock=clock,
             sleep=sleep,
             patience_s=settings.patience_s,
-            expires_at=run._round.run_record.expires_at,
+            expires_at=run._round.setup.record.expires_at,
             on_stage=on_stage,
             was_resumed=True,
         )
@@ -373,7 +373,7 @@ class LabelingRun:
             PartyFailedError: a party failed, refused or was silent; names it.
         """
         self._finder.offer_run()
-        record = self._round.record(
+        record = self._round.setup.make_record(
             terms=wire.encode_value(self.terms.as_record()), **self._tolerated
         )
         self._store.save_run_id(self._round.run_id)
@@ -381,7 +381,7 @@ class LabelingRun:
         # Each first sees its last signed head: a journal that is older stops it (rule R4).
         offered = {seat: [*self._roster.said_by(seat), record] for seat in self._round.seats}
         require_agreement(self._messenger.exchange(offered))
-        for frames in (self._round.deliver, self._round.close_setup):
+        for frames in (self._round.setup.deliver, self._round.setup.close):
             step = {seat: [frame] for seat, frame in frames().items()}
             require_agreement(self._messenger.exchange(step))
         self._store.save_statements(self._round.statements)
@@ -431,7 +431,9 @@ class LabelingRun:
         self._require_askable(indices)
         self._finder.look_for_missing()
         terms = BatchTerms(self.terms, indices)
-        said = self._messenger.inquire(self._round.inquire(wire.encode_value(terms.as_record())))
+        said = self._messenger.inquire(
+            self._round.inquiry.ask(wire.encode_value(terms.as_record()))
+        )
         unready: dict[str, str] = {}
         refused: dict[int, tuple[str, ...]] = {}
         for seat in self._round.seats:
@@ -481,16 +483,16 @@ class LabelingRun:
             return
         self._finder.look_for_missing()
         lost: Failures = {}
-        if not self._round.heads_frame:
-            closing = self._round.closing_frame or self._round.close()
+        if not self._round.closing.heads_frame:
+            closing = self._round.closing.frame or self._round.closing.close()
             self._on_stage(Stage.CLOSING)
             lost = _require_lost_only(self._messenger.tell(closing))
         try:
-            heads = self._round.heads_frame or self._round.compare()
+            heads = self._round.closing.heads_frame or self._round.closing.compare()
         except TooFewHeadsError as error:
             raise next(iter(lost.values())) from error
         self._on_stage(Stage.COMPARING)
-        heard = self._round.heads_compared
+        heard = self._round.closing.heads_compared
         self._not_heard = self._roster.names(set(self._round.seats).difference(heard))
         _require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
         self._store.save_statements(self._round.statements)

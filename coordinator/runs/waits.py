@@ -1,0 +1,134 @@
+"""How a run waits: for its hospitals, for its operator, or not at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from coordinator.errors import RunRequestError
+from coordinator.federation.enrollment import EnrolledParty
+from coordinator.runs.labeling import Member
+from coordinator.runs.open_run import OpenRun
+from coordinator.runs.queue import PAUSE, RunQueue, RunState
+from coordinator.runs.request import RunRequest
+from coordinator.runs.surroundings import Surroundings
+from pate_fed.votes import TeacherWeights
+
+_LOOK_S: Final = 1.0
+"""While waiting, how often to look whether the operator wants something else."""
+
+_log = logging.getLogger(__name__)
+
+
+class RunWaits:
+    """Where runs stand in the queue while they wait, and what ends the waiting.
+
+    Args:
+        queue: The runs.
+        parties: Gives all hospitals that ever asked to join.
+        surroundings: What it takes from the world.
+    """
+
+    class HaltedError(Exception):
+        """The operator wants a run paused or stopped: it rests, or is taken up to end."""
+
+    def __init__(
+        self,
+        queue: RunQueue,
+        *,
+        parties: Callable[[], list[EnrolledParty]],
+        surroundings: Surroundings,
+    ) -> None:
+        self._queue = queue
+        self._parties = parties
+        self._with = surroundings
+
+    def enter(self, name: str, state: RunState, reason: str = "") -> None:
+        """Say where a run stands.
+
+        Raises:
+            HaltedError: the operator wants it paused.
+        """
+        if self._queue.enter(name, state, reason).state is RunState.PAUSED:
+            raise self.HaltedError
+
+    def wait(self, name: str, reason: str, seconds: float) -> None:
+        """Let a run wait, and say why.
+
+        Raises:
+            HaltedError: the operator wants it paused or stopped.
+        """
+        _log.info("run %s waits: %s", name, reason)
+        self.enter(name, RunState.WAITING, reason)
+        self.sleep_of(name, stopping=False)(seconds)
+
+    def sleep_of(self, name: str, *, stopping: bool) -> Callable[[float], None]:
+        """Return how a run waits: the operator may call it off."""
+
+        def sleep(seconds: float) -> None:
+            left = seconds
+            while left > 0:
+                self._with.wait(min(left, _LOOK_S))
+                left -= _LOOK_S
+                if not stopping:
+                    self._require_wanted(name)
+
+        return sleep
+
+    def sleep_for_silent(self, run: OpenRun, *, stopping: bool) -> Callable[[float], None]:
+        """Return how a batch waits for hospitals that are silent: it says for whom."""
+        sleep = self.sleep_of(run.request.name, stopping=stopping)
+
+        def sleep_and_say(seconds: float) -> None:
+            self.require_members(run.request)
+            self.enter(run.request.name, RunState.WAITING, f"waits for {run.silent}")
+            sleep(seconds)
+
+        return sleep_and_say
+
+    def _require_wanted(self, name: str) -> None:
+        if self.rest_if_wanted(name) is RunState.STOPPING:
+            raise self.HaltedError
+
+    def rest_if_wanted(self, name: str) -> RunState:
+        """Rest where the operator wants a pause; else return where the run stands."""
+        run = self._queue.find(name)
+        if run.wanted == PAUSE:
+            if self._queue.rest(name):
+                raise self.HaltedError
+            run = self._queue.find(name)  # the operator said otherwise just now
+        return run.state
+
+    def begun_and_paused(self) -> str:
+        """Return the name of a run that rests with its hospitals in it; "" if there is none.
+
+        A hospital is in one run at a time: it would leave that one for another, for good.
+        """
+        runs = self._queue.all()
+        rests = (one.name for one in runs if one.is_begun and one.state is RunState.PAUSED)
+        return next(rests, "")
+
+    def members(self, request: RunRequest) -> tuple[list[Member], RunRequestError | None]:
+        """Return the run's hospitals, and what is wrong where one of them is put out since.
+
+        Raises:
+            RunRequestError: nobody knows one of them.
+        """
+        known = {one.identity.fingerprint: one for one in self._parties()}
+        members, gone = [], None
+        for party in request.parties:
+            found = known.get(party.fingerprint)
+            if found is None:
+                raise RunRequestError(f"{party.name} must be a member", "unknown")
+            if found.state != "member":
+                gone = RunRequestError(f"{party.name} must be a member", found.state)
+            weights = TeacherWeights.equal(party.teachers)
+            members.append(Member(party.name, found.identity, weights, node=found.node_id))
+        return members, gone
+
+    def require_members(self, request: RunRequest) -> None:
+        """Rest where a hospital was put out since: taken up again, the run ends."""
+        _, gone = self.members(request)
+        if gone is not None:
+            raise self.HaltedError

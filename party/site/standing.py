@@ -1,0 +1,206 @@
+"""How a site stands: paused or not, its settings, its memberships; each change is on record once.
+
+A change and its record in the audit log are one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy.orm import Session
+
+from party.errors import ApprovalError, StorageDamagedError
+from party.storage import AuditLog, PartyDatabase
+from party.storage.audit import AuditKind, Detail
+from party.storage.schema import StandingRow
+from protocols.identity import PublicIdentity
+
+_PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership ", "witness"
+
+
+class Standing:
+    """What holds at a site, in its database.
+
+    Args:
+        database: The site's.
+        clock: Unix time, in seconds.
+    """
+
+    def __init__(self, database: PartyDatabase, *, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._log = AuditLog(database)
+        self._clock = clock
+
+    def pause(self, *, by: str) -> None:
+        """Refuse everything new from now on.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        require_somebody(by)
+        self._note(AuditKind.PAUSED, _PAUSE, "paused", {}, by=by)
+
+    def resume(self, *, by: str) -> None:
+        """Take part again.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        require_somebody(by)
+        self._note(AuditKind.RESUMED, _PAUSE, "resumed", {}, by=by)
+
+    def paused(self) -> tuple[str, float] | None:
+        """Return who paused the site, and when in Unix seconds; None where it is not paused.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        with self._database.transaction() as session:
+            row = session.get(StandingRow, _PAUSE)
+            return (row.changed_by, row.changed_at) if row and is_paused(session) else None
+
+    def note_settings(self, *, file: bytes, table: str) -> None:
+        """Put on record which settings hold, if they are others than before.
+
+        Args:
+            file: Digest of the settings' file.
+            table: Digest of the hospital's table, hex; empty if there is none.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        self._note(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
+        if table:
+            digest = bytes.fromhex(table)
+            self._note(AuditKind.DATA_CHANGED, "table", table, {"digest": digest})
+
+    def note_rule(self, rule: str, value: str, *, file: bytes, by: str) -> None:
+        """Put on record that somebody set a rule in the settings.
+
+        Args:
+            rule: Its name.
+            value: Its value, as it was typed.
+            file: Digest of the settings' file that has it.
+            by: Who of our people did.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        require_somebody(by)
+        detail: dict[str, Detail] = {"digest": file, "rule": rule, "value": value}
+        self._note(
+            AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True
+        )
+
+    def note_joined(self, membership: str, *, federation: bytes, identity: PublicIdentity) -> None:
+        """Put on record which federation this hospital asked to join, and as whom.
+
+        Args:
+            membership: What this hospital calls it.
+            federation: What was compared with the operator, 32 bytes.
+            identity: Ours.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        self._note(
+            AuditKind.JOINED,
+            _MEMBERSHIP + membership,
+            f"joined {federation.hex()} as {identity.fingerprint.hex()}",
+            {
+                "membership": membership,
+                "federation": federation,
+                "fingerprint": identity.fingerprint,
+            },
+        )
+
+    def note_left(self, membership: str, *, by: str) -> None:
+        """Put on record that the keys of a membership are about to be removed.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        detail: dict[str, Detail] = {"membership": membership}
+        self._note(AuditKind.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
+
+    def note_halt(self, counter: int) -> None:
+        """Put on record that the journal stopped, because somebody saw a later one.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        self._note(AuditKind.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
+
+    def note_witness(self, count: int, head: bytes) -> None:
+        """Put on record that the coordinator holds a head of ours that our log does not go on from.
+
+        Args:
+            count: Number of records that we signed.
+            head: Link of the last of them.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        value = f"{count}:{head.hex()}"
+        detail: dict[str, Detail] = {"records": count, "head": head}
+        self._note(AuditKind.CONTRADICTED, _WITNESS, value, detail)
+
+    def witness(self) -> tuple[tuple[int, bytes], ...]:
+        """Return the head, if any, that contradicts our audit log: records, link of the last."""
+        with self._database.transaction() as session:
+            return witness_in(session)
+
+    def _note(
+        self,
+        kind: AuditKind,
+        name: str,
+        value: str,
+        detail: Mapping[str, Detail],
+        *,
+        by: str = "",
+        is_decision: bool = False,
+    ) -> None:
+        """Put a change on record; a decision is one though nothing changes by it."""
+        with self._database.transaction() as session:
+            row = session.get(StandingRow, name)
+            if row is not None and row.value == value and not is_decision:
+                return
+            at = self._clock()
+            session.merge(StandingRow(name=name, value=value, changed_by=by, changed_at=at))
+            who: dict[str, Detail] = {"by": by} if by else {}
+            self._log.append(kind, {**detail, **who}, at=at, session=session)
+
+
+def require_somebody(by: str) -> None:
+    """Refuse a decision that nobody answers for.
+
+    Raises:
+        ApprovalError: nobody is named.
+    """
+    if not (by.strip() and by.isprintable()):
+        raise ApprovalError("a decision must be somebody's", "nobody's")
+
+
+def is_paused(session: Session) -> bool:
+    """Tell whether the site takes no part for now."""
+    row = session.get(StandingRow, _PAUSE)
+    return row is not None and row.value != "resumed"  # what cannot be read is a pause
+
+
+def witness_in(session: Session) -> tuple[tuple[int, bytes], ...]:
+    """Return the head, if any, that contradicts our audit log: records, link of the last.
+
+    Raises:
+        StorageDamagedError: what was noted is not that.
+    """
+    row = session.get(StandingRow, _WITNESS)
+    if row is None:
+        return ()
+    count, _, head = row.value.partition(":")
+    try:
+        return ((int(count), bytes.fromhex(head)),)
+    except ValueError as error:
+        raise StorageDamagedError("a head must be as it was noted", "another") from error

@@ -1,0 +1,283 @@
+"""What a run may cost by each method of charging, and which is cheapest for its caps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from pate_fed.accounting import (
+    FormalCost,
+    RenyiAccountant,
+)
+from pate_fed.accounting.calibration import most_queries
+from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
+from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
+from pate_fed.accounting.statement import (
+    FILTER_METHODS,
+    NO_BOUND_METHOD,
+    PUBLIC_VIEW,
+    RENYI_METHOD,
+    Pricing,
+)
+from pate_fed.charging import ROUNDING_ROOM, mechanism_of
+from pate_fed.errors import InvalidParameterError
+from pate_fed.federation import RunTerms
+
+_QUICKEST_FIRST: Final[tuple[Pricing, ...]] = ("gdp", "joint", "renyi", "none", "label")
+PRICINGS: Final[frozenset[Pricing]] = frozenset({"gdp", "label", "joint", "renyi", "none"})
+"""Every way to charge."""
+Bounds = Mapping[Pricing, FormalCost]
+
+
+def formal_bounds(
+    terms: RunTerms, *, weight: int, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
+) -> Bounds:
+    """Bound a run at its caps in every way that holds, whatever the votes.
+
+    In the view of whoever receives what a party sends, which is what a party charges (rule R13):
+    the public's with noise at the coordinator, the coordinator's with noise at the parties.
+
+    Args:
+        terms: The run's; its pricing, orders and budgets do not matter here.
+        weight: Votes that one neighboring change can move.
+        votes_are_valid: Whether all parties are trusted to send valid vote rows, which the joint
+            price needs.
+        wanted: Leave out all others: some take a second.
+
+    Returns:
+        By pricing; without those that are not known for these parameters. "none" alone, with an
+        infinite epsilon, where nothing holds.
+    """
+    prices = terms.spec.prices_with(terms.noise_place)
+    if prices == ("none",):
+        return {"none": FormalCost(math.inf, NO_BOUND_METHOD)}
+    if terms.at_parties:
+        return {"renyi": rows_cost(_whole_run(terms, weight), delta=terms.delta)}
+    if prices == ("renyi",):
+        return {"renyi": _by_curve(terms, weight)}
+    assert terms.sigma2 is not None
+    caps = RunCaps(
+        teachers=terms.total_votes,
+        classes=terms.classes,
+        vote_threshold=terms.vote_threshold,
+        sigma1=terms.sigma1,
+        sigma2=terms.sigma2,
+        asks=terms.max_asks,
+        answers=terms.max_answers,
+        refusals=terms.max_refusals,
+        weight=weight,
+        delta=terms.delta,
+    )
+    ways = wanted & _known_for(terms, votes_are_valid=votes_are_valid)
+    found = {pricing: _bound(caps, pricing) for pricing in _QUICKEST_FIRST if pricing in ways}
+    return {pricing: cost for pricing, cost in found.items() if cost is not None}
+
+
+@lru_cache(maxsize=1024)
+def _bound(caps: RunCaps, pricing: Pricing) -> FormalCost | None:
+    if pricing == "gdp":
+        return gdp_cost(caps)
+    return joint_cost(caps) if pricing == "joint" else label_cost(caps)
+
+
+def cheapest_pricing(
+    terms: RunTerms, *, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
+) -> tuple[Pricing, float]:
+    """Find the pricing by which the party that comes closest to its budget stays furthest from it.
+
+    Args:
+        terms: The run's; its pricing and orders do not matter here.
+        votes_are_valid: As for `formal_bounds`.
+        wanted: Pricings to choose from.
+
+    Returns:
+        The pricing, and the largest share of its budget that any party needs: at most 1 where
+        the caps fit all budgets.
+
+    Raises:
+        InvalidParameterError: none of `wanted` is known for these parameters.
+    """
+    found = {
+        pricing: _needs(terms, pricing, votes_are_valid=votes_are_valid)
+        for pricing in _QUICKEST_FIRST
+        if pricing in wanted & _known_for(terms, votes_are_valid=votes_are_valid)
+    }
+    needs = {pricing: max(shares)[0] for pricing, shares in found.items() if shares}
+    if not needs:
+        raise InvalidParameterError(
+            f"a price must be known for {terms.mechanism} with these parameters",
+            f"none by {', '.join(sorted(wanted))}",
+        )
+    chosen = min(needs, key=lambda pricing: needs[pricing])
+    return chosen, needs[chosen]
+
+
+def tightest_cost(
+    terms: RunTerms, *, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
+) -> tuple[float, float]:
+    """Return what a run at its caps costs the party that comes closest to its budget.
+
+    Returns:
+        Epsilon by the cheapest pricing, and that party's budget.
+
+    Raises:
+        InvalidParameterError: as for `cheapest_pricing`.
+    """
+    chosen, _ = cheapest_pricing(terms, votes_are_valid=votes_are_valid, wanted=wanted)
+    _, epsilon, budget = max(_needs(terms, chosen, votes_are_valid=votes_are_valid))
+    return epsilon, budget
+
+
+def _known_for(terms: RunTerms, *, votes_are_valid: bool) -> frozenset[Pricing]:
+    """Return the pricings that a mechanism can have; the joint one may still be out of reach."""
+    prices = frozenset(terms.spec.prices_with(terms.noise_place))
+    return prices if votes_are_valid else prices - {"joint"}
+
+
+def _needs(
+    terms: RunTerms, pricing: Pricing, *, votes_are_valid: bool
+) -> list[tuple[float, float, float]]:
+    """Return share of its budget, epsilon and budget of each kind of party; none where unknown."""
+    budgets: dict[int, float] = {}
+    for seat, budget in enumerate(terms.budgets):
+        weight = terms.unit_votes_at(seat)
+        budgets[weight] = min(budget, budgets.get(weight, budget))
+    found = []
+    for weight, budget in budgets.items():
+        bounds = formal_bounds(
+            terms, weight=weight, votes_are_valid=votes_are_valid, wanted=frozenset({pricing})
+        )
+        if pricing not in bounds:
+            return []
+        found.append((bounds[pricing].epsilon / budget, bounds[pricing].epsilon, budget))
+    return found
+
+
+def affordable_queries(
+    terms_of: Callable[[int], RunTerms],
+    *,
+    most: int,
+    votes_are_valid: bool,
+    wanted: frozenset[Pricing] = PRICINGS,
+) -> int:
+    """Return how many queries all budgets afford at the worst, by whichever price is smallest.
+
+    Args:
+        terms_of: Terms of a run of so many queries, which may not cost less than one of fewer.
+        most: Largest number to consider, at least 0.
+        votes_are_valid: As for `formal_bounds`.
+        wanted: Pricings to choose from.
+
+    Returns:
+        A number from 0 to `most`.
+    """
+
+    def need(queries: int) -> float:
+        terms, least = terms_of(queries), math.inf
+        for pricing in _QUICKEST_FIRST:
+            if pricing in wanted & _known_for(terms, votes_are_valid=votes_are_valid):
+                shares = _needs(terms, pricing, votes_are_valid=votes_are_valid)
+                least = min(least, max(shares)[0] if shares else math.inf)
+            if least * ROUNDING_ROOM <= 1:  # one that fits is enough
+                break
+        # A ledger adds batches up and rounds up: what is afforded here must not fail there.
+        return least * ROUNDING_ROOM
+
+    return most_queries(need, budget=1.0, most=most)
+
+
+def priced(
+    terms: RunTerms, *, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
+) -> RunTerms:
+    """Choose how a run is charged, from public parameters and before it begins.
+
+    Args:
+        terms: The run's; pricing and orders are replaced.
+        votes_are_valid: As for `formal_bounds`.
+        wanted: Pricings to choose from.
+
+    Returns:
+        Terms with the cheapest pricing, and for each party the order that is best for its units.
+
+    Raises:
+        InvalidParameterError: none of `wanted` is known for these parameters.
+    """
+    chosen, _ = cheapest_pricing(terms, votes_are_valid=votes_are_valid, wanted=wanted)
+    weights = [terms.unit_votes_at(seat) for seat in range(len(terms.weights))]
+    orders = {
+        weight: formal_bounds(
+            terms, weight=weight, votes_are_valid=True, wanted=frozenset({chosen})
+        )[chosen].order
+        for weight in set(weights)
+    }
+    return replace(
+        terms,
+        pricing=chosen,
+        orders=tuple(order for weight in weights if (order := orders[weight]) is not None),
+    )
+
+
+def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
+    """Return what a run costs one party's units at most: at the caps, or its budget if less.
+
+    In the view that is charged; see `formal_bounds`.
+
+    Args:
+        terms: The run's.
+        seat: Place of the party among all, from 0.
+    """
+    weight, budget = terms.unit_votes_at(seat), terms.budgets[seat]
+    wanted = frozenset({terms.pricing})
+    bounds = formal_bounds(terms, weight=weight, votes_are_valid=True, wanted=wanted)
+    at_caps = bounds.get(terms.pricing)  # a joint price is not known for all parameters
+    if at_caps is not None and (at_caps.epsilon <= budget or terms.pricing == "none"):
+        return at_caps
+    order = terms.orders[seat] if terms.orders else None
+    holds_for = PUBLIC_VIEW if at_caps is None else at_caps.holds_for
+    return FormalCost(budget, FILTER_METHODS[terms.pricing], holds_for, order=order)
+
+
+def public_cost_at(terms: RunTerms, seat: int) -> FormalCost:
+    """Return the same for whoever sees labels and "no answer"s only.
+
+    With noise at the parties that is less than what the coordinator, who opens the noisy sums, can
+    learn; a budget that holds for the coordinator holds for the public.
+
+    Args:
+        terms: The run's.
+        seat: Place of the party among all, from 0.
+    """
+    charged = formal_cost_at(terms, seat)
+    if not terms.at_parties:
+        return charged
+    event = _whole_run(terms, terms.unit_votes_at(seat))
+    public = distributed_costs(event, delta=terms.delta).public
+    if public.epsilon <= charged.epsilon:
+        return public
+    return FormalCost(charged.epsilon, charged.method, public.holds_for, order=charged.order)
+
+
+def _whole_run(terms: RunTerms, weight: int) -> DistributedEvent:
+    """Return the event of a run at its caps, with noise at the parties."""
+    event = mechanism_of(terms).worst_case_event(
+        terms.max_asks, terms.max_answers, weight=float(weight)
+    )
+    assert isinstance(event, DistributedEvent)
+    return event
+
+
+def _by_curve(terms: RunTerms, weight: int) -> FormalCost:
+    mechanism = mechanism_of(terms)
+    accountant = RenyiAccountant()
+    accountant.compose(
+        mechanism.worst_case_event(terms.max_asks, terms.max_answers, weight=float(weight))
+    )
+    if accountant.additive_delta * ROUNDING_ROOM >= terms.delta:
+        return FormalCost(math.inf, RENYI_METHOD, order=2.0)
+    # What `_additive_delta` keeps for the tests is a little more than they need.
+    kept_more = accountant.additive_delta * (ROUNDING_ROOM - 1)
+    converted = accountant.get_converted(terms.delta - kept_more)
+    return FormalCost(converted.epsilon, RENYI_METHOD, order=converted.order)

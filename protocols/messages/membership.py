@@ -1,0 +1,167 @@
+"""Messages of a hospital and its coordinator outside a run: joining, pools, results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from protocols.messages.fields import (
+    KIB,
+    MAX_PARTIES,
+    Count,
+    Digest,
+    DigestOrNone,
+    Key,
+    Message,
+    Name,
+    PartyName,
+    Range,
+    Size,
+    SmallFrameOrNone,
+    UnixTime,
+)
+
+MOST_OPEN_RUNS = 256
+"""Most names of runs in an answer about a membership."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class JoinRequest(Message):
+    """A hospital asks to join a federation; the operator approves it after a telephone call.
+
+    Attributes:
+        coordinator: Fingerprint of the coordinator that invited it.
+        token: What the invitation holds, good for one request.
+        party_name: What people call the hospital; the invitation's.
+        identity_key: Its Ed25519 key: what is compared by telephone.
+        node_key: Its EC key for Flower, PEM: bound under the identity by this signature.
+        asked_at: When.
+    """
+
+    TYPE: ClassVar[int] = 22
+    PURPOSE: ClassVar[str] = "join request"
+
+    coordinator: Digest
+    token: Annotated[bytes, Size(16, 16)]
+    party_name: PartyName
+    identity_key: Key
+    node_key: Annotated[bytes, Size(1, KIB)]
+    asked_at: UnixTime
+
+    def __repr__(self) -> str:
+        return f"JoinRequest({self.party_name})"
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipQuery(Message):
+    """A hospital asks what became of its request, and who else takes part.
+
+    Attributes:
+        coordinator: Fingerprint of the coordinator that it joined.
+        sender: Its own.
+        asked_at: When.
+        audit_head: Frame of its `AuditHead`, to be kept; empty if it has none to give.
+        goes_on_from: SHA-256 of the frame that it was given back and found in its log; empty if
+            there is none. A head that is kept gives way to nobody who did not find it.
+    """
+
+    TYPE: ClassVar[int] = 23
+    PURPOSE: ClassVar[str] = "membership query"
+
+    coordinator: Digest
+    sender: Digest
+    asked_at: UnixTime
+    audit_head: SmallFrameOrNone
+    goes_on_from: DigestOrNone
+
+
+@dataclass(frozen=True, slots=True)
+class Membership(Message):
+    """The coordinator's answer to a request or a query.
+
+    Attributes:
+        party: Fingerprint of the hospital that it is for.
+        federation: Name of the federation.
+        state: "requested", "member" or "revoked".
+        teachers: With how many teachers it was approved; 0 until it is a member.
+        answered_at: When.
+        peer_names: The other members. Their keys are checked by nobody until the hospital's own
+            people did.
+        peer_keys: Their Ed25519 keys, in the same order.
+        audit_head: Frame of the `AuditHead` of the hospital that is kept; empty if it gave none.
+        open_runs: Names of the runs that have not ended: what waits for people of another run waits
+            in vain.
+    """
+
+    TYPE: ClassVar[int] = 24
+    PURPOSE: ClassVar[str] = "membership"
+    MAX_BYTES: ClassVar[int] = 384 * KIB  # a letter takes up to 4 bytes
+
+    party: Digest
+    federation: PartyName
+    state: Name
+    teachers: Count
+    answered_at: UnixTime
+    peer_names: Annotated[tuple[PartyName, ...], Size(0, MAX_PARTIES)]
+    peer_keys: Annotated[tuple[Key, ...], Size(0, MAX_PARTIES)]
+    audit_head: SmallFrameOrNone
+    open_runs: Annotated[tuple[Name, ...], Size(0, MOST_OPEN_RUNS)]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolQuery(Message):
+    """A hospital asks for a part of a pool of public queries.
+
+    Attributes:
+        pool: Digest of the pool.
+        offset: First byte that is wanted.
+    """
+
+    TYPE: ClassVar[int] = 25
+    PURPOSE: ClassVar[str] = "pool query"
+
+    coordinator: Digest
+    sender: Digest
+    pool: Digest
+    offset: Annotated[int, Range(0, 2**40)]
+    asked_at: UnixTime
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsQuery(Message):
+    """A hospital that took part in a run asks for a part of one file of its results.
+
+    Attributes:
+        run: Id of the run.
+        file: Path of the file in the run's directory, one of a fixed list.
+        offset: First byte that is wanted.
+    """
+
+    TYPE: ClassVar[int] = 32
+    PURPOSE: ClassVar[str] = "results query"
+
+    coordinator: Digest
+    sender: Digest
+    run: Digest
+    file: Name
+    offset: Annotated[int, Range(0, 2**40)]
+    asked_at: UnixTime
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead(Message):
+    """Where a hospital's audit log stands, given away so that its end cannot be cut unnoticed.
+
+    Attributes:
+        party: Fingerprint of the hospital.
+        records: How many there are.
+        head: Link of the last of them: it commits to all.
+    """
+
+    TYPE: ClassVar[int] = 26
+    PURPOSE: ClassVar[str] = "audit head"
+    MAX_BYTES: ClassVar[int] = 256
+
+    party: Digest
+    records: Annotated[int, Range(0, 2**40)]
+    head: Digest

@@ -1,0 +1,419 @@
+"""A batch at the coordinator, from the plan to the settlement, or on to who spoiled a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols import wire
+from protocols.errors import (
+    TooFewSharesError,
+    WrongStateError,
+)
+from protocols.messages import (
+    MaskedVector,
+    Plan,
+    Proposal,
+    Reveal,
+    Settlement,
+    ShareBundle,
+    StreamSums,
+    Verdict,
+    VerdictMacs,
+)
+from protocols.rounds.batch.tally import Tally
+from protocols.rounds.blame import Blame, BlameCase, require_rows
+from protocols.rounds.bounds import PlanClaim
+from protocols.rounds.contribution import Contribution
+from protocols.rounds.coordinator_journal import (
+    PlanCertified,
+    PlanOpened,
+    PlanProposed,
+    PlanSettled,
+    SumOpened,
+)
+from protocols.rounds.live_run import LiveRun
+from protocols.rounds.opening import ShareFault
+from protocols.rounds.plans import OpenPlan, SettledPlan
+from protocols.rounds.settlement import proven_claim
+from protocols.rounds.states import CoordinatorState
+from protocols.wire import Signed
+
+
+class CoordinatorBatch:
+    """The coordinator's end: plans, proposes, opens and settles, one plan at a time.
+
+    Args:
+        run: The run.
+        blame: Gets what tells who spoiled a row of the plan.
+
+    Attributes:
+        tally: The open plan's sum; None while no plan is open.
+    """
+
+    def __init__(self, run: LiveRun, blame: CoordinatorBlame) -> None:
+        self._run = run
+        self._blame = blame
+        self._last_faults: tuple[ShareFault, ...] = ()
+        self.tally: Tally | None = None
+
+    @property
+    def known_tally(self) -> Tally:
+        """The open plan's sum.
+
+        Raises:
+            WrongStateError: no plan is open.
+        """
+        if self.tally is None:
+            raise WrongStateError("a plan must be open", self._run.exchange.state.value)
+        return self.tally
+
+    @property
+    def survivors(self) -> tuple[bytes, ...]:
+        """Parties whose y's are in the total of the open plan, in seat order."""
+        return () if self.tally is None else self.tally.senders
+
+    @property
+    def most_share_bytes(self) -> int:
+        """Most bytes that a party sends beside its y, or reveals; 0 where no plan needs it."""
+        shares = None if self.tally is None else self.tally.shares
+        return 0 if shares is None else shares.most_bytes
+
+    @property
+    def share_faults(self) -> tuple[ShareFault, ...]:
+        """Shares of the open or the last settled plan that were dropped, and who is named."""
+        shares = None if self.tally is None else self.tally.shares
+        return self._last_faults if shares is None else shares.faults
+
+    @property
+    def nothing_was_shared(self) -> bool:
+        """Whether every party signed a refusal of the open plan, and none sent a y."""
+        tally, plan = self.known_tally, self._run.open_plan
+        was_answered = tally.senders or plan.opened or plan.proposal is not None
+        return not was_answered and set(tally.declined) == set(self._run.seats)
+
+    def claim_of(self, plan: SettledPlan) -> PlanClaim | None:
+        """Return what a plan's settlement proves about it (rule R3); None if nothing."""
+        run = self._run
+        return proven_claim(plan.settlement, identities=run.parties, form=type(run.form))
+
+    def plan(
+        self,
+        *,
+        batch: int,
+        attempt: int,
+        words: int,
+        expires_at: int,
+        terms: bytes,
+        phase: int = 0,
+        row_words: int = 0,
+    ) -> bytes:
+        """Open an attempt at a batch and return its plan, the same for every party.
+
+        Args:
+            batch: Number of the batch.
+            attempt: Which try of it.
+            words: Length of the vector.
+            expires_at: Unix time after which nobody sends for it.
+            terms: What is asked.
+            phase: Which vector of this attempt, from 0; each is a plan of its own.
+            row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
+
+        Raises:
+            WrongStateError: the last plan is not settled, or rows do not fill the vector.
+        """
+        run = self._run
+        run.require_settled()
+        if row_words:
+            require_rows(words, row_words)
+        plan = Plan(
+            run_id=run.run_id,
+            epoch=run.known.epoch + 1,
+            batch=batch,
+            attempt=attempt,
+            phase=phase,
+            previous_head=run.transcript.head,
+            words=words,
+            expires_at=expires_at,
+            terms=terms,
+        )
+        signed = wire.sign(plan, run.identity)
+        run.do(PlanOpened(signed.frame))
+        self.begin(run.open_plan, row_words=row_words)
+        return signed.frame
+
+    def begin(self, plan: OpenPlan, *, row_words: int = 0) -> None:
+        """Wait for the y's of a plan, from the beginning.
+
+        Args:
+            plan: The plan; after a restart one that was opened before.
+            row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
+        """
+        run = self._run
+        self.tally = Tally(
+            run.form,
+            identities=run.parties,
+            plan=plan.plan,
+            plan_digest=plan.signed.digest,
+            row_words=row_words,
+        )
+        self._blame.case = self.tally.case
+        self._last_faults = ()
+        # After a restart the same parties' y's have to come again.
+        run.exchange.begin(CoordinatorState.COLLECTING, plan.survivors or run.seats)
+
+    def take(self, signed: Signed, sender: bytes) -> None:
+        """Check a party's message about the open plan, and keep it.
+
+        Raises:
+            RemoteProtocolError: it is not one that may come from this party now.
+        """
+        tally = self.known_tally
+        match signed.message:
+            case MaskedVector():
+                tally.add(signed, before=self._signed_before(sender))
+            case ShareBundle() as bundle:
+                before = self._signed_before(sender)
+                tally.take_shares(bundle, sender=sender, before=before)
+            case VerdictMacs() as macs:
+                tally.ballots.take_macs(macs, sender)
+            case Verdict():
+                tally.ballots.take(signed, sender)
+            case Reveal():
+                assert tally.shares is not None
+                tally.shares.take_reveal(signed)
+            case _:
+                raise AssertionError(type(signed.message).__name__)
+
+    def _signed_before(self, party: bytes) -> Contribution | None:
+        """What a party signed for the open plan that others heard of, perhaps before a restart."""
+        plan = self._run.open_plan
+        return plan.opened.get(party) or plan.fixed.get(party)
+
+    def propose(self) -> dict[bytes, bytes]:
+        """Propose to open the parties whose y's are in, once: a y that comes later is refused.
+
+        A set that was proposed before a restart stays, and needs the same parties' y's again.
+
+        Returns:
+            By survivor, the frame of the proposal.
+
+        Raises:
+            WrongStateError: the form needs all parties, no plan is open, it is to be closed, or its
+                certificate is out already.
+            TooFewSharesError: too few y's came: the sum cannot open.
+        """
+        run, tally = self._run, self.known_tally
+        plan = run.open_plan
+        if tally.shares is None:
+            raise WrongStateError("only a form that survives drop-outs proposes", run.form.name)
+        if tally.shares.is_fixed or not plan.may_open:
+            raise WrongStateError(
+                "a set must be proposed before the plan is closed or opens", "after"
+            )
+        if plan.proposal is None:
+            run.form.require_survivors(len(tally.senders), parties=len(run.seats))
+            proposal = Proposal(run.run_id, plan.digest, tally.senders)
+            signed = tally.contributions
+            listed = tuple(signed.get(seat) for seat in run.seats)
+            run.do(PlanProposed(wire.sign(proposal, run.identity).frame, listed))
+            plan = run.open_plan
+        elif set(plan.survivors) != set(tally.senders):
+            wanted = len(plan.survivors)
+            raise TooFewSharesError(received=len(tally.senders), threshold=wanted)
+        assert plan.proposal is not None
+        run.exchange.begin(CoordinatorState.AGREEING, plan.survivors)
+        return dict.fromkeys(plan.survivors, plan.proposal.frame)
+
+    def propose_closing(self) -> dict[bytes, bytes]:
+        """Propose to close the plan: with enough verdicts its queries may be asked again.
+
+        Returns:
+            By party that agreed to no set, the frame of the proposal.
+
+        Raises:
+            WrongStateError: the form needs all parties, no plan is open, or a set is certified.
+        """
+        run, plan = self._run, self._run.open_plan
+        if not run.form.survives_dropouts or plan.is_certified:
+            raise WrongStateError("only a plan that has not opened can be closed", "another")
+        if plan.closing is None:
+            proposal = Proposal(run.run_id, plan.digest, ())
+            frame = wire.sign(proposal, run.identity).frame
+            run.do(PlanProposed(frame, (None,) * len(run.seats)))
+            plan = run.open_plan
+        assert plan.closing is not None
+        agreed = self.known_tally.ballots.of(plan.survivors) if plan.survivors else ()
+        asked = tuple(seat for seat in run.seats if seat not in agreed)
+        run.exchange.begin(CoordinatorState.AGREEING, asked)
+        return dict.fromkeys(asked, plan.closing.frame)
+
+    def certify(self) -> dict[bytes, list[bytes]]:
+        """End the verdicts: note the certificate if there are enough.
+
+        Returns:
+            By survivor, the proof that enough parties agreed and the shares that the others dealt
+            to it. Nothing where the plan is closed.
+
+        Raises:
+            WrongStateError: nothing was proposed.
+            TooFewSharesError: too few equal verdicts.
+        """
+        run, tally = self._run, self.known_tally
+        plan = run.open_plan
+        survivors = plan.last_proposed
+        if survivors is None:
+            raise WrongStateError("a certificate must follow a proposal", run.exchange.state.value)
+        if not plan.certificate_frame:
+            certificate = tally.ballots.certificate(survivors)
+            if certificate is None:
+                raise TooFewSharesError(
+                    received=len(tally.ballots.of(survivors)),
+                    threshold=run.form.threshold(len(run.seats)),
+                )
+            run.do(PlanCertified(wire.contain(certificate)))
+        certificate = run.open_plan.certificate
+        assert certificate is not None
+        if not certificate.survivors:
+            run.exchange.begin(CoordinatorState.READY)
+            return {}
+        assert tally.shares is not None
+        bundles = tally.shares.fix(certificate.verdict)
+        run.exchange.begin(CoordinatorState.REVEALING, certificate.survivors)
+        proofs = tally.ballots.proofs(certificate)
+        return {holder: [proofs[holder], bundle] for holder, bundle in bundles.items()}
+
+    def certify_by_signatures(self) -> dict[bytes, list[bytes]]:
+        """Prove the certified set once more, to survivors that doubt their peers' MACs.
+
+        The coordinator cannot check a MAC: one lying party would otherwise end the sum of all.
+
+        Returns:
+            By survivor whose shares have not come, the certificate and the shares dealt to it.
+        """
+        run, shares = self._run, self.known_tally.shares
+        certificate = run.open_plan.certificate_frame
+        assert shares is not None
+        return {holder: [certificate, shares.bundle_for(holder)] for holder in run.exchange.missing}
+
+    def open_total(self) -> NDArray[np.int64]:
+        """Open the sum of all survivors' vectors and forget the total. Secret.
+
+        Raises:
+            WrongStateError: some y is missing or the set is not certified, or the sum was opened
+                before.
+            TooFewSharesError: a survivor's secrets have fewer good shares than open them.
+            WrongShareError: a survivor's shares open something else than it signed; names it.
+        """
+        run, tally = self._run, self.known_tally
+        if not tally.can_open:
+            raise WrongStateError(
+                "every y must be in, and the sum opened once", run.exchange.state.value
+            )
+        streams = tally.streams()
+        if not run.open_plan.opened:
+            # The settlement lists what was signed before the sum opened, also after a restart.
+            opened = tally.contributions
+            run.do(SumOpened(tuple(opened.get(seat) for seat in run.seats)))
+        return tally.open(streams)
+
+    def settle(self, *, released: bool, result: bytes) -> bytes:
+        """Close the open plan and return the frame that tells every party.
+
+        Args:
+            released: Whether its result was released; otherwise it is void.
+            result: What was released.
+
+        Raises:
+            WrongStateError: no plan is open, or a release came before its sum was opened.
+        """
+        run, tally = self._run, self.known_tally
+        plan = run.open_plan
+        if released and not plan.opened:
+            raise WrongStateError("a release must follow an opened sum", run.exchange.state.value)
+        settlement = Settlement(
+            run_id=run.run_id,
+            plan_digest=plan.digest,
+            state="released" if released else "void",
+            words=plan.plan.words,
+            contributions=tally.entries(plan.opened or tally.contributions),
+            # Whoever refuses after the sum was opened has sent all the same.
+            refusals=() if plan.opened else tally.refusals,
+            certificate=plan.certificate_frame,
+            result=result,
+        )
+        signed = wire.sign(settlement, run.identity)
+        self._last_faults = self.share_faults
+        run.do(PlanSettled(signed.frame))
+        self.tally = None
+        if released:
+            self._blame.case = None
+        run.exchange.begin(CoordinatorState.READY)
+        return signed.frame
+
+
+class CoordinatorBlame:
+    """The coordinator's questions about one wrong row of the plan that was settled as void.
+
+    Args:
+        run: The run.
+
+    Attributes:
+        case: What is known of the last plan's rows; None if they cannot be traced, as after a
+            restart.
+        request_digest: Digest of the last question; empty before it.
+    """
+
+    def __init__(self, run: LiveRun) -> None:
+        self._run = run
+        self.case: BlameCase | None = None
+        self.request_digest = b""
+
+    def take(self, message: StreamSums) -> None:
+        """Keep what a party states; see `BlameCase.take`."""
+        self._known_case.take(message)
+
+    def ask(self, row: int) -> bytes:
+        """Ask who spoiled a row of the plan that was settled as void, once.
+
+        Args:
+            row: Which row.
+
+        Returns:
+            The frame for every party whose y was in the sum: those in `missing`.
+
+        Raises:
+            WrongStateError: the last plan is not settled, or was released, or its rows were not to
+                be traced, or it has no such row.
+        """
+        self._run.require_settled()
+        request = self._known_case.ask(row, run_id=self._run.run_id)
+        self._run.exchange.begin(CoordinatorState.BLAMING, self._known_case.asked)
+        signed = wire.sign(request, self._run.identity)
+        self.request_digest = signed.digest
+        return signed.frame
+
+    def name(self, quotas: Sequence[int]) -> Blame:
+        """Compare what the parties stated, and forget it. A party that stated nothing is named.
+
+        Args:
+            quotas: Sum of a row of each party, in seat order.
+
+        Raises:
+            WrongStateError: no row was asked about.
+        """
+        exchange = self._run.exchange
+        if exchange.state is not CoordinatorState.BLAMING:  # where some party is silent
+            exchange.require(CoordinatorState.READY)
+        blame = self._known_case.name(quotas)
+        self.case = None
+        self._run.exchange.begin(CoordinatorState.READY)
+        return blame
+
+    @property
+    def _known_case(self) -> BlameCase:
+        if self.case is None:
+            raise WrongStateError("a row of a void plan must be asked about", "none")
+        return self.case

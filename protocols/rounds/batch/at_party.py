@@ -1,0 +1,360 @@
+"""A batch at a party, from the plan to the settlement: its y, its verdict, its shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols import wire
+from protocols.errors import (
+    HistoryError,
+    InvalidVectorError,
+    KeyReuseError,
+    UnexpectedMessageError,
+)
+from protocols.identity import SigningIdentity
+from protocols.messages import (
+    Certificate,
+    Plan,
+    Proposal,
+    Settlement,
+    ShareBundle,
+    VerdictMacs,
+)
+from protocols.pair_keys import MAX_SKIPPED_EPOCHS, PairRoots
+from protocols.rounds.blame import PartyBlame, RowWitness
+from protocols.rounds.bounds import PlanClaim, SetBound
+from protocols.rounds.contribution import Contribution
+from protocols.rounds.journal import RoundJournal
+from protocols.rounds.opening import ShareHolder
+from protocols.rounds.plans import PartyPlan
+from protocols.rounds.seated_run import SeatedRun
+from protocols.rounds.seating import COORDINATOR, Seating, require_fresh
+from protocols.rounds.settlement import learn_settlement, require_settlement
+from protocols.rounds.verdicts import give_verdict, take_proof
+from protocols.transcript import Transcript
+from protocols.wire import Signed
+
+_SELF_KEY_BYTES = 32
+
+
+class PartyBatch:
+    """A party's end: it answers one plan at a time, until the plan is settled.
+
+    Args:
+        run: The run.
+        blame: Gets what a row of a void plan could be asked about.
+        random_bytes: Cryptographic random numbers: self masks and shares.
+
+    Attributes:
+        open: The open plan, if any.
+        wrong_dealers: Dealers whose shares did not fit what they had signed, of the last plan that
+            opened here. Each of them, or the coordinator that relayed the shares, is at fault.
+        reveal_was_lost: Whether the last settlement says that this party's shares did not come,
+            though sent.
+    """
+
+    def __init__(
+        self, run: SeatedRun, blame: PartyBlame, *, random_bytes: Callable[[int], bytes]
+    ) -> None:
+        self._run = run
+        self._blame = blame
+        self._random_bytes = random_bytes
+        self._next_phase: tuple[int, int, int] | None = None
+        self.open: PartyPlan | None = None
+        self.wrong_dealers: tuple[bytes, ...] = ()
+        self.reveal_was_lost = False
+
+    @property
+    def known(self) -> PartyPlan:
+        """The open plan, which came."""
+        assert self.open is not None
+        return self.open
+
+    def take_plan(self, signed: Signed, plan: Plan, *, now: float) -> None:
+        """Check that a plan continues what this party remembers, and let it wait for a decision.
+
+        Args:
+            signed: The plan, signed.
+            plan: The plan.
+            now: Unix time, in seconds.
+
+        Raises:
+            UnexpectedMessageError: it has expired, outlives its run, or is of a wrong phase or
+                epoch.
+            HistoryError: it continues another history.
+        """
+        run = self._run
+        run.journal.sweep(now=now)
+        require_plan(
+            plan,
+            seating=run.known,
+            transcript=run.transcript,
+            epoch=run.epoch,
+            next_phase=self._next_phase,
+            now=now,
+        )
+        self.open = PartyPlan(signed.digest, plan)
+        self._next_phase = None
+        self._blame.witness = None
+        self.wrong_dealers = ()
+
+    def contribute(self, vector: NDArray[np.int64], *, bound: SetBound) -> tuple[bytes, ...]:
+        """Hide this party's vector; see `PartyRound.contribute`."""
+        run, plan = self._run, self.known
+        if not bound.leaves_room(run.known.fingerprints, threshold=run.known.threshold):
+            raise KeyReuseError("a plan must leave a set that may open", "none")
+        try:
+            frames = hide_vector(
+                plan,
+                vector,
+                seating=run.known,
+                identity=run.identity,
+                roots=run.roots,
+                journal=run.journal,
+                random_bytes=self._random_bytes,
+            )
+        finally:
+            run.epoch = max(run.epoch, run.roots.epoch)
+        plan.bound = bound
+        run.extend("plan", plan.digest)
+        return frames
+
+    def refuse(self, reason: str) -> tuple[bytes, ...]:
+        """Promise never to send for the open plan; see `PartyRound.refuse`."""
+        run, plan = self._run, self.known
+        replies = (run.refusal(plan.digest, reason),)  # which may fail, and is not sent yet
+        run.journal.abandon(plan.digest, run_id=run.run_id)
+        run.move_to(plan.known.epoch)
+        run.roots.advance(plan.known.epoch + 1)  # this plan's keys are gone
+        plan.is_refused = True
+        run.extend("plan", plan.digest)
+        return replies
+
+    def take_proposal(self, proposal: Proposal, *, now: float) -> tuple[bytes, ...]:
+        """Give this party's one verdict on the plan: journalled, then signed; see `give_verdict`.
+
+        Raises:
+            UnexpectedMessageError: the form takes none, or it is not of the open plan.
+        """
+        run = self._run
+        if not run.known.form.survives_dropouts:
+            raise UnexpectedMessageError(
+                "a proposal must be for a form that survives drop-outs", "another form"
+            )
+        plan = self.open
+        if plan is None and not proposal.survivors:
+            plan = PartyPlan(proposal.plan_digest)  # it never came here, and never will
+        if plan is None or proposal.plan_digest != plan.digest:
+            raise UnexpectedMessageError("a message must be of the open plan", "another")
+        if plan.plan is not None:
+            require_fresh(plan.plan.expires_at, now=now)
+        replies = give_verdict(
+            proposal,
+            plan,
+            seating=run.known,
+            least=run.least_survivors,
+            identity=run.identity,
+            roots=run.roots,
+            journal=run.journal,
+        )
+        self.open = plan
+        return replies
+
+    def require_open(self, plan_digest: bytes, *, now: float) -> None:
+        """Check that a message is of the open plan, which has not expired.
+
+        Raises:
+            UnexpectedMessageError: it is not. A message of an earlier plan may only be late.
+        """
+        plan = self.known
+        if plan_digest != plan.digest:
+            raise UnexpectedMessageError("a message must be of the open plan", "another")
+        if plan.plan is not None:
+            require_fresh(plan.plan.expires_at, now=now)
+
+    def take_proof(self, proof: VerdictMacs | Certificate) -> None:
+        """Take the proof that enough parties gave this party's own verdict; see `take_proof`."""
+        take_proof(proof, self.known, seating=self._run.known, roots=self._run.roots)
+
+    def reveal(self, bundle: ShareBundle) -> bytes:
+        """Show this party's shares, once; return the frame. See `ShareHolder.reveal`."""
+        plan = self.known
+        assert plan.is_certified
+        assert plan.verdict is not None
+        assert plan.holder is not None
+        assert plan.sent is not None
+        reveal, self.wrong_dealers = plan.holder.reveal(plan.verdict, bundle)
+        plan.holder = None
+        signed = wire.sign(reveal, self._run.identity)
+        plan.sent = replace(plan.sent, reveal=signed.digest)
+        return signed.frame
+
+    def settle(self, signed: Signed, settlement: Settlement) -> PlanClaim | None:
+        """Learn what became of the plan; return what its settlement proves, None if nothing.
+
+        Raises:
+            RemoteProtocolError: it contradicts what this party knows, or its evidence is false.
+        """
+        run, seating = self._run, self._run.known
+        plan = self.open or PartyPlan(settlement.plan_digest)  # one that never came
+        require_settlement(settlement, plan, seating=seating, least=run.least_survivors)
+        claim = learn_settlement(
+            run.journal,
+            settlement,
+            identities=seating.identities,
+            form=type(seating.form),
+            known=plan.verdict if plan.is_certified else None,
+            came_here=plan.plan is not None,
+        )
+        has_revealed = plan.sent is not None and bool(plan.sent.reveal)
+        listed = settlement.contributions[seating.seat]
+        self.reveal_was_lost = has_revealed and listed != plan.entries[0]
+        self._next_phase = None
+        if plan.plan is not None and settlement.state == "released":
+            self._next_phase = (plan.plan.batch, plan.plan.attempt, plan.plan.phase + 1)
+        self._extend(signed, settlement, plan)
+        self._blame.witness = None
+        if settlement.state == "void" and plan.witness is not None:
+            self._blame.keep(plan.witness, expires_at=plan.known.expires_at)
+        # A plan that never came used an epoch, too, and so did one whose answer failed.
+        run.move_to(run.epoch + 1 if plan.plan is None else plan.plan.epoch)
+        self.open = None
+        return claim
+
+    def _extend(self, signed: Signed, settlement: Settlement, plan: PartyPlan) -> None:
+        """Add to the transcript what this settlement tells, and the plan if it is not there."""
+        if not plan.is_answered:
+            self._run.extend("plan", settlement.plan_digest)
+        if settlement.certificate:
+            certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
+            self._run.extend("verdict", wire.digest_of(certificate.verdict))
+        self._run.extend("settlement", signed.digest)
+
+    def forget(self) -> None:
+        """Drop the open plan's secrets."""
+        if self.open is not None:
+            self.open.holder = self.open.witness = None
+
+
+def require_plan(
+    plan: Plan,
+    *,
+    seating: Seating,
+    transcript: Transcript,
+    epoch: int,
+    next_phase: tuple[int, int, int] | None,
+    now: float,
+) -> None:
+    """Check that a plan continues what this party remembers.
+
+    Args:
+        plan: The plan.
+        seating: The run.
+        transcript: The run's chain as this party saw it.
+        epoch: Highest epoch that this party moved to.
+        next_phase: Batch, attempt and phase that may follow a released phase; None if none may.
+        now: Unix time, in seconds.
+
+    Raises:
+        UnexpectedMessageError: it has expired, outlives its run, or is of a wrong phase or epoch.
+        HistoryError: it continues another history.
+    """
+    require_fresh(plan.expires_at, now=now)
+    if plan.expires_at > seating.record.expires_at:
+        raise UnexpectedMessageError(
+            "a plan must expire with its run at the latest", "later", peer=COORDINATOR
+        )
+    if plan.previous_head != transcript.head:
+        raise HistoryError(
+            "a plan must continue the history that this party remembers",
+            "another head",
+            peer=COORDINATOR,
+        )
+    if plan.phase != 0 and (plan.batch, plan.attempt, plan.phase) != next_phase:
+        raise UnexpectedMessageError(
+            "a later phase must follow the released one before it, once",
+            plan.phase,
+            peer=COORDINATOR,
+        )
+    if not epoch < plan.epoch <= epoch + MAX_SKIPPED_EPOCHS:
+        raise UnexpectedMessageError(
+            f"an attempt's epoch must be 1 to {MAX_SKIPPED_EPOCHS} ahead of {epoch}",
+            plan.epoch,
+            peer=COORDINATOR,
+        )
+
+
+def hide_vector(
+    open_plan: PartyPlan,
+    vector: NDArray[np.int64],
+    *,
+    seating: Seating,
+    identity: SigningIdentity,
+    roots: PairRoots,
+    journal: RoundJournal,
+    random_bytes: Callable[[int], bytes],
+) -> tuple[bytes, ...]:
+    """Turn a party's vector into y and the shares in front of it; store both before they leave.
+
+    Journals the plan, moves the roots forward, computes y once and stores it, in this order.
+
+    Args:
+        open_plan: The plan; gets what was sent, the shares and the stream sums.
+        vector: x, signed integers; shape (plan.words,). Secret.
+        seating: The run.
+        identity: Of this party.
+        roots: Its roots, before the plan's epoch or at it.
+        journal: Its journal.
+        random_bytes: Cryptographic random numbers.
+
+    Returns:
+        The frames to send.
+
+    Raises:
+        InvalidVectorError: not the plan's length, or out of range.
+        KeyReuseError: the plan was begun before.
+    """
+    plan, form = open_plan.known, seating.form
+    if vector.shape != (plan.words,):
+        raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
+    size = plan.words * form.ring.word_type.itemsize
+    answer = wire.VectorFrame(plan_digest=open_plan.digest, sender=seating.me, size=size)
+    form.ring.encode(vector, out=form.ring.words_in(answer.body))  # or refused, before any key
+    journal.begin(run_id=seating.run_id, epoch=plan.epoch, plan_digest=open_plan.digest)
+    if plan.epoch > roots.epoch:
+        roots.advance(plan.epoch)
+    by_peer = roots.keys_for(open_plan.digest)
+    keys = {
+        seat: by_peer[peer] for seat, peer in enumerate(seating.fingerprints) if peer in by_peer
+    }
+    self_key = random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
+    words = form.ring.words_in(answer.body)
+    form.hide(words, seat=seating.seat, pair_keys=keys, self_key=self_key)
+    del words  # what is signed must not change any more
+    frame, digest = answer.sign(identity)
+    frames: tuple[bytes, ...] = (frame,)
+    dealing_digest = b""
+    if form.survives_dropouts:
+        holder = ShareHolder(
+            identity, seats=seating.identities, plan_digest=open_plan.digest, roots=roots
+        )
+        dealt = holder.deal(
+            keys, self_key=self_key, threshold=seating.threshold, random_bytes=random_bytes
+        )
+        open_plan.holder, dealing_digest = holder, holder.dealing_digest
+        frames = (dealt, frame)
+    journal.keep(open_plan.digest, frames, expires_at=plan.expires_at)
+    open_plan.sent = Contribution(digest, dealing_digest)
+    open_plan.witness = RowWitness(
+        form,
+        plan_digest=open_plan.digest,
+        words=plan.words,
+        seat=seating.seat,
+        pair_keys=keys,
+        self_key=self_key,
+    )
+    return frames

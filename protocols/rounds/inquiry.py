@@ -1,0 +1,116 @@
+"""Before a plan: the coordinator asks whether it would be served; both ends. Nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocols import wire
+from protocols.errors import UnexpectedMessageError, UnknownPeerError, WrongStateError
+from protocols.messages import Inquiry, Readiness, Refusal
+from protocols.rounds.live_run import LiveRun
+from protocols.rounds.seated_run import SeatedRun
+from protocols.rounds.seating import require_fresh
+from protocols.wire import Signed
+
+
+class PartyInquiry:
+    """A party's end: its node says whether it would serve what may be asked.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: SeatedRun) -> None:
+        self._run = run
+        self._subject = b""
+
+    def take(self, inquiry: Signed, *, now: float) -> None:
+        """Let an inquiry wait for the node's answer.
+
+        Raises:
+            UnexpectedMessageError: the run has expired.
+        """
+        require_fresh(self._run.known.record.expires_at, now=now)
+        self._subject = inquiry.digest
+
+    def accept(self, refused: Sequence[int]) -> tuple[bytes, ...]:
+        """Answer that this party would serve its items, but for some.
+
+        Args:
+            refused: Places of those that it would refuse, ascending.
+
+        Raises:
+            WrongStateError: no inquiry waits for an answer.
+        """
+        message = Readiness(self._waiting, self._run.me, tuple(refused))
+        self._subject = b""
+        return (wire.sign(message, self._run.identity).frame,)
+
+    def refuse(self, reason: str) -> tuple[bytes, ...]:
+        """Answer that this party would serve nothing of it.
+
+        Args:
+            reason: A stable public code, never a text.
+
+        Raises:
+            WrongStateError: no inquiry waits for an answer.
+        """
+        subject, self._subject = self._waiting, b""
+        return (self._run.refusal(subject, reason),)
+
+    @property
+    def _waiting(self) -> bytes:
+        if not self._subject:
+            raise WrongStateError("an inquiry must wait for an answer", "none")
+        return self._subject
+
+
+class CoordinatorInquiry:
+    """The coordinator's end.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: LiveRun) -> None:
+        self._run = run
+
+    def ask(self, terms: bytes) -> bytes:
+        """Return the frame that asks parties whether they would serve a plan; changes nothing.
+
+        Args:
+            terms: What the plan would ask; canonical bytes that this library does not read.
+
+        Raises:
+            WrongStateError: a plan is open, or the run is not set up.
+        """
+        self._run.require_settled()
+        return wire.sign(Inquiry(self._run.run_id, terms), self._run.identity).frame
+
+    def read(self, frame: bytes, *, inquiry: bytes) -> tuple[bytes, Readiness | Refusal]:
+        """Read a party's answer to an inquiry; changes nothing.
+
+        Args:
+            frame: The answer.
+            inquiry: The frame that was sent.
+
+        Returns:
+            The party's fingerprint, and what it signed.
+
+        Raises:
+            RemoteProtocolError: it is no party's answer to this inquiry.
+        """
+        signed = wire.decode(frame)
+        message = signed.message
+        if not isinstance(message, Readiness | Refusal):
+            raise UnexpectedMessageError(
+                "an answer must be that to an inquiry", type(message).__name__
+            )
+        if message.sender not in self._run.parties:
+            raise UnknownPeerError("an answer must be a party's", "another's")
+        signed.verify(self._run.parties[message.sender])
+        # What stands in front of the inquiry may be refused, and then the rest is not read.
+        of_run = isinstance(message, Refusal) and message.subject == self._run.run_id
+        if not of_run and message.subject != wire.decode(inquiry).digest:
+            raise UnexpectedMessageError("an answer must be to this inquiry", "another")
+        return message.sender, message

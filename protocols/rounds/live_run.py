@@ -1,0 +1,133 @@
+"""A run at its coordinator: who takes part, what its journal says of it, and what is awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocols.errors import WrongStateError
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.rounds.coordinator_journal import CoordinatorJournal, Step
+from protocols.rounds.exchange import Exchange
+from protocols.rounds.history import RunHistory, StepRules, unheard
+from protocols.rounds.plans import OpenPlan, SettledPlan
+from protocols.rounds.states import CoordinatorState
+from protocols.secure_sum import SecureSum
+from protocols.transcript import Transcript
+from protocols.wire import Signed
+
+
+class LiveRun:
+    """What all phases of a run share at its coordinator.
+
+    Args:
+        identity: The coordinator's identity.
+        form: Secure sum of the run.
+        parties: Pinned parties by fingerprint: all of them take part.
+        journal: Memory across restarts.
+
+    Attributes:
+        identity: The coordinator's identity.
+        form: Secure sum of the run.
+        parties: All parties in seat order, by fingerprint.
+        seats: Fingerprints of all parties, in seat order.
+        exchange: What the coordinator waits for.
+        record: The run record; None before it is made.
+        history: What the journal says; None before the run is set up.
+    """
+
+    def __init__(
+        self,
+        identity: SigningIdentity,
+        *,
+        form: SecureSum,
+        parties: Mapping[bytes, PublicIdentity],
+        journal: CoordinatorJournal,
+    ) -> None:
+        self.identity = identity
+        self.form = form
+        self.parties = {seat: parties[seat] for seat in sorted(parties)}
+        self.seats = tuple(self.parties)
+        self.exchange = Exchange(CoordinatorState.OFFERED, self.seats)
+        self.record: Signed | None = None
+        self.history: RunHistory | None = None
+        self._rules = StepRules(identity.public, self.parties, form)
+        self._journal = journal
+        self._transcript = Transcript()  # before there is a history
+
+    def replay(self) -> RunHistory:
+        """Read the journal back after a restart.
+
+        Raises:
+            UnfinishedSetupError: the run was not set up.
+            BrokenJournalError: a step does not follow, or the run is of others.
+        """
+        self.history = known = self._rules.replay(self._journal.steps())
+        self.record = known.record
+        self.exchange.begin(known.state, self.seats)
+        return known
+
+    def do(self, step: Step) -> None:
+        """Apply a step and journal it; nothing changed if either fails."""
+        after = self._rules.apply(self.history, step)
+        self._journal.append(step)
+        self.history = after
+
+    def extend(self, kind: str, digest: bytes) -> None:
+        """Add to the transcript of a run that is not set up yet."""
+        self._transcript = self._transcript.append(kind, digest)
+
+    @property
+    def run_id(self) -> bytes:
+        """Digest of the run record; empty before it was made."""
+        return b"" if self.record is None else self.record.digest
+
+    @property
+    def transcript(self) -> Transcript:
+        """Chain of the run."""
+        return self._transcript if self.history is None else self.history.transcript
+
+    @property
+    def known(self) -> RunHistory:
+        """What the journal says.
+
+        Raises:
+            WrongStateError: the run is not set up.
+        """
+        if self.history is None:
+            raise WrongStateError("a run must be set up", self.exchange.state.value)
+        return self.history
+
+    @property
+    def has_open_plan(self) -> bool:
+        """Whether a plan waits to be settled."""
+        return self.history is not None and self.history.plan is not None
+
+    @property
+    def open_plan(self) -> OpenPlan:
+        """The open plan.
+
+        Raises:
+            WrongStateError: none is open.
+        """
+        if self.history is None or self.history.plan is None:
+            raise WrongStateError("a plan must be open", self.exchange.state.value)
+        return self.history.plan
+
+    @property
+    def settled(self) -> tuple[SettledPlan, ...]:
+        """Every settled plan, in order."""
+        return () if self.history is None else self.history.settled
+
+    def unheard(self) -> dict[bytes, list[bytes]]:
+        """Return the settlements that each party may not have heard of; see `history.unheard`."""
+        return {seat: [] for seat in self.seats} | unheard(self._journal.steps())
+
+    def require_settled(self) -> None:
+        """Refuse while a plan is open, or an exchange goes on.
+
+        Raises:
+            WrongStateError: so it is.
+        """
+        self.exchange.require(CoordinatorState.READY)
+        if self.has_open_plan:
+            raise WrongStateError("the last plan must be settled", "an open plan")
