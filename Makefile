@@ -8,6 +8,9 @@ NOW := $(shell date +%Y%m%d-%H%M%S)
 DEMO_RUN := runs/demo-$(NOW)
 FEDERATION_RUN := runs/federation-demo-$(NOW)
 
+# What tests start is compiled once, not at every start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo federation-demo test test-slow test-exhaustive bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data

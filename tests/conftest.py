@@ -1,8 +1,13 @@
 """Settings that hold for all tests."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+from sqlalchemy import Connection
+
+from pate_fed.nodes.database import NodeDatabase
 
 # A slow machine is no reason to fail: speed is measured in benchmarks/, never here.
 settings.register_profile(
@@ -12,3 +17,26 @@ settings.load_profile("pate_fed")
 
 # Parties run side by side; more threads below them would only fight for the same cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _migrated_once() -> Iterator[None]:
+    """Migrate one new SQLite database of each kind; copy its empty tables into the others."""
+    upgrade = NodeDatabase._upgrade
+    tables: dict[tuple[type, str], list[str]] = {}
+
+    def copied(self: NodeDatabase, connection: Connection, *, found: str | None) -> None:
+        kind = (type(self), self.newest)
+        if kind in tables and found is None and connection.dialect.name == "sqlite":
+            for statement in tables[kind]:
+                connection.exec_driver_sql(statement)
+            connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (self.newest,))
+            return
+        upgrade(self, connection, found=found)
+        if found is None and connection.dialect.name == "sqlite":
+            made = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+            tables[kind] = list(connection.exec_driver_sql(made).scalars())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NodeDatabase, "_upgrade", copied)
+        yield

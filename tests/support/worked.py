@@ -141,7 +141,7 @@ class Worked:
         self,
         name: str = "first",
         *,
-        patience_s: float = 3600,
+        patience_s: float = 120,
         select: str = "medoids",
         **changed: Any,
     ) -> Run:

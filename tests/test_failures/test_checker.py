@@ -18,6 +18,8 @@ from tests.support.federation import messages
 from tests.support.invariants import Fault, Seen, violations
 from tests.support.process_federation import process_federation
 
+pytestmark = pytest.mark.slow
+
 ANYBODY = SigningIdentity.generate()
 """The checker looks at what was said, not at who signed it."""
 

@@ -106,7 +106,7 @@ class TestDefaults:
         open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
         assert open_fields == LEFT_OPEN
 
-    @trials(max_examples=30)  # each prices a whole run
+    @trials(max_examples=10)  # each prices a whole run
     @given(
         parties=st.integers(3, 20),
         teachers=st.integers(1, 20),
