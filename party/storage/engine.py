@@ -13,6 +13,7 @@ from party.errors import (
     StorageError,
     StorageVersionError,
 )
+from party.storage.schema import Base
 from pate_fed.nodes import is_locked, take_lock
 from pate_fed.nodes.database import NodeDatabase
 from pate_fed.nodes.owner_files import OWNER_ONLY
@@ -34,6 +35,7 @@ class PartyDatabase(NodeDatabase):
 
     package = "party.storage"
     newest = "0001"
+    tables = Base.metadata
     fault = StorageError
     version_fault = StorageVersionError
     damage_fault = StorageDamagedError

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.database.store import MemoryStore
+from coordinator.database import RunStore
 from coordinator.errors import CoordinatorError, RunEndedError, SetupError
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
 from party.decision.guard import Guard
@@ -41,6 +41,7 @@ from protocols.wire import decode_value
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 from tests.support.bad_sums import LIFETIME_S, NOW, QUICK_SUITE, Stream, identities
+from tests.support.stores import CopiedDatabase, run_in_memory
 
 CLASSES = 3
 TEACHERS = 200
@@ -121,7 +122,8 @@ class BadRuns:
         self.network.restart = self._restart
         self._random = Stream("coordinator")
         self.lost: set[bytes] = set()
-        self.stores: list[MemoryStore] = []
+        self.database = CopiedDatabase.in_memory()
+        self.stores: list[RunStore] = []
         self.terms: list[RunTerms] = []
         self.released: list[Released] = []
         self.outcomes: list[str] = []
@@ -334,9 +336,16 @@ class BadRuns:
     def _is_first_of(plan: Plan, released: Released) -> bool:
         return (plan.run_id, plan.batch, plan.phase) == (released.run_id, released.batch, 0)
 
-    def _open_store(self, ledger: Any) -> MemoryStore:
-        self.stores.append(MemoryStore(ledger))
-        return self.stores[-1]
+    def _open_store(self, ledger: Any) -> RunStore:
+        store = RunStore(
+            run_in_memory(self.database),
+            ledger,
+            pool=self.pool,
+            task_digest=NO_TASK,
+            members=[one.fingerprint for one in self.people[:-1]],
+        )
+        self.stores.append(store)
+        return store
 
     def _open_node(self, node: int) -> PartyNode:
         course = self._course
