@@ -24,7 +24,7 @@ from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage.ledger_store import MemoryLedgerStore
+from party.storage import LedgerStore
 from party.storage.query_journal import MemoryJournal
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import charge_of, outcomes_of
@@ -41,7 +41,7 @@ from protocols.wire import decode_value
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 from tests.support.bad_sums import LIFETIME_S, NOW, QUICK_SUITE, Stream, identities
-from tests.support.stores import CopiedDatabase, run_in_memory
+from tests.support.stores import CopiedDatabase, CopiedPartyDatabase, run_in_memory
 
 CLASSES = 3
 TEACHERS = 200
@@ -111,7 +111,10 @@ class BadRuns:
         self.journals = [MemoryJournal() for _ in self.teachers]
         order = ORDER if course.at_parties else None
         self.ledgers = [
-            MemoryLedgerStore(PrivacyLedger(5.0, 1e-5, order=order)) for _ in self.teachers
+            LedgerStore(
+                CopiedPartyDatabase.in_memory(), budget=PrivacyLedger(5.0, 1e-5, order=order)
+            )
+            for _ in self.teachers
         ]
         self.randoms = [Stream(f"party {node}") for node in range(course.parties)]
         self.network = BadNetwork(

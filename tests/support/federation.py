@@ -18,7 +18,8 @@ from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage.ledger_store import MemoryLedgerStore
+from party.storage import LedgerStore, PartyDatabase
+from party.storage.ledger import RunCharges
 from party.storage.query_journal import MemoryJournal, SketchedQueries
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
@@ -155,17 +156,18 @@ class RecordingStore(RunStore):
         super().save_release(ledger, batch=batch, indices=indices, release=release)
 
 
-class RecordingLedger(MemoryLedgerStore):
+class RecordingLedger(LedgerStore):
     """A party's ledger that notes each write."""
 
     def __init__(self, ledger: PrivacyLedger, steps: list[str]) -> None:
-        super().__init__(ledger)
+        self.steps: list[str] = []
+        super().__init__(PartyDatabase.in_memory(), budget=ledger)
         self.steps = steps
 
-    def save(self, ledger: PrivacyLedger) -> None:
+    def _save(self, ledger: PrivacyLedger, runs: Mapping[bytes, RunCharges]) -> None:
         if ledger is not self.load():
             self.steps.append(f"ledger {ledger.entries[-1].state.value}")
-        super().save(ledger)
+        super()._save(ledger, runs)
 
 
 class RecordingJournal(MemoryJournal):

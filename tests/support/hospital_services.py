@@ -19,7 +19,7 @@ from party.site.dataset import add
 from party.site.folder import Site
 from party.site.records import SiteRecords, Subject
 from party.site.tasks import fetch_task
-from party.storage import AuditLog, SqlLedgerStore
+from party.storage import AuditLog, LedgerStore
 from party.storage.audit import AuditRecord
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.charging import RunLedger
@@ -160,7 +160,7 @@ def audit_of(site: Site) -> list[AuditRecord]:
 def ledger_of(site: Site) -> PrivacyLedger:
     """What a site was charged, as whoever looks on reads it."""
     with site.open_database() as database:
-        return SqlLedgerStore(database).load()
+        return LedgerStore(database).load()
 
 
 def invitation_of(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from coordinator.database import Database, RunAttempt
 from coordinator.runs.queue import RunQueue
+from party.storage import PartyDatabase
+from pate_fed.nodes.database import NodeDatabase
 
 
 def run_in_memory(database: Database | None = None) -> RunAttempt:
@@ -18,10 +20,10 @@ def run_in_memory(database: Database | None = None) -> RunAttempt:
     return runs.take_up(name)
 
 
-class CopiedDatabase(Database):
+class _Copied(NodeDatabase):
     """A database in memory of which `copy.deepcopy` makes another."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> CopiedDatabase:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         other = memo[id(self)] = type(self).in_memory()
         with (
             closing(self._engine.raw_connection()) as source,
@@ -29,3 +31,11 @@ class CopiedDatabase(Database):
         ):
             source.driver_connection.backup(target.driver_connection)  # type: ignore[union-attr]
         return other
+
+
+class CopiedDatabase(_Copied, Database):
+    """A coordinator's."""
+
+
+class CopiedPartyDatabase(_Copied, PartyDatabase):
+    """A party's."""
