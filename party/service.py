@@ -51,7 +51,7 @@ from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FRESH_S, Status, write_status
 from party.site.tasks import PartyTask, Vote, party_task, read_task
 from party.site.training import load_teachers, ready_teachers, teachers_digest
-from party.storage import AuditLog, SqlJournal, SqlLedgerStore
+from party.storage import AuditLog, LedgerStore, SqlJournal
 from party.storage.audit import sign_head
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
@@ -132,7 +132,7 @@ class PartyService:
             self._say_starting()
             settings, identity = site.settings, site.identity
             budget = PrivacyLedger.for_life(settings.lifetime_epsilon, settings.delta)
-            self._ledger = SqlLedgerStore(self._database, budget=budget, clock=self._clock)
+            self._ledger = LedgerStore(self._database, budget=budget, clock=self._clock)
             self._records = SiteRecords(self._database, clock=self._clock)
             self._audit = AuditLog(self._database)
             self._audit.verify(heads=self._records.standing.witness())

@@ -1214,7 +1214,7 @@ def test_a_setup_waits_until_a_hospital_has_all_settlements_of_the_one_before(
     federation.transport.on_query, federation.transport.on_answer = on_query, on_answer
     with monkeypatch.context() as patched:
         if lost == "room on the disk":
-            patched.setattr(node._ledger, "save", fail)
+            patched.setattr(node._ledger, "save_run", fail)
         owed = federation.run.round.unheard()
         with pytest.raises(PartyFailedError) as caught:
             federation.set_up_anew()

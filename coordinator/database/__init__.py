@@ -7,7 +7,7 @@ from coordinator.database.answers import Answer, ReleasedAnswers
 from coordinator.database.engine import Database
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
-from coordinator.database.run_store import SqlRunStore
+from coordinator.database.run_store import RunStore
 from coordinator.database.schema import (
     ENDED,
     AttemptRow,
@@ -32,7 +32,7 @@ __all__ = [
     "RunRow",
     "RunState",
     "RunStepRow",
+    "RunStore",
     "SqlCoordinatorJournal",
-    "SqlRunStore",
     "unclosed_setups",
 ]

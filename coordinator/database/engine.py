@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
+from coordinator.database.schema import Base
 from coordinator.errors import DatabaseError, DatabaseVersionError
 from pate_fed.nodes.database import NodeDatabase
 
@@ -25,6 +26,7 @@ class Database(NodeDatabase):
 
     package = "coordinator.database"
     newest = "0001"
+    tables = Base.metadata
     fault = damage_fault = DatabaseError
     version_fault = DatabaseVersionError
     emptied = "the database must hold what it held: put a backup of it back"

@@ -1,7 +1,8 @@
 """A run's ledger, batches and releases in the database.
 
-The charge and what it is charged for are one transaction: a release is never there without its
-charge, and nothing is shown that is not there. A change writes the rows that it changes.
+A charge and its release are one transaction: a release is never there without its charge, and
+nothing is shown that is not there. A change writes the rows that it changes. The round's own steps
+are in a `CoordinatorJournal`.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
@@ -26,7 +29,6 @@ from coordinator.database.schema import (
     SkippedRow,
     StatementRow,
 )
-from coordinator.database.store import AskedBatch, BatchState, MemoryStore, newer_statements
 from coordinator.errors import RunDamagedError
 from pate_fed.accounting import OutcomeLedger, Outcomes, PrivacyLedger
 from pate_fed.charging import RunLedger
@@ -34,13 +36,52 @@ from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
+from protocols import wire
+from protocols.errors import ProtocolError
+from protocols.messages import HeadStatement, KeyStatement, Ready
 
 _OUTCOMES_PART = -1
 _Part: TypeAlias = PrivacyLedger | OutcomeLedger
 
 
-class SqlRunStore(MemoryStore):
+class BatchState(StrEnum):
+    """What became of a batch that was asked."""
+
+    OPEN = "open"
+    RELEASED = "released"
+    VOID = "void"
+    FREED = "freed"  # void, and its queries may be asked again: its sum never opens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedBatch:
+    """A batch as it was asked.
+
+    Attributes:
+        number: Its number in the run.
+        indices: Positions in the pool.
+        left: What the caps allowed before it was reserved.
+        predictions: What the student believed, if it was asked with that; float64, shape
+            (queries, classes). Public.
+        state: What became of it.
+    """
+
+    number: int
+    indices: tuple[int, ...]
+    left: Outcomes
+    predictions: NDArray[np.float64] | None = field(default=None, repr=False)
+    state: BatchState = BatchState.OPEN
+
+    @property
+    def entry_id(self) -> str:
+        """Its name in the ledger."""
+        return f"batch {self.number}"
+
+
+class RunStore:
     """A run in the database, over all its attempts. What it returns is what is stored.
+
+    A call returns when its change is on disk.
 
     Args:
         run: The run.
@@ -65,13 +106,16 @@ class SqlRunStore(MemoryStore):
         members: Collection[bytes],
     ) -> None:
         self._run = run
+        self._ledger = ledger
+        self._asked: dict[int, AskedBatch] = {}
+        self._first_phases: dict[int, FirstPhase] = {}
+        self._releases: dict[int, tuple[tuple[int, ...], NoisyRelease]] = {}
         self._skipped: dict[int, tuple[str, ...]] = {}
         self._pool = pool
         self._task_digest = task_digest
         self._members_digest = members_digest(members)
         with run.transaction() as (session, attempt):
-            known = {each.party: each.frame for each in session.scalars(select(StatementRow))}
-            super().__init__(ledger, statements=known)
+            self._statements = _statements_in(session)
             self._run_id = attempt.run_id
             try:
                 self._load(session)
@@ -80,18 +124,20 @@ class SqlRunStore(MemoryStore):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """See `RunStore.together`."""
+        """Store all that is written inside, here and in the run's journal, or nothing of it."""
         with self._run.transaction():
             yield
 
+    # Writing ----------------------------------------------------------------------------------
+
     def save_ledger(self, ledger: RunLedger) -> None:
-        """See `RunStore.save_ledger`."""
+        """Replace the ledger."""
         with self._run.transaction() as (session, _):
             self._write_ledger(session, ledger)
-        super().save_ledger(ledger)
+        self._ledger = ledger
 
     def save_asked(self, ledger: RunLedger, asked: AskedBatch) -> None:
-        """See `RunStore.save_asked`."""
+        """Store a batch together with the ledger that holds its worst case, in one step."""
         with self._run.transaction() as (session, _):
             self._write_ledger(session, ledger)
             session.merge(
@@ -104,33 +150,42 @@ class SqlRunStore(MemoryStore):
                 )
             )
         self._asked[asked.number] = asked
-        super().save_ledger(ledger)
+        self._ledger = ledger
 
     def save_first_phase(self, batch: int, first: FirstPhase) -> None:
-        """See `RunStore.save_first_phase`."""
+        """Store what the first phase of a batch decided."""
         with self._run.transaction() as (session, _):
             self._batch(session, batch).first_phase = json.dumps(first.as_record())
-        super().save_first_phase(batch, first)
+        self._first_phases[batch] = first
 
     def save_release(
         self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
     ) -> None:
-        """See `RunStore.save_release`."""
+        """Store a release together with the ledger that was charged for it, in one step."""
         with self._run.transaction() as (session, _):
             self._write_ledger(session, ledger)
             self._end_batch(session, batch, BatchState.RELEASED, indices=indices, release=release)
             # Past the object mapper: thousands of queries come at once.
             rows = list(self._answers(batch, indices, release))
             session.connection().execute(insert(AnswerRow), rows)
-        super().save_release(ledger, batch=batch, indices=indices, release=release)
+        self._ledger = ledger
+        self._releases[batch] = indices, release
+        self._end(batch, BatchState.RELEASED)
 
     def save_void(self, ledger: RunLedger, *, batch: int, is_freed: bool) -> None:
-        """See `RunStore.save_void`."""
+        """Store that a batch is void, together with its ledger.
+
+        Args:
+            ledger: The run's, with the batch settled.
+            batch: Its number.
+            is_freed: Whether its queries may be asked again.
+        """
         state = BatchState.FREED if is_freed else BatchState.VOID
         with self._run.transaction() as (session, _):
             self._write_ledger(session, ledger)
             self._end_batch(session, batch, state)
-        super().save_void(ledger, batch=batch, is_freed=is_freed)
+        self._ledger = ledger
+        self._end(batch, state)
 
     def save_skipped(self, skipped: Mapping[int, Sequence[str]]) -> None:
         """Note that queries are not asked in this run.
@@ -144,29 +199,55 @@ class SqlRunStore(MemoryStore):
                 session.merge(row)
         self._skipped.update({index: tuple(names) for index, names in skipped.items()})
 
+    def save_run_id(self, run_id: bytes) -> None:
+        """Note under which id it is set up this time."""
+        with self._run.transaction() as (_, attempt):
+            attempt.run_id = run_id
+        self._run_id = run_id
+
+    def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
+        """Keep these statements, unless newer ones are known (rule R4); they outlive the run."""
+        with self._run.transaction() as (session, _):
+            known = _statements_in(session)
+            newer = _newer_statements(known, statements)
+            for party, frame in newer.items():
+                session.merge(StatementRow(party=party, frame=frame))
+        self._statements = {**known, **newer}
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def ledger(self) -> RunLedger:
+        """Return the newest ledger."""
+        return self._ledger
+
+    def asked(self) -> dict[int, AskedBatch]:
+        """Return each batch that was asked, by its number, in order."""
+        return {batch: self._asked[batch] for batch in sorted(self._asked)}
+
+    def first_phase(self, batch: int) -> FirstPhase | None:
+        """Return what the first phase of a batch decided, if it was stored."""
+        return self._first_phases.get(batch)
+
+    def releases(self) -> dict[int, tuple[tuple[int, ...], NoisyRelease]]:
+        """Return the indices and release of each released batch, by its number, in order."""
+        return {batch: self._releases[batch] for batch in sorted(self._releases)}
+
     def skipped(self) -> dict[int, tuple[str, ...]]:
         """Return what is not asked in this run, as `save_skipped` takes it."""
         return dict(self._skipped)
 
-    def save_run_id(self, run_id: bytes) -> None:
-        """See `RunStore.save_run_id`."""
-        with self._run.transaction() as (_, attempt):
-            attempt.run_id = run_id
-        super().save_run_id(run_id)
+    def run_id(self) -> bytes:
+        """Return the id under which it was set up this time; empty before it was."""
+        return self._run_id
 
-    def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
-        """See `RunStore.save_statements`."""
-        with self._run.transaction() as (session, _):
-            known = {each.party: each.frame for each in session.scalars(select(StatementRow))}
-            newer = newer_statements(known, statements)
-            for party, frame in newer.items():
-                session.merge(StatementRow(party=party, frame=frame))
-        super().save_statements({**known, **newer})
+    def statements(self) -> dict[bytes, bytes]:
+        """Return the frame of each party's last signed counter, by fingerprint, over all runs."""
+        return dict(self._statements)
 
     def __repr__(self) -> str:
-        return f"SqlRunStore(batches={len(self._asked)})"
+        return f"RunStore(batches={len(self._asked)})"
 
-    # Writing ----------------------------------------------------------------------------------
+    # Rows -------------------------------------------------------------------------------------
 
     def _write_ledger(self, session: Session, ledger: RunLedger) -> None:
         """Write the entries that differ from those that are stored."""
@@ -202,6 +283,10 @@ class SqlRunStore(MemoryStore):
         row.record = _batch_record(replace(asked, predictions=None))
         row.release = None if release is None else json.dumps(release.as_record())
 
+    def _end(self, batch: int, state: BatchState) -> None:
+        if batch in self._asked:  # what the student believed is not needed any more
+            self._asked[batch] = replace(self._asked[batch], state=state, predictions=None)
+
     def _answers(
         self, batch: int, indices: tuple[int, ...], release: NoisyRelease
     ) -> Iterator[dict[str, Any]]:
@@ -223,8 +308,6 @@ class SqlRunStore(MemoryStore):
                 "label": int(release.labels[place]) if is_answered else None,
                 "was_looked_at": bool(outcome != Outcome.NOT_ASKED),
             }
-
-    # Reading ----------------------------------------------------------------------------------
 
     def _load(self, session: Session) -> None:
         run = self._run.run
@@ -319,4 +402,32 @@ def _batch_record(asked: AskedBatch) -> str:
             "left": [left.refusals, left.answers, left.asks],
             "predictions": None if predictions is None else predictions.tolist(),
         }
+    )
+
+
+def _statements_in(session: Session) -> dict[bytes, bytes]:
+    return {each.party: each.frame for each in session.scalars(select(StatementRow))}
+
+
+def _newer_statements(
+    known: Mapping[bytes, bytes], statements: Mapping[bytes, bytes]
+) -> dict[bytes, bytes]:
+    """Return the statements that are not older than the known ones.
+
+    A resumed run brings its own statements. Another run may have brought newer ones since.
+    """
+    return {
+        party: frame
+        for party, frame in statements.items()
+        if party not in known or _counter_of(frame) >= _counter_of(known[party])
+    }
+
+
+def _counter_of(frame: bytes) -> int:
+    try:
+        message = wire.decode(frame).message
+    except ProtocolError:
+        return 0  # tells nothing of a journal
+    return (
+        message.journal_counter if isinstance(message, KeyStatement | Ready | HeadStatement) else 0
     )

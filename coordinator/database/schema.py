@@ -196,7 +196,7 @@ class RunBatchRow(Base):
         run: `RunRow.number`.
         number: Its number in the run.
         attempt: `AttemptRow.number`: in which setup of the run it was asked.
-        state: `coordinator.database.store.BatchState`.
+        state: `coordinator.database.run_store.BatchState`.
         record: Indices, what the caps left, and what the student believed, JSON.
         first_phase: What its first phase decided, JSON; None without one.
         release: Its release, JSON; None without one.

@@ -18,11 +18,11 @@ from coordinator.database import (
     Answer,
     ReleasedAnswers,
     RunAttempt,
+    RunStore,
     SqlCoordinatorJournal,
-    SqlRunStore,
     unclosed_setups,
 )
-from coordinator.database.store import BatchState
+from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member, in_seat_order
@@ -85,7 +85,7 @@ class OpenRun:
     refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     earlier: dict[int, Answer] = field(init=False)
-    store: SqlRunStore = field(init=False)
+    store: RunStore = field(init=False)
     _is_given_up: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -392,8 +392,8 @@ class OpenRun:
         names = tuple(one.name for one in self.request.parties)
         return results.in_seat_order(self.request.terms, names=names, members=members)
 
-    def _open_store(self, ledger: RunLedger) -> SqlRunStore:
-        self.store = SqlRunStore(
+    def _open_store(self, ledger: RunLedger) -> RunStore:
+        self.store = RunStore(
             self.attempt,
             ledger,
             pool=self.task.pool,

@@ -11,8 +11,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from coordinator.database import Database, ReleasedAnswers, RunRow
+from coordinator.database.run_store import BatchState
 from coordinator.database.schema import RunBatchRow, SkippedRow
-from coordinator.database.store import BatchState
 from coordinator.runs.request import RunRequest
 from pate_fed.data.task import LearningTask
 from pate_fed.releases import NoisyRelease, Outcome

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coordinator.database.store import RunStore
+from coordinator.database.run_store import RunStore
 from coordinator.runs.labeling import LabelingRun, Member
 from pate_fed import __version__
 from pate_fed.federation import RunTerms

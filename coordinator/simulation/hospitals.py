@@ -16,7 +16,7 @@ from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage.ledger_store import MemoryLedgerStore
+from party.storage import LedgerStore, PartyDatabase
 from party.storage.query_journal import MemoryJournal
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data import Dataset, Records
@@ -158,7 +158,7 @@ class HospitalsBlueprint:
             tasks=tasks_of(PartyTask(self.pool, partial(_vote, hospital.ensemble))),
             forms={name: form(keystream=KEYSTREAM) for name, form in FORMS.items()},
             journal=MemoryJournal(),
-            ledger=MemoryLedgerStore(budget),
+            ledger=LedgerStore(PartyDatabase.in_memory(), budget=budget),
             random_bytes=secrets.token_bytes,
             clock=time.time,
             noise_bytes=noise_bytes,

@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.database.store import MemoryStore
+from coordinator.database import Database, RunStore
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.runs import results
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
@@ -64,6 +66,8 @@ from pate_fed.students import Student, interim_chances, make_student, select_que
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
+
+_RUN = "simulation"
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a stage, its finished steps, and all its steps."""
@@ -171,7 +175,7 @@ class _Rehearsal:
         identity = SigningIdentity.generate()
         terms = terms_of(
             settings,
-            name="simulation",
+            name=_RUN,
             classes=len(self._dataset.class_names),
             pool_digest=self._pool.digest,
             sums=FORMS,
@@ -392,8 +396,16 @@ class _Rehearsal:
             classes=len(self._dataset.class_names),
         )
 
-    def _open_store(self, ledger: RunLedger) -> MemoryStore:
-        self._store = MemoryStore(ledger)
+    def _open_store(self, ledger: RunLedger) -> RunStore:
+        runs = RunQueue(Database.in_memory(), clock=lambda: datetime.now(UTC))
+        runs.add(_RUN, "{}")
+        self._store = RunStore(
+            runs.take_up(_RUN),
+            ledger,
+            pool=self._pool,
+            task_digest=self._drafted.task_digest,
+            members=[hospital.identity.fingerprint for hospital in self._hospitals],
+        )
         return self._store
 
     def _terms(self, members: tuple[Member, ...]) -> RunTerms:

@@ -34,7 +34,7 @@ from party.errors import (
     StorageError,
 )
 from party.site.tasks import PartyTask
-from party.storage.ledger_store import LedgerStore
+from party.storage.ledger import LedgerStore
 from party.storage.query_journal import Journal, SketchedQueries
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.charging import noise_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Self
 
-from party.storage.ledger_store import LedgerStore, RunCharges
+from party.storage.ledger import LedgerStore, RunCharges
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
 from pate_fed.errors import InvalidTermsError

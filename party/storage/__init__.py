@@ -6,6 +6,6 @@ SQLite, in one file that nobody else reads. Nothing in it is a vote or a key.
 from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase, has_node
 from party.storage.journal import SqlJournal
-from party.storage.ledger import SqlLedgerStore, read_ledger
+from party.storage.ledger import LedgerStore, read_ledger
 
-__all__ = ["AuditLog", "PartyDatabase", "SqlJournal", "SqlLedgerStore", "has_node", "read_ledger"]
+__all__ = ["AuditLog", "LedgerStore", "PartyDatabase", "SqlJournal", "has_node", "read_ledger"]

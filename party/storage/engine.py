@@ -13,6 +13,7 @@ from party.errors import (
     StorageError,
     StorageVersionError,
 )
+from party.storage.schema import Base
 from pate_fed.nodes import is_locked, take_lock
 from pate_fed.nodes.database import NodeDatabase
 from pate_fed.nodes.owner_files import OWNER_ONLY
@@ -34,14 +35,16 @@ class PartyDatabase(NodeDatabase):
 
     package = "party.storage"
     newest = "0001"
+    tables = Base.metadata
     fault = StorageError
     version_fault = StorageVersionError
     damage_fault = StorageDamagedError
     emptied = "the database must hold what was made with the site"
     pragmas = ("secure_delete=ON",)  # what is deleted is overwritten
 
+    _node_lock = -1
+
     def __init__(self, url: str, *, is_new: bool = False) -> None:
-        self._node_lock = -1
         super().__init__(url, is_new=is_new, upgrades=True)
 
     @classmethod
@@ -63,7 +66,7 @@ class PartyDatabase(NodeDatabase):
             JournalLockedError: another process (or object) has them.
             StorageError: the lock cannot be made.
         """
-        if self._node_lock >= 0:
+        if self._is_in_memory or self._node_lock >= 0:
             return
         try:
             self._node_lock = take_lock(_lock_of(self.path))
@@ -77,7 +80,8 @@ class PartyDatabase(NodeDatabase):
     @property
     def is_node(self) -> bool:
         """Whether this process may write journal and ledger."""
-        return self._node_lock >= 0 and os.getpid() == self._process
+        is_ours = self._is_in_memory or self._node_lock >= 0
+        return is_ours and os.getpid() == self._process
 
     def require_room(self, size: int = 0) -> None:
         """Store something, as a decision would be stored, and take it back.
@@ -88,6 +92,8 @@ class PartyDatabase(NodeDatabase):
         Raises:
             StorageError: nothing can be stored now.
         """
+        if self._is_in_memory:
+            return
         room = self.path.with_name(_ROOM_FILE)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -128,7 +134,11 @@ class PartyDatabase(NodeDatabase):
         return Path(self._engine.url.database)
 
     def __repr__(self) -> str:
-        return f"PartyDatabase({self.path.name})"
+        return f"PartyDatabase({'in memory' if self._is_in_memory else self.path.name})"
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return self._engine.url.database is None
 
     def _require_whole(self, connection: Connection) -> None:
         """Only the owner can know what a damaged journal has lost."""

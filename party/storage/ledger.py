@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -17,7 +18,6 @@ from party.errors import RecordError, StorageDamagedError, StorageError
 from party.storage.audit import AuditKind
 from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase
-from party.storage.ledger_store import LedgerStore, RunCharges
 from party.storage.schema import BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
 from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
@@ -27,7 +27,22 @@ from protocols import wire
 from protocols.errors import ProtocolError
 
 
-class SqlLedgerStore(LedgerStore):
+@dataclass(frozen=True, slots=True)
+class RunCharges:
+    """What one run was charged here, over all times that it was set up.
+
+    Attributes:
+        scope: `protocols.run_scope.RunScope.digest` of the run, 32 bytes.
+        seat: Place of this party among all, from 0.
+        ledger: Its budget for this party, its caps, and what was used of both.
+    """
+
+    scope: bytes
+    seat: int
+    ledger: RunLedger
+
+
+class LedgerStore:
     """A party's ledger, for life. A charge is on disk when `save` returns.
 
     Anybody of the site may read it; only the node writes it, and no charge is ever lost from it.
@@ -71,7 +86,7 @@ class SqlLedgerStore(LedgerStore):
             raise RecordError("a ledger must keep its budget for life", "another in the settings")
 
     def load(self) -> PrivacyLedger:
-        """See `LedgerStore.load`."""
+        """Return the newest ledger for life."""
         if self._saved is None:
             ledger = self._read()
             if not self._database.is_node:  # another process may write it meanwhile
@@ -80,7 +95,7 @@ class SqlLedgerStore(LedgerStore):
         return self._saved
 
     def charges(self, scope: bytes) -> RunCharges | None:
-        """See `LedgerStore.charges`."""
+        """Return what a run was charged; None if it was never set up."""
         if scope in self._charges:
             return self._charges[scope]
         with self._database.transaction() as session:
@@ -88,17 +103,22 @@ class SqlLedgerStore(LedgerStore):
         return None if row is None else _charges_of(row)
 
     def charges_of(self, run_id: bytes) -> RunCharges | None:
-        """See `LedgerStore.charges_of`."""
+        """Return the same of the run that was once set up under an id."""
         with self._database.transaction() as session:
             setup = session.get(RunSetupRow, run_id)
         return None if setup is None else self.charges(setup.scope)
 
     def save(self, ledger: PrivacyLedger) -> None:
-        """See `LedgerStore.save`; raises as `save_run` does."""
+        """Replace the ledger for life; raises as `save_run` does."""
         self._save(ledger, {})
 
     def save_run(self, ledger: PrivacyLedger, charges: RunCharges, *, run_id: bytes) -> None:
-        """See `LedgerStore.save_run`.
+        """Replace the ledger for life and a run's, in one step.
+
+        Args:
+            ledger: The one for life.
+            charges: The run's.
+            run_id: Id under which the run was set up this time, 32 bytes.
 
         Raises:
             RecordError: a charge would be lost, or the budget changed. Nothing is stored.
@@ -133,7 +153,7 @@ class SqlLedgerStore(LedgerStore):
         self._charges.update({charges.scope: charges for charges in runs.values()})
 
     def __repr__(self) -> str:
-        return f"SqlLedgerStore({self._database!r})"
+        return f"LedgerStore({self._database!r})"
 
     def _note(self, session: Session, entry: LedgerEntry, *, is_new: bool, used: str) -> None:
         at = self._clock()
@@ -175,7 +195,7 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
         if session.get(BudgetRow, 1) is None:
             _require_nothing_answered(session)
             return budget
-    return SqlLedgerStore(database).load()
+    return LedgerStore(database).load()
 
 
 def _row_of(charges: RunCharges) -> RunChargesRow:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -20,6 +21,8 @@ from sqlalchemy import (
     Connection,
     Engine,
     ExceptionContext,
+    MetaData,
+    QueuePool,
     create_engine,
     event,
     inspect,
@@ -68,6 +71,9 @@ class NodeDatabase:
     newest: ClassVar[str]
     """The newest migration there."""
 
+    tables: ClassVar[MetaData]
+    """The tables after it."""
+
     fault: ClassVar[type[Exception]]
     version_fault: ClassVar[type[Exception]]
     damage_fault: ClassVar[type[Exception]]
@@ -91,6 +97,25 @@ class NodeDatabase:
         except BaseException:
             self.close()
             raise
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """Make one in memory, gone when it is closed: for simulations and tests."""
+        database = cls.__new__(cls)
+        database._process = os.getpid()
+        database._engine = engine = create_engine(
+            "sqlite://",
+            poolclass=QueuePool,  # of the one connection that has it; threads wait for each other
+            pool_size=1,
+            max_overflow=0,
+            connect_args={"check_same_thread": False},
+        )
+        event.listen(engine, "connect", database._make_durable)
+        event.listen(engine, "begin", _lock_at_once)
+        with engine.begin() as connection:
+            cls.tables.create_all(connection)
+        weakref.finalize(database, engine.dispose)
+        return database
 
     # Calls ------------------------------------------------------------------------------------
 

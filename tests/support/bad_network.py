@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from hypothesis import strategies as st
 
 from coordinator.runs.transport import Silence, Transport
+from pate_fed.nodes.database import NodeDatabase
 from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.identity import SigningIdentity
@@ -389,8 +390,9 @@ def _is_value(item: object) -> bool:
     parameters = getattr(type(item), "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
         return False
-    # A form is no value: a watched one tells its own witness.
-    return not any(isinstance(getattr(item, each.name), SecureSum) for each in fields(item))
+    # A form is no value: a watched one tells its own witness. Nor is what writes to a database.
+    changing = SecureSum | NodeDatabase
+    return not any(isinstance(getattr(item, each.name), changing) for each in fields(item))
 
 
 def _frames(packet: bytes) -> list[bytes]:

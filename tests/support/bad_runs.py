@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.database.store import MemoryStore
+from coordinator.database import RunStore
 from coordinator.errors import CoordinatorError, RunEndedError, SetupError
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage.ledger_store import MemoryLedgerStore
+from party.storage import LedgerStore
 from party.storage.query_journal import MemoryJournal
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import charge_of, outcomes_of
@@ -41,6 +41,7 @@ from protocols.wire import decode_value
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 from tests.support.bad_sums import LIFETIME_S, NOW, QUICK_SUITE, Stream, identities
+from tests.support.stores import CopiedDatabase, CopiedPartyDatabase, run_in_memory
 
 CLASSES = 3
 TEACHERS = 200
@@ -110,7 +111,10 @@ class BadRuns:
         self.journals = [MemoryJournal() for _ in self.teachers]
         order = ORDER if course.at_parties else None
         self.ledgers = [
-            MemoryLedgerStore(PrivacyLedger(5.0, 1e-5, order=order)) for _ in self.teachers
+            LedgerStore(
+                CopiedPartyDatabase.in_memory(), budget=PrivacyLedger(5.0, 1e-5, order=order)
+            )
+            for _ in self.teachers
         ]
         self.randoms = [Stream(f"party {node}") for node in range(course.parties)]
         self.network = BadNetwork(
@@ -121,7 +125,8 @@ class BadRuns:
         self.network.restart = self._restart
         self._random = Stream("coordinator")
         self.lost: set[bytes] = set()
-        self.stores: list[MemoryStore] = []
+        self.database = CopiedDatabase.in_memory()
+        self.stores: list[RunStore] = []
         self.terms: list[RunTerms] = []
         self.released: list[Released] = []
         self.outcomes: list[str] = []
@@ -334,9 +339,16 @@ class BadRuns:
     def _is_first_of(plan: Plan, released: Released) -> bool:
         return (plan.run_id, plan.batch, plan.phase) == (released.run_id, released.batch, 0)
 
-    def _open_store(self, ledger: Any) -> MemoryStore:
-        self.stores.append(MemoryStore(ledger))
-        return self.stores[-1]
+    def _open_store(self, ledger: Any) -> RunStore:
+        store = RunStore(
+            run_in_memory(self.database),
+            ledger,
+            pool=self.pool,
+            task_digest=NO_TASK,
+            members=[one.fingerprint for one in self.people[:-1]],
+        )
+        self.stores.append(store)
+        return store
 
     def _open_node(self, node: int) -> PartyNode:
         course = self._course

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from coordinator.database import Database, RunAttempt, SqlRunStore
-from coordinator.database.store import AskedBatch
+from coordinator.database import Database, RunAttempt, RunStore
+from coordinator.database.run_store import AskedBatch
 from coordinator.errors import DatabaseError
 from coordinator.runs.queue import RunQueue
 from pate_fed.accounting import Outcomes
@@ -47,16 +47,16 @@ def release_of(number: int) -> NoisyRelease:
     return NoisyRelease(np.array([label_of(number)]), np.array([Outcome.ANSWERED], dtype=np.int8))
 
 
-def opened(database: Database) -> SqlRunStore:
+def opened(database: Database) -> RunStore:
     runs = RunQueue(database, clock=lambda: datetime.now(UTC))
     return store_of(runs.take_up("run"))
 
 
-def store_of(run: RunAttempt) -> SqlRunStore:
-    return SqlRunStore(run, empty_ledger(), pool=POOL, task_digest=TASK, members=MEMBERS)
+def store_of(run: RunAttempt) -> RunStore:
+    return RunStore(run, empty_ledger(), pool=POOL, task_digest=TASK, members=MEMBERS)
 
 
-def release_next(store: SqlRunStore, number: int) -> None:
+def release_next(store: RunStore, number: int) -> None:
     """Reserve, charge and release one query."""
     ledger = store.ledger()
     asked = AskedBatch(number, (number,), ledger.left)

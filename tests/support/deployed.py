@@ -31,7 +31,7 @@ from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, Vote, tasks_of
-from party.storage.ledger_store import MemoryLedgerStore
+from party.storage import LedgerStore, PartyDatabase
 from party.storage.query_journal import MemoryJournal
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
@@ -111,7 +111,8 @@ class Hospital:
         bodies = {
             one.site.identity.fingerprint: one.site.membership().settings.party for one in others
         }
-        self.ledger = self.ledger or MemoryLedgerStore(PrivacyLedger.for_life(1000.0, 1e-5))
+        budget = PrivacyLedger.for_life(1000.0, 1e-5)
+        self.ledger = self.ledger or LedgerStore(PartyDatabase.in_memory(), budget=budget)
         self.node = PartyNode(
             identity=self.site.identity,
             coordinator=self.site.membership().coordinator,

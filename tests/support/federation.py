@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.database.store import MemoryStore
+from coordinator.database import Database, RunStore
+from coordinator.database.run_store import AskedBatch
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.runs.transport import Silence, Transport
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage.ledger_store import MemoryLedgerStore
+from party.storage import LedgerStore, PartyDatabase
+from party.storage.ledger import RunCharges
 from party.storage.query_journal import MemoryJournal, SketchedQueries
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
@@ -34,6 +36,7 @@ from protocols.messages import MaskedVector, Message, Settlement
 from protocols.plain import PlainSum
 from protocols.rounds import PlanClaim
 from protocols.secure_sum import SecureSum
+from tests.support.stores import run_in_memory
 
 NOW = 1_000.0
 CLASSES = 3
@@ -123,20 +126,28 @@ class MemoryTransport(Transport):
         return answers
 
 
-class RecordingStore(MemoryStore):
+class RecordingStore(RunStore):
     """A store that notes what was written, and when."""
 
-    def __init__(self, ledger: RunLedger, events: list[str]) -> None:
-        super().__init__(ledger)
+    def __init__(self, *args: Any, events: list[str], **fields: Any) -> None:
+        super().__init__(*args, **fields)
         self.events = events
 
     def save_empty(self, ledger: RunLedger) -> None:
         """Start again with another ledger, unnoticed."""
-        super().save_ledger(ledger)
+        self._ledger = ledger
 
     def save_ledger(self, ledger: RunLedger) -> None:
         self.events.append(f"ledger {ledger.states[-1].value}")
         super().save_ledger(ledger)
+
+    def save_asked(self, ledger: RunLedger, asked: AskedBatch) -> None:
+        self.events.append(f"ledger {ledger.states[-1].value}")
+        super().save_asked(ledger, asked)
+
+    def save_void(self, ledger: RunLedger, *, batch: int, is_freed: bool) -> None:
+        self.events.append(f"ledger {ledger.states[-1].value}")
+        super().save_void(ledger, batch=batch, is_freed=is_freed)
 
     def save_release(
         self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
@@ -145,17 +156,18 @@ class RecordingStore(MemoryStore):
         super().save_release(ledger, batch=batch, indices=indices, release=release)
 
 
-class RecordingLedger(MemoryLedgerStore):
+class RecordingLedger(LedgerStore):
     """A party's ledger that notes each write."""
 
     def __init__(self, ledger: PrivacyLedger, steps: list[str]) -> None:
-        super().__init__(ledger)
+        self.steps: list[str] = []
+        super().__init__(PartyDatabase.in_memory(), budget=ledger)
         self.steps = steps
 
-    def save(self, ledger: PrivacyLedger) -> None:
+    def _save(self, ledger: PrivacyLedger, runs: Mapping[bytes, RunCharges]) -> None:
         if ledger is not self.load():
             self.steps.append(f"ledger {ledger.entries[-1].state.value}")
-        super().save(ledger)
+        super()._save(ledger, runs)
 
 
 class RecordingJournal(MemoryJournal):
@@ -257,6 +269,7 @@ class Federation:
         network: Callable[[list[LyingNode]], Transport] | None = None,
     ) -> None:
         self.now = NOW
+        self.database = Database.in_memory()
         self.events: list[str] = []
         self.steps: list[list[str]] = [[] for _ in range(parties)]
         inputs = np.arange(2.0 * pool).reshape(pool, 2) if pool_inputs is None else pool_inputs
@@ -459,7 +472,14 @@ class Federation:
         }
 
     def _open_store(self, ledger: RunLedger) -> RecordingStore:
-        self.store = RecordingStore(ledger, self.events)
+        self.store = RecordingStore(
+            run_in_memory(self.database),
+            ledger,
+            pool=self.pool,
+            task_digest=NO_TASK,
+            members=list(self.pins),
+            events=self.events,
+        )
         return self.store
 
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:

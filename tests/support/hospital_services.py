@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from coordinator.database.store import MemoryStore
+from coordinator.database import Database, RunStore
 from coordinator.federation.certificates import make_ca
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.runs.transport import Transport
@@ -19,7 +19,7 @@ from party.site.dataset import add
 from party.site.folder import Site
 from party.site.records import SiteRecords, Subject
 from party.site.tasks import fetch_task
-from party.storage import AuditLog, SqlLedgerStore
+from party.storage import AuditLog, LedgerStore
 from party.storage.audit import AuditRecord
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.charging import RunLedger
@@ -31,6 +31,7 @@ from protocols.enrollment import Invitation
 from protocols.identity import SigningIdentity
 from protocols.secure_sum import SecureSum
 from tests.support.hospital_site import LABEL, NOW, PATIENT, public_task, write_own_table
+from tests.support.stores import run_in_memory
 
 TEACHERS = 4
 NAMES = ("North", "South", "West")
@@ -48,7 +49,7 @@ class Hospitals:
     task: LearningTask
     changes: dict[str, Any] = field(default_factory=dict)
     form: SecureSum = field(default_factory=AdditiveSum)
-    statements: dict[bytes, bytes] = field(default_factory=dict)
+    database: Database = field(default_factory=Database.in_memory)
     membership: str | None = None  # where its sites are in several federations
 
     @property
@@ -104,7 +105,7 @@ class Hospitals:
             settings=LabelingSettings(
                 self.terms, simulated=False, lifetime_s=3600, patience_s=patience_s
             ),
-            store=lambda ledger: _LastingStore(ledger, self.statements),
+            store=self._open_store,
             random_bytes=secrets.token_bytes,
             noise_bytes=_same_noise(),
             clock=clock,
@@ -120,26 +121,19 @@ class Hospitals:
             records.ask(Subject.POOL, digest, coordinator=asking)
             records.approve(Subject.POOL, digest, coordinator=asking, by="M. Curie")
 
+    def _open_store(self, ledger: RunLedger) -> RunStore:
+        return RunStore(
+            run_in_memory(self.database),
+            ledger,
+            pool=self.task.pool,
+            task_digest=self.task.digest,
+            members=[one.identity.fingerprint for one in self.members],
+        )
+
     def fetch_pool(self, digest: bytes) -> bytes:
         """As the coordinator gives it out."""
         assert digest == self.task.pool.digest
         return self.task.to_bytes()
-
-
-class _LastingStore(MemoryStore):
-    """A run's store that knows what every hospital signed of its journal in earlier runs."""
-
-    def __init__(self, ledger: RunLedger, statements: dict[bytes, bytes]) -> None:
-        super().__init__(ledger)
-        self._signed = statements
-
-    def statements(self) -> dict[bytes, bytes]:
-        """See `Store.statements`."""
-        return dict(self._signed)
-
-    def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
-        """See `Store.save_statements`."""
-        self._signed.update(statements)
 
 
 def _same_noise() -> Callable[[int], bytes]:
@@ -166,7 +160,7 @@ def audit_of(site: Site) -> list[AuditRecord]:
 def ledger_of(site: Site) -> PrivacyLedger:
     """What a site was charged, as whoever looks on reads it."""
     with site.open_database() as database:
-        return SqlLedgerStore(database).load()
+        return LedgerStore(database).load()
 
 
 def invitation_of(
@@ -199,7 +193,7 @@ def join_another(hospitals: Hospitals, federation: str = "heart study") -> Hospi
         coordinator,
         hospitals.sites,
         hospitals.task,
-        statements=hospitals.statements,
+        database=hospitals.database,
         membership=joined.name,
     )
 

@@ -33,8 +33,7 @@ from party.decision.node import PartyNode
 from party.errors import Reason
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage import PartyDatabase, SqlJournal
-from party.storage.ledger_store import MemoryLedgerStore
+from party.storage import LedgerStore, PartyDatabase, SqlJournal
 from party.storage.query_journal import (
     Journal,
     MemoryJournal,
@@ -117,7 +116,7 @@ class Hospital:
 
     identity: SigningIdentity
     journal: Journal
-    ledger: MemoryLedgerStore
+    ledger: LedgerStore
     votes: NDArray[np.int64]
     nodes: list[PartyNode] = field(default_factory=list)
 
@@ -178,7 +177,8 @@ class World:
         self.hospitals: list[Hospital] = []
         for place, identity in enumerate(people):
             votes = np.tile(rng.integers(0, CLASSES, size=(TEACHERS, queries)), 2)
-            ledger = MemoryLedgerStore(PrivacyLedger(EPSILON, 1e-5, order=order))
+            budget = PrivacyLedger(EPSILON, 1e-5, order=order)
+            ledger = LedgerStore(PartyDatabase.in_memory(), budget=budget)
             hospital = Hospital(identity, self._open_journal(place, folder), ledger, votes)
             self.hospitals.append(hospital)
             self.restart(place)

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from sqlalchemy import event, select
 from sqlalchemy.exc import OperationalError
 
-from coordinator.database import Database, RunAttempt, RunRow, SqlCoordinatorJournal, SqlRunStore
-from coordinator.database.store import RunStore
+from coordinator.database import Database, RunAttempt, RunRow, RunStore, SqlCoordinatorJournal
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.stages import Stage
@@ -167,11 +166,11 @@ class MortalFederation(Federation):
         self.store: Any = self._store_of(self._attempt, ledger)
         return self.store
 
-    def _store_of(self, attempt: RunAttempt, ledger: RunLedger) -> SqlRunStore:
+    def _store_of(self, attempt: RunAttempt, ledger: RunLedger) -> RunStore:
         members = [each.fingerprint for each in self.identities]
-        return SqlRunStore(attempt, ledger, pool=self.pool, task_digest=TASK, members=members)
+        return RunStore(attempt, ledger, pool=self.pool, task_digest=TASK, members=members)
 
-    def stored(self, ledger: RunLedger) -> SqlRunStore:
+    def stored(self, ledger: RunLedger) -> RunStore:
         """Read the results as they are in the database; whoever works on the run may go on."""
         with closing(Database(self.url)) as database:
             with database.transaction() as session:

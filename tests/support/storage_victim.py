@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from party.errors import JournalError, PartyError
-from party.storage import PartyDatabase, SqlJournal, SqlLedgerStore
+from party.storage import LedgerStore, PartyDatabase, SqlJournal
 from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
 from pate_fed.query_sketches import sketch
@@ -59,7 +59,7 @@ def charge_for_ever(folder: Path) -> None:
     """Charge, claim, begin and keep as a node does, until somebody stops it."""
     say = acknowledging(folder / "acknowledged")
     with PartyDatabase.create(folder / "party.db") as database:
-        journal, ledger = SqlJournal(database), SqlLedgerStore(database, budget=BUDGET)
+        journal, ledger = SqlJournal(database), LedgerStore(database, budget=BUDGET)
         for number in count(1):
             plan = plan_of(number)
             ledger.save(ledger.load().reserve(plan.hex(), CHARGE))
@@ -112,7 +112,7 @@ def open_without_rights(folder: Path) -> None:
 def become_second_node(folder: Path) -> None:
     """Look at what another process is the node of, then try to be it."""
     with PartyDatabase.at(folder / "party.db") as database:
-        print(SqlLedgerStore(database).load().charged_epsilon() > 0)
+        print(LedgerStore(database).load().charged_epsilon() > 0)
         try:
             SqlJournal(database)
         except JournalError as error:

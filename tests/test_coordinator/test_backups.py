@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.database.store import MemoryStore
 from coordinator.errors import RunDamagedError, SetupError
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
 from party.storage.query_journal import MemoryJournal
@@ -59,7 +58,7 @@ class TestStatements:
             members=[Member(name, each.public, weights) for name, each, weights in members],
             pool=federation.pool,
             settings=LabelingSettings(federation.run_terms, simulated=True),
-            store=lambda ledger: MemoryStore(ledger, statements=federation.store.statements()),
+            store=federation._open_store,
             random_bytes=secrets.token_bytes,
             noise_bytes=secrets.token_bytes,
             clock=lambda: federation.now,

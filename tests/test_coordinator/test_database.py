@@ -29,12 +29,12 @@ from coordinator.database import (
     Database,
     ReleasedAnswers,
     RunAttempt,
+    RunStore,
     SqlCoordinatorJournal,
-    SqlRunStore,
     run_store,
 )
+from coordinator.database.run_store import AskedBatch
 from coordinator.database.schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
-from coordinator.database.store import AskedBatch, MemoryStore
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,
@@ -100,7 +100,7 @@ def run(runs: RunQueue) -> RunAttempt:
 
 
 @pytest.fixture
-def store(run: RunAttempt) -> SqlRunStore:
+def store(run: RunAttempt) -> RunStore:
     return store_of(run)
 
 
@@ -292,7 +292,7 @@ class TestTakingOver:
     """Two processes that work on one run: the later one counts."""
 
     def test_who_opened_it_before_can_store_nothing(
-        self, runs: RunQueue, run: RunAttempt, store: SqlRunStore
+        self, runs: RunQueue, run: RunAttempt, store: RunStore
     ) -> None:
         journal = SqlCoordinatorJournal(run)
         journal.append(STEPS[0])
@@ -319,7 +319,7 @@ class TestTakingOver:
         assert list(again.releases()) == list(again.asked()) == [0]
         assert SqlCoordinatorJournal(runs.take_up("run")).steps() == (STEPS[0],)
 
-    def test_the_later_one_goes_on(self, runs: RunQueue, store: SqlRunStore) -> None:
+    def test_the_later_one_goes_on(self, runs: RunQueue, store: RunStore) -> None:
         release_next(store, 0)
         newer = store_of(runs.take_up("run"))
         release_next(newer, 1)
@@ -364,7 +364,7 @@ class TestSteps:
 
 class TestResults:
     def test_a_release_that_cannot_be_stored_leaves_its_charge_open(
-        self, store: SqlRunStore, runs: RunQueue, monkeypatch: pytest.MonkeyPatch
+        self, store: RunStore, runs: RunQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked = AskedBatch(0, (0,), store.ledger().left)
         store.save_asked(store.ledger().reserve(asked.entry_id, ONE), asked)
@@ -374,7 +374,7 @@ class TestResults:
             raise DatabaseError("the database must store what it is given", "a full disk")
 
         # The last thing that the transaction does: ledger and batch are written already.
-        monkeypatch.setattr(SqlRunStore, "_answers", fail)
+        monkeypatch.setattr(RunStore, "_answers", fail)
         with pytest.raises(DatabaseError):
             store.save_release(charged, batch=0, indices=(0,), release=release_of(0))
         monkeypatch.undo()
@@ -384,7 +384,7 @@ class TestResults:
             assert [state.value for state in each.ledger().states] == ["reserved"]
 
     def test_a_change_writes_its_own_rows_alone(
-        self, store: SqlRunStore, monkeypatch: pytest.MonkeyPatch
+        self, store: RunStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for number in range(5):
             release_next(store, number)
@@ -401,23 +401,23 @@ class TestResults:
         parts = len(store.ledger().costs) + 1
         assert written == [5] * parts * 2  # reserved, then charged
 
-    def test_an_entry_is_never_lost(self, store: SqlRunStore) -> None:
+    def test_an_entry_is_never_lost(self, store: RunStore) -> None:
         release_next(store, 0)
         with pytest.raises(RunDamagedError):
             store.save_ledger(empty_ledger())
         assert len(store.ledger().states) == 1
 
     def test_results_of_other_budgets_or_caps_are_refused(
-        self, store: SqlRunStore, runs: RunQueue
+        self, store: RunStore, runs: RunQueue
     ) -> None:
         release_next(store, 0)
         other = RunLedger.of(Federation(budget=4.0).run.terms)
         with pytest.raises(RunDamagedError):
-            SqlRunStore(runs.take_up("run"), other, pool=POOL, task_digest=TASK, members=MEMBERS)
+            RunStore(runs.take_up("run"), other, pool=POOL, task_digest=TASK, members=MEMBERS)
 
     @pytest.mark.parametrize("harm", ["gap", "unreadable"])
     def test_a_ledger_that_does_not_fit_is_damage(
-        self, store: SqlRunStore, runs: RunQueue, database: Database, harm: str
+        self, store: RunStore, runs: RunQueue, database: Database, harm: str
     ) -> None:
         for number in range(2):
             release_next(store, number)
@@ -432,7 +432,7 @@ class TestResults:
             store_of(runs.take_up("run"))
 
     def test_runs_do_not_mix_and_statements_are_shared(
-        self, store: SqlRunStore, runs: RunQueue
+        self, store: RunStore, runs: RunQueue
     ) -> None:
         release_next(store, 0)
         store.save_statements({b"a" * 32: b"frame"})
@@ -447,7 +447,7 @@ class TestAnswers:
     """A query that was answered once is answered from the store."""
 
     def test_labels_no_answers_and_what_a_cap_cut_off_are_known_apart(
-        self, store: SqlRunStore, database: Database
+        self, store: RunStore, database: Database
     ) -> None:
         outcomes = [Outcome.ANSWERED, Outcome.REFUSED, Outcome.NOT_ASKED]
         release = NoisyRelease(np.array([2, ABSTAIN, ABSTAIN]), np.array(outcomes, dtype=np.int8))
@@ -465,7 +465,7 @@ class TestAnswers:
         assert {(answer.run, answer.batch) for answer in found.values()} == {("run", 0)}
 
     def test_other_members_and_other_tasks_have_other_answers(
-        self, store: SqlRunStore, database: Database
+        self, store: RunStore, database: Database
     ) -> None:
         release_next(store, 0)
         answers, queries = ReleasedAnswers(database), POOL.ask((0,)).digests
@@ -477,7 +477,7 @@ class TestAnswers:
         assert answers.find(other.ask((3,)).digests, task_digest=TASK, members=MEMBERS)
 
     def test_the_first_answer_of_all_runs_counts(
-        self, store: SqlRunStore, runs: RunQueue, database: Database
+        self, store: RunStore, runs: RunQueue, database: Database
     ) -> None:
         release_next(store, 4)
         runs.add("another", "{}")
@@ -488,9 +488,7 @@ class TestAnswers:
         found = ReleasedAnswers(database).find(queries, task_digest=TASK, members=MEMBERS)
         assert [found[query].run for query in queries] == ["run", "another"]
 
-    def test_many_queries_are_looked_up_at_once(
-        self, store: SqlRunStore, database: Database
-    ) -> None:
+    def test_many_queries_are_looked_up_at_once(self, store: RunStore, database: Database) -> None:
         indices = tuple(range(2_000))
         labels = np.arange(2_000) % 3
         release = NoisyRelease(labels, np.full(2_000, Outcome.ANSWERED, dtype=np.int8))
@@ -511,7 +509,7 @@ def told(folder: Path) -> list[list[str]]:
     return [line.split() for line in (folder / "acknowledged").read_text().splitlines()]
 
 
-def check_releases(store: MemoryStore, database: Database, released: list[int]) -> None:
+def check_releases(store: RunStore, database: Database, released: list[int]) -> None:
     """Every release that was acknowledged is there, charged; nothing is there by half."""
     kept = store.releases()
     assert set(released) <= set(kept)
@@ -770,7 +768,7 @@ class TestTogether:
         federation.bury()
 
     def test_an_error_inside_takes_everything_back(
-        self, run: RunAttempt, store: SqlRunStore, runs: RunQueue
+        self, run: RunAttempt, store: RunStore, runs: RunQueue
     ) -> None:
         journal, ledger = SqlCoordinatorJournal(run), store.ledger()
         asked = AskedBatch(0, (0,), ledger.left)

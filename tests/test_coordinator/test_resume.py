@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.database import Database, SqlRunStore
+from coordinator.database import Database, RunStore
 from coordinator.errors import DatabaseError, SetupError, VoidBatchError
 from coordinator.runs import stages
 from coordinator.runs.stages import Stage
@@ -698,7 +698,7 @@ def forbidden(size: int) -> bytes:
     raise AssertionError("noise was drawn twice")
 
 
-def store_of(federation: MortalFederation) -> SqlRunStore:
+def store_of(federation: MortalFederation) -> RunStore:
     """The results of a coordinator that is dead."""
     return federation.stored(RunLedger.of(undisturbed(NOISE_AT_COORDINATOR, "additive").run.terms))
 

@@ -1,4 +1,4 @@
-"""What the coordinator must not lose. One contract: in memory, in a database."""
+"""What the coordinator must not lose, in every kind of database."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from coordinator.database import Database, SqlRunStore
-from coordinator.database.store import AskedBatch, BatchState, MemoryStore, RunStore
+from coordinator.database import Database, RunStore
+from coordinator.database.run_store import AskedBatch, BatchState
 from coordinator.runs.queue import RunQueue
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
@@ -25,7 +25,7 @@ from tests.support.federation import Federation
 
 ONE = Outcomes(1, 1, 1)
 POOL = QueryPool(np.arange(40.0).reshape(20, 2))
-Reopen: TypeAlias = Callable[[RunStore], RunStore]
+Reopen: TypeAlias = Callable[[], RunStore]
 
 
 def empty_ledger() -> RunLedger:
@@ -45,25 +45,29 @@ def reopen(
     tmp_path: Path,
     open_database: Callable[..., Database],
 ) -> Reopen:
-    """Opens the store; given one, as another process would, where that can be."""
+    """Opens the store, as another process would where that can be."""
     if request.param == "memory":
-        return lambda store: store
-    url = f"sqlite:///{tmp_path / 'coordinator.db'}"
-    if request.param == "postgresql":
+        database = Database.in_memory()
+    elif request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'coordinator.db'}"
+        database = open_database(url, is_new=True)
+    else:
         cluster: postgres.Cluster = request.getfixturevalue("cluster")
         url = cluster.new_database()
-    RunQueue(open_database(url, is_new=True), clock=lambda: datetime.now(UTC)).add("run", "{}")
+        database = open_database(url, is_new=True)
+    RunQueue(database, clock=lambda: datetime.now(UTC)).add("run", "{}")
 
-    def opened(store: RunStore) -> SqlRunStore:
-        run = RunQueue(open_database(url), clock=lambda: datetime.now(UTC)).take_up("run")
-        return SqlRunStore(run, EMPTY, pool=POOL, task_digest=b"t" * 32, members=[b"a" * 32])
+    def opened() -> RunStore:
+        again = database if request.param == "memory" else open_database(url)
+        run = RunQueue(again, clock=lambda: datetime.now(UTC)).take_up("run")
+        return RunStore(run, EMPTY, pool=POOL, task_digest=b"t" * 32, members=[b"a" * 32])
 
     return opened
 
 
 @pytest.fixture
 def store(reopen: Reopen) -> RunStore:
-    return reopen(MemoryStore(EMPTY))
+    return reopen()
 
 
 def test_releases_come_back_in_the_order_of_their_batches(store: RunStore, reopen: Reopen) -> None:
@@ -71,7 +75,7 @@ def test_releases_come_back_in_the_order_of_their_batches(store: RunStore, reope
         asked = AskedBatch(batch, (batch,), store.ledger().left)
         store.save_asked(store.ledger(), asked)
         store.save_release(store.ledger(), batch=batch, indices=(batch,), release=release(batch))
-    for each in (store, reopen(store)):
+    for each in (store, reopen()):
         assert list(each.releases()) == [0, 1, 2]
         assert [int(kept.labels[0]) for _, kept in each.releases().values()] == [0, 1, 2]
 
@@ -81,7 +85,7 @@ def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: 
     store.save_asked(reserved, AskedBatch(0, (4,), store.ledger().left))
     committed = reserved.commit("batch 0", Outcomes(0, 1), release(1).digest)
     store.save_release(committed, batch=0, indices=(4,), release=release(1))
-    for each in (store, reopen(store)):
+    for each in (store, reopen()):
         assert each.ledger() == committed
         [(indices, kept)] = each.releases().values()
         assert (indices, kept.digest) == ((4,), release(1).digest)
@@ -93,20 +97,20 @@ def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reope
         believed = np.full((1, 3), 1 / 3)
         asked = AskedBatch(number, (number,), ledger.left, believed)
         store.save_asked(ledger.reserve(asked.entry_id, ONE), asked)
-        for each in (store, reopen(store)):
+        for each in (store, reopen()):
             kept = each.asked()[number]
             assert (kept.state, kept.indices, kept.left) == (BatchState.OPEN, (number,), asked.left)
             assert np.array_equal(kept.predictions, believed)  # type: ignore[arg-type]
             assert each.ledger().states[-1].value == "reserved"
-        store = reopen(store)
+        store = reopen()
         settle = store.ledger().cancel if number else store.ledger().forfeit
         store.save_void(settle(asked.entry_id), batch=number, is_freed=bool(number))
-        for each in (store, reopen(store)):
+        for each in (store, reopen()):
             kept = each.asked()[number]
             ended = BatchState.FREED if number else BatchState.VOID
             assert (kept.state, kept.predictions) == (ended, None)
             assert each.ledger().states[-1].value == ("cancelled" if number else "forfeited")
-        store = reopen(store)
+        store = reopen()
     assert store.releases() == {}
 
 
@@ -117,7 +121,7 @@ def test_what_is_written_together_is_there_together(store: RunStore, reopen: Reo
         store.save_run_id(b"r" * 32)
         with store.together():  # a part of the first
             store.save_statements({b"a" * 32: b"one"})
-    for each in (store, reopen(store)):
+    for each in (store, reopen()):
         assert each.ledger() == reserved
         assert (list(each.asked()), each.run_id()) == ([0], b"r" * 32)
         assert each.statements() == {b"a" * 32: b"one"}
@@ -130,7 +134,7 @@ def test_a_run_keeps_its_name_among_parties_and_what_they_signed(
     store.save_run_id(b"r" * 32)
     store.save_statements({b"a" * 32: b"one", b"b" * 32: b"two"})
     store.save_statements({b"b" * 32: b"three"})
-    for each in (store, reopen(store)):
+    for each in (store, reopen()):
         assert each.run_id() == b"r" * 32
         assert each.statements() == {b"a" * 32: b"one", b"b" * 32: b"three"}
 
@@ -153,7 +157,7 @@ def test_a_run_that_is_taken_up_late_brings_back_no_older_counter(
         for frame in (head(10), newest, ready(20), head(10)):
             store.save_statements({party.fingerprint: frame})
         assert store.statements() == {party.fingerprint: newest}
-        store = reopen(store)
+        store = reopen()
         assert store.statements() == {party.fingerprint: newest}
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from coordinator.errors import CoordinatorError
 from party.decision.decisions import Decision, record_of
 from party.errors import BrokenAuditLogError, StorageError
-from party.storage import AuditLog, PartyDatabase, SqlJournal, SqlLedgerStore
+from party.storage import AuditLog, LedgerStore, PartyDatabase, SqlJournal
 from party.storage.audit import AuditKind, AuditRecord, read_head, sign_head
 from protocols import wire
 from protocols.errors import MalformedMessageError, ProtocolError
@@ -266,7 +266,7 @@ class TestNode:
         node = federation.nodes[0]
         SqlJournal(database)  # its process is the node
         budget = federation.nodes[0].ledger
-        node._ledger = SqlLedgerStore(database, budget=budget, clock=lambda: federation.now)
+        node._ledger = LedgerStore(database, budget=budget, clock=lambda: federation.now)
 
         def tell(decision: Decision) -> None:
             log.append(*record_of(decision), at=federation.now)

@@ -10,7 +10,7 @@ import pytest
 
 from party.cli.policy import RULES, SETTINGS
 from party.site.folder import Site
-from party.storage import SqlLedgerStore
+from party.storage import LedgerStore
 from party.storage.audit import AuditKind
 from pate_fed.accounting import PrivacyLedger
 from tests.support.hospital_services import audit_of
@@ -152,7 +152,7 @@ class TestSet:
         assert pate_party(*line, "3").code == 0
         with Site.open(joined).open_database() as database:
             database.become_node()
-            SqlLedgerStore(database, budget=PrivacyLedger.for_life(3.0, 1e-5))
+            LedgerStore(database, budget=PrivacyLedger.for_life(3.0, 1e-5))
         ended = pate_party(*line, "9")
         assert (ended.code, error_code(ended)) == (5, "PF-354")
         assert Site.open(joined).settings.lifetime_epsilon == 3.0

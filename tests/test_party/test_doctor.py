@@ -24,7 +24,7 @@ from party.site.folder import Site
 from party.site.membership import SiteMembership
 from party.site.records import SiteRecords
 from party.site.status_file import Status, write_status
-from party.storage import SqlLedgerStore
+from party.storage import LedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.nodes import GIB
 from protocols.identity import SigningIdentity
@@ -380,7 +380,7 @@ class TestStanding:
         with site.open_database() as database:
             database.become_node()
             budget = PrivacyLedger.for_life(site.settings.lifetime_epsilon, site.settings.delta)
-            SqlLedgerStore(database, budget=budget)
+            LedgerStore(database, budget=budget)
         assert failing(found(site)) == set()
         check = found(site.save(replace(site.settings, **changed)))["database"]
         assert check.state == FAIL

@@ -157,7 +157,7 @@ class TestInquiry:
             raise StorageError("the disk must have room", "none")
 
         with monkeypatch.context() as patch:
-            patch.setattr(federation.nodes[0]._ledger, "save", no_room)
+            patch.setattr(federation.nodes[0]._ledger, "save_run", no_room)
             unready = federation.run.ask_ready((1,)).unready
         assert unready == {federation.names[0]: Reason.STORAGE.value}
         assert federation.run.ask_ready((1,)).unready == {}

@@ -30,7 +30,7 @@ from party.errors import (
     StorageError,
     StorageVersionError,
 )
-from party.storage import PartyDatabase, SqlJournal, SqlLedgerStore
+from party.storage import LedgerStore, PartyDatabase, SqlJournal
 from party.storage.schema import Base, EntryRow, PlanRow, VectorRow
 from pate_fed.accounting import PrivacyLedger
 from protocols.errors import HistoryError, KeyReuseError, RestoredJournalError
@@ -262,21 +262,21 @@ class TestJournal:
 class TestLedger:
     def test_it_is_there_again(self, database: PartyDatabase, path: Path) -> None:
         SqlJournal(database)
-        store = SqlLedgerStore(database, budget=BUDGET)
+        store = LedgerStore(database, budget=BUDGET)
         for number in range(5):
             store.save(store.load().reserve(str(number), CHARGE))
         ledger = store.load().commit("1", CHARGE, bytes(32)).forfeit("3")
         store.save(ledger)
         database.close()
         with PartyDatabase.at(path) as again:
-            assert SqlLedgerStore(again).load() == ledger
-            assert SqlLedgerStore(again, budget=BUDGET).load() == ledger
+            assert LedgerStore(again).load() == ledger
+            assert LedgerStore(again, budget=BUDGET).load() == ledger
 
     def test_a_charge_writes_its_own_row_alone(
         self, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         SqlJournal(database)
-        store = SqlLedgerStore(database, budget=BUDGET)
+        store = LedgerStore(database, budget=BUDGET)
         for number in range(10):
             store.save(store.load().reserve(str(number), CHARGE))
         written: list[int] = []
@@ -307,30 +307,30 @@ class TestLedger:
         self, database: PartyDatabase, change: Any
     ) -> None:
         SqlJournal(database)
-        store = SqlLedgerStore(database, budget=BUDGET)
+        store = LedgerStore(database, budget=BUDGET)
         ledger = BUDGET.reserve("kept", CHARGE).forfeit("kept")
         store.save(ledger)
         with pytest.raises(RecordError) as caught:
             store.save(change(ledger))
         assert caught.value.code == "PF-354"
-        assert store.load() == ledger == SqlLedgerStore(database).load()
+        assert store.load() == ledger == LedgerStore(database).load()
 
     def test_another_budget_at_the_next_start_is_refused(self, database: PartyDatabase) -> None:
-        SqlLedgerStore(database, budget=BUDGET)
+        LedgerStore(database, budget=BUDGET)
         with pytest.raises(RecordError):
-            SqlLedgerStore(database, budget=PrivacyLedger.for_life(500.0, 1e-6))
+            LedgerStore(database, budget=PrivacyLedger.for_life(500.0, 1e-6))
 
     def test_there_is_none_before_the_first_start(self, database: PartyDatabase) -> None:
         with pytest.raises(RecordError):
-            SqlLedgerStore(database)
+            LedgerStore(database)
 
     def test_only_the_node_charges_and_others_see_the_newest(
         self, database: PartyDatabase, path: Path
     ) -> None:
         SqlJournal(database)
-        store = SqlLedgerStore(database, budget=BUDGET)
+        store = LedgerStore(database, budget=BUDGET)
         with PartyDatabase.at(path) as other:
-            reader = SqlLedgerStore(other)
+            reader = LedgerStore(other)
             with pytest.raises(StorageError):
                 reader.save(BUDGET.reserve("by another", CHARGE))
             for number in range(2):
@@ -343,11 +343,11 @@ class TestLedger:
     def test_an_entry_that_cannot_be_read_is_damage(
         self, database: PartyDatabase, record: str
     ) -> None:
-        SqlLedgerStore(database, budget=BUDGET)
+        LedgerStore(database, budget=BUDGET)
         with database.transaction() as session:
             session.add(EntryRow(number=0, entry_id="odd", record=record))
         with pytest.raises(StorageDamagedError):
-            SqlLedgerStore(database).load()
+            LedgerStore(database).load()
 
 
 class KilledError(BaseException):
@@ -377,7 +377,7 @@ def move_in(federation: Federation, place: int, database: PartyDatabase) -> None
     """Give a party its journals in a database."""
     node = federation.nodes[place]
     node._journal = SqlJournal(database)
-    node._ledger = SqlLedgerStore(database, budget=PrivacyLedger(5.0, 1e-5))
+    node._ledger = LedgerStore(database, budget=PrivacyLedger(5.0, 1e-5))
     node._round = node._new_round()
 
 
@@ -459,7 +459,7 @@ class TestKilled:
         steps = told(tmp_path)
         assert steps
         with PartyDatabase.at(tmp_path / "party.db") as database:
-            journal, ledger = SqlJournal(database), SqlLedgerStore(database, budget=BUDGET).load()
+            journal, ledger = SqlJournal(database), LedgerStore(database, budget=BUDGET).load()
             charged = {entry.entry_id for entry in ledger.entries}
             for word, number in steps:
                 plan = plan_of(int(number))
@@ -477,7 +477,7 @@ class TestKilled:
     def test_a_second_process_may_look_but_not_be_the_node(self, tmp_path: Path) -> None:
         with PartyDatabase.create(tmp_path / "party.db") as database:
             SqlJournal(database)
-            store = SqlLedgerStore(database, budget=BUDGET)
+            store = LedgerStore(database, budget=BUDGET)
             store.save(store.load().reserve("one", CHARGE))
             ended = subprocess.run(
                 victim("become_second_node", tmp_path),
@@ -494,7 +494,7 @@ class TestKilled:
     ) -> None:
         """SQLite's locks are a process's: closing any descriptor of the file drops them all."""
         SqlJournal(database)
-        store = SqlLedgerStore(database, budget=BUDGET)
+        store = LedgerStore(database, budget=BUDGET)
         with closing(PartyDatabase.at(path)) as second:
             if not stays_open:
                 second.close()

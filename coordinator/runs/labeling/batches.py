@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.database.store import AskedBatch, BatchState, RunStore
+from coordinator.database.run_store import AskedBatch, BatchState, RunStore
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,

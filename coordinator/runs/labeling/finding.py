@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from coordinator.database.store import RunStore
+from coordinator.database.run_store import RunStore
 from coordinator.errors import SetupError
 from coordinator.runs.labeling.messenger import Messenger, SilenceError, cause_of
 from coordinator.runs.labeling.roster import Roster

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.database.store import RunStore
+from coordinator.database.run_store import RunStore
 from coordinator.errors import PartyRefusedError, RunDamagedError, RunEndedError
 from coordinator.runs.labeling.batches import Batches
 from coordinator.runs.labeling.collecting import SumCollector
