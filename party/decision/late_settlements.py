@@ -6,7 +6,7 @@ import logging
 
 from party.decision.faults import Faults
 from party.decision.run_account import RunAccount
-from party.storage.ledger_store import LedgerStore
+from party.storage.ledger import LedgerStore
 from party.storage.query_journal import Journal
 from pate_fed.errors import PateFedError
 from pate_fed.federation import MOST_VOID_BATCHES
