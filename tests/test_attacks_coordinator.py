@@ -704,7 +704,7 @@ def test_a_forged_sealing_key_of_a_peer_is_refused_by_everybody(form: str, whose
     record = federation.run.round
 
     def forge(statement: KeyStatement) -> bytes:
-        offer = wire.expect(wire.decode(record.offer()), RunOffer)
+        offer = wire.expect(wire.decode(record.setup.offer.frame), RunOffer)
         key = SealingKey(offer.suite).public_bytes
         changed = dataclasses.replace(statement, sealing_key=key)
         stranger = SigningIdentity.generate()

@@ -188,8 +188,8 @@ def test_an_expired_key_that_the_coordinator_lets_through_is_refused_by_every_pe
 ) -> None:
     """Coordinator and culprit collude: the record holds a key that has expired."""
     federation = Kind(form, "coordinator", 1).federation()
-    run = federation.run.round
-    collected = run._collected
+    exchange = federation.run.round._run.exchange
+    collected = exchange.collected
 
     def spoiled() -> list[Any]:
         statements = collected()
@@ -201,7 +201,7 @@ def test_an_expired_key_that_the_coordinator_lets_through_is_refused_by_every_pe
                 statements[place] = wire.sign(dataclasses.replace(one.message, expires_at=999), who)
         return statements
 
-    run._collected = spoiled  # type: ignore[method-assign]
+    exchange.collected = spoiled  # type: ignore[method-assign]
     with pytest.raises(PartyFailedError):
         federation.run.set_up()
     assert not any(node._round._setup._halves for node in federation.nodes)

@@ -551,7 +551,7 @@ def test_proofs_of_a_verdict(by_macs: bool) -> None:
             return
         plan.is_certified = False
         try:
-            party._on_proof(message)
+            party.batch.take_proof(message)
         finally:
             # As many as are needed must be right: the rest may be anything.
             if plan.is_certified:
