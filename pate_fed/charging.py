@@ -8,8 +8,8 @@ Everybody who keeps a budget, coordinator and parties, takes it from here, so th
     ...
     ledger = ledger.commit("batch 0", outcomes_of(release), release.digest)
 
-Two things end a run, whichever comes first: its caps on asks, refusals and answers, and the budget
-of the party that has least left. Both were fixed before it, so both bounds hold at once. `pricing`
+Two things end a run, the first of them: its caps on asks, refusals and answers, and the budget of
+the party that has least left. Both were fixed before it, so both bounds hold at once. `pricing`
 says what a run may cost.
 """
 
@@ -84,16 +84,16 @@ def caps_of(terms: RunTerms) -> Outcomes:
 
 
 def outcomes_of(release: NoisyRelease) -> Outcomes:
-    """Count what was released."""
+    """Count the released outcomes."""
     return Outcomes(release.refused, release.answered)
 
 
 def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEvent:
-    """Say what outcomes of a run cost at most, by the run's pricing.
+    """Return the event of a run's outcomes at most, by the run's pricing.
 
     Args:
         terms: The run's.
-        outcomes: Released, or the worst case of what may be.
+        outcomes: Released, or the worst case.
         weight: Votes that one neighboring change can move.
     """
     if terms.pricing != "joint":
@@ -159,13 +159,13 @@ class RunLedger:
 
     @property
     def states(self) -> tuple[EntryState, ...]:
-        """What became of each batch, in order."""
+        """The state of each batch, in order."""
         kept: OutcomeLedger | PrivacyLedger = self.costs[0] if self.costs else self.outcomes
         return tuple(entry.state for entry in kept.entries)
 
     @property
     def left(self) -> Outcomes:
-        """What the caps still allow."""
+        """The outcomes that the caps still allow."""
         return self.outcomes.left
 
     @property
@@ -174,7 +174,7 @@ class RunLedger:
         return self.outcomes.is_over
 
     def worst_case(self, queries: int) -> Outcomes:
-        """Return what a batch of so many queries may give at most; see `OutcomeLedger`."""
+        """Return the most that a batch of so many queries may give; see `OutcomeLedger`."""
         return self.outcomes.worst_case(queries)
 
     def reserve(self, entry_id: str, outcomes: Outcomes) -> Self:
@@ -192,7 +192,7 @@ class RunLedger:
         return replace(self, costs=costs, outcomes=counted)
 
     def commit(self, entry_id: str, released: Outcomes, release_digest: bytes) -> Self:
-        """Charge what was released; the rest of the reservation is free again.
+        """Charge the release; the rest of the reservation is free again.
 
         With noise at the parties nothing is: see `paid_for`.
 
@@ -208,15 +208,15 @@ class RunLedger:
         return replace(self, costs=costs, outcomes=counted)
 
     def paid_for(self, entry_id: str, released: Outcomes) -> Outcomes:
-        """Return what a batch counts for in the budgets once it is released.
+        """Return the outcomes that a batch counts for in the budgets once it is released.
 
-        With noise at the coordinator, what was released. With noise at the parties, all rows that
-        were opened, whatever became of them (rule R13: no refunds): every query of the batch, and
-        where there is a second phase those that passed.
+        With noise at the coordinator, the released ones. With noise at the parties, all opened rows
+        (rule R13: no refunds): every query of the batch, and where there is a second phase those
+        that passed.
 
         Args:
             entry_id: A reservation.
-            released: What the batch gave.
+            released: The outcomes of the batch.
         """
         if not self.terms.at_parties:
             return released
@@ -260,7 +260,7 @@ class RunLedger:
         Args:
             entry_id: A name that the ledger has never seen.
             queries: Of the batch.
-            released: What it gave.
+            released: Its outcomes.
             release_digest: Of the release.
 
         Raises:
@@ -276,14 +276,14 @@ class RunLedger:
         return replace(self, costs=costs, outcomes=self.outcomes.forfeit(entry_id))
 
     def to_record(self) -> dict[str, object]:
-        """Return what was reserved and released as plain values, without the terms."""
+        """Return the reservations and releases as plain values, without the terms."""
         return {
             "costs": [ledger.to_record() for ledger in self.costs],
             "outcomes": self.outcomes.to_record(),
         }
 
     def with_record(self, record: Mapping[str, Any]) -> Self:
-        """Return the ledger with what `to_record` wrote of one of the same terms and parties.
+        """Return the ledger with a record of `to_record`, of the same terms and parties.
 
         Raises:
             LedgerError: it is of other budgets or caps, or contradicts itself.
@@ -327,10 +327,10 @@ def ledger_of(terms: RunTerms, seat: int) -> PrivacyLedger:
 def lifelong_charge(
     terms: RunTerms, outcomes: Outcomes, *, weight: int, ledger: PrivacyLedger
 ) -> PrivacyEvent | None:
-    """Say what outcomes cost in a ledger over many runs, whose way of adding up is its own.
+    """Return the event of outcomes in a ledger over many runs, whose way of adding up is its own.
 
     Returns:
-        What to charge; None where pricing is "none", which only a simulation accepts. A ledger
+        The event to charge; None where pricing is "none", which only a simulation accepts. A ledger
         that knows no cost of the mechanism refuses it when it is reserved.
     """
     if terms.pricing == "none":

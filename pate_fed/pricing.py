@@ -35,10 +35,10 @@ Bounds = Mapping[Pricing, FormalCost]
 def formal_bounds(
     terms: RunTerms, *, weight: int, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
 ) -> Bounds:
-    """Bound a run at its caps in every way that holds, whatever the votes.
+    """Bound a run at its caps in every way that holds, for all votes.
 
-    In the view of whoever receives what a party sends, which is what a party charges (rule R13):
-    the public's with noise at the coordinator, the coordinator's with noise at the parties.
+    In the view of the receiver of a party's messages, the one that a party charges (rule R13): the
+    public's with noise at the coordinator, the coordinator's with noise at the parties.
 
     Args:
         terms: The run's; its pricing, orders and budgets do not matter here.
@@ -118,7 +118,7 @@ def cheapest_pricing(
 def tightest_cost(
     terms: RunTerms, *, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
 ) -> tuple[float, float]:
-    """Return what a run at its caps costs the party that comes closest to its budget.
+    """Return the cost of a run at its caps for the party that comes closest to its budget.
 
     Returns:
         Epsilon by the cheapest pricing, and that party's budget.
@@ -163,7 +163,7 @@ def affordable_queries(
     votes_are_valid: bool,
     wanted: frozenset[Pricing] = PRICINGS,
 ) -> int:
-    """Return how many queries all budgets afford at the worst, by whichever price is smallest.
+    """Return how many queries all budgets afford at the worst, by the smallest price.
 
     Args:
         terms_of: Terms of a run of so many queries, which may not cost less than one of fewer.
@@ -183,7 +183,7 @@ def affordable_queries(
                 least = min(least, max(shares)[0] if shares else math.inf)
             if least * ROUNDING_ROOM <= 1:  # one that fits is enough
                 break
-        # A ledger adds batches up and rounds up: what is afforded here must not fail there.
+        # A ledger adds batches up and rounds up: a query afforded here must not fail there.
         return least * ROUNDING_ROOM
 
     return most_queries(need, budget=1.0, most=most)
@@ -221,7 +221,7 @@ def priced(
 
 
 def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
-    """Return what a run costs one party's units at most: at the caps, or its budget if less.
+    """Return a run's largest cost for one party's units: at the caps, or its budget if less.
 
     In the view that is charged; see `formal_bounds`.
 
@@ -241,10 +241,10 @@ def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
 
 
 def public_cost_at(terms: RunTerms, seat: int) -> FormalCost:
-    """Return the same for whoever sees labels and "no answer"s only.
+    """Return the same for an observer of labels and "no answer"s only.
 
-    With noise at the parties that is less than what the coordinator, who opens the noisy sums, can
-    learn; a budget that holds for the coordinator holds for the public.
+    With noise at the parties the coordinator, who opens the noisy sums, can learn more than that; a
+    budget that holds for the coordinator holds for the public.
 
     Args:
         terms: The run's.
@@ -277,7 +277,7 @@ def _by_curve(terms: RunTerms, weight: int) -> FormalCost:
     )
     if accountant.additive_delta * ROUNDING_ROOM >= terms.delta:
         return FormalCost(math.inf, RENYI_METHOD, order=2.0)
-    # What `_additive_delta` keeps for the tests is a little more than they need.
+    # `_additive_delta` keeps a little more for the tests than they need.
     kept_more = accountant.additive_delta * (ROUNDING_ROOM - 1)
     converted = accountant.get_converted(terms.delta - kept_more)
     return FormalCost(converted.epsilon, RENYI_METHOD, order=converted.order)

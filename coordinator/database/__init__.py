@@ -1,6 +1,6 @@
 """The coordinator's own database: SQLite in its folder, or PostgreSQL by URL.
 
-Apart from Flower's: what must not be lost is here, and here alone.
+Apart from Flower's: the data that must not be lost are here, and here alone.
 """
 
 from coordinator.database.answers import Answer, ReleasedAnswers

@@ -1,10 +1,10 @@
-"""What was answered once is answered from here: a query costs its price one time.
+"""An answered query is answered again from here: it costs its price one time.
 
 The same query is the same public row of the same task, asked of the same parties: a label numbers
 the task's classes, and others would answer otherwise. Which pool it was asked from is no part of
-it: a pool with rows removed, added or in another order asks the same again. Nor is how it was asked
-(noise, threshold, secure sum): what was released is public, and whatever is done with it afterwards
-costs nothing more. Hospitals would refuse to vote on it a second time in any case (rule R3).
+it: a pool with rows removed, added or in another order asks the same again. Nor is the way it was
+asked (noise, threshold, secure sum): a release is public, and any use of it afterwards costs
+nothing more. Hospitals would refuse to vote on it a second time in any case (rule R3).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was released for a query.
+    """The release of a query.
 
     Attributes:
         label: Its class; None for "no answer".
@@ -57,11 +57,11 @@ class ReleasedAnswers:
         task_digest: bytes,
         members: Collection[bytes],
     ) -> dict[bytes, Answer]:
-        """Return what is known of some queries.
+        """Return the known answers of some queries.
 
         Args:
             queries: `QueryBatch.digests`.
-            task_digest: What is learned: a label numbers its classes.
+            task_digest: The task: a label numbers its classes.
             members: Fingerprints of all parties that would be asked: others would answer otherwise.
 
         Returns:
@@ -93,7 +93,7 @@ class ReleasedAnswers:
     def count_of_other_tasks(self, queries: Sequence[bytes], *, task_digest: bytes) -> int:
         """Return how many of these queries were released for another task.
 
-        Hospitals know a query by its row, whatever is to be learned, and vote on it once.
+        Hospitals know a query by its row, for any task, and vote on it once.
         """
         wanted = (
             select(AnswerRow.query_digest).where(AnswerRow.task_digest != task_digest).distinct()
@@ -106,7 +106,7 @@ class ReleasedAnswers:
 
 
 def members_digest(members: Collection[bytes]) -> bytes:
-    """Return one digest for a set of parties, in whatever order they come."""
+    """Return one digest for a set of parties, in any order."""
     return hashlib.sha256(b"pate-fed members\n" + b"".join(sorted(set(members)))).digest()
 
 

@@ -77,7 +77,7 @@ def _wait_for_the_disk(connection: Connection) -> None:
 
 
 def _lock_for_others(connection: Connection) -> None:
-    # One after the other, as SQLite has them: what was read must hold when it is written. So have
-    # those who upgrade it.
+    # One after the other, as SQLite has them: a value read must hold when the change is written. So
+    # have those who upgrade it.
     connection.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TRANSACTION_LOCK})")

@@ -29,7 +29,7 @@ class RunAttempt:
         database: Where it is.
         run: `RunRow.number`.
         attempt: `AttemptRow.number`.
-        fence: What the run's fence was when it was taken up.
+        fence: The run's fence when it was taken up.
     """
 
     database: Database
@@ -44,7 +44,7 @@ class RunAttempt:
     def take_up(
         cls, database: Database, row: RunRow, session: Session, *, now: datetime
     ) -> RunAttempt:
-        """Become the one who works on a run. Whoever took it up before can write no more.
+        """Become the one who works on a run. An earlier worker of the run can write no more.
 
         Args:
             database: Where it is.
@@ -122,7 +122,7 @@ class RunAttempt:
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[Session, AttemptRow]]:
-        """Run what follows as a whole, if the run is still this one's.
+        """Run the body as a whole, if the run is still this one's.
 
         A transaction inside another one is a part of it.
 

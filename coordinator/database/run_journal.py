@@ -58,7 +58,7 @@ class SqlCoordinatorJournal(CoordinatorJournal):
         return tuple(self._steps)
 
     def close(self) -> None:
-        """Let go of the run: nothing more is written here. Whoever opens it next goes on."""
+        """Let go of the run: nothing more is written here. The next one to open it goes on."""
         self._is_open = False
 
     def __repr__(self) -> str:

@@ -45,7 +45,7 @@ _Part: TypeAlias = PrivacyLedger | OutcomeLedger
 
 
 class BatchState(StrEnum):
-    """What became of a batch that was asked."""
+    """The state of a batch that was asked."""
 
     OPEN = "open"
     RELEASED = "released"
@@ -60,10 +60,10 @@ class AskedBatch:
     Attributes:
         number: Its number in the run.
         indices: Positions in the pool.
-        left: What the caps allowed before it was reserved.
-        predictions: What the student believed, if it was asked with that; float64, shape
-            (queries, classes). Public.
-        state: What became of it.
+        left: The caps' rest before it was reserved.
+        predictions: The student's predictions, if it was asked with them; float64, shape (queries,
+            classes). Public.
+        state: Its state.
     """
 
     number: int
@@ -79,20 +79,20 @@ class AskedBatch:
 
 
 class RunStore:
-    """A run in the database, over all its attempts. What it returns is what is stored.
+    """A run in the database, over all its attempts. It returns the stored state.
 
     A call returns when its change is on disk.
 
     Args:
         run: The run.
-        ledger: The run's, empty: what is stored has to be of the same budgets and caps.
+        ledger: The run's, empty: the stored one has to be of the same budgets and caps.
         pool: The public queries.
-        task_digest: What is learned, 32 bytes.
+        task_digest: The task, 32 bytes.
         members: Fingerprints of all parties of the run.
 
     Raises:
         RunLockedError: another process works on it.
-        RunDamagedError: what is stored does not fit itself, or is of other terms.
+        RunDamagedError: the stored state does not fit itself, or is of other terms.
         DatabaseError: it cannot be read or stored.
     """
 
@@ -153,7 +153,7 @@ class RunStore:
         self._ledger = ledger
 
     def save_first_phase(self, batch: int, first: FirstPhase) -> None:
-        """Store what the first phase of a batch decided."""
+        """Store the outcome of a batch's first phase."""
         with self._run.transaction() as (session, _):
             self._batch(session, batch).first_phase = json.dumps(first.as_record())
         self._first_phases[batch] = first
@@ -225,7 +225,7 @@ class RunStore:
         return {batch: self._asked[batch] for batch in sorted(self._asked)}
 
     def first_phase(self, batch: int) -> FirstPhase | None:
-        """Return what the first phase of a batch decided, if it was stored."""
+        """Return the outcome of a batch's first phase, if it was stored."""
         return self._first_phases.get(batch)
 
     def releases(self) -> dict[int, tuple[tuple[int, ...], NoisyRelease]]:
@@ -233,7 +233,7 @@ class RunStore:
         return {batch: self._releases[batch] for batch in sorted(self._releases)}
 
     def skipped(self) -> dict[int, tuple[str, ...]]:
-        """Return what is not asked in this run, as `save_skipped` takes it."""
+        """Return the queries that this run does not ask, as `save_skipped` takes them."""
         return dict(self._skipped)
 
     def run_id(self) -> bytes:
@@ -284,7 +284,7 @@ class RunStore:
         row.release = None if release is None else json.dumps(release.as_record())
 
     def _end(self, batch: int, state: BatchState) -> None:
-        if batch in self._asked:  # what the student believed is not needed any more
+        if batch in self._asked:  # the student's predictions are not needed any more
             self._asked[batch] = replace(self._asked[batch], state=state, predictions=None)
 
     def _answers(
@@ -379,7 +379,7 @@ def _changed_entries(before: _Part, after: _Part) -> Iterator[tuple[int, str]]:
     """Return place and record of each entry that is new or was settled."""
     if len(after.entries) < len(before.entries):
         raise RunDamagedError("a ledger must keep every entry", "fewer")
-    # What is unchanged is the same object, so this compares few.
+    # An unchanged entry is the same object, so this compares few.
     places = [
         place
         for place, entry in enumerate(after.entries)

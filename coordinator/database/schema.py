@@ -35,11 +35,11 @@ class InvitationRow(Base):
 
 
 class MemberRow(Base):
-    """A hospital that asked to join, and what became of it.
+    """A hospital that asked to join, and the state of its request.
 
     Attributes:
         fingerprint: Of its identity.
-        name: What people call it; one identity has it at a time.
+        name: Its name in messages; one identity has it at a time.
         identity_key: Ed25519.
         node_key: EC key for Flower, PEM.
         node_id: Flower's number for its node, decimal; None until it was let in.
@@ -71,9 +71,9 @@ class RunState(StrEnum):
 
     QUEUED = "queued"  # nobody has begun
     RUNNING = "running"
-    WAITING = "waiting"  # for hospitals: the reason says for whom and what
+    WAITING = "waiting"  # for hospitals: the reason names them and the missing step
     PAUSED = "paused"  # by the operator
-    STOPPING = "stopping"  # the operator wants it ended: what was released is kept
+    STOPPING = "stopping"  # the operator wants it ended: its releases are kept
     DONE = "done"
     INCOMPLETE = "incomplete"  # ended before all was asked: the reason says why
     FAILED = "failed"  # the reason has a code
@@ -88,11 +88,11 @@ class RunRow(Base):
 
     Attributes:
         number: Its number here; runs are worked on in this order.
-        name: What the operator calls it.
+        name: The operator's name for it.
         state: A `RunState`.
-        wanted: "" or "pause": what the operator asked of a run that is under way.
+        wanted: "" or "pause": the operator's order for a run that is under way.
         reason: Why it is in that state, with codes and names of hospitals; no secret.
-        request: What was asked, canonical JSON; see `coordinator.runs.request`.
+        request: The request, canonical JSON; see `coordinator.runs.request`.
         progress: Counts and released values, JSON.
         fence: How often it was taken up: who took it up before may not write any more.
         waiting_since: When its hospitals were asked in vain for the first time; None while it waits
@@ -190,15 +190,15 @@ class RunEntryRow(Base):
 
 
 class RunBatchRow(Base):
-    """A batch that a run asked, and what came of it.
+    """A batch that a run asked, and its outcome.
 
     Attributes:
         run: `RunRow.number`.
         number: Its number in the run.
         attempt: `AttemptRow.number`: in which setup of the run it was asked.
         state: `coordinator.database.run_store.BatchState`.
-        record: Indices, what the caps left, and what the student believed, JSON.
-        first_phase: What its first phase decided, JSON; None without one.
+        record: Indices, remaining caps, and the student's predictions, JSON.
+        first_phase: The outcome of its first phase, JSON; None without one.
         release: Its release, JSON; None without one.
     """
 
@@ -237,10 +237,10 @@ class AnswerRow(Base):
         batch: The batch's number.
         place: In the batch.
         pool_digest: The pool that it was asked from.
-        task_digest: What was learned: the classes that labels number.
+        task_digest: The task: the classes that labels number.
         members_digest: Of all parties of the run.
         query_digest: Of its input.
-        label: What was released; None without a label.
+        label: The released label; None without one.
         was_looked_at: Whether it was answered or refused; a cap cut it off else. Hospitals voted on
             it in any case, and never will again (rule R3).
     """
@@ -261,7 +261,7 @@ class AnswerRow(Base):
 
 
 class StatementRow(Base):
-    """What a party last signed of its journal's counter, over all runs (rule R4).
+    """A party's last signed journal counter, over all runs (rule R4).
 
     Attributes:
         party: Its fingerprint.

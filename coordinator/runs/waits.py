@@ -27,7 +27,7 @@ class RunWaits:
     Args:
         queue: The runs.
         parties: Gives all hospitals that ever asked to join.
-        surroundings: What it takes from the world.
+        surroundings: Its resources.
     """
 
     class HaltedError(Exception):
@@ -110,7 +110,7 @@ class RunWaits:
         return next(rests, "")
 
     def members(self, request: RunRequest) -> tuple[list[Member], RunRequestError | None]:
-        """Return the run's hospitals, and what is wrong where one of them is put out since.
+        """Return the run's hospitals, and the fault where one of them is put out since.
 
         Raises:
             RunRequestError: nobody knows one of them.

@@ -1,8 +1,8 @@
-"""Takes one queued run from its first offer to its run directory, over whatever lives it needs.
+"""Takes one queued run from its first offer to its run directory, over all its lives.
 
 All that counts is on disk before it is said: a worker that is killed anywhere is followed by one
 that goes on. A run whose setup had not finished is offered anew, as another attempt; one that was
-set up is resumed from what the database has of it.
+set up is resumed from the database.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LOST: Final = {
     KeysGoneError.code: "a hospital must not have been restarted since the run was set up",
     UnexpectedMessageError.code: "a hospital must not have left the run since it was set up",
 }
-"""Codes with which a hospital says that it has lost the run: what must hold for it to go on."""
+"""Codes with which a hospital says that it has lost the run: the conditions for it to go on."""
 
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class RunWorker:
         home: The federation.
         queue: Its runs.
         parties: Gives all hospitals that ever asked to join.
-        surroundings: What it takes from the world.
+        surroundings: Its resources.
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class RunWorker:
         except RunWaits.HaltedError:
             return
         except RunLockedError:
-            # Whoever took it over says how it goes on.
+            # The service that took it over reports its progress.
             _log.warning("run %s was taken over by another service", run.name)
         except (RunStateError, RunRequestError, BrokenJournalError) as error:
             self._fail(run.name, error)
 
     def give_up(self, run: Run, reason: str) -> None:
-        """End a run that nobody can go on with, and keep what it gave, if that can be read.
+        """End a run that nobody can go on with, and keep its results, if they can be read.
 
         Args:
             run: It.
@@ -136,7 +136,7 @@ class RunWorker:
     # Steps ------------------------------------------------------------------------------------
 
     def _go_on(self, run: OpenRun) -> None:
-        """Do what can be done now."""
+        """Do the work that is possible now."""
         name = run.request.name
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
             self._stop(run, "by the operator, before it began")
@@ -197,19 +197,19 @@ class RunWorker:
             self._queue.enter(name, _end_of(run), reason)
 
     def _end(self, run: OpenRun, reason: RunRequestError) -> None:
-        """End a run that nobody may go on with, and keep what it gave; no hospital hears of it."""
+        """End a run that nobody may go on with, and keep its results; no hospital hears of it."""
         self._read_out(run, str(reason))
         self._fail(run.request.name, reason)
 
     def _stop(self, run: OpenRun, before: str) -> None:
-        """End a run that no hospital is in, by the operator; keep what it gave before."""
+        """End a run that no hospital is in, by the operator; keep its earlier results."""
         self._read_out(run, "by the operator")
         self._queue.enter(
             run.request.name, RunState.STOPPED, "by the operator" if run.has_asked else before
         )
 
     def _set_up_anew(self, run: OpenRun, error: Exception | None) -> bool:
-        """Let a run begin again with all its hospitals, and with what it has; return whether.
+        """Let a run begin again with all its hospitals, and with its results; return whether.
 
         A hospital that was restarted has none of the keys: every batch without it would be void.
         """
@@ -224,7 +224,7 @@ class RunWorker:
         return True
 
     def _read_out(self, run: OpenRun, reason: str) -> None:
-        """Keep what a run gave that nobody closes."""
+        """Keep the results of a run that nobody closes."""
         last = run.before() if run.is_unbegun else run
         if last is None:
             return
@@ -241,7 +241,7 @@ class RunWorker:
         self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
 
     def _answer_from_store(self, run: OpenRun) -> None:
-        """Give what earlier runs know; no hospital hears of it, and nothing is charged."""
+        """Give the answers of earlier runs; no hospital hears of it, and nothing is charged."""
         nobody = NoTransport()
         labeling = run.begun(self._with, nobody, self._with.wait)
         self._note(run, nobody)
@@ -315,7 +315,7 @@ class RunWorker:
         return labeling
 
     def _end_unoffered(self, run: OpenRun, error: Exception) -> None:
-        """End a run that hospitals do not take up; keep what it gave before."""
+        """End a run that hospitals do not take up; keep its earlier results."""
         if not run.has_answers:
             self._fail(run.request.name, error)
             return
@@ -333,7 +333,7 @@ class RunWorker:
     def _ask_all(
         self, run: OpenRun, labeling: LabelingRun, transport: Transport
     ) -> Exception | None:
-        """Ask batch after batch; return what ended the run before all was asked."""
+        """Ask batch after batch; return the reason for an end before the last."""
         name, stopped_by = run.request.name, None
         size = run.request.settings.batch_size or len(run.request.queries)
         while True:
@@ -347,7 +347,7 @@ class RunWorker:
             asked = labeling.asked
             left = [index for index in run.left if index not in asked]
             fresh = [index for index in left if index not in run.refused]
-            # What was refused may have been open elsewhere: in the end it is tried once more.
+            # A refused query may have been open elsewhere: in the end it is tried once more.
             batch = tuple((fresh or left)[:size][: labeling.asks_left])
             if labeling.is_over or not batch:
                 return stopped_by
@@ -438,7 +438,7 @@ class RunWorker:
         now = datetime.fromtimestamp(self._with.clock(), UTC)
         since = self._queue.wait_since(name, now=now)
         if (now - since).total_seconds() > run.request.patience_s:
-            # What was begun may be taken up once hospitals are back.
+            # A run that began may be taken up once hospitals are back.
             is_fresh = run.is_unbegun and not run.has_asked
             state = RunState.FAILED if is_fresh else RunState.PAUSED
             self._queue.enter(name, state, f"its patience is over: {reason}")
@@ -450,7 +450,7 @@ class RunWorker:
         _log.error("run %s failed: %s", name, said(error))
         self._queue.enter(name, RunState.FAILED, said(error))
 
-    # What it works on -------------------------------------------------------------------------
+    # Its runs ---------------------------------------------------------------------------------
 
     def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
         """Become the one who works on a run; say, too, which of its hospitals is gone."""
@@ -501,7 +501,7 @@ def _has_lost_keys(error: Exception | None) -> bool:
 
 
 def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[str]:
-    """Say what did not go well in a run that is done."""
+    """List the faults of a run that is done."""
     flaws = []
     if run.voids:  # of a batch that an earlier life gave up nothing else tells
         why = f", the last one by {last_void}" if last_void else ""
@@ -516,6 +516,6 @@ def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[
 
 
 def said(error: Exception) -> str:
-    """Say an error of ours in one line: its code, what must hold, what came."""
+    """Say an error of ours in one line: its code, the rule, and the value that broke it."""
     code = getattr(error, "code", type(error).__name__)
     return f"{code}: {error}" if hasattr(error, "code") else str(code)

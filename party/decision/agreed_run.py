@@ -16,7 +16,7 @@ from protocols.secure_sum import SecureSum
 
 @dataclass(slots=True)
 class AgreedRun:
-    """What a party agreed to, and what it was charged for it."""
+    """A run that a party agreed to, and its charges."""
 
     run_id: bytes
     terms: RunTerms
@@ -36,9 +36,9 @@ class AskedBatch:
     Attributes:
         plan_digest: Of its plan; of two phases of the first's.
         queries: How many it asks.
-        batch: What it asks; None if this party was not charged for it.
-        bound: What the journal allows to be opened for its queries (rule R3).
-        first: What its first phase decided, once that is settled and another is to come.
+        batch: The batch's terms; None if this party was not charged for it.
+        bound: The journal's bound on the sets that may open for its queries (rule R3).
+        first: The outcome of its first phase, once that is settled and another is to come.
         is_silent: Whether its answer failed once teachers were asked: nothing is said of this phase
             any more (rule R12).
     """

@@ -47,6 +47,6 @@ class Faults:
 
 
 def reason_for(error: Exception) -> Reason:
-    """Return what is said of an error that nobody foresaw."""
+    """Return the public reason for an error that nobody foresaw."""
     cannot_store = isinstance(error, StorageError | JournalStorageError)
     return Reason.STORAGE if cannot_store else Reason.FAULT

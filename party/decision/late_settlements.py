@@ -36,7 +36,7 @@ class LateSettlements:
     def settle(self, settlement: Settlement, proven: PlanClaim | None, *, open_plan: bytes) -> None:
         """Charge a batch of a run that we lost as its settlement says, if it is open still.
 
-        What was in two phases stays charged, unless its first one provably never opens.
+        A batch in two phases stays charged, unless its first one provably never opens.
 
         Args:
             settlement: What became of the batch.

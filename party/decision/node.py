@@ -1,9 +1,8 @@
 """A party without a network: packets in, packets out.
 
-The node ties the pieces together in the order that the rules ask for: the protocol checks who
-speaks and what came before, the guard decides, the charge is stored, the queries are journalled,
-then noise is drawn if the parties add it, the teachers vote and y is sent. Whatever goes wrong,
-only a stable code leaves the site.
+The node follows the order of the rules. The protocol checks the sender and the state, the guard
+decides, the charge is stored, the queries are journalled. Then noise is drawn if the parties add
+it, the teachers vote and y is sent. After any fault, only a stable code leaves the site.
 """
 
 from __future__ import annotations
@@ -74,10 +73,10 @@ class PartyNode:
         coordinator: The pinned coordinator.
         pins: Pinned peers by fingerprint.
         guard: Its veto.
-        tasks: What it can be asked about, by the digest of the pool: see `tasks_of`.
+        tasks: The tasks that it can be asked about, by the digest of the pool: see `tasks_of`.
         forms: Secure sums that it knows, by name.
-        journal: What it remembers of plans and queries.
-        ledger: Where it keeps what it was charged.
+        journal: Its memory of plans and queries.
+        ledger: Where it keeps its charges.
         random_bytes: Cryptographic random numbers.
         clock: Unix time, in seconds.
         tell: Told of every decision; nothing is done that it cannot take note of.
@@ -129,7 +128,7 @@ class PartyNode:
 
     @property
     def ledger(self) -> PrivacyLedger:
-        """What this party was charged."""
+        """This party's charges."""
         return self._ledger.load()
 
     @property
@@ -159,19 +158,19 @@ class PartyNode:
         pins: Mapping[bytes, PublicIdentity],
         tasks: Mapping[bytes, PartyTask],
     ) -> None:
-        """Take what the owner decided since: the guard at once, pins and tasks from the next run.
+        """Take the owner's newest decisions: the guard at once, pins and tasks from the next run.
 
         Args:
             guard: Its veto.
             pins: Pinned peers by fingerprint.
-            tasks: What it can be asked about.
+            tasks: The tasks that it can be asked about.
         """
         self._guard = guard
         self._pins = dict(pins)
         self._tasks = dict(tasks)
 
     def receive(self, packet: bytes) -> bytes:
-        """Answer one packet. Never raises: whatever goes wrong becomes a coded refusal."""
+        """Answer one packet. Never raises: any fault becomes a coded refusal."""
         replies: list[bytes] = []
         frame = b""
         self._faults.code = ""
@@ -229,7 +228,7 @@ class PartyNode:
         return received
 
     def _give_up_run(self) -> None:
-        """Leave the run: its keys are gone. What is reserved stays so, until it is settled."""
+        """Leave the run: its keys are gone. A reservation stays so, until it is settled."""
         self._round.give_up()
         self._run = self._asked = None
 
@@ -373,7 +372,7 @@ class PartyNode:
         )
 
     def _claim_of(self, run: AgreedRun) -> PlanClaim:
-        """Return what is known of a plan that we are about to answer."""
+        """Return the claim of a plan that we are about to answer."""
         return PlanClaim.sent(
             self._round.seat_fingerprints,
             survives_dropouts=run.form.survives_dropouts,
@@ -475,7 +474,8 @@ class PartyNode:
         weights = self._guard.weights
         shape = (weights.teachers, len(batch))
         try:
-            # What is no number fails here, and not where the failure could be seen from outside.
+            # A vote that is no number fails here, and not where the failure could be seen from
+            # outside.
             votes = np.asarray(self._agreed_run.task.vote(batch), dtype=np.float64)
         except Exception as error:
             _log.error("teachers could not vote: %s", type(error).__name__)
@@ -501,7 +501,7 @@ class PartyNode:
         return self._round.refuse(reason.value)
 
     def _settle(self, settlement: Settlement, proven: PlanClaim | None) -> None:
-        """Charge what was released, or all that was reserved; free nothing on a mere claim.
+        """Charge the release, or all that was reserved; free nothing on a mere claim.
 
         One that cannot be stored is settled before anything else is answered: it comes only once.
         """
@@ -563,7 +563,7 @@ class PartyNode:
 
 
 def _subject_of(frame: bytes) -> bytes:
-    """Digest of what a refusal names by itself: an offer or an inquiry; empty for other frames."""
+    """Digest that a refusal names by itself: of an offer or an inquiry; empty for other frames."""
     try:
         signed = wire.decode(frame)
     except ProtocolError:

@@ -28,13 +28,14 @@ from protocols.messages import MOST_OPEN_RUNS
 
 MOST_PENDING = 20
 """Of each subject and coordinator. So that nobody can fill the disk: while so much waits, nothing
-more is noted; what waits stays until a person decided."""
+more is noted; an entry waits until a person decided.
+"""
 
 SHORTEST_DIGEST = 8
 
 
 class Subject(StrEnum):
-    """What can be approved."""
+    """Kinds of things to approve."""
 
     POOL = "pool"
     RUN = "run"
@@ -84,7 +85,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """All that people decided, and what stands against us, read at one moment.
+    """All decisions of people, and the evidence against us, read at one moment.
 
     Attributes:
         pins: Whom they checked.
@@ -108,12 +109,12 @@ class Decided:
 
     @property
     def pools(self) -> frozenset[bytes]:
-        """Digests of all pools that they approved, for whatever coordinator."""
+        """Digests of all pools that they approved, for any coordinator."""
         return frozenset[bytes]().union(*self.approved_pools.values())
 
 
 class SiteRecords:
-    """What the people of a site decided, in its database.
+    """The decisions of a site's people, in its database.
 
     Args:
         database: The site's.
@@ -130,7 +131,7 @@ class SiteRecords:
         self.standing = Standing(database, clock=clock)
 
     def decided(self) -> Decided:
-        """Return what holds now.
+        """Return the decisions in force.
 
         Raises:
             StorageError: it cannot be read: then nothing may be answered.
@@ -155,7 +156,7 @@ class SiteRecords:
         """Pin a peer that was checked out of band.
 
         Args:
-            name: What people call it.
+            name: Its name in messages.
             identity: Its identity.
             body: Whom it belongs to; to itself if nothing is said.
             how: How it was checked.
@@ -241,7 +242,8 @@ class SiteRecords:
     ) -> Approval:
         """Note that something waits for a person, unless it was noted before.
 
-        What waits is never pushed out: who offers more than people decide on is turned away.
+        A waiting entry is never pushed out: a coordinator that offers more than people decide on is
+        turned away.
 
         Args:
             subject: A pool or a run.
@@ -302,7 +304,7 @@ class SiteRecords:
         return self._decide(subject, digest, coordinator, ApprovalState.REJECTED, by=by)
 
     def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
-        """Forget what waits for a person in vain: the run that asked has ended.
+        """Forget the entries that wait for a person in vain: their run has ended.
 
         Args:
             coordinator: Fingerprint of the coordinator that says so of its runs.
@@ -343,10 +345,10 @@ class SiteRecords:
         """Put on record that an approved run is answered.
 
         Args:
-            digest: Of what was approved.
+            digest: Of the approved thing.
             coordinator: Fingerprint of its coordinator.
-            kind: What the record is about.
-            detail: What it says.
+            kind: Kind of the record.
+            detail: Its content.
 
         Raises:
             ApprovalError: nobody approved it: nothing is noted.
@@ -366,11 +368,11 @@ class SiteRecords:
         return tuple(one for one in found if state in (None, one.state))
 
     def find(self, digits: str, *, coordinator: bytes | None = None) -> Approval:
-        """Return what a person means by the first digits of a digest.
+        """Return the approval that the first digits of a digest name.
 
         Args:
             digits: The first digits.
-            coordinator: Fingerprint of the coordinator that asked; None for whichever.
+            coordinator: Fingerprint of the coordinator that asked; None for any.
 
         Raises:
             ApprovalError: they mean nothing here, or more than one thing.

@@ -99,8 +99,8 @@ class Standing:
         """Put on record which federation this hospital asked to join, and as whom.
 
         Args:
-            membership: What this hospital calls it.
-            federation: What was compared with the operator, 32 bytes.
+            membership: The hospital's name for it.
+            federation: The fingerprint compared with the operator, 32 bytes.
             identity: Ours.
 
         Raises:
@@ -187,7 +187,7 @@ def require_somebody(by: str) -> None:
 def is_paused(session: Session) -> bool:
     """Tell whether the site takes no part for now."""
     row = session.get(StandingRow, _PAUSE)
-    return row is not None and row.value != "resumed"  # what cannot be read is a pause
+    return row is not None and row.value != "resumed"  # an unreadable value is a pause
 
 
 def witness_in(session: Session) -> tuple[tuple[int, bytes], ...]:

@@ -1,4 +1,4 @@
-"""A hospital's own database: what it answered, what it was charged, what its owner decided.
+"""A hospital's own database: its answers, its charges, its owner's decisions.
 
 SQLite, in one file that nobody else reads. Nothing in it is a vote or a key.
 """

@@ -1,4 +1,4 @@
-"""What a site writes down of its own doing: records, and heads that commit to all of them.
+"""A site's record of its own doing: records, and heads that commit to all of them.
 
 A record holds codes, digests and prices: never a vote, a cell or a key. Who keeps the records is
 `party.storage.audit_log`.
@@ -17,11 +17,11 @@ from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import AuditHead
 
 Detail: TypeAlias = str | int | bytes
-"""What a record may hold; a price is written as text, so that it is read as it was written."""
+"""A record's values; a price is written as text, so that reading gives the same text."""
 
 
 class AuditKind(StrEnum):
-    """What a record is about."""
+    """The kind of a record."""
 
     JOINED = "joined"
     LEFT = "left"
@@ -54,8 +54,8 @@ class AuditRecord:
     Attributes:
         number: From 1.
         at: When, Unix time in milliseconds.
-        kind: What it is about.
-        detail: What there is to say.
+        kind: Its kind.
+        detail: Its facts.
     """
 
     number: int
@@ -69,7 +69,7 @@ class AuditRecord:
 
     @classmethod
     def from_bytes(cls, body: bytes) -> AuditRecord:
-        """Read what `to_bytes` wrote.
+        """Read the bytes of `to_bytes`.
 
         Raises:
             MalformedMessageError: it is no record.

@@ -1,8 +1,8 @@
 """The audit log in a site's database: each record is bound to all before it.
 
 A record's link is SHA-256 of the link before it and the record; the last link, the head, commits to
-every record and to their order. Whoever can write the database can also write a chain anew, or cut
-its end: against that stand the heads that the site signed and gave away. The coordinator holds the
+every record and to their order. A writer of the database can also write a chain anew, or cut its
+end: against that stand the heads that the site signed and gave away. The coordinator holds the
 newest, people may have written one down, and `verify` compares.
 """
 
@@ -45,11 +45,11 @@ class AuditLog:
         """Add a record; it is on disk when this returns.
 
         Args:
-            kind: What it is about.
-            detail: What there is to say: no vote, no cell, no key.
+            kind: Its kind.
+            detail: Its facts: no vote, no cell, no key.
             at: Unix time, in seconds.
             session: A transaction of the same database that the record is a part of: it is on disk
-                together with what it is about.
+                together with its subject.
 
         Raises:
             StorageError: it could not be stored.
@@ -76,7 +76,7 @@ class AuditLog:
             return _end_of(session)
 
     def goes_on_from(self, count: int, head: bytes) -> bool:
-        """Tell whether the log holds what a head commits to, as far as its links say."""
+        """Tell whether the log goes on from the records of a head, by its links."""
         with self._database.transaction() as session:
             if count == 0:
                 return head == _first_link()
@@ -134,7 +134,7 @@ class AuditLog:
         while True:
             with self._database.transaction() as session:
                 part = session.execute(
-                    # As bytes, whatever somebody put there: what differs is then named.
+                    # As bytes, for any stored type: a difference is then named.
                     select(
                         AuditRow.number,
                         cast(AuditRow.body, LargeBinary).label("body"),

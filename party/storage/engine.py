@@ -40,7 +40,7 @@ class PartyDatabase(NodeDatabase):
     version_fault = StorageVersionError
     damage_fault = StorageDamagedError
     emptied = "the database must hold what was made with the site"
-    pragmas = ("secure_delete=ON",)  # what is deleted is overwritten
+    pragmas = ("secure_delete=ON",)  # deleted content is overwritten
 
     _node_lock = -1
 
@@ -99,7 +99,7 @@ class PartyDatabase(NodeDatabase):
         try:
             held = os.open(room, flags, OWNER_ONLY)
             try:
-                # What is stored is written twice: ahead, and in its place.
+                # A write goes to disk twice: ahead, and in its place.
                 os.posix_fallocate(held, 0, _ROOM_BYTES + 2 * size)
             finally:
                 os.close(held)
@@ -141,7 +141,7 @@ class PartyDatabase(NodeDatabase):
         return self._engine.url.database is None
 
     def _require_whole(self, connection: Connection) -> None:
-        """Only the owner can know what a damaged journal has lost."""
+        """Only the owner can know the losses of a damaged journal."""
         if connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() != "ok":
             raise StorageDamagedError("the database must fit itself", "damage")
 

@@ -1,13 +1,13 @@
 """A party's journal in its database: no crash loses an entry.
 
 A call is one transaction, which is on disk when the call returns (rule R4). Nothing is held in
-memory: what a call sees is what was stored.
+memory: a call sees the stored state.
 
 A y lies in the database, too, so that it and its record come and go together, and so that one lock
-and one file hold all that must not be copied. What is erased is overwritten (`secure_delete`) and
+and one file hold all that must not be copied. Erased content is overwritten (`secure_delete`) and
 the write-ahead log is emptied. That cannot reach blocks that the file system or the disk moved, nor
-copies that somebody made of the file. A y looks uniform
-without the keys of its run, which are in memory alone.
+copies that somebody made of the file. A y looks uniform without the keys of its run, which are in
+memory alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a hospital was charged, in its database: the budget, and a row for each entry.
+"""A hospital's charges in its database: the budget, and a row for each entry.
 
-A charge and its record in the audit log are one transaction, and so are what became of it and that.
+A charge and its record in the audit log are one transaction, and so are its end and the record of
+that.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from protocols.errors import ProtocolError
 
 @dataclass(frozen=True, slots=True)
 class RunCharges:
-    """What one run was charged here, over all times that it was set up.
+    """The charges of one run here, over all times that it was set up.
 
     Attributes:
         scope: `protocols.run_scope.RunScope.digest` of the run, 32 bytes.
         seat: Place of this party among all, from 0.
-        ledger: Its budget for this party, its caps, and what was used of both.
+        ledger: Its budget for this party, its caps, and the used part of both.
     """
 
     scope: bytes
@@ -95,7 +96,7 @@ class LedgerStore:
         return self._saved
 
     def charges(self, scope: bytes) -> RunCharges | None:
-        """Return what a run was charged; None if it was never set up."""
+        """Return the charges of a run; None if it was never set up."""
         if scope in self._charges:
             return self._charges[scope]
         with self._database.transaction() as session:
@@ -131,13 +132,13 @@ class LedgerStore:
             raise StorageError("only the node may charge", "another process")
         before = self.load()
         _require_continued(before, ledger)
-        # What is unchanged is the same object, so a charge costs two rows and not the whole.
+        # An unchanged entry is the same object, so a charge costs two rows and not the whole.
         changed = [
             place
             for place, entry in enumerate(ledger.entries)
             if place >= len(before.entries) or entry != before.entries[place]
         ]
-        self._saved = None  # if this fails, what is on disk counts
+        self._saved = None  # if this fails, the state on disk counts
         self._charges.clear()
         records, used = _entries_of(ledger, changed), repr(ledger.charged_epsilon())
         with self._database.transaction() as session:
@@ -185,7 +186,7 @@ class LedgerStore:
 
 
 def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLedger:
-    """Return what was charged, for whoever looks on; `budget` where the node never started.
+    """Return the charges, for a reader beside the node; `budget` where the node never started.
 
     Raises:
         RecordError: there is none, though queries were answered.
@@ -218,13 +219,13 @@ def _charges_of(row: RunChargesRow) -> RunCharges:
 
 
 def _require_nothing_answered(session: Session) -> None:
-    """A new ledger would forget what was charged for what was answered."""
+    """A new ledger would forget the charges of the answered queries."""
     if session.scalar(select(ClaimRow.query).limit(1)) is not None:
         raise RecordError("the ledger must be there: queries were answered", "none")
 
 
 def _require_continued(before: PrivacyLedger, after: PrivacyLedger) -> None:
-    """A ledger goes on from what is stored: entries are added, and open ones are settled."""
+    """A ledger goes on from the stored one: entries are added, and open ones are settled."""
     if _budget_of(before) != _budget_of(after):
         raise RecordError("a ledger must keep its budget for life", "another")
     if len(after.entries) < len(before.entries):

@@ -1,4 +1,4 @@
-"""What a party must remember: the plans it served and the queries it answered, for ever.
+"""A party's memory for ever: the plans it served and the queries it answered.
 
 A journal belongs to the hospital and its records, not to one federation. The rules that span runs
 (rule R3) stand here once, in `QueryJournal.bound_on`; implementations only store. `MemoryJournal`
@@ -65,7 +65,7 @@ class NearQueries:
     """The neighbors of a batch among all queries that were ever claimed.
 
     Attributes:
-        batch: What to keep of the batch.
+        batch: The entries to keep of the batch.
         known: The claimed queries that lie close to one of it, none of them asked by it.
         total: Number of close queries over all runs if this batch is answered.
     """
@@ -104,7 +104,7 @@ class QueryJournal(ABC):
             queries: `QueryBatch.digests`: the content of a query, not its place in a pool, since
                 the same input in another pool is the same question.
             near: Claimed queries that lie close to one of `queries`, none of them its own.
-            after: For a second phase, the plan of the first: what that one claimed does not bind.
+            after: For a second phase, the plan of the first, whose claim does not bind.
 
         Raises:
             KeyReuseError: a query comes twice or was answered, or a set that nobody knows may be
@@ -145,7 +145,7 @@ class QueryJournal(ABC):
     def neighbors_of(
         self, queries: Sequence[bytes], sketches: Sketches, *, distance: float
     ) -> tuple[list[Neighbors], int]:
-        """Find what lies close to each of these queries; `near_to` says it of all together.
+        """Find the queries close to each of these; `near_to` says it of all together.
 
         Args:
             queries: `QueryBatch.digests`.
@@ -178,7 +178,7 @@ class QueryJournal(ABC):
 
     @abstractmethod
     def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
-        """Return what is known of all plans, but one, that claimed one of these queries."""
+        """Return the claims of all plans, but one, that claimed one of these queries."""
 
     @abstractmethod
     def claim(
@@ -194,7 +194,7 @@ class QueryJournal(ABC):
         Args:
             batch: The queries. A sketch that was noted before stays.
             plan_digest: The plan that asks them.
-            claim: What is known of the plan: `PlanClaim.sent`.
+            claim: The claim on the plan: `PlanClaim.sent`.
             after: For a second phase, the plan of the first.
 
         Raises:

@@ -16,7 +16,7 @@ class Base(DeclarativeBase):
 
 
 class JournalRow(Base):
-    """The one row of what the journal is as a whole.
+    """The one row of the journal as a whole.
 
     Attributes:
         number: 1.
@@ -61,8 +61,7 @@ class PlanRow(Base):
         verdict: Digest of this party's verdict on it; None if it gave none.
         is_answered: Whether a y was ever kept for it.
         is_abandoned: Whether this party promised never to send for it.
-        claim: What is known of the sets that it may open, canonical CBOR; None if it claims no
-            queries.
+        claim: The sets that it may open, canonical CBOR; None if it claims no queries.
     """
 
     __tablename__ = "plans"
@@ -180,7 +179,7 @@ class EntryRow(Base):
 
 
 class RunChargesRow(Base):
-    """What one run was charged here, over all times that it was set up.
+    """The charges of one run here, over all times that it was set up.
 
     Attributes:
         scope: `protocols.run_scope.RunScope.digest`.
@@ -211,7 +210,7 @@ class RunSetupRow(Base):
     scope: Mapped[bytes] = mapped_column(ForeignKey("run_charges.scope"))
 
 
-# What its people decided --------------------------------------------------------------------------
+# Decisions of its people -------------------------------------------------------------------------
 
 
 class AuditRow(Base):
@@ -235,7 +234,7 @@ class PinRow(Base):
 
     Attributes:
         fingerprint: Of its identity.
-        name: What people call it.
+        name: Its name in messages.
         body: Whom it belongs to.
         identity_key: Ed25519.
         checked_how: How they checked it, in their words.
@@ -260,7 +259,7 @@ class ApprovalRow(Base):
     Attributes:
         number: In the order in which they were asked.
         kind: "pool" or "run".
-        digest: Of the pool, or of what is approved of a run.
+        digest: Of the pool, or of a run's scope.
         coordinator: Fingerprint of the coordinator that asked: it holds for no other.
         state: "pending", "approved" or "rejected".
         asked_at: When it was first asked, Unix time in seconds.
@@ -291,10 +290,10 @@ class ApprovalRow(Base):
 
 
 class StandingRow(Base):
-    """What was last noted of something that changes: a pause, the digest of the settings' file.
+    """The last note of a changing value: a pause, the digest of the settings' file.
 
     Attributes:
-        name: What it is.
+        name: Its name.
         value: How it stands.
         changed_by: Who changed it; empty where it was no person.
         changed_at: When, Unix time in seconds.

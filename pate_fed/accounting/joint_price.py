@@ -10,9 +10,9 @@ any neighboring votes
     Pr[refusal]^l Pr'[refusal]^(1-l) e^(-(l-1) c0)
         + sum over labels of Pr[label]^l Pr'[label]^(1-l) e^(-(l-1) c1)  <=  1.
 
-A run that ends after at most A0 refusals or A1 answers then costs at most A0 c0 + A1 c1 at order
-l, whatever was asked and however it was chosen. The caps are fixed before the run; the mechanism
-knows neither l nor the prices, so the best order and prices may be picked for the caps.
+A run that ends after at most A0 refusals or A1 answers then costs at most A0 c0 + A1 c1 at order l,
+for all queries, chosen in any way. The caps are fixed before the run; the mechanism knows neither l
+nor the prices, so the best order and prices may be picked for the caps.
 
 **It holds only where every vote row is valid**: whole, no count below 0, at most `teachers` votes
 in all, one per teacher. Somebody who adds or withdraws votes makes a close vote with a high top
@@ -75,7 +75,7 @@ ORDERS: Final = _order_grid()
 
 @dataclass(frozen=True, slots=True)
 class PricePair:
-    """What a refusal and a label cost at one order.
+    """The cost of a refusal and of a label at one order.
 
     Attributes:
         order: Renyi order, above 1.
@@ -92,7 +92,7 @@ class PricePair:
 
 @dataclass(frozen=True, slots=True)
 class JointPrice:
-    """A guarantee for a whole run, whatever the votes, if every vote row is valid.
+    """A guarantee for a whole run, for all votes, if every vote row is valid.
 
     Attributes:
         epsilon: Of a run that ends after its last allowed refusal, answer or ask.
@@ -217,7 +217,7 @@ def largest_charge(refusals: float, answers: float, asks: float, *, prices: Pric
 
 
 def flat_prices(setting: JointSetting, orders: Sequence[float]) -> list[float]:
-    """Return, for each order, the RDP of one ask, whatever comes of it: refusal or label."""
+    """Return, for each order, the RDP of one ask, for either outcome: refusal or label."""
     return [_states(setting, order).flat for order in orders]
 
 

@@ -114,7 +114,7 @@ def kinds_of_pairs(setting: JointSetting, order: float) -> _Kinds:
     Both have shape (kinds, teachers + 1), a column per top count; E is -1 where there is none.
     """
     if setting.classes > 2:
-        # The check does not enter: settings that differ in it alone share what is computed.
+        # The check does not enter: settings that differ in it alone share the result.
         return _many_class_kinds(replace(setting, vote_threshold=0.0, sigma1=1.0), order)
     moved = [setting.weight] if setting.may_abstain else range(1, setting.weight + 1)
     tables = [_TwoClassGaps(_two_class_table(setting, votes, order)) for votes in moved]
@@ -141,7 +141,7 @@ def _many_class_kinds(setting: JointSetting, order: float) -> _Kinds:
 
 
 def _two_class_table(setting: JointSetting, moved: int, order: float) -> Table:
-    """Return E for each gap n_i - n_j, whichever class is the lower; shape (2 teachers + 1,)."""
+    """Return E for each gap n_i - n_j, for either class as the lower; shape (2 teachers + 1,)."""
     gaps = np.arange(-setting.teachers, setting.teachers + 1)
     if setting.noise == "gaussian":
         return two_class_divergence(gaps, sigma=setting.sigma2, moved=moved, order=order)

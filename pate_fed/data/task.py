@@ -1,4 +1,4 @@
-"""What a federation learns: how every hospital reads its own table, and what is asked.
+"""A federation's task: how every hospital reads its own table, and the target.
 
 One public document, of two parts.
 
@@ -59,12 +59,12 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LearningTask:
-    """A task with one pool of public inputs: what a coordinator publishes.
+    """A task with one pool of public inputs, as a coordinator publishes it.
 
     Attributes:
-        schema: What is learned, and how rows are read.
+        schema: The target, and the way rows are read.
         rows: The public rows that may be asked about.
-        pool: The same as what teachers get.
+        pool: The same rows as the teachers' inputs.
     """
 
     schema: TaskSchema
@@ -101,8 +101,8 @@ class LearningTask:
             path: The table, one input a row. Where it has the label's column, that is not read.
             label: Column of the hospitals' tables that is predicted.
             classes: Names of its classes, in order.
-            name: What people call a new task; empty for the file's name.
-            kind: What the records are.
+            name: Name of a new task; empty for the file's name.
+            kind: Kind of the records.
             ignored: Columns that are no features.
             known: Schemas of earlier pools of this federation.
 
@@ -137,12 +137,12 @@ class LearningTask:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The task's name."""
         return self.schema.name
 
     @property
     def kind(self) -> DatasetKind:
-        """What its records are: "image" or "table"."""
+        """Kind of its records: "image" or "table"."""
         return self.schema.kind
 
     @property
@@ -192,7 +192,7 @@ class LearningTask:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> LearningTask:
-        """Read what `to_bytes` wrote, and nothing else.
+        """Read the bytes of `to_bytes`, and nothing else.
 
         Raises:
             InvalidTaskError: it is anything else.

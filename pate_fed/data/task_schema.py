@@ -39,15 +39,15 @@ _KEYS = {"version", "name", "kind", "label", "classes", "columns", "left_out"}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TaskSchema:
-    """What is learned, and how a table is read for it: the same for every pool.
+    """The target, and the way a table is read for it: the same for every pool.
 
     Attributes:
-        name: What people call it.
+        name: Its name in messages.
         kind: "image" or "table": which models suit it.
         label: Column that is predicted.
         class_names: Names of classes 0, 1, ...
         columns: Columns that are read, in order of their names, so that inputs of the same columns
-            can be compared whoever made the task.
+            can be compared over all tasks.
         encoder: How: one encoder per column, in the same order.
         left_out: Other columns of the first pool, in order, which said nothing there.
     """
@@ -74,7 +74,7 @@ class TaskSchema:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of its bytes, 32 bytes: the task, whatever the pool."""
+        """SHA-256 of its bytes, 32 bytes: the task, for any pool."""
         return hashlib.sha256(self.to_bytes()).digest()
 
     def encode(self, text: CsvTable, *, patient_column: str | None) -> Records:
@@ -87,7 +87,7 @@ class TaskSchema:
         Raises:
             MissingColumnError: a column of the task, or the patient's, is absent.
             InvalidCellError: a label is missing or of no class, a patient is missing, or a cell of
-                a column of numbers is none. The line is named, never what stands there.
+                a column of numbers is none. The line is named, never the cell's content.
             InvalidParameterError: the patient's column is a feature or the label.
         """
         if patient_column in (self.label, *self.columns):
@@ -120,7 +120,7 @@ class TaskSchema:
         return PublicRows(self.columns, tuple(zip(*self._cells(text), strict=True)))
 
     def inputs_of(self, rows: PublicRows) -> NDArray[np.float64]:
-        """Turn rows into what teachers get; float64, shape (rows, features).
+        """Turn rows into the teachers' inputs; float64, shape (rows, features).
 
         A category that the schema does not know becomes zeros, a missing number the median.
 
@@ -155,7 +155,7 @@ class TaskSchema:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> TaskSchema:
-        """Read what `to_bytes` wrote, and nothing else.
+        """Read the bytes of `to_bytes`, and nothing else.
 
         Raises:
             InvalidTaskError: it is anything else.
@@ -208,7 +208,7 @@ def _check_names(task: TaskSchema) -> None:
             )
     if not 2 <= len(task.class_names) <= MOST_CLASSES:
         raise InvalidTaskError(f"2 to {MOST_CLASSES} classes", len(task.class_names))
-    # "0" and "0.0" would be two names for what tables write either way.
+    # "0" and "0.0" would be two names for one value in a table.
     numbers = [value for value in map(parse_number, task.class_names) if math.isfinite(value)]
     for names in (task.class_names, numbers, (task.label, *task.columns, *task.left_out)):
         if len(set(names)) != len(names):

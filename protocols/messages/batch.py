@@ -33,7 +33,7 @@ class Inquiry(Message):
 
     Attributes:
         run_id: Run.
-        terms: What the plan would ask, as `Plan.terms`.
+        terms: The terms of the plan, as `Plan.terms`.
     """
 
     TYPE: ClassVar[int] = 30
@@ -46,9 +46,9 @@ class Inquiry(Message):
 
 @dataclass(frozen=True, slots=True)
 class Readiness(Message):
-    """A party has keys and budget for what an inquiry asks, but for some of its items.
+    """A party has keys and budget for the plan of an inquiry, but for some of its items.
 
-    It is no promise: what a party answers meanwhile, in another federation, may change it.
+    It is no promise: an answer meanwhile, in another federation, may change it.
 
     Attributes:
         subject: Digest of the inquiry.
@@ -78,7 +78,7 @@ class Plan(Message):
         previous_head: Transcript head before this plan.
         words: Length of the vector.
         expires_at: After this, nobody sends for it.
-        terms: What is asked; canonical bytes that this library does not read.
+        terms: The plan's terms; canonical bytes that this library does not read.
     """
 
     TYPE: ClassVar[int] = 9
@@ -152,15 +152,15 @@ class Refusal(Message):
 
 @dataclass(frozen=True, slots=True)
 class Settlement(Message):
-    """What became of a plan: released or void, and what every party sent.
+    """The end of a plan: released or void, with every party's contribution.
 
     Attributes:
         run_id: Run.
         plan_digest: The plan that is settled.
         state: "released" or "void".
         words: Length of the plan's vector, for a party that the plan never reached.
-        contributions: What each party signed for the plan (`rounds.contribution`), in seat order;
-            empty where no y came.
+        contributions: Each party's signed contribution to the plan (`rounds.contribution`), in seat
+            order; empty where no y came.
         refusals: Signed `Refusal` frames of this plan, in seat order; none unless it is void.
         certificate: Frame of the plan's `Certificate`, where the form survives drop-outs; empty if
             there is none. A release needs one.

@@ -61,9 +61,8 @@ class Message:
     """Base of all messages.
 
     Class attributes:
-        TYPE: Number on the wire.
-        PURPOSE: What a signature over it is for; empty for a container of signed messages.
-        MAX_BYTES: Largest frame that a receiver accepts.
+        TYPE: Number on the wire. PURPOSE: Purpose of a signature over it; empty for a container of
+        signed messages. MAX_BYTES: Largest frame that a receiver accepts.
     """
 
     TYPE: ClassVar[int]

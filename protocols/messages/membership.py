@@ -31,9 +31,9 @@ class JoinRequest(Message):
 
     Attributes:
         coordinator: Fingerprint of the coordinator that invited it.
-        token: What the invitation holds, good for one request.
-        party_name: What people call the hospital; the invitation's.
-        identity_key: Its Ed25519 key: what is compared by telephone.
+        token: The invitation's token, good for one request.
+        party_name: The hospital's name, from the invitation.
+        identity_key: Its Ed25519 key, compared by telephone.
         node_key: Its EC key for Flower, PEM: bound under the identity by this signature.
         asked_at: When.
     """
@@ -54,7 +54,7 @@ class JoinRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class MembershipQuery(Message):
-    """A hospital asks what became of its request, and who else takes part.
+    """A hospital asks for the state of its request, and for the other members.
 
     Attributes:
         coordinator: Fingerprint of the coordinator that it joined.
@@ -89,8 +89,7 @@ class Membership(Message):
             people did.
         peer_keys: Their Ed25519 keys, in the same order.
         audit_head: Frame of the `AuditHead` of the hospital that is kept; empty if it gave none.
-        open_runs: Names of the runs that have not ended: what waits for people of another run waits
-            in vain.
+        open_runs: Names of the runs that have not ended: people wait in vain for others.
     """
 
     TYPE: ClassVar[int] = 24

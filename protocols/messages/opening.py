@@ -25,7 +25,7 @@ MAX_COLUMN_BYTES = 36 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Dealing(Message):
-    """A dealer's hashes of what it shared in one attempt; see `dealing`.
+    """A dealer's hashes of the shares of one attempt; see `dealing`.
 
     Attributes:
         plan_digest: Plan whose keys are shared.
@@ -90,7 +90,7 @@ class ShareBundle(Message):
 
 @dataclass(frozen=True, slots=True)
 class Proposal(Message):
-    """The coordinator proposes what becomes of a plan: a set of parties to open, or none at all.
+    """The coordinator proposes the end of a plan: a set of parties to open, or none at all.
 
     Attributes:
         run_id: Run.
@@ -181,8 +181,8 @@ class Reveal(Message):
         opening_digest: Which verdict it follows, and which dealings it was held against:
             `rounds.contribution.opening_digest`.
         sender: Fingerprint of the holder.
-        disclosures: For each survivor in seat order, `dealing.disclose` of its shares; empty
-            where what came as its shares was not what it signed.
+        disclosures: For each survivor in seat order, `dealing.disclose` of its shares; empty where
+            its shares differed from its signed hashes.
     """
 
     TYPE: ClassVar[int] = 19

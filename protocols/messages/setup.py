@@ -79,7 +79,7 @@ class RunRecord(Message):
         threshold: Parties needed to open the sum.
         colluders: Parties that may collude with the coordinator.
         dropouts: Parties that may be lost.
-        terms: What the run is for; canonical bytes that this library does not read.
+        terms: The run's terms; canonical bytes that this library does not read.
     """
 
     TYPE: ClassVar[int] = 3

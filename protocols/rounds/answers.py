@@ -47,7 +47,7 @@ class Answers:
 
 
 def _identify(message: Message) -> tuple[object, ...]:
-    """Name what a message is about: two bodies for one name are a conflict."""
+    """Name the subject of a message: two bodies for one name are a conflict."""
     match message:
         case RunOffer():
             return (RunOffer, message.nonce)

@@ -6,12 +6,12 @@ over a whole row tells nothing about a vote: given these sums, every row with th
 likely as before. One word is different: its stream sums would open a vote. So a party takes the
 width of a row from the terms that it agreed to, never from the request.
 
-What is found. Both ends of a pair state the same sum, or one of them lies: the pair is named. A
-party whose y does not come to its quota under its own statement is named alone; an honest one never
-is. A party that is asked and states nothing is named, too. If all state, somebody is named whenever
-the row of the sum is wrong: where all pairs agree the sums cancel, so some party's own row is off.
-Lies that keep the row of the sum right (within one party's row, or of two parties that make up for
-one another) void nothing and are not found.
+The result. Both ends of a pair state the same sum, or one of them lies: the pair is named. A party
+whose y does not come to its quota under its own statement is named alone; an honest one never is. A
+party that is asked and states nothing is named, too. If all state, somebody is named whenever the
+row of the sum is wrong: where all pairs agree the sums cancel, so some party's own row is off. Lies
+that keep the row of the sum right (within one party's row, or of two parties that make up for one
+another) void nothing and are not found.
 
 The coordinator keeps row sums of each y, not y itself. A thief of the row sums and all keys learns
 quotas. A thief of the y's and all keys would learn votes.
@@ -41,7 +41,8 @@ class Blame:
     """Who is named for a wrong row, by fingerprint in seat order.
 
     Attributes:
-        parties: Whose y does not come to its quota under what it stated: each of them cheated.
+        parties: Those whose y does not come to its quota by their own statement: each of them
+            cheated.
         pairs: Two ends that state different sums of their stream: at least one of them cheated.
         silent: Parties that were asked and stated nothing.
     """
@@ -52,7 +53,7 @@ class Blame:
 
 
 class RowWitness:
-    """What a party keeps of a plan that it answered, to state the sums of one row of it, once.
+    """A party's record of an answered plan, to state the sums of one row of it, once.
 
     Secret, in memory only. It is dropped at a release, at the next plan, and after use. Until then
     it holds the self mask b. A thief of this memory who also has the void batch's y can open it.
@@ -174,7 +175,7 @@ class PartyBlame:
 
 
 class BlameCase:
-    """What the coordinator keeps of one plan to find out who spoiled a row of it.
+    """The coordinator's record of one plan, to find out who spoiled a row of it.
 
     Args:
         form: Secure sum of the run.
@@ -224,7 +225,7 @@ class BlameCase:
         self._opened = tuple(streams)
 
     def ask(self, row: int, *, run_id: bytes) -> BlameRequest:
-        """Choose the one row that is asked about; drop what is kept of the others.
+        """Choose the one row that is asked about; drop the records of the others.
 
         Raises:
             WrongStateError: there is no such row, one was asked about before, or the sum was not
@@ -239,7 +240,7 @@ class BlameCase:
         return BlameRequest(run_id, self.plan_digest, row)
 
     def take(self, message: StreamSums) -> None:
-        """Keep what a party states.
+        """Keep a party's statement.
 
         Raises:
             UnexpectedMessageError: of another row or plan, not one sum for each seat, or beyond
@@ -258,7 +259,7 @@ class BlameCase:
         """Compare all statements.
 
         Args:
-            quotas: What a row of each party must come to, in seat order.
+            quotas: Required sum of a row of each party, in seat order.
 
         Returns:
             Who is named. Where all state, and the row of the sum is wrong, somebody is.

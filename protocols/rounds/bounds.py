@@ -1,10 +1,10 @@
 """Which sets of parties may be opened for a query that was asked before (rule R3).
 
-The difference of two opened sums over one query is exactly what their parties do not share. So any
-two sums that can be opened over one query, or over queries that lie close to each other, must hold
-the same honest parties, over all runs, forms and federations. A party cannot tell who is honest. It
-keeps, of every plan that it sent its y for, what it knows about the sets that may open
-(`PlanClaim`), and serves the query again only within all of them (`bound_on`).
+The difference of two opened sums over one query is exactly the sum of the parties in only one of
+them. So any two sums that can be opened over one query, or over queries that lie close to each
+other, must hold the same honest parties, over all runs, forms and federations. A party cannot tell
+who is honest. It keeps, of every plan that it sent its y for, its knowledge of the sets that may
+open (`PlanClaim`), and serves the query again only within all of them (`bound_on`).
 
 *Additive, seats S.* The sum opens only if every seat sends. If the parties A signed that they never
 will, one of them is honest and the sum stays closed for ever; or all of A lie, and every later set
@@ -83,7 +83,7 @@ ANY_SET = SetBound()
 
 @dataclass(frozen=True, slots=True)
 class PlanClaim:
-    """What a party knows about a plan that it sent its y for, or is about to.
+    """A party's knowledge of a plan that it sent its y for, or is about to.
 
     Attributes:
         openable: Bound on the sets that can open for it: any of them holds the honest parties of
@@ -108,12 +108,12 @@ class PlanClaim:
         task: bytes = b"",
         teachers: bytes = b"",
     ) -> Self:
-        """Return what is known when a y is sent: all seats may open, or nobody knows which."""
+        """Return the claim when a y is sent: all seats may open, or nobody knows which."""
         openable = None if survives_dropouts else SetBound.exactly(seats)
         return cls(openable, task=task, teachers=teachers)
 
     def gives_back(self, *, noise_at_parties: bool) -> bool:
-        """Return whether what was charged for the plan comes back: its sum never opens.
+        """Return whether the charge for the plan comes back: its sum never opens.
 
         A certificate of "closed" proves that, and so do refusals of all parties. Refusals of some
         prove it unless all of them lie and help the coordinator. With noise at the coordinator that
@@ -128,17 +128,17 @@ class PlanClaim:
         return not (noise_at_parties and self.openable.needed)
 
     def learning(self, proven: PlanClaim) -> PlanClaim:
-        """Return this claim with what a settlement proved about its plan."""
+        """Return this claim with the facts that a settlement proved about its plan."""
         return replace(proven, task=self.task, teachers=self.teachers)
 
     @classmethod
     def abandoned_by(cls, refusers: Collection[bytes], *, seats: Collection[bytes]) -> Self:
-        """Return what is known of an additive plan that some seats signed never to send for."""
+        """Return the claim of an additive plan that some seats signed never to send for."""
         return cls(SetBound(frozenset(seats) - frozenset(refusers), frozenset(seats)), is_free=True)
 
     @classmethod
     def certified(cls, survivors: Collection[bytes]) -> Self:
-        """Return what a certificate says: this set opens, or with none of them nothing ever."""
+        """Return the claim of a certificate: this set opens, or with none of them nothing ever."""
         if survivors:
             return cls(SetBound.exactly(survivors))
         return cls(ANY_SET, is_free=True)

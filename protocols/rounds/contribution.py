@@ -1,9 +1,10 @@
 """A party's entry in a settlement: the digest of everything that it signed for a plan.
 
-The settlement goes into the transcript, so what is bound here is, too (rule R8). In the additive
-form a party signs only its y, and its entry is the digest of that y. In a form that survives drop-
-outs the entry binds y to the dealing that went with it and to the shares that the party revealed.
-Otherwise two parties could agree on every y and yet remember two openings of one sum.
+The settlement goes into the transcript, so every message bound here does, too (rule R8). In the
+additive form a party signs only its y, and its entry is the digest of that y. In a form that
+survives drop- outs the entry binds y to the dealing that went with it and to the shares that the
+party revealed. Otherwise two parties could agree on every y and yet remember two openings of one
+sum.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from protocols import wire
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """Digests of what a party signed for one plan.
+    """Digests of the messages that a party signed for one plan.
 
     Attributes:
         vector: Of its `MaskedVector`.

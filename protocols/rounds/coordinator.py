@@ -1,4 +1,4 @@
-"""The coordinator's end of a run: relays what it cannot read, and adds y's as they come.
+"""The coordinator's end of a run: relays sealed messages unread, and adds y's as they come.
 
 It hands each message to its phase, whose steps are next door, too: see the attributes of
 `CoordinatorRound`. Each step is in the journal before the frame that follows from it leaves, so a
@@ -163,11 +163,11 @@ class CoordinatorRound:
         self.batch = CoordinatorBatch(run, self.blame)
         self.closing = CoordinatorClosing(run)
 
-    # What others may know ---------------------------------------------------------------------
+    # Public facts -------------------------------------------------------------------------------
 
     @property
     def state(self) -> CoordinatorState:
-        """What the coordinator waits for."""
+        """The message that the coordinator waits for."""
         return self._run.exchange.state
 
     @property
@@ -281,7 +281,7 @@ class CoordinatorRound:
             raise UnexpectedMessageError("a party must speak once in each exchange", "more")
         self._check(signed, sender)
         self._answered[key] = signed.digest
-        if isinstance(message, ShareBundle | VerdictMacs):  # in front of what ends the exchange
+        if isinstance(message, ShareBundle | VerdictMacs):  # another message ends the exchange
             return sender
         # A y was added to the total: the vector itself is not held.
         exchange.take(sender, None if isinstance(message, MaskedVector) else signed)
@@ -395,7 +395,7 @@ def _sender_of(message: Message, peer: bytes | None) -> bytes:
 
 
 def _subject(message: Message) -> object:
-    """What a message is about, beside its type and sender: two bodies for one are a conflict."""
+    """The subject of a message, beside its type and sender: two bodies for one are a conflict."""
     match message:
         case MaskedVector() | ShareBundle() | StreamSums() | Verdict() | VerdictMacs():
             return message.plan_digest

@@ -1,4 +1,4 @@
-"""What the coordinator must remember so that a run goes on after a crash: its steps, in order.
+"""The coordinator's memory of a run, by which it goes on after a crash: its steps, in order.
 
 A step is written durably before the frame that follows from it leaves, so the journal knows all
 that any party was told. It holds nothing secret: frames that all parties received, and digests of
@@ -50,8 +50,8 @@ class PlanProposed:
 
     Attributes:
         proposal: Frame of the `Proposal`: a set of survivors, or to close the plan.
-        contributions: What each survivor signed until then, in seat order; None for the others.
-            After a restart it has to come again as it was: holders are shown it.
+        contributions: Each survivor's signed contribution until then, in seat order; None for the
+            others. After a restart it has to come again as it was: holders are shown it.
     """
 
     proposal: bytes
@@ -74,7 +74,8 @@ class SumOpened:
     """The sum of the open plan is about to be opened.
 
     Attributes:
-        contributions: What each party in the sum signed until then, in seat order; None for others.
+        contributions: Each summed party's signed contribution until then, in seat order; None for
+            others.
     """
 
     contributions: tuple[Contribution | None, ...]
@@ -103,7 +104,7 @@ class HeadsCollected:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """Every party that showed a head has compared them all; what each said, in seat order."""
+    """Every party that showed a head has compared them all; each one's result, in seat order."""
 
     ready: tuple[bytes, ...]
 

@@ -58,14 +58,14 @@ from protocols.wire import Signed
 
 @dataclass(frozen=True, slots=True)
 class RunHistory:
-    """What a journal says of a run.
+    """The state of a run by its journal.
 
     Attributes:
-        state: What the coordinator waits for.
+        state: The message that the coordinator waits for.
         offer: The offer.
         record: The run record.
         transcript: Chain of the run.
-        heads: What all parties signed of it.
+        heads: All parties' signed heads.
         statements: The last statement of each party's journal counter, by fingerprint.
         epoch: Epoch of the last plan.
         plan: The open plan, if any.
@@ -457,7 +457,7 @@ def counter_in(signed: Signed) -> int:
 def heads_record(
     stage: str, signed: Mapping[bytes, Signed], transcript: Transcript, *, epoch: int
 ) -> HeadsRecord:
-    """Return what parties signed of a run's head, as the written transcript has it."""
+    """Return the signed heads of a run, as the written transcript has them."""
     signatures = []
     for seat, each in signed.items():
         message: Message = each.message

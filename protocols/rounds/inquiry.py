@@ -79,7 +79,7 @@ class CoordinatorInquiry:
         """Return the frame that asks parties whether they would serve a plan; changes nothing.
 
         Args:
-            terms: What the plan would ask; canonical bytes that this library does not read.
+            terms: The terms of the plan; canonical bytes that this library does not read.
 
         Raises:
             WrongStateError: a plan is open, or the run is not set up.
@@ -95,7 +95,7 @@ class CoordinatorInquiry:
             inquiry: The frame that was sent.
 
         Returns:
-            The party's fingerprint, and what it signed.
+            The party's fingerprint, and its signed answer.
 
         Raises:
             RemoteProtocolError: it is no party's answer to this inquiry.
@@ -109,7 +109,7 @@ class CoordinatorInquiry:
         if message.sender not in self._run.parties:
             raise UnknownPeerError("an answer must be a party's", "another's")
         signed.verify(self._run.parties[message.sender])
-        # What stands in front of the inquiry may be refused, and then the rest is not read.
+        # The frames in front of the inquiry may be refused, and then the rest is not read.
         of_run = isinstance(message, Refusal) and message.subject == self._run.run_id
         if not of_run and message.subject != wire.decode(inquiry).digest:
             raise UnexpectedMessageError("an answer must be to this inquiry", "another")

@@ -1,4 +1,4 @@
-"""What a party must remember so that a key never meets two vectors (rule R4).
+"""A party's memory, by which a key never meets two vectors (rule R4).
 
 The order is: journal the plan's digest, compute y once, store y, send y. An implementation on disk
 syncs each step before it returns. A party journals each promise before it leaves: never to send for
@@ -27,7 +27,7 @@ that promises take. A run ends after two void batches, far below this."""
 
 @dataclass(frozen=True)
 class RunNote:
-    """What a journal keeps of a run, to check its settlements even after a restart.
+    """A journal's note of a run, to check its settlements even after a restart.
 
     Attributes:
         run_id: Digest of the run record.
@@ -71,7 +71,7 @@ class RoundJournal(ABC):
 
     @abstractmethod
     def run(self, run_id: bytes) -> RunNote | None:
-        """Return what is kept of a run; None if this party never agreed to it."""
+        """Return the note of a run; None if this party never agreed to it."""
 
     @abstractmethod
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
@@ -138,7 +138,7 @@ class RoundJournal(ABC):
 
     @abstractmethod
     def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
-        """Note what a settlement proved about a plan; nothing changes if it claimed no queries.
+        """Note a settlement's proof about a plan; nothing changes if it claimed no queries.
 
         A plan that is known to be free stays free.
 

@@ -2,7 +2,7 @@
 
 A stored y is sent as it is (rule R4). Without one the party abandons the plan, so that the others
 may go on without it (rule R3). It repeats the verdict that it gave, or agrees to close the plan. It
-notes what a settlement proves about the plan.
+notes the facts that a settlement proves about the plan.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LostRuns:
             settlement: The settlement, which the coordinator signed.
 
         Returns:
-            Whether that run is known here, and what the settlement proves about the plan.
+            Whether that run is known here, and the claim that the settlement proves about the plan.
 
         Raises:
             RemoteProtocolError: its evidence is false.

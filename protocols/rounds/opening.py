@@ -123,7 +123,7 @@ class ShareHolder:
 
     @property
     def dealing_digest(self) -> bytes:
-        """Digest of what this party dealt; empty before `deal`."""
+        """Digest of this party's dealing; empty before `deal`."""
         return self._dealing_digest
 
     def reveal(self, verdict: Verdict, bundle: ShareBundle) -> tuple[Reveal, tuple[bytes, ...]]:
@@ -134,8 +134,8 @@ class ShareHolder:
             bundle: Dealings and shares of the other survivors.
 
         Returns:
-            The message to sign, with an empty disclosure for each share that does not fit what its
-            dealer signed; and these dealers.
+            The message to sign, with an empty disclosure for each share that differs from its
+            dealer's hashes; and these dealers.
 
         Raises:
             RemoteProtocolError: the coordinator relayed something else; nothing was opened.
@@ -163,7 +163,7 @@ class ShareHolder:
                     column, dealing, dealer=places[dealer], holder=holder, dropped=dropped
                 )
             except (BrokenEnvelopeError, WrongShareError):
-                # The coordinator is to blame if it did not relay what the dealer signed.
+                # The coordinator is to blame if it relayed another message than the dealer's.
                 verify_handed_over(dealings[dealer], self._seats[dealer])
                 # One dealer that cheats does not void the batch: the other shares will do.
                 wrong.append(dealer)
@@ -184,7 +184,7 @@ class ShareHolder:
         return column, self._own.message
 
     def _relayed(self, dealer: bytes, frame: bytes) -> Signed:
-        """Read a survivor's hashes. The coordinator checks what it relays."""
+        """Read a survivor's hashes. The coordinator checks every message before relaying it."""
         signed = wire.decode(frame)
         dealing = wire.expect(signed, Dealing)
         fits = (
@@ -278,7 +278,7 @@ class ShareCollector:
 
     @property
     def most_bytes(self) -> int:
-        """Bound on what a dealer sends beside its y, and on what a holder reveals."""
+        """Bound on a dealer's bytes beside its y, and on a holder's disclosures."""
         return len(self._seats) * (self._envelope_bytes + _FRAME_ROOM) + 4 * KIB
 
     # Dealing ----------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class ShareCollector:
         identity: PublicIdentity,
         known_digest: bytes = b"",
     ) -> None:
-        """Keep what a party dealt.
+        """Keep a party's dealing.
 
         Args:
             bundle: Its dealing, and a sealed share for each peer.
@@ -360,11 +360,11 @@ class ShareCollector:
         return wire.contain(bundle)
 
     def take_reveal(self, signed: Signed) -> None:
-        """Keep the shares of a `Reveal` that are what their dealers signed, and note the others.
+        """Keep the shares of a `Reveal` that fit their dealers' hashes, and note the others.
 
         Raises:
-            UnexpectedMessageError: not for the certified set, or of other dealings than those that
-                were relayed: a holder is named for what it signed that it used.
+            UnexpectedMessageError: not for the certified set, or of other dealings than the relayed
+                ones: a holder is named for the dealings that it signed.
         """
         assert self.is_fixed
         reveal = wire.expect(signed, Reveal)
@@ -394,7 +394,7 @@ class ShareCollector:
                 self._faults.append(ShareFault(dealer, reveal.sender, named=(reveal.sender,)))
 
     def contribution_of(self, party: bytes, *, vector_digest: bytes) -> Contribution:
-        """Return the digests of what a party has signed so far, given that of its y."""
+        """Return the digests of a party's signed messages so far, given that of its y."""
         dealing = self._dealt[party].signed.digest
         return Contribution(vector_digest, dealing, self._reveals.get(party, b""))
 

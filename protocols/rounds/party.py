@@ -74,7 +74,7 @@ _PROOFS: tuple[type[Message], ...] = (VerdictMacs, Certificate)
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a message led to.
+    """The result of a message.
 
     Attributes:
         replies: Frames to send back.
@@ -82,7 +82,7 @@ class Received:
             `refuse`), a `Plan` (then `contribute` or `refuse`), a `Settlement` of this run or of an
             earlier one (then charges), a `BlameRequest` (then `state_sums` or `refuse`), an
             `Inquiry` (then `inquiry.accept` or `inquiry.refuse`).
-        proven: What a settlement proves about its plan; None where that is nothing.
+        proven: The claim that a settlement proves about its plan; None if there is none.
     """
 
     replies: tuple[bytes, ...] = field(default=(), repr=False)
@@ -140,7 +140,7 @@ class PartyRound:
         self.inquiry = PartyInquiry(self._run)
         self.batch = PartyBatch(self._run, self._blame, random_bytes=random_bytes)
 
-    # What others may know ---------------------------------------------------------------------
+    # Public facts -------------------------------------------------------------------------------
 
     @property
     def state(self) -> PartyState:
@@ -249,7 +249,7 @@ class PartyRound:
 
         Args:
             vector: x, signed integers; shape (plan.words,). Secret.
-            bound: What the journal allows to be opened for the plan's queries (rule R3).
+            bound: The journal's bound on the sets that may open for the plan's queries (rule R3).
 
         Raises:
             WrongStateError: no plan waits for a decision.

@@ -22,7 +22,7 @@ class PartyPlan:
         digest: Its digest.
         plan: The plan; None if it never arrived.
         is_refused: Whether this party signed that it will never send for it.
-        bound: What its journal allows to be opened for it (rule R3).
+        bound: The journal's bound on the sets that may open for it (rule R3).
         sent: Digests of all that this party signed for it; None before its y.
         holder: This party's shares, until they are shown.
         witness: Stream sums for the case that a row is wrong.
@@ -67,9 +67,10 @@ class OpenPlan:
         signed: The plan.
         proposal: The proposal to open a set, if it was made.
         closing: The proposal to close the plan, if it was made.
-        fixed: What each survivor of the proposed set signed until then, by fingerprint.
+        fixed: Signed contribution until then of each survivor of the proposed set, by fingerprint.
         certificate_frame: Frame of the certificate; empty before it.
-        opened: What each party in the sum signed for it, by fingerprint; empty before it is opened.
+        opened: Signed contribution of each party in the sum, by fingerprint; empty before it is
+            opened.
     """
 
     signed: Signed

@@ -1,4 +1,4 @@
-"""A set-up run from one party's place, and what each phase checks of a message first."""
+"""A set-up run from one party's place, and the checks that each phase makes of a message first."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Seating:
 
     @property
     def note(self) -> RunNote:
-        """What the journal keeps of the run."""
+        """The journal's note of the run."""
         keys = tuple(identity.key for identity in self.identities.values())
         return RunNote(self.run_id, self.record.coordinator, self.form.name, keys)
 

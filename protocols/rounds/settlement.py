@@ -1,4 +1,4 @@
-"""The settlement that ends a plan, and what it proves; a party's end of it.
+"""The settlement that ends a plan, and its proof; a party's end of it.
 
 A released plan lists whose vectors are in its sum. A void one may carry evidence that its sum never
 opens: refusals (additive) or a certificate that the plan is closed (masked). Only evidence frees
@@ -109,7 +109,7 @@ def proven_claim(
     form: type[SecureSum],
     known: Verdict | None = None,
 ) -> PlanClaim | None:
-    """Check a settlement's evidence; return what it proves about the plan (rule R3).
+    """Check a settlement's evidence; return the claim that it proves about the plan (rule R3).
 
     Args:
         settlement: The settlement, whose signature was verified.
@@ -143,7 +143,7 @@ def learn_settlement(
     known: Verdict | None = None,
     came_here: bool = False,
 ) -> PlanClaim | None:
-    """Check a settlement's evidence, and let the journal learn what it proves.
+    """Check a settlement's evidence, and let the journal learn the claim that it proves.
 
     Args:
         journal: The party's journal.
@@ -151,10 +151,10 @@ def learn_settlement(
         identities: All parties of the run in seat order, by fingerprint.
         form: Secure sum of the run.
         known: A verdict whose certificate was checked before.
-        came_here: Whether the plan came in this run, whatever the journal knows of it.
+        came_here: Whether the plan came in this run; the journal may know it from another.
 
     Returns:
-        What it proves; None if nothing.
+        The claim that it proves; None if there is none.
 
     Raises:
         RemoteProtocolError: a refusal or the certificate is false; nothing was noted.
@@ -173,16 +173,16 @@ def note_settled(
     run_id: bytes,
     came_here: bool = False,
 ) -> None:
-    """Drop a settled plan's y and note what the settlement proved, if the plan was of its run.
+    """Drop a settled plan's y and note the proven claim, if the plan was of its run.
 
     Parties of another run prove nothing about a plan: they may never have seen it.
 
     Args:
         journal: The party's journal.
         plan_digest: The plan.
-        claim: What its settlement proved; None if nothing.
+        claim: The claim that its settlement proved; None if there is none.
         run_id: The run of which the settlement is.
-        came_here: Whether the plan came in this run, whatever the journal knows of it.
+        came_here: Whether the plan came in this run; the journal may know it from another.
     """
     if not came_here and journal.run_of(plan_digest) != run_id:
         return
@@ -210,7 +210,7 @@ def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, 
 def require_settlement(
     settlement: Settlement, plan: PartyPlan, *, seating: Seating, least: int
 ) -> None:
-    """Compare a settlement with what this party sent, refused and agreed to.
+    """Compare a settlement with the messages that this party sent, refused and agreed to.
 
     Args:
         settlement: The settlement.
@@ -219,7 +219,7 @@ def require_settlement(
         least: Fewest parties whose sum this party helps to open.
 
     Raises:
-        RemoteProtocolError: it contradicts what this party knows.
+        RemoteProtocolError: it contradicts this party's records.
     """
     listed = listed_in(settlement, seating.fingerprints)
     if settlement.plan_digest != plan.digest:

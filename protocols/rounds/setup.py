@@ -369,7 +369,7 @@ class CoordinatorSetup:
 
     @property
     def scope(self) -> RunScope:
-        """What a person at a hospital approves of the run.
+        """The facts of the run that a person at a hospital approves.
 
         Raises:
             WrongStateError: the record is not made yet.
@@ -409,7 +409,7 @@ class CoordinatorSetup:
         """Fix the run and return its record, for every party.
 
         Args:
-            terms: What the run is for.
+            terms: The run's terms.
             colluders: Parties that may collude with the coordinator.
             dropouts: Parties that may be lost.
 

@@ -1,4 +1,4 @@
-"""States and transitions of both ends. What a table does not list is an error and changes nothing.
+"""States and transitions of both ends. An unlisted message is an error and changes nothing.
 
 A party::
 
@@ -85,7 +85,7 @@ class PartyState(Enum):
 
 
 class CoordinatorState(Enum):
-    """Where the coordinator is in a run: what it waits for."""
+    """The coordinator's state in a run: the message that it waits for."""
 
     OFFERED = "offered"
     RECORDED = "recorded"

@@ -1,4 +1,4 @@
-"""The one verdict that each party gives on a plan, and what enough equal ones prove; both ends.
+"""The one verdict of each party on a plan, and the proof of enough equal ones; both ends.
 
 The coordinator proposes the set U of parties whose y's it holds. Each of them checks U and signs
 its one verdict on the plan. Enough equal verdicts are a certificate: no other verdict on this plan
@@ -53,7 +53,7 @@ def give_verdict(
     """Give a party's one verdict on a plan: journalled first, then signed.
 
     Args:
-        proposal: What the coordinator proposes for this plan.
+        proposal: The coordinator's proposal for this plan.
         plan: The plan; gets the verdict.
         seating: The run.
         least: Fewest parties whose sum this party helps to open.
@@ -159,7 +159,7 @@ def require_open_set(
         me: Fingerprint of the party that decides.
         seats: All parties of the run, in seat order.
         least: Fewest parties whose sum it helps to open: the form's threshold or its own floor.
-        bound: What its journal allows for the plan's queries (rule R3).
+        bound: The journal's bound for the plan's queries (rule R3).
 
     Raises:
         UnexpectedMessageError: not seats, in order.
@@ -255,8 +255,8 @@ def require_macs(
 ) -> None:
     """Check that enough peers gave this party's own verdict, by their MACs.
 
-    It proves to this party what a certificate proves to everybody: an honest peer authenticates
-    one verdict, to all.
+    It proves to this party the same as a certificate proves to everybody: an honest peer
+    authenticates one verdict, to all.
 
     Args:
         message: A MAC of each peer in seat order, empty where there is none.

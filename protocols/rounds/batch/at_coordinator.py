@@ -95,7 +95,7 @@ class CoordinatorBatch:
         return not was_answered and set(tally.declined) == set(self._run.seats)
 
     def claim_of(self, plan: SettledPlan) -> PlanClaim | None:
-        """Return what a plan's settlement proves about it (rule R3); None if nothing."""
+        """Return the claim that a plan's settlement proves (rule R3); None if there is none."""
         run = self._run
         return proven_claim(plan.settlement, identities=run.parties, form=type(run.form))
 
@@ -117,7 +117,7 @@ class CoordinatorBatch:
             attempt: Which try of it.
             words: Length of the vector.
             expires_at: Unix time after which nobody sends for it.
-            terms: What is asked.
+            terms: The plan's terms.
             phase: Which vector of this attempt, from 0; each is a plan of its own.
             row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
 
@@ -188,7 +188,7 @@ class CoordinatorBatch:
                 raise AssertionError(type(signed.message).__name__)
 
     def _signed_before(self, party: bytes) -> Contribution | None:
-        """What a party signed for the open plan that others heard of, perhaps before a restart."""
+        """A party's signed contribution to the open plan, perhaps from before a restart."""
         plan = self._run.open_plan
         return plan.opened.get(party) or plan.fixed.get(party)
 
@@ -314,7 +314,8 @@ class CoordinatorBatch:
             )
         streams = tally.streams()
         if not run.open_plan.opened:
-            # The settlement lists what was signed before the sum opened, also after a restart.
+            # The settlement lists the contributions signed before the sum opened, also after a
+            # restart.
             opened = tally.contributions
             run.do(SumOpened(tuple(opened.get(seat) for seat in run.seats)))
         return tally.open(streams)
@@ -324,7 +325,7 @@ class CoordinatorBatch:
 
         Args:
             released: Whether its result was released; otherwise it is void.
-            result: What was released.
+            result: The release.
 
         Raises:
             WrongStateError: no plan is open, or a release came before its sum was opened.
@@ -339,7 +340,7 @@ class CoordinatorBatch:
             state="released" if released else "void",
             words=plan.plan.words,
             contributions=tally.entries(plan.opened or tally.contributions),
-            # Whoever refuses after the sum was opened has sent all the same.
+            # A party that refuses after the sum was opened has sent all the same.
             refusals=() if plan.opened else tally.refusals,
             certificate=plan.certificate_frame,
             result=result,
@@ -396,7 +397,7 @@ class CoordinatorBlame:
         return signed.frame
 
     def name(self, quotas: Sequence[int]) -> Blame:
-        """Compare what the parties stated, and forget it. A party that stated nothing is named.
+        """Compare the parties' statements, and forget them. A party that stated nothing is named.
 
         Args:
             quotas: Sum of a row of each party, in seat order.

@@ -226,7 +226,7 @@ class PartyBatch:
         return claim
 
     def _extend(self, signed: Signed, settlement: Settlement, plan: PartyPlan) -> None:
-        """Add to the transcript what this settlement tells, and the plan if it is not there."""
+        """Add the settlement to the transcript, and the plan if it is not there."""
         if not plan.is_answered:
             self._run.extend("plan", settlement.plan_digest)
         if settlement.certificate:
@@ -249,7 +249,7 @@ def require_plan(
     next_phase: tuple[int, int, int] | None,
     now: float,
 ) -> None:
-    """Check that a plan continues what this party remembers.
+    """Check that a plan continues this party's state.
 
     Args:
         plan: The plan.
@@ -303,7 +303,7 @@ def hide_vector(
     Journals the plan, moves the roots forward, computes y once and stores it, in this order.
 
     Args:
-        open_plan: The plan; gets what was sent, the shares and the stream sums.
+        open_plan: The plan; gets the sent shares and y, and the stream sums.
         vector: x, signed integers; shape (plan.words,). Secret.
         seating: The run.
         identity: Of this party.
@@ -334,7 +334,7 @@ def hide_vector(
     self_key = random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
     words = form.ring.words_in(answer.body)
     form.hide(words, seat=seating.seat, pair_keys=keys, self_key=self_key)
-    del words  # what is signed must not change any more
+    del words  # signed bytes must not change any more
     frame, digest = answer.sign(identity)
     frames: tuple[bytes, ...] = (frame,)
     dealing_digest = b""

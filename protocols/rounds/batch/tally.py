@@ -114,7 +114,7 @@ class Tally:
         Args:
             bundle: The shares.
             sender: Fingerprint of the party.
-            before: What it signed before a restart, if others heard of it.
+            before: Its signed contribution from before a restart, if others heard of it.
         """
         if self.shares is None:
             raise UnexpectedMessageError("this form must have no shares", "some")
@@ -130,7 +130,7 @@ class Tally:
 
         Args:
             signed: The `MaskedVector`, verified.
-            before: What the party signed before a restart, if others heard of it.
+            before: The party's signed contribution from before a restart, if others heard of it.
 
         Raises:
             UnexpectedMessageError: of another plan, or without shares where the form has them.
@@ -161,7 +161,7 @@ class Tally:
 
     @property
     def contributions(self) -> dict[bytes, Contribution]:
-        """Digests of what each party in the total has signed so far, by fingerprint."""
+        """Digests of each summed party's signed messages so far, by fingerprint."""
         if self.shares is None:
             return {seat: Contribution(digest) for seat, digest in self._vectors.items()}
         return {

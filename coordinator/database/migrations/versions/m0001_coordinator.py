@@ -20,7 +20,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refuse: what was charged and released must stay known."""
+    """Refuse: charges and releases must stay known."""
     raise NotImplementedError("a coordinator's ledger is never dropped")
 
 

@@ -1,4 +1,4 @@
-"""Journal, ledger, audit log, pins, approvals, and what else the site's people decided."""
+"""Journal, ledger, audit log, pins, approvals, and other decisions of the site's people."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -18,7 +18,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refuse: what was answered must stay known."""
+    """Refuse: answered queries must stay known."""
     raise NotImplementedError("a hospital's journal is never dropped")
 
 
