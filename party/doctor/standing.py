@@ -83,7 +83,7 @@ def check_storing(site: Site, around: Surroundings) -> Check:
         return Check("storing", OK, "The node's records can be stored.")
     if node.is_alive(now=around.clock()):
         if node.trouble in CANNOT_STORE:
-            said = f"The node's records cannot be stored ({node.trouble})."
+            said = f"The node cannot store its records ({node.trouble})."
             return Check("storing", FAIL, said, advice)
     elif around.has_node(site):
         since = f"{datetime.fromtimestamp(node.at, UTC):%Y-%m-%d %H:%M} UTC"
