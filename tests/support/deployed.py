@@ -96,18 +96,20 @@ class Hospital:
         self.voted.append(self._plan)
         return self.teachers(batch)
 
-    def open(self, others: list[Hospital], task: LearningTask, *, approved: bool) -> None:
-        """Open its node, with all others pinned."""
+    def open(
+        self, others: list[Hospital], task: LearningTask, *, approved: bool, **policy: Any
+    ) -> None:
+        """Open its node, with all others pinned; `policy` as its owner changed it."""
         pins = {one.site.identity.fingerprint: one.site.identity.public for one in others}
         pools = frozenset({task.pool.digest} if approved else ())
-        policy = Policy(
-            approved_pools=pools,
-            least_checked_peers=2,
-            forms=frozenset({"additive", "masked"}),
-            mechanisms=frozenset(DEPLOYED),
-            most_near_queries=None,
-            most_epsilon=1000.0,
-        )
+        allowed: dict[str, Any] = {
+            "least_checked_peers": 2,
+            "forms": frozenset({"additive", "masked"}),
+            "mechanisms": frozenset(DEPLOYED),
+            "most_near_queries": None,
+            "most_epsilon": 1000.0,
+        }
+        rules = Policy(approved_pools=pools, **{**allowed, **policy})
         bodies = {
             one.site.identity.fingerprint: one.site.membership().settings.party for one in others
         }
@@ -117,7 +119,7 @@ class Hospital:
             identity=self.site.identity,
             coordinator=self.site.membership().coordinator,
             pins=pins,
-            guard=Guard(policy, TeacherWeights.equal(TEACHERS), bodies),
+            guard=Guard(rules, TeacherWeights.equal(TEACHERS), bodies),
             tasks=tasks_of(PartyTask(task.pool, self.vote, digest=task.digest)),
             forms={"additive": AdditiveSum(), "masked": MaskedSum()},
             journal=self.journal,

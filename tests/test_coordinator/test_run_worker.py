@@ -212,9 +212,11 @@ def test_nobody_is_asked_to_approve_what_another_refuses_for_good(tmp_path: Path
     federation = Worked(tmp_path, approved=False)
     everybody = list(federation.hospitals.values())
     last = everybody[-1]
-    others = [one for one in everybody if one is not last]
-    last.open(others, federation.task, approved=True)
-    federation.ask(sigma2=0.5, epsilon=5000.0)  # below what its owner allows
+    for one in everybody:
+        others = [other for other in everybody if other is not one]
+        rules = {} if one is last else {"least_sigma2": 0.1, "most_epsilon": 1e6}
+        one.open(others, federation.task, approved=one is last, **rules)
+    federation.ask(sigma2=0.5, epsilon=5000.0)  # below what the last one's owner allows
     run = federation.work()
     assert run.state is RunState.FAILED
     assert f"{NAMES[-1]} [PF-315]" in run.reason
