@@ -89,6 +89,7 @@ class Guard:
             raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.weights))
         self._review_terms(terms, seat=seats.index(me))
         self._review_noise(terms, record)
+        self._require_approved(terms)
         return terms
 
     def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
@@ -131,8 +132,7 @@ class Guard:
         """
         if self.consent.is_paused:
             raise RefusalError(Reason.PAUSED, "the hospital must not be paused", "a pause")
-        if terms.pool_digest not in self.policy.approved_pools:
-            raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
+        self._require_approved(terms)
         approved = self.consent.approved_runs
         if approved is not None and scope.digest not in approved:
             raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
@@ -382,6 +382,11 @@ class Guard:
                 "the form must be allowed, and hide votes from all we do not trust",
                 "not",
             )
+
+    def _require_approved(self, terms: RunTerms) -> None:
+        """Refuse another pool, before anything of it that is here could change the answer."""
+        if terms.pool_digest not in self.policy.approved_pools:
+            raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
 
     def _review_terms(self, terms: RunTerms, *, seat: int) -> None:
         policy, budget = self.policy, terms.budgets[seat]

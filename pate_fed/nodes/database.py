@@ -9,7 +9,7 @@ import errno
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -110,7 +110,7 @@ class NodeDatabase:
             max_overflow=0,
             connect_args={"check_same_thread": False},
         )
-        event.listen(engine, "connect", database._make_durable)
+        event.listen(engine, "connect", _make_durable(cls.pragmas))
         event.listen(engine, "begin", _lock_at_once)
         with engine.begin() as connection:
             cls.tables.create_all(connection)
@@ -173,7 +173,7 @@ class NodeDatabase:
         file = Path(url.database).absolute()
         self._find(file, is_new=is_new)
         engine = create_engine(url.set(database=str(file)))
-        event.listen(engine, "connect", self._make_durable)
+        event.listen(engine, "connect", _make_durable(self.pragmas))
         event.listen(engine, "begin", _lock_at_once)
         event.listen(engine, "handle_error", _open_anew)
         return engine
@@ -212,14 +212,6 @@ class NodeDatabase:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise self.fault("the database must be writable", error.strerror) from error
-
-    def _make_durable(self, connection: Any, _: object) -> None:
-        # The driver must not open transactions of its own: ours begin in `_lock_at_once`.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        for pragma in (*_PRAGMAS, *self.pragmas):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
 
     def _bring_up_to_date(self, connection: Connection, *, is_new: bool, upgrades: bool) -> None:
         found = self._version_in(connection, is_new=is_new)
@@ -296,6 +288,20 @@ def _make_file(path: Path) -> None:
     """Make the file here, so that it and the files beside it are its owner's alone."""
     with suppress(FileExistsError):  # a later step checks whether it is empty
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
+
+
+def _make_durable(pragmas: tuple[str, ...]) -> Callable[[Any, object], None]:
+    """Return the set-up of a new connection; it keeps no database alive."""
+
+    def set_up(connection: Any, _: object) -> None:
+        # The driver must not open transactions of its own: ours begin in `_lock_at_once`.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in (*_PRAGMAS, *pragmas):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    return set_up
 
 
 def _lock_at_once(connection: Connection) -> None:

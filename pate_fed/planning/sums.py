@@ -66,7 +66,7 @@ def advised_sum(
         without seeing another's votes); "survives" (hospitals that a batch can do without);
         "exchanges" per batch; "why" in words.
     """
-    offered = [each for each in sums.values() if form in (None, each.name)]
+    offered = [each for each in sums.values() if each.hides_vectors and form in (None, each.name)]
     survived = {
         each.name: parties - each.threshold(parties) for each in offered if parties >= each.smallest
     }
@@ -87,7 +87,8 @@ def advised_sum(
 def _table(form: SumForm, sums: Sums, *, parties: int, survives: int) -> dict[str, Any]:
     colluders = form.most_colluders(parties)
     hides = f"hides votes from the coordinator with up to {colluders} of"
-    best = max(sums.values(), key=lambda each: each.most_colluders(parties))
+    hiding = [each for each in sums.values() if each.hides_vectors]
+    best = max(hiding, key=lambda each: each.most_colluders(parties))
     most = best.most_colluders(parties)
     but = f", not {most} as {best.name}" if most > colluders else ""
     if form.survives_dropouts:

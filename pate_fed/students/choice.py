@@ -71,9 +71,14 @@ def load_student(directory: Path) -> Student:
     """
     described = read_description(directory)
     name, features = described.get("student"), described.get("features")
-    if name not in STUDENTS or not isinstance(features, int) or features < 1:
+    if (
+        not isinstance(name, str)
+        or name not in STUDENTS
+        or not isinstance(features, int)
+        or features < 1
+    ):
         raise RunDirectoryError(f"{DESCRIPTION_FILE} must name a student and its features", "less")
-    student = make_student(str(name))
+    student = make_student(name)
     model = (
         ConstantModel.read(described)
         if described.get("form") == ConstantModel.form

@@ -333,6 +333,21 @@ class TestPeers:
             guard.review_run(replace(record, **changed), seats=seats, me=seats[0])
         assert refusal.value.reason is Reason.FORM
 
+    def test_pool_is_checked_with_the_terms_and_again_with_each_consent(self) -> None:
+        federation, record, seats = self.record_and_seats(3)
+        node = federation.nodes[0]
+        scope, terms = node._agreed_run.scope, node._agreed_run.terms
+        node._guard.review_consent(terms, scope=scope)
+        guard = replace(
+            node._guard, policy=replace(node._guard.policy, approved_pools=frozenset({OTHER_POOL}))
+        )
+        with pytest.raises(RefusalError) as refusal:
+            guard.review_run(record, seats=seats, me=seats[0])
+        assert refusal.value.reason is Reason.POOL
+        with pytest.raises(RefusalError) as refusal:  # taken back since
+            guard.review_consent(terms, scope=scope)
+        assert refusal.value.reason is Reason.POOL
+
     @pytest.mark.parametrize(
         "terms",
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import stat
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -580,3 +582,13 @@ class TestRestored:
             SqlJournal(again).begin(run_id=bytes(32), epoch=1, plan_digest=PLAN)
         for database in databases.values():
             database.close()
+
+
+def test_a_database_in_memory_is_gone_with_its_last_user() -> None:
+    database = PartyDatabase.in_memory()
+    with database.transaction() as session:
+        session.execute(text("SELECT 1"))
+    left = weakref.ref(database)
+    del database, session
+    gc.collect()
+    assert left() is None

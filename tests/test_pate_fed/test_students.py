@@ -243,6 +243,7 @@ def test_tensors_that_are_no_network_of_ours_are_refused(tmp_path: Path) -> None
     [
         pytest.param({"schema_version": 2}, id="version"),
         pytest.param({"student": "genius"}, id="student"),
+        pytest.param({"student": ["propagation"]}, id="a list of students"),
         pytest.param({"form": "pickle"}, id="form"),
         pytest.param({"form": "constant", "label": -1}, id="label"),
         pytest.param({"features": 0}, id="features"),
