@@ -7,12 +7,11 @@ as CBOR, and as integers of 4 or 8 bytes in either order, which is also what a p
 from __future__ import annotations
 
 import base64
-import functools
 import re
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -141,24 +140,6 @@ def secrets_within(data: bytes, secrets: Mapping[str, Iterable[bytes]]) -> list[
         for name, forms in secrets.items()
         if any(form in part for part in parts for form in forms)
     ]
-
-
-def searched_again(test: Callable[..., None]) -> Callable[..., None]:
-    """Fail a test that searches `tmp_path` only when it finds something in two runs.
-
-    Random bytes hold one of the 4-byte forms about once in a thousand runs. A leak is in each run.
-    """
-
-    @functools.wraps(test)
-    def run(*, tmp_path: Path, **fixtures: Any) -> None:
-        try:
-            test(tmp_path=tmp_path, **fixtures)
-        except AssertionError:
-            again = tmp_path / "again"
-            again.mkdir()
-            test(tmp_path=again, **fixtures)
-
-    return run
 
 
 OURS = ("pate_fed", "protocols", "party", "coordinator", "tests")

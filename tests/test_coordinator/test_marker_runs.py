@@ -33,7 +33,6 @@ from tests.support.marker import (
     held_in_memory,
     marked_votes,
     printed,
-    searched_again,
 )
 from tests.support.markers import in_turn
 from tests.test_coordinator.test_marker import (
@@ -135,7 +134,6 @@ def found_in(
 
 
 @every_kind
-@searched_again
 def test_nothing_holds_votes_sums_or_noise(
     kind: Kind,
     tmp_path: Path,
@@ -143,7 +141,7 @@ def test_nothing_holds_votes_sums_or_noise(
     logged: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    drawn.clear()
+    """By chance random bytes hold a 4-byte form about once in a thousand runs: it fails then."""
     federation = marked_federation(kind, tmp_path)
     everybody = range(PARTIES)
     survivors = [place for place in everybody if place != LOST]
