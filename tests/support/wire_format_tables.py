@@ -1,4 +1,4 @@
-"""Writes the tables of messages in the wire format's page, from the types in the code.
+"""Writes the lists of fields in the wire format's page, from the types in the code.
 
 Run from the repository root: ``python -m tests.support.wire_format_tables``.
 """
@@ -26,17 +26,19 @@ def written_tables(page: str) -> str:
 
 def _section(kind: type[Message]) -> str:
     purpose = f'signed for "{kind.PURPOSE}"' if kind.PURPOSE else "unsigned container"
-    lines = [
-        f"### {kind.TYPE} {kind.__name__}",
-        "",
-        f"{purpose[0].upper()}{purpose[1:]}; at most {kind.MAX_BYTES:,} bytes.",
-        "",
-        "| place | field | type |",
-        "|---|---|---|",
-    ]
-    for place, (name, hint) in enumerate(field_types(kind).items()):
-        lines.append(f"| {place} | `{name}` | {_described(hint)} |")
-    return "\n".join([*lines, ""])
+    fields = field_types(kind)
+    width = max(map(len, fields)) + 2
+    return "\n".join(
+        [
+            f"### {kind.TYPE} {kind.__name__}",
+            "",
+            "```text",
+            f"{purpose}, at most {kind.MAX_BYTES:,} bytes",
+            *(f"  {name:{width}}{_described(hint)}" for name, hint in fields.items()),
+            "```",
+            "",
+        ]
+    )
 
 
 def _described(hint: Any) -> str:
