@@ -14,15 +14,18 @@ import pytest
 import typer
 
 from coordinator.cli import app as coordinator_app
+from coordinator.cli.console import LINE as COORDINATOR_LINE
 from coordinator.errors import CoordinatorError
 from party.cli import app as party_app
+from party.cli.console import LINE as PARTY_LINE
 from party.cli.policy import RULES, SETTINGS
-from party.errors import PartyError, Reason
+from party.errors import PartyError, Reason, RefusalError
 from party.site.folder import SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Policy
 from pate_fed.data.tables import load_csv
 from pate_fed.errors import PateFedError
+from pate_fed.nodes.command_line import CommandLine
 from pate_fed.planning import DEFAULTS
 from pate_fed.report import shapes
 from pate_fed.students import make_student
@@ -221,6 +224,37 @@ def test_the_reference_explains_every_code_and_no_other() -> None:
     explained = re.findall(r"^\| (PF-\d{3}) \|", page, re.MULTILINE)
     bases = (PateFedError, ProtocolError, PartyError, CoordinatorError)
     assert sorted(explained) == sorted(set().union(*map(codes_of, bases)) | set(Reason))
+
+
+def said_exits(page: str, column: int) -> dict[str, int]:
+    """Exit code of each error code and each "other" family in a column of the table of exits."""
+    rows = re.findall(r"^\| (\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    return {name: int(row[0]) for row in rows for name in row[column].split(", ")}
+
+
+def classes_of(error: type[Exception]) -> list[type[Exception]]:
+    return [error, *(one for kind in error.__subclasses__() for one in classes_of(kind))]
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "bases"),
+    [
+        pytest.param(
+            COORDINATOR_LINE, 1, (PateFedError, ProtocolError, CoordinatorError), id="fed"
+        ),
+        pytest.param(PARTY_LINE, 2, (PateFedError, ProtocolError, PartyError), id="party"),
+    ],
+)
+def test_the_reference_has_the_exit_code_of_every_error(
+    line: CommandLine, column: int, bases: tuple[type[Exception], ...]
+) -> None:
+    said = said_exits(read(DOCS / "reference" / "errors.md"), column)
+    for kind in (one for base in bases for one in classes_of(base)):
+        if kind is RefusalError:
+            assert line.exit_code_of(kind.__new__(kind)) == said["public PF-3xx"]
+        elif code := vars(kind).get("code"):
+            expected = said[code] if code in said else said[f"other {code[:4]}xx"]
+            assert line.exit_code_of(kind.__new__(kind)) == expected, code
 
 
 def test_every_code_named_in_the_text_exists() -> None:
