@@ -17,6 +17,7 @@ from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
 from pate_fed.errors import InvalidSettingError
 from pate_fed.mechanisms import (
+    CONFIDENCE,
     ConfidentGaussianMax,
     InteractiveGaussianMax,
     Mechanism,
@@ -30,7 +31,6 @@ _OPTIONS: Final = (
     *("vote_threshold", "sigma1", "sigma2"),
     *("predictions", "confidence", "test_delta"),
 )
-_DEFAULT_CONFIDENCE: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class AccountRequest:
         sigma1: Noise of that check in votes, or of a test of stability in units.
         sigma2: Noise of each count, in votes: its standard deviation, Laplace noise included.
         predictions: A `.npy` file of a student's chances; shape (queries, classes).
-        confidence: Chance from which a confident student's own label is kept; None for 0.9.
+        confidence: Chance from which a confident student's own label is kept; None for 0.8.
         test_delta: Of one test of stability.
         max_answers: Cap on answers, or its expected number; None for all queries.
         max_refusals: Cap on refusals, likewise.
@@ -104,7 +104,7 @@ def read_case(request: AccountRequest) -> VoteCase:
         vote_threshold=request.vote_threshold,
         sigma1=request.sigma1,
         sigma2=request.sigma2,
-        confidence=_DEFAULT_CONFIDENCE if request.confidence is None else request.confidence,
+        confidence=CONFIDENCE if request.confidence is None else request.confidence,
         test_delta=request.test_delta,
         unit_votes=request.unit_votes,
     )

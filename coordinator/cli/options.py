@@ -14,6 +14,13 @@ MECHANISM: Final = "Questions and mechanism"
 BUDGET: Final = "Privacy budget"
 RUN: Final = "Run"
 
+WAYS: Final = (
+    "From votes to labels: refuse where teachers disagree (confident), answer always (gnmax, "
+    "lnmax), ask only where the student is unsure (interactive), test for a stable winner "
+    "(stable-*). "
+)
+"""Help of `--mechanism`, but for the command's own part."""
+
 VoteThreshold = Annotated[
     float | None,
     typer.Option(help="Smallest noisy top count to answer, in votes.", rich_help_panel=MECHANISM),
@@ -34,7 +41,7 @@ Sigma2 = Annotated[
 Confidence = Annotated[
     float | None,
     typer.Option(
-        help="interactive: probability from which the student keeps its label. [default: 0.9]",
+        help="interactive: probability from which the student keeps its label. [default: 0.8]",
         rich_help_panel=MECHANISM,
     ),
 ]

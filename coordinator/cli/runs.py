@@ -26,6 +26,8 @@ from coordinator.cli.options import (
     BUDGET,
     MECHANISM,
     RUN,
+    WAYS,
+    Confidence,
     Delta,
     Epsilon,
     Noise,
@@ -125,9 +127,7 @@ def run(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=RegistryChoice(deployed_mechanisms),
-            help="From votes to labels: refuse where teachers disagree (confident), answer always "
-            "(gnmax, lnmax). Hospitals allow confident and gnmax unless their owners say "
-            "otherwise. "
+            help=f"{WAYS}Hospitals allow confident and gnmax unless their owners say otherwise. "
             "[default: confident; with --noise parties gnmax]",
             rich_help_panel=MECHANISM,
         ),
@@ -135,6 +135,7 @@ def run(  # noqa: PLR0917 - one argument per option
     vote_threshold: VoteThreshold = None,
     sigma1: Sigma1 = None,
     sigma2: Sigma2 = None,
+    confidence: Confidence = None,
     form: Annotated[
         str | None,
         typer.Option(
@@ -197,6 +198,7 @@ def run(  # noqa: PLR0917 - one argument per option
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,
+        confidence=confidence,
         noise=noise,
         form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
         suite=suite,

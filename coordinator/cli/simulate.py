@@ -21,6 +21,7 @@ from coordinator.cli.options import (
     FEDERATION,
     MECHANISM,
     RUN,
+    WAYS,
     Colluders,
     Confidence,
     Delta,
@@ -130,9 +131,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=RegistryChoice(mechanisms),
-            help="From votes to labels: refuse where teachers disagree (confident), answer always "
-            "(gnmax, lnmax), ask only where the student is unsure (interactive), test for a "
-            "stable winner (stable-*); immutable protects nobody and is for comparison. "
+            help=f"{WAYS}immutable protects nobody and is for comparison. "
             "[default: confident; with --noise parties gnmax]",
             rich_help_panel=MECHANISM,
         ),

@@ -280,12 +280,12 @@ class RunStore:
         if asked is None:  # a release alone, of a batch that was never noted as asked
             asked = AskedBatch(number, indices, Outcomes(0, 0, 0))
         row.state = state.value
-        row.record = _batch_record(replace(asked, predictions=None))
+        row.record = _batch_record(_ended(asked, state))
         row.release = None if release is None else json.dumps(release.as_record())
 
     def _end(self, batch: int, state: BatchState) -> None:
-        if batch in self._asked:  # the student's predictions are not needed any more
-            self._asked[batch] = replace(self._asked[batch], state=state, predictions=None)
+        if batch in self._asked:
+            self._asked[batch] = _ended(self._asked[batch], state)
 
     def _answers(
         self, batch: int, indices: tuple[int, ...], release: NoisyRelease
@@ -392,6 +392,12 @@ def _changed_entries(before: _Part, after: _Part) -> Iterator[tuple[int, str]]:
     assert isinstance(records, list)
     for place, record in zip(places, records, strict=True):
         yield place, json.dumps(record, sort_keys=True)
+
+
+def _ended(asked: AskedBatch, state: BatchState) -> AskedBatch:
+    """Return a batch in its last state. Reinforced labels follow from a release's predictions."""
+    kept = asked.predictions if state is BatchState.RELEASED else None
+    return replace(asked, state=state, predictions=kept)
 
 
 def _batch_record(asked: AskedBatch) -> str:

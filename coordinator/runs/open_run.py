@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.database import (
     Answer,
@@ -25,6 +26,7 @@ from coordinator.database import (
 from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
+from coordinator.runs.interim import labels_to_learn, predictions_for, reinforced_labels
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member, in_seat_order
 from coordinator.runs.request import RunRequest
 from coordinator.runs.results import EarlierSetup
@@ -188,6 +190,10 @@ class OpenRun:
         """Whether anything was released."""
         return bool(self.drawn_in) or bool(self.store.releases())
 
+    def predictions_for(self, batch: tuple[int, ...]) -> NDArray[np.float64] | None:
+        """Return the predictions that a batch is asked with; see `interim.predictions_for`."""
+        return predictions_for(batch, outcomes=self.outcomes, store=self.store, pool=self.task.pool)
+
     def give_up(self, reason: str) -> None:
         """Note that an attempt failed: the next one has rows of its own."""
         self.attempt.give_up(reason)
@@ -314,7 +320,7 @@ class OpenRun:
             queries=request.queries,
             outcomes=outcomes,
             void=void,
-            reinforced=0,
+            reinforced=len(reinforced_labels(self.store)),
             student_accuracy=None,
             yardsticks={},
             sent=transport.traffic.sent,
@@ -355,20 +361,17 @@ class OpenRun:
         }
 
     def _student(self, outcomes: Answers, seed: bytes) -> Student | None:
-        answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
-        if not answered:
+        known = labels_to_learn(outcomes, self.store)
+        if not known:
             self.warnings.append("No query was answered: there is no student.")
             return None
-        indices, classes = (
-            np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
-        )
         from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
 
         student = make_student(self.request.settings.student, self.task.kind)
         student.fit(
             self.task.pool.inputs,
-            indices,
-            classes,
+            np.array(list(known), dtype=np.int64),
+            np.array(list(known.values()), dtype=np.int64),
             classes=self.task.classes,
             rng=np.random.default_rng(list(seed)),
         )

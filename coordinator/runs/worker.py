@@ -367,7 +367,7 @@ class RunWorker:
                     run.refused |= ready.refused
                     run.store.save_skipped({} if fresh else ready.refused)
                     continue
-                labeling.ask(batch)
+                labeling.ask(batch, predictions=run.predictions_for(batch))
                 stopped_by = None  # a void batch of before was not the end
             except BudgetExhaustedError as error:
                 return error

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coordinator.database import Database, RunStore
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.runs import results
+from coordinator.runs.interim import labels_to_learn, predictions_for, reinforced_labels
 from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
@@ -36,12 +36,7 @@ from pate_fed.charging import RunLedger, ledger_of
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import (
-    SPECS,
-    InteractiveGaussianMax,
-    RandomBytes,
-    keyed_stream,
-)
+from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.partition import (
     Manifest,
     Partition,
@@ -58,11 +53,10 @@ from pate_fed.planning import (
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.planning.notes import threshold_notes, unit_notes
 from pate_fed.queries import QueryPool
-from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report import refuse_existing
 from pate_fed.report.tables import Answers, Truth, metrics_table
 from pate_fed.report.warning_words import end_warnings, slack_warnings
-from pate_fed.students import Student, interim_chances, make_student, select_queries
+from pate_fed.students import Student, make_student, select_queries
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
@@ -119,7 +113,6 @@ class _Labels:
     traffic: Traffic
     exchanges: dict[str, int] = field(default_factory=dict)
     void: int = 0
-    reinforced: dict[int, int] = field(default_factory=dict)
     stopped_by: Exception | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -253,7 +246,7 @@ class _Rehearsal:
             queries=self._queries,
             outcomes=outcomes,
             void=labels.void,
-            reinforced=len(labels.reinforced),
+            reinforced=len(reinforced_labels(self._store)),
             student_accuracy=self._accuracy(student),
             yardsticks=measured,
             sent=labels.traffic.sent,
@@ -348,7 +341,13 @@ class _Rehearsal:
             if run.is_over or not batch:
                 break
             try:
-                self._ask(run, batch, labels)
+                predictions = predictions_for(
+                    batch,
+                    outcomes=results.answers_of(self._store),
+                    store=self._store,
+                    pool=self._pool,
+                )
+                run.ask(batch, predictions=predictions)
             except (BudgetExhaustedError, RunEndedError) as error:
                 labels.stopped_by = error
                 break
@@ -367,35 +366,6 @@ class _Rehearsal:
         before_closing = labels.exchanges["setup"] + labels.exchanges["batches"]
         labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
 
-    def _ask(self, run: LabelingRun, batch: tuple[int, ...], labels: _Labels) -> None:
-        """Ask one batch; under Interactive-GNMax with the student's predictions so far."""
-        predictions = self._beliefs(batch, labels)
-        release = run.ask(batch, predictions=predictions)
-        if predictions is None or not isinstance(run.mechanism, InteractiveGaussianMax):
-            return
-        asked = run.mechanism.with_predictions(predictions, total_votes=run.terms.total_votes)
-        for index, outcome, label in zip(
-            batch, release.outcomes, asked.reinforced_labels(release), strict=True
-        ):
-            if outcome == Outcome.REFUSED and label != ABSTAIN:
-                labels.reinforced[index] = int(label)
-
-    def _beliefs(self, batch: tuple[int, ...], labels: _Labels) -> NDArray[np.float64] | None:
-        if not SPECS[self._settings.mechanism].learns:
-            return None
-        known = [
-            (index, label)
-            for index, label, what in results.answers_of(self._store)
-            if what is Outcome.ANSWERED
-        ]
-        known += list(labels.reinforced.items())
-        return interim_chances(
-            self._pool.inputs[[index for index, _ in known]],
-            np.array([label for _, label in known], dtype=np.int64),
-            self._pool.inputs[list(batch)],
-            classes=len(self._dataset.class_names),
-        )
-
     def _open_store(self, ledger: RunLedger) -> RunStore:
         runs = RunQueue(Database.in_memory(), clock=lambda: datetime.now(UTC))
         runs.add(_RUN, "{}")
@@ -413,19 +383,15 @@ class _Rehearsal:
         return results.in_seat_order(self._drafted, names=self._names, members=members)
 
     def _teach(self, outcomes: Answers, labels: _Labels) -> Student | None:
-        answered = [(index, label) for index, label, what in outcomes if what is Outcome.ANSWERED]
-        answered += list(labels.reinforced.items())
-        if not answered:
+        known = labels_to_learn(outcomes, self._store)
+        if not known:
             labels.warnings.append("No query was answered: there is no student.")
             return None
-        indices, classes = (
-            np.array(column, dtype=np.int64) for column in zip(*answered, strict=True)
-        )
         student = make_student(self._settings.student, self._dataset.kind)
         student.fit(
             self._pool.inputs,
-            indices,
-            classes,
+            np.array(list(known), dtype=np.int64),
+            np.array(list(known.values()), dtype=np.int64),
             classes=len(self._dataset.class_names),
             rng=self._chance.of("student"),
         )

@@ -9,7 +9,7 @@ from pate_fed.mechanisms.discrete_sampling import (
 from pate_fed.mechanisms.first_phase import FirstPhase
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
 from pate_fed.mechanisms.immutable_max import NOBODY_IS_PROTECTED, ImmutableMax
-from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
+from pate_fed.mechanisms.interactive_max import CONFIDENCE, InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
@@ -40,6 +40,7 @@ from pate_fed.mechanisms.sampling import (
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, StableMax
 
 __all__ = [
+    "CONFIDENCE",
     "DEPLOYED",
     "FLAT_CHANCE",
     "NOBODY_IS_PROTECTED",

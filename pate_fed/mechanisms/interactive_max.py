@@ -196,6 +196,7 @@ THRESHOLD_SHARE: Final = 0.4
 """Default threshold per vote: the student's share is subtracted first."""
 
 CONFIDENCE: Final = 0.8
+"""Default chance from which a student keeps its own label."""
 
 
 def _make(options: Options) -> Mechanism:

@@ -34,13 +34,10 @@ USUAL_AT_PARTIES: Final = gaussian_max.SPEC.name
 
 
 DEPLOYED: Final = tuple(
-    name
-    for name, spec in SPECS.items()
-    if spec.is_private and not spec.learns and "test_delta" not in spec.parameters
+    name for name, spec in SPECS.items() if spec.is_private and "test_delta" not in spec.parameters
 )
-"""Mechanisms of a deployment. Two kinds are for simulations. One takes a student's predictions with
-each batch; a deployment trains its student once, at the end. The other is tests of stability; a
-hospital's ledger for life keeps no part of its delta for them.
+"""Mechanisms of a deployment. Tests of stability are for simulations: a hospital's ledger for life
+keeps no part of its delta for them.
 """
 
 

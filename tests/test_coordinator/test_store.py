@@ -114,6 +114,22 @@ def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reope
     assert store.releases() == {}
 
 
+def test_a_release_keeps_the_predictions_that_its_batch_was_asked_with(
+    store: RunStore, reopen: Reopen
+) -> None:
+    """A student's own labels follow from both, after any restart."""
+    believed = np.array([[0.1, 0.2, 0.7]])
+    asked = AskedBatch(0, (4,), store.ledger().left, believed)
+    reserved = store.ledger().reserve("batch 0", ONE)
+    store.save_asked(reserved, asked)
+    committed = reserved.commit("batch 0", Outcomes(0, 1), release(1).digest)
+    store.save_release(committed, batch=0, indices=(4,), release=release(1))
+    for each in (store, reopen()):
+        kept = each.asked()[0]
+        assert kept.state is BatchState.RELEASED
+        assert np.array_equal(kept.predictions, believed)  # type: ignore[arg-type]
+
+
 def test_what_is_written_together_is_there_together(store: RunStore, reopen: Reopen) -> None:
     reserved = store.ledger().reserve("batch 0", ONE)
     with store.together():

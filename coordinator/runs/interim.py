@@ -1,0 +1,79 @@
+"""The student of a run between its batches, for Interactive-GNMax: its labels and predictions.
+
+All of it follows from released labels and public inputs. Predictions are stored before their batch
+is asked, so a restart decides that batch with the same ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.database import RunStore
+from pate_fed.charging import mechanism_of
+from pate_fed.mechanisms import InteractiveGaussianMax
+from pate_fed.queries import QueryPool
+from pate_fed.releases import ABSTAIN, Outcome
+from pate_fed.report.tables import Answers
+
+
+def reinforced_labels(store: RunStore) -> dict[int, int]:
+    """Return the labels that a confident student kept for refused queries; they cost nothing.
+
+    Args:
+        store: The run's batches and releases.
+
+    Returns:
+        Its class by position in the pool, in the order asked.
+    """
+    terms, asked = store.ledger().terms, store.asked()
+    mechanism, kept = mechanism_of(terms), dict[int, int]()
+    for batch, (indices, release) in store.releases().items():
+        predictions = asked[batch].predictions
+        if predictions is None or not isinstance(mechanism, InteractiveGaussianMax):
+            continue
+        rule = mechanism.with_predictions(predictions, total_votes=terms.total_votes)
+        labels = rule.reinforced_labels(release)
+        own = (release.outcomes == Outcome.REFUSED) & (labels != ABSTAIN)
+        kept |= {indices[place]: int(labels[place]) for place in np.flatnonzero(own)}
+    return kept
+
+
+def labels_to_learn(outcomes: Answers, store: RunStore) -> dict[int, int]:
+    """Return the labels that a student learns from, by position in the pool.
+
+    Args:
+        outcomes: All known outcomes: of this run, and of earlier runs.
+        store: Of this run.
+    """
+    answered = {index: label for index, label, what in outcomes if what is Outcome.ANSWERED}
+    return answered | reinforced_labels(store)
+
+
+def predictions_for(
+    batch: tuple[int, ...], *, outcomes: Answers, store: RunStore, pool: QueryPool
+) -> NDArray[np.float64] | None:
+    """Return a student's chances of each class for the next batch.
+
+    Args:
+        batch: Positions in the pool.
+        outcomes: As for `labels_to_learn`.
+        store: Of this run.
+        pool: The public inputs.
+
+    Returns:
+        float64, shape (queries, classes). None where the mechanism takes no predictions, and while
+        fewer than two classes have a label.
+    """
+    terms = store.ledger().terms
+    if not terms.spec.learns:
+        return None
+    from pate_fed.students import interim_chances  # noqa: PLC0415 - takes seconds
+
+    known = labels_to_learn(outcomes, store)
+    return interim_chances(
+        pool.inputs[list(known)],
+        np.array(list(known.values()), dtype=np.int64),
+        pool.inputs[list(batch)],
+        classes=terms.classes,
+    )
