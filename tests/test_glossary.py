@@ -20,7 +20,7 @@ from protocols.messages import (
 DOCS = Path(__file__).parents[1] / "docs"
 ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
 GLOSSARY = (DOCS / "reference" / "glossary.md").read_text(encoding="utf-8")
-WORDS = [word for word in re.findall(r"^\| (.+?) \|", GLOSSARY, re.MULTILINE) if word != "word"]
+WORDS = re.findall(r"^- \*\*(.+?)\*\*: ", GLOSSARY, re.MULTILINE)
 
 
 def section(title: str) -> str:
@@ -34,6 +34,10 @@ def arrows(block: str) -> list[tuple[str, str, str]]:
 
 def diagram(title: str) -> list[tuple[str, str, str]]:
     return arrows(section(title).partition("```mermaid")[2].partition("```")[0])
+
+
+def test_every_line_explains_a_word() -> None:
+    assert len(WORDS) == len(GLOSSARY.splitlines()) - 2 > 70
 
 
 def test_words_are_in_order_and_come_once() -> None:
