@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from sqlalchemy import LargeBinary, cast, func, select
+from sqlalchemy import LargeBinary, cast, insert, select
 from sqlalchemy.orm import Session
 
 from party.errors import BrokenAuditLogError
@@ -157,14 +157,14 @@ def _append(
     count, head = _end_of(session)
     record = AuditRecord(count + 1, round(at * 1000), kind, dict(detail))
     body = record.to_bytes()
-    session.add(AuditRow(number=record.number, body=body, link=_link(head, body)))
-    session.flush()
+    row = {"number": record.number, "body": body, "link": _link(head, body)}
+    session.execute(insert(AuditRow), row)
     return record
 
 
 def _end_of(session: Session) -> tuple[int, bytes]:
-    last = session.scalar(select(func.max(AuditRow.number)))
-    row = None if last is None else session.get(AuditRow, last)
+    newest = select(AuditRow.number, AuditRow.link).order_by(AuditRow.number.desc()).limit(1)
+    row = session.execute(newest).one_or_none()
     return (0, _first_link()) if row is None else (row.number, row.link)
 
 

@@ -10,16 +10,18 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.orm import Session
 
 from party.errors import RecordError, StorageDamagedError, StorageError
 from party.storage.audit import AuditKind
 from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase
-from party.storage.schema import BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
+from party.storage.schema import Base, BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
 from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
@@ -144,12 +146,13 @@ class LedgerStore:
         with self._database.transaction() as session:
             for place, record in zip(changed, records, strict=True):
                 entry = ledger.entries[place]
-                session.merge(EntryRow(number=place, entry_id=entry.entry_id, record=record))
+                row = {"number": place, "entry_id": entry.entry_id, "record": record}
+                session.execute(_put_into(EntryRow), row)
                 self._note(session, entry, is_new=place >= len(before.entries), used=used)
             for run_id, charges in runs.items():
-                session.merge(_row_of(charges))
-                session.flush()
-                session.merge(RunSetupRow(run_id=run_id, scope=charges.scope))
+                session.execute(_put_into(RunChargesRow), _row_of(charges))
+                setup = {"run_id": run_id, "scope": charges.scope}
+                session.execute(_put_into(RunSetupRow), setup)
         self._saved = ledger
         self._charges.update({charges.scope: charges for charges in runs.values()})
 
@@ -199,14 +202,24 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
     return LedgerStore(database).load()
 
 
-def _row_of(charges: RunCharges) -> RunChargesRow:
+@cache
+def _put_into(kind: type[Base]) -> Insert:
+    """Return the statement that adds a row or replaces the one with its key."""
+    statement = insert(kind)
+    columns = kind.__table__.columns
+    changed = {c.name: statement.excluded[c.name] for c in columns if not c.primary_key}
+    keys = [c for c in columns if c.primary_key]
+    return statement.on_conflict_do_update(index_elements=keys, set_=changed)
+
+
+def _row_of(charges: RunCharges) -> dict[str, Any]:
     ledger = charges.ledger
-    return RunChargesRow(
-        scope=charges.scope,
-        seat=charges.seat,
-        terms=wire.encode_value(ledger.terms.as_record()),
-        record=json.dumps(ledger.to_record(), sort_keys=True),
-    )
+    return {
+        "scope": charges.scope,
+        "seat": charges.seat,
+        "terms": wire.encode_value(ledger.terms.as_record()),
+        "record": json.dumps(ledger.to_record(), sort_keys=True),
+    }
 
 
 def _charges_of(row: RunChargesRow) -> RunCharges:

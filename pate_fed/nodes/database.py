@@ -10,7 +10,8 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,7 @@ _PRAGMAS: Final = (
     "foreign_keys=ON",
     "busy_timeout=10000",
 )
+_COMPILED: Final[dict[Any, Any]] = {}
 _MUST: Final = "the database must be there and writable"
 
 
@@ -101,19 +103,16 @@ class NodeDatabase:
     @classmethod
     def in_memory(cls) -> Self:
         """Make one in memory, gone when it is closed: for simulations and tests."""
+        first, empty = _first_in_memory(cls.tables, cls.pragmas)
         database = cls.__new__(cls)
         database._process = os.getpid()
-        database._engine = engine = create_engine(
-            "sqlite://",
-            poolclass=QueuePool,  # of the one connection that has it; threads wait for each other
-            pool_size=1,
-            max_overflow=0,
-            connect_args={"check_same_thread": False},
-        )
-        event.listen(engine, "connect", _make_durable(cls.pragmas))
+        # One dialect and one store of statements: they are compiled once, not in each database.
+        database._engine = engine = Engine(first.pool.recreate(), first.dialect, first.url)
+        engine.update_execution_options(compiled_cache=_COMPILED)
         event.listen(engine, "begin", _lock_at_once)
-        with engine.begin() as connection:
-            cls.tables.create_all(connection)
+        with closing(engine.raw_connection()) as connection:
+            assert connection.driver_connection is not None
+            connection.driver_connection.deserialize(empty)
         weakref.finalize(database, engine.dispose)
         return database
 
@@ -282,6 +281,26 @@ class NodeDatabase:
             raise self.fault(must, got) from error
         except SQLAlchemyError as error:
             raise self.fault(_MUST, type(error).__name__) from error
+
+
+@cache
+def _first_in_memory(tables: MetaData, pragmas: tuple[str, ...]) -> tuple[Engine, bytes]:
+    """Return an engine like that of each database in memory, and the image of an empty one."""
+    engine = create_engine(
+        "sqlite://",
+        poolclass=QueuePool,  # of the one connection that has it; threads wait for each other
+        pool_size=1,
+        max_overflow=0,
+        connect_args={"check_same_thread": False},
+    )
+    event.listen(engine, "connect", _make_durable(pragmas))
+    with engine.begin() as connection:
+        tables.create_all(connection)
+    with closing(engine.raw_connection()) as connection:
+        assert connection.driver_connection is not None
+        image = bytes(connection.driver_connection.serialize())
+    engine.dispose()
+    return engine, image
 
 
 def _make_file(path: Path) -> None:
