@@ -131,7 +131,7 @@ class PartyService:
             self._journal = SqlJournal(self._database)
             self._say_starting()
             settings, identity = site.settings, site.identity
-            budget = PrivacyLedger.for_life(settings.lifetime_epsilon, settings.delta)
+            budget = settings.new_ledger()
             self._ledger = LedgerStore(self._database, budget=budget, clock=self._clock)
             self._records = SiteRecords(self._database, clock=self._clock)
             self._audit = AuditLog(self._database)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,7 @@ from coordinator.cli.options import (
     Sigma2,
     Student,
     Suite,
+    TestDelta,
     Unit,
     ValidVotes,
     VoteThreshold,
@@ -136,6 +138,7 @@ def run(  # noqa: PLR0917 - one argument per option
     sigma1: Sigma1 = None,
     sigma2: Sigma2 = None,
     confidence: Confidence = None,
+    test_delta: TestDelta = None,
     form: Annotated[
         str | None,
         typer.Option(
@@ -199,6 +202,7 @@ def run(  # noqa: PLR0917 - one argument per option
         sigma1=sigma1,
         sigma2=sigma2,
         confidence=confidence,
+        test_delta=test_delta,
         noise=noise,
         form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
         suite=suite,
@@ -324,7 +328,7 @@ def _progress(run: Run) -> str:
     return (
         f"{run.name} {run.state.value}{pausing}, {done['batches']} batches{void}, "
         f"{done['answered']} answered and {done['refused']} refused of {done['queries']}, "
-        f"epsilon {done['epsilon']:.3f} charged or held{why}"
+        f"{_charged(done)}{why}"
     )
 
 
@@ -343,7 +347,13 @@ def _lines(run: Run) -> list[str]:
     if done:
         lines.append(
             f"{'':24} {done['answered']} answered, {done['refused']} without an answer, of "
-            f"{done['queries']}; {done['batches']} batches, {done['void']} void; epsilon "
-            f"{done['epsilon']:.3f} charged or held"
+            f"{done['queries']}; {done['batches']} batches, {done['void']} void; "
+            f"{_charged(done)}"
         )
     return lines
+
+
+def _charged(done: Mapping[str, Any]) -> str:
+    by_tests = done.get("tests_delta", 0.0)
+    tests = f" and delta {by_tests:.3g} by tests of stability" if by_tests else ""
+    return f"epsilon {done['epsilon']:.3f}{tests} charged or held"

@@ -272,6 +272,7 @@ class OpenRun:
             "void": self.voids,
             "exchanges": transport.traffic.exchanges,
             "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
+            "tests_delta": max((cost.charged_delta() for cost in ledger.costs), default=0.0),
         }
 
     def write_results(

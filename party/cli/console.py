@@ -124,9 +124,7 @@ class OpenSite:
         """Return the charges of its life; an empty ledger before the first."""
         from party.storage import read_ledger  # noqa: PLC0415 - keeps --help fast
 
-        settings = self.site.settings
-        budget = PrivacyLedger.for_life(settings.lifetime_epsilon, settings.delta)
-        return read_ledger(self.database, budget=budget)
+        return read_ledger(self.database, budget=self.site.settings.new_ledger())
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from pate_fed.nodes import Format
 if TYPE_CHECKING:
     from party.decision.proposals import Cost, Proposal
     from party.site.records import Approval
+    from pate_fed.federation import RunTerms
 
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[DIGEST]", help="First digits of a listed item.")
@@ -180,7 +181,7 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
         sigmas = ", ".join(f"{sigma:g}" for sigma in (terms.sigma1, terms.sigma2) if sigma)
         yield (
             f"  Mechanism   {terms.mechanism}, noise of standard deviation {sigmas or 'none'} "
-            f"added by the {terms.noise_place}; at most {terms.max_asks} queries"
+            f"added by the {terms.noise_place}; at most {terms.max_asks} queries{_others(terms)}"
         )
     if approval.form:
         yield f"  Secure sum  {approval.form}, sealed with {approval.suite}"
@@ -192,8 +193,31 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
             f"{cost.delta:g}, for one {unit}"
         )
         yield from _budget_lines(cost)
+        yield from _tests_lines(cost)
     for seat, name in found.peers:
         yield f"  With        {name or seat.hex()[:16] + '...: NOBODY HERE CHECKED IT'}"
+
+
+def _others(terms: RunTerms) -> str:
+    """Name the mechanism's other parameters, if it has any."""
+    values = {name: getattr(terms, name) for name in ("vote_threshold", "confidence", "test_delta")}
+    known = [f"{name} {value:g}" for name, value in values.items() if value is not None]
+    return f"; {', '.join(known)}" if known else ""
+
+
+def _tests_lines(cost: Cost) -> Iterator[str]:
+    """Write a run's effect on the part of delta for tests of stability, if it has any."""
+    if cost.tests_after <= cost.tests_before:
+        return
+    yield (
+        f"  Tests       of stability: before: {cost.tests_before:.3g} of delta "
+        f"{cost.delta_for_tests:.3g} for life is spent"
+    )
+    over = cost.tests_after > cost.delta_for_tests
+    yield (
+        f"              after: at most {cost.tests_after:.3g} is spent"
+        f"{': THE RUN WOULD BE STOPPED BEFORE ITS END' if over else ''}"
+    )
 
 
 def _budget_lines(cost: Cost) -> Iterator[str]:
@@ -202,7 +226,7 @@ def _budget_lines(cost: Cost) -> Iterator[str]:
         f"  Budget      before: {cost.spent_before:.4g} of epsilon {cost.lifetime_epsilon:g} for "
         f"life is spent, {cost.lifetime_epsilon - cost.spent_before:.4g} is left"
     )
-    if not cost.fits:
+    if cost.spent_after > cost.lifetime_epsilon:
         yield (
             f"              after: {cost.spent_after:.4g} would be spent, more than "
             f"{cost.lifetime_epsilon:g}: THE RUN WOULD BE STOPPED BEFORE ITS END"
@@ -238,6 +262,9 @@ def _record(found: Proposal) -> dict[str, Any]:
         "run_epsilon": None if cost is None else cost.run_epsilon,
         "spent_before": None if cost is None else cost.spent_before,
         "spent_after": None if cost is None else cost.spent_after,
+        "tests_before": None if cost is None else cost.tests_before,
+        "tests_after": None if cost is None else cost.tests_after,
+        "delta_for_tests": None if cost is None else cost.delta_for_tests,
         "peers": [{"fingerprint": seat.hex(), "checked_as": name} for seat, name in found.peers],
     }
 

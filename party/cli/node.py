@@ -101,6 +101,8 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
         "delta": ledger.delta,
         "spent": spent,
         "left": ledger.epsilon - spent,
+        "delta_for_tests": ledger.additive_delta,
+        "tests_delta": ledger.charged_delta(),
         "batches": len(ledger.entries),
         "runs": [
             {
@@ -109,6 +111,7 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
                 "batches": one.batches,
                 "open": one.open_batches,
                 "epsilon": one.epsilon,
+                "tests_delta": one.tests_delta,
             }
             for one in runs
         ],
@@ -117,12 +120,18 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
         output_format,
         content,
         (
-            f"For life    epsilon {ledger.epsilon:g} at delta {ledger.delta:g}",
+            f"For life    {ledger.budget_words}",
             f"Spent       {spent:.4g}, in {len(ledger.entries)} batch(es)",
             f"Left        {ledger.epsilon - spent:.4g}",
             *(
+                [f"Tests       {ledger.charged_delta():.3g} of their delta is spent"]
+                if ledger.additive_delta
+                else []
+            ),
+            *(
                 f"  run {one.run[:16] or '(unknown)'}  {one.batches} batch(es), "
-                f"{one.open_batches} of them open, epsilon {one.epsilon:.4g} alone; "
+                f"{one.open_batches} of them open, epsilon {one.epsilon:.4g} alone"
+                f"{f', delta {one.tests_delta:.3g} by tests' if one.tests_delta else ''}; "
                 f"{opened.site.federation_of(one.coordinator)}"
                 for one in runs
             ),

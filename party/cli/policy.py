@@ -25,7 +25,6 @@ from party.errors import RecordError, UsageError
 from party.site.folder import SETTINGS_FILE, Site, SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Policy
-from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.nodes import Format
@@ -84,6 +83,9 @@ SETTINGS: Final[Mapping[str, Rule]] = {
         "most epsilon for one patient, over all runs; fixed at the first start"
     ),
     "delta": Rule("delta of that number; fixed at the first start"),
+    "delta_for_tests": Rule(
+        "part of delta kept for tests of stability (stable-*); fixed at the first start", 0
+    ),
     "teachers": Rule("teachers that are trained here; the operator approves that number"),
     "node_port": Rule("port on loopback between the node's two processes, one per federation"),
 }
@@ -234,13 +236,12 @@ def _require_same_budget(opened: OpenSite, settings: SiteSettings) -> None:
     """Refuse another budget for life than the one that was opened: no node would start on it."""
     from party.storage import read_ledger  # noqa: PLC0415 - keeps --help fast
 
-    wanted = settings.lifetime_epsilon, settings.delta
-    ledger = read_ledger(opened.database, budget=PrivacyLedger.for_life(*wanted))
-    if (ledger.epsilon, ledger.delta) != wanted:
+    wanted = settings.new_ledger()
+    ledger = read_ledger(opened.database, budget=wanted)
+    if replace(ledger, entries=()) != wanted:
         raise RecordError(
             "the budget for life must stay as it was at the node's first start",
-            f"epsilon {wanted[0]:g} at delta {wanted[1]:g}, after {ledger.epsilon:g} at "
-            f"{ledger.delta:g}",
+            f"{wanted.budget_words} after {ledger.budget_words}",
         )
 
 

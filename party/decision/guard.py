@@ -15,7 +15,7 @@ from typing import TypeVar
 from party.errors import Reason, RefusalError
 from party.site.policy import Policy
 from party.storage.query_journal import QueryJournal, SketchedQueries
-from pate_fed.accounting import Outcomes, PrivacyLedger
+from pate_fed.accounting import Outcomes, PrivacyEvent, PrivacyLedger, event_additive_delta
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of
 from pate_fed.errors import (
     BudgetExhaustedError,
@@ -112,6 +112,7 @@ class Guard:
             run_ledger.reserve("review", worst)
             if charge is not None:
                 ledger.can_afford(charge)
+                _require_delta_for_tests(charge, ledger)
         except (UnsupportedEventError, InvalidParameterError) as error:
             raise RefusalError(Reason.PRICING, error.must, error.got) from error
         except BudgetExhaustedError:  # said when a query is asked
@@ -433,6 +434,18 @@ class Guard:
                 noise_of(terms, phase=phase).require_room(terms.total_votes)
         except InvalidParameterError as error:
             raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
+
+
+def _require_delta_for_tests(charge: PrivacyEvent, ledger: PrivacyLedger) -> None:
+    """Refuse a test of stability that this hospital can never pay for."""
+    needed, kept = event_additive_delta(charge), ledger.additive_delta
+    if needed > kept:
+        raise RefusalError(
+            Reason.PRICING,
+            f"delta_for_tests must hold one test of stability, {needed:.3g}; the first start fixed "
+            "it for life",
+            f"{kept:.3g}",
+        )
 
 
 def _moved(terms: RunTerms) -> int:

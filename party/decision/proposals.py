@@ -11,7 +11,7 @@ from party.site.peers import Pin
 from party.site.records import Approval, Subject
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge
-from pate_fed.errors import BudgetExhaustedError, PateFedError
+from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.pricing import formal_cost_at
 from protocols import wire
@@ -28,6 +28,9 @@ class Cost:
         spent_before: Charged over all runs until now.
         spent_after: Charged over all runs if it is taken to its caps.
         lifetime_epsilon: Budget over all runs.
+        tests_before: Delta charged for tests of stability over all runs until now.
+        tests_after: The same if the run is taken to its caps.
+        delta_for_tests: Part of delta kept for them over all runs; 0 for none.
     """
 
     run_epsilon: float
@@ -35,11 +38,16 @@ class Cost:
     spent_before: float
     spent_after: float
     lifetime_epsilon: float
+    tests_before: float
+    tests_after: float
+    delta_for_tests: float
 
     @property
     def fits(self) -> bool:
         """Whether the budget for life holds all of it; otherwise the run stops before."""
-        return self.spent_after <= self.lifetime_epsilon
+        return (
+            self.spent_after <= self.lifetime_epsilon and self.tests_after <= self.delta_for_tests
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +114,14 @@ def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> Cost | None:
     charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
     if charge is None:
         return None
-    try:
-        after = ledger.reserve("proposal", charge).charged_epsilon()
-    except BudgetExhaustedError as error:
-        after = error.requested
+    spent_after, tests_after = ledger.forecast(charge)
     return Cost(
         run_epsilon=formal_cost_at(terms, seat).epsilon,
         delta=terms.delta,
         spent_before=ledger.charged_epsilon(),
-        spent_after=after,
+        spent_after=spent_after,
         lifetime_epsilon=ledger.epsilon,
+        tests_before=ledger.charged_delta(),
+        tests_after=tests_after,
+        delta_for_tests=ledger.additive_delta,
     )

@@ -19,6 +19,7 @@ class RunSpending:
         batches: Batches that were charged.
         open_batches: Those of them that are not settled.
         epsilon: Of all of them together, at the ledger's delta.
+        tests_delta: Delta of their tests of stability.
     """
 
     run: str
@@ -26,6 +27,7 @@ class RunSpending:
     batches: int
     open_batches: int
     epsilon: float
+    tests_delta: float
 
 
 def spending_by_run(
@@ -59,10 +61,12 @@ def _spending(
     ledger: PrivacyLedger, runs: dict[str, str], name: str, coordinator: bytes
 ) -> RunSpending:
     own = tuple(entry for entry in ledger.entries if runs.get(entry.entry_id, "") == name)
+    alone = replace(ledger, entries=own)
     return RunSpending(
         name,
         coordinator,
         len(own),
         sum(entry.state is EntryState.RESERVED for entry in own),
-        replace(ledger, entries=own).charged_epsilon(),
+        alone.charged_epsilon(),
+        alone.charged_delta(),
     )

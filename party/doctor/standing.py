@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -23,7 +24,6 @@ from party.site.records import SiteRecords
 from party.site.status_file import FILE, known_status
 from party.site.tasks import read_task
 from party.storage import AuditLog, read_ledger
-from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import FAIL, OK, WARN, Check
 from protocols.errors import RestoredJournalError
@@ -34,24 +34,24 @@ _NEVER_BACK = "Do not start a node on it: see the page on backing up and restori
 
 def check_database(site: Site, around: Surroundings) -> Check:
     """Open the database, check audit log and budget, and look whether somebody saw a later one."""
-    budget = site.settings.lifetime_epsilon, site.settings.delta
+    budget = site.settings.new_ledger()
     try:
         with site.open_database() as database:
             decided = SiteRecords(database, clock=around.clock).decided()
             records = AuditLog(database).verify()
-            ledger = read_ledger(database, budget=PrivacyLedger.for_life(*budget))
+            ledger = read_ledger(database, budget=budget)
     except BrokenAuditLogError as error:
         said = f"The audit log was changed from record {error.number} on ({error.code})."
         return Check("database", FAIL, said, "Keep the file as it is, and ask who could write it.")
     except PartyError as error:
         said = f"The database cannot be used ({error.code}): {error}."
         return Check("database", FAIL, said, "See the page on errors.")
-    if (ledger.epsilon, ledger.delta) != budget:
+    if replace(ledger, entries=()) != budget:
         said = (
-            f"The budget for life is epsilon {ledger.epsilon:g} at delta {ledger.delta:g} since "
-            f"the node's first start ({RecordError.code}), and party.toml has another."
+            f"The budget for life is {ledger.budget_words} since the node's first start "
+            f"({RecordError.code}), and party.toml has another."
         )
-        return Check("database", FAIL, said, f"Put these two numbers back into {SETTINGS_FILE}.")
+        return Check("database", FAIL, said, f"Put these numbers back into {SETTINGS_FILE}.")
     if decided.contradicted_at is not None:
         said = (
             f"The coordinator holds our signature of {decided.contradicted_at} records, which the "

@@ -28,6 +28,7 @@ from party.site.membership import (
     is_membership_name,
 )
 from party.site.policy import Policy
+from pate_fed.accounting import PrivacyLedger
 from pate_fed.nodes import VERSION_KEY, digested_settings, of_kind, read_named, write_named
 from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -82,6 +83,7 @@ class SiteSettings:
         teacher_model: Kind of teacher.
         lifetime_epsilon: Most that may be charged over all runs.
         delta: For that number.
+        delta_for_tests: Part of it that is kept for tests of stability, over all runs.
         approval: "each run" if a person approves every run, "pool" if an approved pool will do.
         policy: The owner's rules.
         data: Its records.
@@ -92,6 +94,7 @@ class SiteSettings:
     teacher_model: str = "auto"
     lifetime_epsilon: float = 5.0
     delta: float = 1e-5
+    delta_for_tests: float = 0.0
     approval: str = "each run"
     policy: dict[str, Any] = field(default_factory=dict)
     data: DataSettings = DataSettings()
@@ -106,6 +109,10 @@ class SiteSettings:
             raise SiteError("lifetime_epsilon must be above 0", self.lifetime_epsilon)
         if not 0 < self.delta < 1:
             raise SiteError("delta must be in (0, 1)", self.delta)
+        if not 0 <= self.delta_for_tests < self.delta:
+            raise SiteError(
+                "delta_for_tests must be at least 0 and below delta", self.delta_for_tests
+            )
         unknown = sorted(set(self.policy) - set(_RULES))
         if unknown:
             raise SiteError("every rule of [policy] must be known", ", ".join(unknown))
@@ -129,6 +136,12 @@ class SiteSettings:
             raise SiteError(
                 "coordinator_key must be another in each membership", "the same one twice"
             )
+
+    def new_ledger(self) -> PrivacyLedger:
+        """Return the ledger for life as the node's first start makes it."""
+        return PrivacyLedger.for_life(
+            self.lifetime_epsilon, self.delta, additive_delta=self.delta_for_tests
+        )
 
     def with_membership(self, name: str, settings: MembershipSettings) -> SiteSettings:
         """Return the settings with this membership added or replaced.

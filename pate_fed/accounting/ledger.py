@@ -21,6 +21,9 @@ A hospital that takes part in runs of every kind over the years opens its ledger
 there too, because mu^2 bounds the RDP at every order l by l mu^2 / 2. Noise at the parties, the
 joint price and tests of stability add up nowhere else. A ledger never changes from one way to the
 other: an operator who picked the way after seeing releases could pick the one with more room left.
+The part of delta for tests of stability is fixed for the same reason: where each path of releases
+may choose its own split, delta can be exceeded almost twofold
+(docs/explanation/privacy-guarantee.md, "Tests of stability over many runs").
 
 Exactness: charges are added by `math.fsum`, which rounds once, so the order of entries changes
 nothing and errors do not pile up. A sum of mu^2 and its budget are compared by `is_gdp_within`,
@@ -143,7 +146,11 @@ class PrivacyLedger:
         require_new(self.entries, entry_id)
         entries = (*self.entries, Entry(entry_id, EntryState.RESERVED, event))
         if not self._is_within(entries):
-            raise BudgetExhaustedError(requested=self._epsilon_of(entries), budget=self.epsilon)
+            raise BudgetExhaustedError(
+                requested=self._epsilon_of(entries) if self._holds_tests(entries) else math.inf,
+                budget=self.epsilon,
+                advice="" if self._holds_tests(entries) else self._lack_for_tests(entries),
+            )
         return replace(self, entries=entries)
 
     def commit(
@@ -206,6 +213,26 @@ class PrivacyLedger:
         """
         return self._epsilon_of(self.entries)
 
+    def charged_delta(self) -> float:
+        """Return the part of `additive_delta` that tests have used, open reservations included."""
+        return _tests_delta_of(self.entries)
+
+    @property
+    def budget_words(self) -> str:
+        """The budget in words, for people."""
+        kept = self.additive_delta
+        tests = f", {kept:g} of it kept for tests of stability" if kept else ""
+        return f"epsilon {self.epsilon:g} at delta {self.delta:g}{tests}"
+
+    def forecast(self, event: PrivacyEvent) -> tuple[float, float]:
+        """Return `charged_epsilon` and `charged_delta` with one more event, within budget or not.
+
+        Raises:
+            UnsupportedEventError: the event has no cost that adds up here.
+        """
+        entries = (*self.entries, Entry("?", EntryState.RESERVED, event))
+        return self._epsilon_of(entries), _tests_delta_of(entries)
+
     def to_record(self) -> dict[str, object]:
         """Return the ledger as plain values that JSON keeps exactly."""
         return {
@@ -240,8 +267,18 @@ class PrivacyLedger:
 
     def _is_within(self, entries: tuple[LedgerEntry, ...]) -> bool:
         if self.order is not None:
-            return self._epsilon_of(entries) <= self.epsilon
+            return self._epsilon_of(entries) <= self.epsilon and self._holds_tests(entries)
         return is_gdp_within(_mu_squared_of(entries), epsilon=self.epsilon, delta=self.delta)
+
+    def _holds_tests(self, entries: tuple[LedgerEntry, ...]) -> bool:
+        # Fixed beforehand, as the order is: a path's spending must not choose the split.
+        return _tests_delta_of(entries) <= self.additive_delta
+
+    def _lack_for_tests(self, entries: tuple[LedgerEntry, ...]) -> str:
+        return (
+            f"tests of stability would use {_tests_delta_of(entries):.3g} of delta, and "
+            f"{self.additive_delta:.3g} is kept for them"
+        )
 
     def _epsilon_of(self, entries: tuple[LedgerEntry, ...]) -> float:
         if self.order is None:
@@ -249,9 +286,6 @@ class PrivacyLedger:
             return gdp_epsilon(mu, self.delta) if mu <= LARGEST_MU else math.inf
         charges = _charges(entries)
         rdp = math.fsum(_rdp_at(event, self.order) for event in charges) * _SAFETY
-        # Fixed beforehand, as the order is: a path's spending must not choose the split.
-        if math.fsum(event_additive_delta(event) for event in charges) > self.additive_delta:
-            return math.inf
         if not charges or not math.isfinite(rdp):
             return math.inf if charges else 0.0
         delta = self.delta - self.additive_delta
@@ -297,6 +331,10 @@ def order_for_life(epsilon: float, delta: float) -> float:
 
 def _charges(entries: tuple[LedgerEntry, ...]) -> list[PrivacyEvent]:
     return [entry.charged for entry in entries if entry.charged is not None]
+
+
+def _tests_delta_of(entries: tuple[LedgerEntry, ...]) -> float:
+    return math.fsum(event_additive_delta(event) for event in _charges(entries))
 
 
 def _mu_squared_of(entries: tuple[LedgerEntry, ...]) -> float:

@@ -186,6 +186,8 @@ _PRIVACY_OPTIONAL: Mapping[str, Rule] = {
     "mechanism.test_delta": _or_null(_SHARE),
     "mechanism.unit_votes": _or_null(_COUNT),
     "mechanism.gamma": _or_null(_NUMBER),
+    "budget.kept_for_tests": _NUMBER,
+    "budget.spent_by_tests": _NUMBER,
     "mechanism.constant": _or_null(_NUMBER),
 }
 """Keys of some mechanisms only, and of noise at the parties."""

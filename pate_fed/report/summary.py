@@ -138,6 +138,9 @@ def _budget(privacy: Mapping[str, Any]) -> str:
     delta = wording.delta_text(budget["delta"])
     if price_words.is_at_parties(privacy):
         return f"epsilon {epsilon} at delta {delta} in the coordinator's view, same unit, neighbors"
+    if "spent_by_tests" in budget:
+        spent = wording.delta_text(budget["spent_by_tests"])
+        delta += f" ({spent} spent by tests of stability)"
     return f"epsilon {epsilon} at delta {delta}, same unit, neighbors and view"
 
 

@@ -225,6 +225,7 @@ def privacy_table(
             "epsilon": terms.epsilon,
             "delta": terms.delta,
             "order": terms.orders[seat] if terms.orders else None,
+            **_tests_delta(ended),
         },
         "views": {
             "public": {
@@ -259,6 +260,14 @@ def privacy_table(
             )
         ),
     }
+
+
+def _tests_delta(ended: EndedRun) -> dict[str, float]:
+    """Return the part of delta for tests of stability, and its spent part; the same for all."""
+    if ended.terms.test_delta is None:
+        return {}
+    cost = ended.ledger.costs[0]
+    return {"kept_for_tests": cost.additive_delta, "spent_by_tests": cost.charged_delta()}
 
 
 def _public_view(terms: RunTerms, formal: FormalCost) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class Hospital:
         teachers: What they vote; by default all the same.
         exchanges: What came and what it was answered with, in order.
         voted: Plans that its teachers were asked for, in order.
+        delta_for_tests: Part of its delta for tests of stability, over its life.
     """
 
     site: Site
@@ -85,6 +86,7 @@ class Hospital:
     asked: list[int] = field(default_factory=list)
     exchanges: list[tuple[bytes, bytes]] = field(default_factory=list)
     voted: list[bytes] = field(default_factory=list)
+    delta_for_tests: float = 2e-6
     process: subprocess.Popen[bytes] | None = None
     stopped: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
@@ -113,7 +115,7 @@ class Hospital:
         bodies = {
             one.site.identity.fingerprint: one.site.membership().settings.party for one in others
         }
-        budget = PrivacyLedger.for_life(1000.0, 1e-5)
+        budget = PrivacyLedger.for_life(1000.0, 1e-5, additive_delta=self.delta_for_tests)
         self.ledger = self.ledger or LedgerStore(PartyDatabase.in_memory(), budget=budget)
         self.node = PartyNode(
             identity=self.site.identity,

@@ -156,3 +156,17 @@ class TestSet:
         ended = pate_party(*line, "9")
         assert (ended.code, error_code(ended)) == (5, "PF-354")
         assert Site.open(joined).settings.lifetime_epsilon == 3.0
+
+    def test_the_delta_of_tests_is_set_before_the_first_start_alone(
+        self, pate_party: PateParty, joined: Path
+    ) -> None:
+        line = ("policy", "set", "delta_for_tests", "--site", joined)
+        assert error_code(pate_party(*line, "1e-5")) == "PF-340"  # all of delta
+        assert pate_party(*line, "1e-6").code == 0
+        with Site.open(joined).open_database() as database:
+            database.become_node()
+            LedgerStore(database, budget=Site.open(joined).settings.new_ledger())
+        for value in ("0", "2e-6"):
+            ended = pate_party(*line, value)
+            assert (ended.code, error_code(ended)) == (5, "PF-354")
+        assert Site.open(joined).settings.delta_for_tests == 1e-6

@@ -373,7 +373,9 @@ class TestStanding:
         check = found(site)["membership"]
         assert (check.state, check.said) == (FAIL, f"memberships/lung-study has no {name}.")
 
-    @pytest.mark.parametrize("changed", [{"lifetime_epsilon": 9.0}, {"delta": 1e-6}])
+    @pytest.mark.parametrize(
+        "changed", [{"lifetime_epsilon": 9.0}, {"delta": 1e-6}, {"delta_for_tests": 1e-6}]
+    )
     def test_a_budget_for_life_that_changed_since_the_first_start(
         self, site: Site, changed: dict[str, float]
     ) -> None:

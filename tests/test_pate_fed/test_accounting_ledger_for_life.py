@@ -228,6 +228,108 @@ def test_tests_of_stability_need_a_part_of_delta() -> None:
     assert not PrivacyLedger.for_life(5.0, DELTA).can_afford(charge)
 
 
+def test_many_small_runs_do_not_overspend_the_delta_of_tests() -> None:
+    """Every batch counts: a committed one by its asks, an open or a lost one by its worst case."""
+    ledger = PrivacyLedger.for_life(1000.0, DELTA, additive_delta=1e-6)
+    test_delta, asks, paid = 3e-8, 0, 0
+    for number in range(200):
+        name, charge = f"run {number}", StableGaussianMaxEvent(2, 50.0, test_delta)
+        if (paid + 2) * test_delta > 1e-6:
+            with pytest.raises(BudgetExhaustedError, match=r"tests of stability .* 1e-06 is kept"):
+                ledger.reserve(name, charge)
+            continue
+        ledger = ledger.reserve(name, charge)
+        asks += 2
+        assert ledger.charged_delta() == pytest.approx((paid + 2) * test_delta, rel=1e-12)
+        if number % 3 == 0:
+            ledger = ledger.forfeit(name)
+            paid += 2
+        elif number % 3 == 1:
+            ledger = ledger.commit(name, StableGaussianMaxEvent(1, 50.0, test_delta), bytes(32))
+            paid += 1
+        else:
+            paid += 2  # it stays open
+        ledger = PrivacyLedger.from_record(ledger.to_record())
+    assert 1e-6 - 2 * test_delta < ledger.charged_delta() <= 1e-6
+    one = StableGaussianMaxEvent(1, 50.0, test_delta)
+    assert ledger.can_afford(one) == (paid + 1 == math.floor(1e-6 / test_delta))
+    # Nothing else is in its way, and what is kept for tests is not to be had otherwise.
+    assert ledger.charged_epsilon() < 1000
+    assert ledger.can_afford(GaussianMaxEvent(1, 50.0))
+
+
+def test_a_forecast_tells_of_both_budgets_and_changes_nothing() -> None:
+    ledger = PrivacyLedger.for_life(5.0, DELTA, additive_delta=1e-7)
+    fits, over = (StableGaussianMaxEvent(asks, 20.0, 1e-8) for asks in (10, 11))
+    assert ledger.forecast(fits) == (
+        ledger.reserve("one", fits).charged_epsilon(),
+        pytest.approx(1e-7, rel=1e-12),
+    )
+    epsilon, delta = ledger.forecast(over)
+    assert 0 < epsilon < 5.0
+    assert delta == pytest.approx(1.1e-7, rel=1e-12)
+    assert ledger.entries == ()
+
+
+class TestTheSplitOfDelta:
+    """Two steps. Where the first shows a rare sign, divergence is spent, and otherwise delta.
+
+    All numbers are exact for the laws below: each step has two outcomes in both worlds, and what
+    an attacker gains at epsilon is the sum of P - e^epsilon Q over the outcomes that tell most.
+    """
+
+    SIGN = 1e-3
+    """Chance of the sign in the first world."""
+
+    def gain(self, *, epsilon: float, order: float, tests: float, divergence: float) -> float:
+        """Return the delta of the worst such run, for these budgets of the two paths.
+
+        Args:
+            epsilon: At which it is measured.
+            order: Of the divergence.
+            tests: Delta left for a test where the sign does not come.
+            divergence: Largest e^((l-1) R) of both steps where it comes.
+        """
+        worst = 0.0
+        for tilt in (10.0, 100.0, 1000.0):  # of the first step, which costs most at the largest
+            rare = (self.SIGN**order / tilt) ** (1 / (order - 1))
+            first = tilt + (1 - self.SIGN) ** order * (1 - rare) ** (1 - order)
+            left = divergence / first
+            ratio = math.exp(epsilon) * order / (order - 1) * rare / self.SIGN
+            chance = (left - 1) * ratio**-order
+            assert 0 < chance * ratio < 1
+            second = chance * ratio**order + (1 - chance * ratio) ** order * (1 - chance) ** (
+                1 - order
+            )
+            assert second <= left
+            leak = self.SIGN * chance * ratio - math.exp(epsilon) * rare * chance
+            worst = max(worst, (1 - self.SIGN) * tests + leak)
+        return worst
+
+    def budget(self, *, epsilon: float, order: float, delta: float) -> float:
+        """Return the e^((l-1) R) that converts to epsilon at delta."""
+        per_unit = (1 - 1 / order) ** (order - 1) / order * math.exp(-(order - 1) * epsilon)
+        rdp = math.log(delta / per_unit) / (order - 1)
+        assert epsilon_at_order(rdp, order, delta=delta) == pytest.approx(epsilon, rel=1e-9)
+        return delta / per_unit
+
+    def test_a_split_that_each_path_chooses_breaks_the_promise(self) -> None:
+        order = order_for_life(5.0, DELTA)
+        whole = self.budget(epsilon=5.0, order=order, delta=DELTA)
+        # Each path keeps conversion + tests within delta, and all paths together do not.
+        first_step = DELTA * 1001 / whole
+        gained = self.gain(epsilon=5.0, order=order, tests=DELTA - first_step, divergence=whole)
+        assert gained == pytest.approx(1.99 * DELTA, rel=0.005)
+
+    @pytest.mark.parametrize("kept", [1e-7, 1e-6, 4e-6, 9e-6])
+    def test_a_split_that_is_fixed_keeps_it(self, kept: float) -> None:
+        ledger = PrivacyLedger.for_life(5.0, DELTA, additive_delta=kept)
+        assert ledger.order is not None
+        divergence = self.budget(epsilon=5.0, order=ledger.order, delta=DELTA - kept)
+        gained = self.gain(epsilon=5.0, order=ledger.order, tests=kept, divergence=divergence)
+        assert 0.9 * DELTA < gained <= DELTA
+
+
 @pytest.mark.parametrize(
     ("epsilon", "delta", "kept"),
     [
