@@ -51,7 +51,7 @@ def spending_by_run(
                 coordinators[last] = coordinator
             case AuditKind.CHARGED, {"charge": str(charge)}:
                 runs[charge] = last if len(set(coordinators.values())) == 1 else ""
-            case AuditKind.BATCH_ANSWERED, {"run": bytes(run), "plan": bytes(plan), "phase": 0}:
+            case AuditKind.BATCH_ANSWERED, {"run": bytes(run), "plan": bytes(plan)}:
                 runs[plan.hex()] = run.hex()
     names = dict.fromkeys(runs.get(entry.entry_id, "") for entry in ledger.entries)
     return tuple(_spending(ledger, runs, name, coordinators.get(name, b"")) for name in names)

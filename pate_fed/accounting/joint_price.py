@@ -45,7 +45,7 @@ from pate_fed.accounting.label_divergence import (
     SAFETY,
     bernoulli_divergence,
 )
-from pate_fed.accounting.ranges import positive, probability
+from pate_fed.accounting.ranges import positive
 from pate_fed.accounting.vote_pairs import JointSetting, Noise, Table, kinds_of_pairs
 from pate_fed.errors import InvalidParameterError
 
@@ -165,7 +165,6 @@ def price(
         teachers, classes, vote_threshold, sigma1, sigma2, weight, may_abstain, noise
     )
     caps = _caps(max_refusals, max_answers, max_asks, real=real_caps)
-    probability("delta", delta)
     best = _best_on_grid(price_pairs, setting, caps, delta)
     flat = _best_on_grid(_flat_pairs, setting, caps, delta)
     if flat.epsilon < best.epsilon:

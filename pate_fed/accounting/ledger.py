@@ -63,7 +63,6 @@ from pate_fed.accounting.reservations import (
     entry_from_record,
     entry_to_record,
     require_distinct,
-    require_new,
     settled,
 )
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, LedgerError
@@ -143,7 +142,6 @@ class PrivacyLedger:
             LedgerError: the name was used before.
             UnsupportedEventError: the event has no cost that adds up here.
         """
-        require_new(self.entries, entry_id)
         entries = (*self.entries, Entry(entry_id, EntryState.RESERVED, event))
         if not self._is_within(entries):
             raise BudgetExhaustedError(

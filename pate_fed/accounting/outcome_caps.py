@@ -22,7 +22,6 @@ from pate_fed.accounting.reservations import (
     entry_from_record,
     entry_to_record,
     require_distinct,
-    require_new,
     settled,
 )
 from pate_fed.errors import InvalidParameterError, LedgerError, OutcomeCapError
@@ -158,7 +157,6 @@ class OutcomeLedger:
             OutcomeCapError: more than is left of a cap.
             LedgerError: the name was used before, or the step cannot be a whole ask.
         """
-        require_new(self.entries, entry_id)
         if not outcomes.is_covered_by(self.left) or self.is_over:
             left = self.left
             raise OutcomeCapError(

@@ -87,16 +87,6 @@ def require_distinct(entries: tuple[Entry[T], ...]) -> None:
         raise LedgerError("every entry must have a name of its own", "a repeated name")
 
 
-def require_new(entries: tuple[Entry[T], ...], entry_id: str) -> None:
-    """Refuse a name that was used before.
-
-    Raises:
-        LedgerError: it was.
-    """
-    if any(entry.entry_id == entry_id for entry in entries):
-        raise LedgerError("a reservation must have a new name", entry_id)
-
-
 def settled(
     entries: tuple[Entry[T], ...],
     entry_id: str,
