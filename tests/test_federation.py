@@ -883,6 +883,26 @@ class TestSilenceAfterTheVote:
         agree(federation)
 
 
+def test_every_counter_that_a_hospital_signed_is_stored_before_the_run_goes_on() -> None:
+    """Rule R4: the next offer finds a restored journal by the last counter that it signed."""
+    federation = Federation()
+
+    def stored() -> list[str]:
+        frames = federation.store.statements().values()
+        return [type(wire.decode(frame).message).__name__ for frame in frames]
+
+    federation.transport.on_query = lambda node, packet: None if node == CULPRIT else packet
+    with pytest.raises(SetupError):
+        federation.run.set_up()
+    assert stored() == ["KeyStatement"] * 2
+    heal(federation)
+    run = federation.set_up_anew(owed={})
+    assert stored() == ["Ready"] * 3
+    before = federation.store.statements()
+    run.close()
+    assert set(federation.store.statements().values()).isdisjoint(before.values())
+
+
 def test_a_coordinator_without_one_vector_learns_nothing_but_noise() -> None:
     federation = ready(parties=4)
     federation.ask(0, 1)

@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import delete
 
 from coordinator.database import Database, RunStore
+from coordinator.database.schema import StatementRow
 from coordinator.errors import DatabaseError, SetupError, VoidBatchError
 from coordinator.runs import stages
 from coordinator.runs.stages import Stage
@@ -252,6 +255,13 @@ class TestBatch:
         federation.resume()
         assert federation.run.finish() is not None
         assert drawn
+
+    def test_counters_that_were_not_stored_come_back_from_the_journal(self, tmp_path: Path) -> None:
+        federation = killed(tmp_path, Stage.ANSWERED)
+        with closing(Database(federation.url)) as database, database.transaction() as session:
+            session.execute(delete(StatementRow))
+        federation.resume()
+        assert len(federation.store.statements()) == PARTIES
 
     def test_nothing_else_is_asked_before_it_is_finished(self, tmp_path: Path) -> None:
         federation = killed(tmp_path, Stage.ANSWERED)

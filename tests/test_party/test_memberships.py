@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -317,6 +318,22 @@ class TestApprovals:
         with records_of(both.sites[0]) as records:
             waiting = [one for one in records.approvals() if one.state.value == "pending"]
             assert {one.coordinator for one in waiting} == {heart}
+
+    @pytest.mark.parametrize("changes", [{"task_digest": bytes(32)}, {"classes": 5}, {}], ids=str)
+    def test_a_pool_of_the_other_is_refused_as_an_unknown_pool_is(
+        self, tmp_path: Path, stack: ExitStack, changes: dict[str, Any]
+    ) -> None:
+        both = Both(tmp_path, stack, approval="pool", budget=5.0)
+        for place in range(3):
+            both.lung.approve(place)
+        both.open()
+        answers = []
+        for pool in (both.lung.task.pool.digest, bytes(range(32))):
+            both.heart.changes = {**changes, "pool_digest": pool}
+            with pytest.raises(PartyRefusedError) as refusal:
+                both.set_up(both.heart)
+            answers.append(refusal.value.cause)
+        assert answers == [Reason.POOL, Reason.POOL]
 
     def test_a_run_that_was_approved_for_one_is_not_for_the_other(
         self, tmp_path: Path, stack: ExitStack

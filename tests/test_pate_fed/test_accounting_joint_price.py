@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from pate_fed.accounting import joint_price, label_divergence
+from pate_fed.accounting import joint_price, label_divergence, vote_pairs
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.conversion import convert_at_orders
 from pate_fed.accounting.curves import event_rdp
@@ -630,6 +630,29 @@ class TestDivergence:
                 assert exact <= bound
                 if u > -6:  # a cell is narrow: the bound is not far off
                     assert bound <= exact * (1.06 if u < 4.5 else 1.5) + 1e-12
+
+    @pytest.mark.parametrize("teachers", [2, 6, 7])
+    def test_kinds_of_pairs_are_those_of_all_histograms(self, teachers: int) -> None:
+        """By tables of random numbers, of which no two are equal: each limit of a gap shows."""
+        pairs = set()
+        for votes in range(teachers + 1):
+            for counts in histograms(votes, 4):
+                for moved in one_vote_neighbors(counts):
+                    change, top = moved - counts, int(counts.max())
+                    n_i, n_j = int(counts[np.argmin(change)]), int(counts[np.argmax(change)])
+                    is_touching = top in (n_i, n_j)
+                    pairs.add((int(moved.max()) - top + 1, top, n_i, n_j, is_touching))
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            touching, apart = rng.random((teachers + 1, 2 * teachers + 1)), rng.random(teachers + 1)
+            gaps = vote_pairs._ManyClassGaps(touching, apart)
+            _, found = vote_pairs._one_vote_kinds(gaps, teachers, may_abstain=False)
+            wanted = np.full((3, teachers + 1), -1.0)
+            for kind, top, n_i, n_j, is_touching in pairs:
+                label = touching[n_i + n_j, n_i - n_j + teachers] if is_touching else apart[top]
+                wanted[kind, top] = max(wanted[kind, top], label)
+            assert found[:, 2:].tolist() == wanted[:, 2:].tolist()
+            assert (found[:, :2] >= wanted[:, :2]).all()
 
     def test_log_chances_have_the_claimed_error(self) -> None:
         law = label_divergence._three_way_law(

@@ -1408,8 +1408,10 @@ def test_a_bit_that_the_coordinator_flips_on_the_way_names_nobody_alone() -> Non
     assert np.array_equal(run.coordinator.batch.open_total(), np.sum(VECTORS, axis=0))
     # The next plan has nothing of it.
     run.settle()
-    run.sum(VECTORS, batch=1)
+    run.to_party("plan", holder, run.open_plan(WORDS, batch=1))
     assert run.parties[holder].batch.wrong_dealers == ()
+    run.settle(released=False)
+    run.sum(VECTORS, batch=2)
     assert run.coordinator.batch.share_faults == ()
 
 

@@ -49,6 +49,7 @@ from protocols.messages import (
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS
 from protocols.rounds import PartyRound, PartyState, Received, RoundJournal
+from protocols.rounds.seating import COORDINATOR
 from protocols.secure_sum import SecureSum
 from tests.support.rounds import EXPIRES_AT, NOW, ListJournal, MemoryRun
 from tests.support.walk import WORDS, Walk, altered, vector
@@ -266,6 +267,14 @@ def test_a_bad_run_record_is_refused_and_the_true_one_is_taken_still(
     refuses(walk, bad, error, stops=False)
     assert isinstance(party.receive(true, now=NOW).event, RunRecord)
     assert len(party.accept_run()) == 1
+
+
+def test_the_coordinator_is_named_for_a_suite_that_it_changed_after_its_offer() -> None:
+    """The parties' keys do not fit the other suite: the first of them would be named instead."""
+    walk, _ = at(PartyState.STATED)
+    true = next_frame(walk, "record")
+    bad = altered(true, walk.run.coordinator_identity, suite=SUITE_X25519)
+    assert refuses(walk, bad, SuiteError, stops=False).peer == COORDINATOR  # type: ignore[attr-defined]
 
 
 def test_a_run_record_without_this_party_is_refused() -> None:

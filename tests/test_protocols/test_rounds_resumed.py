@@ -572,6 +572,18 @@ class TestDamage:
         with pytest.raises(BrokenJournalError):
             resumed(run, steps[: opened[0]] + steps[opened[0] + 1 :])
 
+    def test_one_share_revealed_before_a_set_is_certified_is_an_error(self) -> None:
+        run = ready(MaskedSum)
+        send_ys(run, run.open_plan(WORDS))
+        run.coordinator.batch.propose()
+        *steps, proposed = steps_of(run)
+        assert isinstance(proposed, PlanProposed)
+        first, *others = proposed.contributions
+        assert first is not None
+        listed = (replace(first, reveal=bytes(32)), *others)
+        with pytest.raises(BrokenJournalError, match="nothing must be revealed"):
+            resumed(run, (*steps, replace(proposed, contributions=listed)))
+
     def test_nothing_is_not_a_run(self) -> None:
         with pytest.raises(UnfinishedSetupError) as caught:
             resumed(ready(), ())

@@ -245,7 +245,11 @@ def test_a_sharing_that_cannot_be_is_refused(threshold: int, parties: int, prime
         Shamir(threshold, parties, prime=prime)
 
 
-@pytest.mark.parametrize("secrets", [[bytes(31)], [bytes(33)], [bytes(31), bytes(33)]], ids=str)
+@pytest.mark.parametrize(
+    "secrets",
+    [[bytes(31)], [bytes(33)], [bytes(31), bytes(33)], [bytes(32), bytes(64)]],
+    ids=["short", "long", "whole together", "one of them"],
+)
 def test_a_secret_of_another_length_is_refused(secrets: list[bytes]) -> None:
     with pytest.raises(InvalidSharingError):
         secrets_to_elements(secrets)

@@ -1,0 +1,41 @@
+"""Which run a hospital's charge belongs to, when the audit log names it late or not at all."""
+
+from __future__ import annotations
+
+from party.decision.spending import spending_by_run
+from party.storage.audit import AuditKind, AuditRecord
+from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
+
+LUNG, HEART = b"l" * 32, b"h" * 32
+FIRST, SECOND = b"1" * 32, b"2" * 32
+PLAN = b"p" * 32
+
+
+def accepted(run: bytes, coordinator: bytes) -> AuditRecord:
+    return AuditRecord(1, 0, AuditKind.RUN_ACCEPTED, {"run": run, "coordinator": coordinator})
+
+
+def charged(plan: bytes) -> AuditRecord:
+    return AuditRecord(2, 0, AuditKind.CHARGED, {"charge": plan.hex()})
+
+
+def runs_of(*records: AuditRecord) -> list[tuple[str, bytes]]:
+    ledger = PrivacyLedger(5.0, 1e-5).reserve(PLAN.hex(), GaussianMaxEvent(1, 40.0))
+    return [(one.run, one.coordinator) for one in spending_by_run(ledger, records)]
+
+
+def test_an_unanswered_charge_is_of_the_last_run_of_the_only_coordinator() -> None:
+    records = accepted(FIRST, LUNG), accepted(SECOND, LUNG), charged(PLAN)
+    assert runs_of(*records) == [(SECOND.hex(), LUNG)]
+
+
+def test_an_unanswered_charge_is_of_no_run_where_two_coordinators_may_have_asked() -> None:
+    records = accepted(FIRST, LUNG), accepted(SECOND, HEART), charged(PLAN)
+    assert runs_of(*records) == [("", b"")]
+
+
+def test_an_answer_names_the_run_of_its_charge() -> None:
+    answer = {"run": FIRST, "plan": PLAN, "phase": 0}
+    answered = AuditRecord(3, 0, AuditKind.BATCH_ANSWERED, answer)
+    records = accepted(FIRST, LUNG), accepted(SECOND, HEART), charged(PLAN), answered
+    assert runs_of(*records) == [(FIRST.hex(), LUNG)]
