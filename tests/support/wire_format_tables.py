@@ -44,21 +44,21 @@ def _section(kind: type[Message]) -> str:
 def _described(hint: Any) -> str:
     base, bound = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
     if get_origin(base) is tuple:
-        return f"array of {_span(bound)}: {_described(get_args(base)[0])}"
+        return f"array {_span(bound)} of {_described(get_args(base)[0])}"
     if base is bool:
         return "true or false"
     if isinstance(bound, Range):
-        return f"{bound.least:,} to {bound.most:,}"
+        return f"{bound.least:,}..{bound.most:,}"
     assert isinstance(bound, Size)
     if isinstance(bound, Letters):
-        return f"name, {_span(bound)}"
+        return f"name {_span(bound)}"
     if base is str:
-        return f"text, {_span(bound)}"
+        return f"text {_span(bound)}"
     return f"{_span(bound)} bytes"
 
 
 def _span(size: Size) -> str:
-    return f"{size.least:,}" if size.least == size.most else f"{size.least:,} to {size.most:,}"
+    return f"{size.least:,}" if size.least == size.most else f"{size.least:,}..{size.most:,}"
 
 
 if __name__ == "__main__":
