@@ -1,16 +1,18 @@
-"""Databases for tests: SQLite, and PostgreSQL where the machine has it."""
+"""Databases for tests: SQLite, and PostgreSQL where it is. Reports of runs without pictures."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from coordinator.database import Database
+from pate_fed.report import plots
 from tests.support import postgres
 
 NEEDS_POSTGRES = "PATE_FED_NEEDS_POSTGRES"
@@ -18,6 +20,29 @@ NEEDS_POSTGRES = "PATE_FED_NEEDS_POSTGRES"
 
 
 OpenDatabase = Callable[..., Database]
+PICTURES = {
+    name: getattr(plots, name) for name in ("accuracy_plot", "classes_plot", "charged_plot")
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_pictures() -> Iterator[None]:
+    """Leave a report's pictures at their words: to draw them takes as long as a small run."""
+
+    def said(*_: object, summary: str, **__: object) -> str:
+        return f"<svg>{escape(summary)}</svg>"
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in PICTURES:
+            patch.setattr(plots, name, said)
+        yield
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the pictures of this test's reports."""
+    for name, draw in PICTURES.items():
+        monkeypatch.setattr(plots, name, draw)
 
 
 @pytest.fixture(scope="session")

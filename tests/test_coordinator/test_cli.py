@@ -46,6 +46,7 @@ def out(tmp_path: Path) -> Path:
 
 
 class TestRun:
+    @pytest.mark.usefixtures("pictures")
     def test_a_run_writes_one_directory_and_one_screen(
         self, pate_fed: Command, table: Path, out: Path
     ) -> None:
@@ -68,6 +69,7 @@ class TestRun:
         for name in ("metrics", "privacy"):
             assert ended.json[name] == json.loads((out / f"{name}.json").read_text())
 
+    @pytest.mark.usefixtures("pictures")
     def test_report_of_a_run_has_the_same_bytes_again(
         self, pate_fed: Command, table: Path, out: Path
     ) -> None:

@@ -264,8 +264,8 @@ NOISES = {
 }
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize("where", NOISES)
+@pytest.mark.usefixtures("pictures")
+@in_turn(("form", ["additive", "masked"]), ("where", list(NOISES)))
 def test_no_file_log_or_line_of_a_run_directory_holds_a_count(
     *,
     form: str,

@@ -87,6 +87,7 @@ def require_sound(federation: Worked, *, answered: int = QUERIES) -> None:
         assert set(labels(federation)) <= set(one.asked)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     federation.ask()
     run = federation.work()
