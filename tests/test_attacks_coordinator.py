@@ -38,6 +38,7 @@ from protocols.messages import (
 )
 from protocols.rounds import PartyState
 from tests.support.attacked import (
+    KINDS,
     MOST_BYTES,
     PARTIES,
     Kind,
@@ -56,6 +57,7 @@ from tests.support.attacked import (
     votes_cast,
 )
 from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds, messages
+from tests.support.markers import in_turn
 
 VICTIM = 1
 
@@ -75,8 +77,7 @@ OTHER_PLANS = [
 ]
 
 
-@every_kind
-@pytest.mark.parametrize("changed", OTHER_PLANS)
+@in_turn(("kind", KINDS), ("changed", OTHER_PLANS), every=3)
 def test_different_plans_for_different_parties_open_nothing(
     kind: Kind, changed: Callable[[Plan], dict[str, Any]]
 ) -> None:
@@ -315,8 +316,10 @@ def test_the_same_query_in_another_run_without_one_party_is_refused(kind: Kind) 
 # One party set ------------------------------------------------------------------------------------
 
 
-@every_kind
-@pytest.mark.parametrize("told", [[0], [0, 1, 2]], ids=["one party", "three parties"])
+@in_turn(
+    ("kind", KINDS),
+    ("told", [pytest.param([0], id="one party"), pytest.param([0, 1, 2], id="three parties")]),
+)
 def test_a_run_record_without_one_party_for_some_sets_nothing_up(
     kind: Kind, told: list[int]
 ) -> None:
@@ -377,14 +380,17 @@ def _envelopes_of(federation: Federation, place: int) -> list[bytes]:
     raise AssertionError(place)
 
 
-@every_kind
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda w: w[:-1], id="without one party"),
-        pytest.param(lambda w: (*w, w[0]), id="with one more"),
-        pytest.param(lambda w: (TeacherWeights.equal(1), *w[1:]), id="with another quota"),
-    ],
+@in_turn(
+    ("kind", KINDS),
+    (
+        "change",
+        [
+            pytest.param(lambda w: w[:-1], id="without one party"),
+            pytest.param(lambda w: (*w, w[0]), id="with one more"),
+            pytest.param(lambda w: (TeacherWeights.equal(1), *w[1:]), id="with another quota"),
+        ],
+    ),
+    every=3,
 )
 def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     kind: Kind, change: Callable[[Any], Any]
@@ -636,8 +642,7 @@ LOWERED = [
 ]
 
 
-@every_kind
-@pytest.mark.parametrize("lowered", LOWERED)
+@in_turn(("kind", KINDS), ("lowered", LOWERED), every=3)
 def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     kind: Kind, lowered: dict[str, Any]
 ) -> None:

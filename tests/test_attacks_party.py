@@ -111,7 +111,7 @@ PHASES = [(kind, phase) for kind in KINDS for phase in range(kind.phases)]
 EACH_PHASE = [pytest.param(*each, id=f"{each[0]}: phase {each[1]}") for each in PHASES]
 
 
-@in_turn(("kind, phase", EACH_PHASE), ("forge, code", Y_ATTACKS))
+@in_turn(("kind, phase", EACH_PHASE), ("forge, code", Y_ATTACKS), every=4)
 def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     kind: Kind, phase: int, forge: Forge, code: str
 ) -> None:
@@ -235,8 +235,7 @@ def bound_of(federation: Federation, phase: int) -> int:
     return noise.row_sum_bound(2, CLASSES, senders=PARTIES)
 
 
-@pytest.mark.parametrize(("kind", "phase"), EACH_PHASE)
-@pytest.mark.parametrize("sign", [1, -1])
+@in_turn(("kind, phase", EACH_PHASE), ("sign", [1, -1]))
 def test_rows_far_from_their_sum_void_the_batch(kind: Kind, phase: int, sign: int) -> None:
     """One vote where the coordinator adds the noise; far too large noise where parties do.
 
@@ -298,7 +297,7 @@ is an outcome that is charged for; all else must tell nothing."""
 SIZES = [0, TEACHERS, 2**31 - 5 * TEACHERS, 2**31 - SURE - 1, 2**31 - 1]
 
 
-@in_turn(("kind, phase", EACH_PHASE), ("size", SIZES))
+@in_turn(("kind, phase", EACH_PHASE), ("size", SIZES), every=4)
 def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(
     kind: Kind, phase: int, size: int
 ) -> None:

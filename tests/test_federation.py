@@ -57,6 +57,7 @@ from tests.support.federation import (
     messages,
     unanimous,
 )
+from tests.support.markers import in_turn
 
 CULPRIT = 1
 
@@ -1064,8 +1065,7 @@ CAPS = [
 class TestCapsAreCountedAlike:
     """Whoever counts otherwise refuses what the others serve, and the run is void for all."""
 
-    @pytest.mark.parametrize("mix", mixes())
-    @pytest.mark.parametrize("caps", CAPS)
+    @in_turn(("mix", mixes()), ("caps", CAPS))
     def test_after_a_batch_that_some_refused_and_others_served(
         self, mix: tuple[str, ...], caps: dict[str, int]
     ) -> None:

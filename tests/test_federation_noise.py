@@ -52,6 +52,7 @@ from tests.support.federation import (
     wrapped,
 )
 from tests.support.marker import MARKED_TEACHERS, MARKERS, findings, held_in_memory, marked_votes
+from tests.support.markers import more
 
 AT_PARTIES = {"noise_place": "parties"}
 CULPRIT = 1
@@ -570,10 +571,11 @@ def test_noise_that_is_far_too_large_voids_the_batch_and_blames_nobody(sign: int
     assert [federation.party_states(place)[0] for place in range(4)] == ["forfeited"] * 4
 
 
-def test_honest_batches_are_not_void() -> None:
-    """40 batches of 600 rows: the bound is for one alarm in 10^9 batches."""
+@pytest.mark.parametrize("batches", [8, more(40)])
+def test_honest_batches_are_not_void(batches: int) -> None:
+    """Batches of 600 rows: the bound is for one alarm in 10^9 batches."""
     queries = 600
-    most = 40 * queries
+    most = batches * queries
     federation = ready(
         pool_inputs=np.random.default_rng(1).standard_normal((most, 8)),  # none near another
         terms={"max_asks": most, "max_answers": most, "budgets": (1e4,) * 4},
