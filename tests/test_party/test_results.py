@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,9 @@ from tests.support.hospital_services import audit_of, make_hospitals
 from tests.support.sample_run import fill
 from tests.support.served_federation import ServedFederation, served_federation
 from tests.test_party.test_cli import PateParty, error_code, pate_party
-from tests.test_party.test_service import Running, stack
+from tests.test_party.test_service import Running
 
-__all__ = ["pate_party", "stack"]
+__all__ = ["pate_party"]
 
 Change = Callable[[dict[str, bytes]], None]
 
@@ -96,12 +97,12 @@ def fetch_from(door: Any, answered: AnsweredRun, out: Path, site: Site) -> None:
     )
 
 
-@pytest.fixture
-def ended(tmp_path: Path, stack: ExitStack) -> Iterator[Ended]:
-    with served_federation(tmp_path / "federation") as federation:
+@contextmanager
+def a_run_that_ended(folder: Path) -> Iterator[Ended]:
+    with ExitStack() as stack, served_federation(folder / "federation") as federation:
         home = federation.home
         hospitals = make_hospitals(
-            tmp_path,
+            folder,
             coordinator=home.identity,
             address=home.settings.address,
             ca=home.ca_certificate.decode(),
@@ -129,7 +130,28 @@ def ended(tmp_path: Path, stack: ExitStack) -> Iterator[Ended]:
             (directory.folder / "transcript.jsonl").write_text("".join(f"{one}\n" for one in lines))
             directory.write_json(SEAL, run.round.closing.seal_results(digests_of(directory.folder)))
             (directory.folder / "report.html").write_text("<script>alert(1)</script>")
-        yield Ended(federation, running, tmp_path, results, run.round.run_id)
+        yield Ended(federation, running, folder, results, run.round.run_id)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    """One run for all tests that change no more than its results; they are kept in `folder`."""
+    with a_run_that_ended(tmp_path_factory.mktemp("ended")) as made:
+        yield replace(made, folder=shutil.copytree(made.results, made.folder / "kept"))
+
+
+@pytest.fixture
+def ended(once: Ended, tmp_path: Path) -> Ended:
+    shutil.rmtree(once.results.parent)
+    shutil.copytree(once.folder, once.results)
+    return replace(once, folder=tmp_path)
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Ended]:
+    """A run of its own, for a test that changes more."""
+    with a_run_that_ended(tmp_path) as made:
+        yield made
 
 
 def join(federation: ServedFederation, site: Site) -> None:
@@ -197,15 +219,15 @@ class TestWhoMayHaveThem:
         ended.federation.approve("East", site.identity.public.fingerprint)
         return site
 
-    def test_another_member_hears_what_it_would_hear_if_there_were_none(self, ended: Ended) -> None:
-        site = self.other(ended)
+    def test_another_member_hears_what_it_would_hear_if_there_were_none(self, apart: Ended) -> None:
+        site = self.other(apart)
         with pytest.raises(ResultsError, match="must have taken part"):
-            ended.fetch(ended.folder / "out", site=site)
+            apart.fetch(apart.folder / "out", site=site)
 
-    def test_a_revoked_hospital_gets_nothing_though_it_took_part(self, ended: Ended) -> None:
-        ended.federation.enrollment.revoke("North")
+    def test_a_revoked_hospital_gets_nothing_though_it_took_part(self, apart: Ended) -> None:
+        apart.federation.enrollment.revoke("North")
         with pytest.raises(EnrollmentError, match="status 403"):
-            ended.fetch(ended.folder / "out")
+            apart.fetch(apart.folder / "out")
 
     def post(self, ended: Ended, query: ResultsQuery, signer: SigningIdentity) -> httpx.Response:
         membership = ended.site.membership()
@@ -224,16 +246,16 @@ class TestWhoMayHaveThem:
         }
         return ResultsQuery(**{**fields, **changed})
 
-    def test_only_a_fresh_request_with_its_own_signature_is_answered(self, ended: Ended) -> None:
-        own, other = ended.site.identity, self.other(ended).identity
-        assert self.post(ended, self.query(ended), own).status_code == 200
-        old = self.query(ended, asked_at=int(time.time()) - CLOCK_SKEW_S - 60)
-        assert self.post(ended, old, own).status_code == 403
-        elsewhere = self.query(ended, coordinator=bytes(32))
-        assert self.post(ended, elsewhere, own).status_code == 403
-        assert self.post(ended, self.query(ended), other).status_code == 403
-        theirs = self.query(ended, sender=other.fingerprint)
-        assert self.post(ended, theirs, other).status_code == 404
+    def test_only_a_fresh_request_with_its_own_signature_is_answered(self, apart: Ended) -> None:
+        own, other = apart.site.identity, self.other(apart).identity
+        assert self.post(apart, self.query(apart), own).status_code == 200
+        old = self.query(apart, asked_at=int(time.time()) - CLOCK_SKEW_S - 60)
+        assert self.post(apart, old, own).status_code == 403
+        elsewhere = self.query(apart, coordinator=bytes(32))
+        assert self.post(apart, elsewhere, own).status_code == 403
+        assert self.post(apart, self.query(apart), other).status_code == 403
+        theirs = self.query(apart, sender=other.fingerprint)
+        assert self.post(apart, theirs, other).status_code == 404
 
     @pytest.mark.parametrize(
         "file",
@@ -293,23 +315,23 @@ class TestLyingCoordinator:
             ended.fetch(ended.folder / "out")
         assert left_in(ended.folder) == []
 
-    def test_another_run_of_the_same_hospitals_is_not_this_one(self, ended: Ended) -> None:
-        run = ended.running.run()
+    def test_another_run_of_the_same_hospitals_is_not_this_one(self, apart: Ended) -> None:
+        run = apart.running.run()
         run.set_up()
         run.ask((2, 3))
         run.close()
-        first, _ = answered_runs(audit_of(ended.site))
+        first, _ = answered_runs(audit_of(apart.site))
         lines = (json.dumps(line, sort_keys=True) for line in run.round.closing.signed_transcript())
 
         def replaced(files: dict[str, bytes]) -> None:
             files["transcript.jsonl"] = "".join(f"{one}\n" for one in lines).encode()
 
-        ended.sealed_by(ended.federation.home.identity, replaced)
+        apart.sealed_by(apart.federation.home.identity, replaced)
         with (
-            closing(CoordinatorDoor(ended.site.membership(), clock=time.time)) as door,
+            closing(CoordinatorDoor(apart.site.membership(), clock=time.time)) as door,
             pytest.raises(ResultsError, match="must be of this run"),
         ):
-            fetch_from(door, first, ended.folder / "out", ended.site)
+            fetch_from(door, first, apart.folder / "out", apart.site)
 
     def test_another_head_than_this_hospital_signed_is_shouted(self, ended: Ended) -> None:
         one = ended.answered
