@@ -399,6 +399,8 @@ class TestWhatMayBeAsked:
     def test_the_coordinator_asks_for_one_row_of_a_void_plan_only(self) -> None:
         run = MemoryRun(3)
         run.set_up()
+        with pytest.raises(WrongStateError):
+            run.coordinator.blame.ask(0)  # no plan yet
         run.sum([votes(seat).ravel() for seat in range(3)], row_words=CLASSES)
         with pytest.raises(WrongStateError):
             run.coordinator.blame.ask(0)  # not settled

@@ -438,6 +438,11 @@ def _sender(walk: Walk, frame: bytes) -> bytes:
     return sender
 
 
+def test_a_run_that_is_not_set_up_has_compared_no_heads() -> None:
+    closing = MemoryRun(3).coordinator.closing
+    assert (closing.heads_frame, closing.heads_compared) == (b"", ())
+
+
 def test_fewer_than_three_parties_are_refused() -> None:
     with pytest.raises(TooFewPartiesError):
         MemoryRun(2)

@@ -824,6 +824,7 @@ class TestDamage:
             ["opened", ["x"]], ["proposal", b"s"], ["proposal", b"s", ["x"]],
             ["proposal", "s", []], ["certificate"], ["certificate", "c"], ["survivors", b"s", []],
             ["setup", b"o", b"r", [[b"d"]], []], ["setup", b"o", b"r", [], [1]],
+            ["setup", b"o", b"r", [], [b"f", 1]],
             ["heads", {}], [1],
         ],
         ids=str,

@@ -110,6 +110,16 @@ def test_large_vectors_are_framed_as_a_second_encoder_does(size: int) -> None:
     assert wire.decode(signed.frame) == signed
 
 
+@pytest.mark.parametrize(
+    "view",
+    [memoryview(bytearray(8)), memoryview(bytes(8)).cast("I")],
+    ids=["that can be written", "of machine words"],
+)
+def test_a_vector_is_no_other_view_than_of_fixed_bytes(view: memoryview) -> None:
+    with pytest.raises(MalformedMessageError, match="must be of bytes"):
+        MaskedVector(DIGEST, DIGEST, view)
+
+
 @pytest.mark.parametrize("size", [4096, 2**16])
 def test_a_large_vector_with_a_longer_head_is_malformed(size: int) -> None:
     frame = wire.sign(MaskedVector(DIGEST, DIGEST, bytes(size)), ME).frame
