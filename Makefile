@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 COVERAGE :=  # --cov measures branch coverage, and holds its floor
+MUTANTS := --number 2  # of each module; --seed, --minutes: see --help
 NOW := $(shell date +%Y%m%d-%H%M%S)
 DEMO_RUN := runs/demo-$(NOW)
 FEDERATION_RUN := runs/federation-demo-$(NOW)
@@ -11,7 +12,7 @@ FEDERATION_RUN := runs/federation-demo-$(NOW)
 # What tests start is compiled once, not at every start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo federation-demo test test-slow test-exhaustive bench lint format types imports check clean
+.PHONY: demo federation-demo test test-slow test-exhaustive mutants bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
@@ -27,6 +28,10 @@ test-slow: $(VENV)/.installed-dev  ## run the tests that take longer
 
 test-exhaustive: $(VENV)/.installed-dev  ## run every test that is too long for each change
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20 -m exhaustive
+
+mutants: $(VENV)/.installed-dev  ## put small faults into the code, one at a time; a test must fail for each
+	$(BIN)/python -m pip install --quiet --editable '.[dev,mutants]'
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
 	$(BIN)/python -m benchmarks.secure_sum --format json
