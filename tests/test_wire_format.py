@@ -46,6 +46,11 @@ def section(title: str) -> str:
     return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
+def prose(title: str) -> str:
+    """A section on one line, for phrases that a line break may cut."""
+    return " ".join(section(title).split())
+
+
 def test_the_tables_of_messages_are_those_of_the_code() -> None:
     # Where this fails: python -m tests.support.wire_format_tables
     assert written_tables(TEXT) == tables()
@@ -97,7 +102,7 @@ def test_kinds_of_a_transcript_are_those_of_the_code() -> None:
 
 
 def test_bounds_on_the_page_are_those_of_the_code() -> None:
-    assert f"at most {MAX_PACKET_FRAMES} byte strings" in section("Frames")
+    assert f"at most {MAX_PACKET_FRAMES} byte strings" in prose("Frames")
 
 
 def test_versions_on_the_page_are_those_of_the_code() -> None:
@@ -176,7 +181,7 @@ def test_lines_of_digests_are_those_of_the_code() -> None:
 
 
 def test_sizes_of_shares_are_those_of_the_code() -> None:
-    text = section("Shares of a batch's keys")
+    text = prose("Shares of a batch's keys")
     assert f"integers modulo {shamir.PRIME}" in text
     assert f"A share has {shamir.SHARE_BYTES} bytes" in text
     sealed = dealing.DIGEST_BYTES + share_envelope.TAG_BYTES
@@ -186,7 +191,7 @@ def test_sizes_of_shares_are_those_of_the_code() -> None:
 
 
 def test_macs_and_certificates_on_the_page_are_those_of_the_code() -> None:
-    text, keys = section("Verdicts and certificates"), section("Keys of a pair")
+    text, keys = prose("Verdicts and certificates"), prose("Keys of a pair")
     assert f"digest of the Verdict), the first {VERDICT_MAC_BYTES} bytes" in text
     assert "t = floor(2n/3) + 1" in text
     assert [MaskedSum.threshold(n) for n in (5, 10, 100)] == [2 * n // 3 + 1 for n in (5, 10, 100)]
@@ -203,7 +208,7 @@ def test_labels_of_a_dealing_are_those_of_the_code() -> None:
 
 
 def test_epochs_that_may_be_skipped_are_those_of_the_code() -> None:
-    assert f"{pair_keys.MAX_SKIPPED_EPOCHS} higher at most" in section("Keys of a pair")
+    assert f"{pair_keys.MAX_SKIPPED_EPOCHS} higher at most" in prose("Keys of a pair")
 
 
 # Transcripts -----------------------------------------------------------------------------------
