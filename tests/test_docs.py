@@ -173,8 +173,8 @@ def test_the_reference_lists_every_choice_of_an_option() -> None:
     section = page.partition("\n## `pate-fed report RUN_DIR`")[0]
     rows = {
         name: row
-        for row in section.splitlines()
-        for name in re.findall(r"^[|-] `(--[a-z0-9-]+)`", row)
+        for row in re.split(r"\n(?=- |\n)", section)
+        for name in re.findall(r"^- `(--[a-z0-9-]+)`", row)
     }
     group = PROGRAMS["pate-fed"]
     assert isinstance(group, click.Group)
@@ -219,7 +219,7 @@ def codes_of(error: type[Exception]) -> set[str]:
 
 def test_the_reference_explains_every_code_and_no_other() -> None:
     page = read(DOCS / "reference" / "errors.md")
-    explained = re.findall(r"^- \*\*(PF-\d{3})\*\* \*[^*]+\*:\s+\S", page, re.MULTILINE)
+    explained = re.findall(r"^- \*\*(PF-\d{3})\*\* \*[^*]+\*\.\s+\S", page, re.MULTILINE)
     bases = (PateFedError, ProtocolError, PartyError, CoordinatorError)
     assert sorted(explained) == sorted(set().union(*map(codes_of, bases)) | set(Reason))
 

@@ -59,7 +59,7 @@ def test_the_tables_of_messages_are_those_of_the_code() -> None:
 
 
 def test_every_domain_of_the_code_is_on_the_page_and_no_other() -> None:
-    listed = set(re.findall(r"^\| `(pate-fed/1/[^`]+)` \|", section("Domains"), re.MULTILINE))
+    listed = set(re.findall(r"^- `(pate-fed/1/[^`]+)`: ", section("Domains"), re.MULTILINE))
     coded = set()
     for source in SOURCES:
         text = source.read_text(encoding="utf-8")
