@@ -101,7 +101,7 @@ class JournalStorageError(JournalError):
     code = "PF-333"
 
 
-class SiteError(PartyError):
+class SiteError(PartyError, ValueError):
     """A site's folder that cannot be made or used."""
 
     code = "PF-340"

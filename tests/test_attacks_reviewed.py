@@ -826,7 +826,7 @@ class TestKeptTeachers:
         """
         batch = task.pool.ask((0, 1, 2))
         guard = Guard(
-            policy=Policy(frozenset({task.pool.digest})),
+            policy=Policy(approved_pools=frozenset({task.pool.digest})),
             weights=TeacherWeights.equal(4),
             checked_peers={},
         )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from coordinator.cli.console import LINE
 from coordinator.cli.cost import account, plan
 from coordinator.cli.doctor import doctor
-from coordinator.cli.federation import approve, init, invite, members, renew, revoke, upgrade
+from coordinator.cli.federation import (
+    approve,
+    init,
+    invite,
+    members,
+    renew,
+    revoke,
+    schema,
+    upgrade,
+)
 from coordinator.cli.pools import pool_app
 from coordinator.cli.results import report, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
@@ -18,7 +27,7 @@ app.command()(account)
 app.command()(plan)
 app.command()(report)
 for command in (
-    *(init, invite, members, approve, revoke, renew, upgrade),
+    *(init, invite, members, approve, revoke, renew, upgrade, schema),
     *(doctor, serve, run, status, pause, resume, stop, export),
 ):
     app.command()(command)

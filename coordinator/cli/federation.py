@@ -18,8 +18,9 @@ from coordinator.cli.console import (
     show,
     write_secret,
 )
+from coordinator.errors import HomeError
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes import Format
+from pate_fed.nodes import Format, schema_of, typed_in
 from pate_fed.nodes.command_line import print_json
 from protocols.fingerprint_words import spoken
 from protocols.party_names import normalized
@@ -60,17 +61,18 @@ def init(  # noqa: PLR0917 - one argument per option
     host_of_address, _, port_of_address = address.rpartition(":")
     own = int(port_of_address) if port_of_address.isdecimal() else 0
     names = (host_of_address.strip("[]"), *(also or ())) if host_of_address else ()
-    settings = FederationSettings(
-        name=name,
-        address=address,
-        host=host,
-        port=own if port is None else port,
-        admin_port=admin_port,
-        metrics_port=metrics_port,
-        health_port=health_port,
-        database=_database_to_keep(database),
-        hosts=names,
-    )
+    given = {
+        "name": name,
+        "address": address,
+        "host": host,
+        "port": own if port is None else port,
+        "admin_port": admin_port,
+        "metrics_port": metrics_port,
+        "health_port": health_port,
+        "database": _database_to_keep(database),
+        "hosts": names,
+    }
+    settings = typed_in(FederationSettings, given, fault=HomeError)
     made = FederationHome.create(home.absolute(), settings, now=datetime.now(UTC))
     words = spoken(made.fingerprint)
     if output_format is Format.JSON:
@@ -85,6 +87,13 @@ def init(  # noqa: PLR0917 - one argument per option
         "Keep ca.key offline once the certificate is made: only `pate-fed renew` needs it.",
         "Next: pate-fed serve, pate-fed invite NAME",
     )
+
+
+def schema() -> None:
+    """Print the JSON schema of a federation's settings file, with the meaning of every key."""
+    from coordinator.federation.home import SCHEMA_VERSION, FederationSettings  # noqa: PLC0415 - keeps --help fast
+
+    print_json(schema_of(FederationSettings, version=SCHEMA_VERSION))
 
 
 def _database_to_keep(option: str) -> str:

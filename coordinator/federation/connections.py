@@ -16,12 +16,12 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coordinator.errors import HomeError, ServiceError
+from coordinator.errors import ServiceError
 
 _IPV6_PREFIX: Final = 64
 """Bits of an IPv6 address that name its owner: a machine chooses the rest."""
@@ -33,6 +33,8 @@ _PIECE_BYTES: Final = 2**16
 """Largest piece of an answer handed on at a time: the server takes every piece at once, and waits
 for the other end's reading only when asked for more.
 """
+
+_POSITIVE: Final = {"gt": 0, "le": 999_999}
 
 Place = tuple[str, int]
 """Address and port of the other end."""
@@ -57,19 +59,12 @@ class PortLimits:
             minute.
     """
 
-    connections: int = 800
-    connections_per_address: int = 200
-    head_s: float = 20.0
-    body_s: float = 120.0
-    answer_s: float = 180.0
-    enrollments_per_minute: int = 600
-
-    def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            kinds = (int, float) if one.name.endswith("_s") else (int,)
-            if type(value) not in kinds or not 0 < value < 10**6:
-                raise HomeError(f"{one.name} must be above 0 and below a million", repr(value))
+    connections: int = field(default=800, metadata=_POSITIVE)
+    connections_per_address: int = field(default=200, metadata=_POSITIVE)
+    head_s: float = field(default=20.0, metadata=_POSITIVE)
+    body_s: float = field(default=120.0, metadata=_POSITIVE)
+    answer_s: float = field(default=180.0, metadata=_POSITIVE)
+    enrollments_per_minute: int = field(default=600, metadata=_POSITIVE)
 
 
 class Connections:

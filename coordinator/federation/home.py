@@ -26,7 +26,7 @@ from coordinator.federation.certificates import (
     make_ca,
 )
 from coordinator.federation.connections import PortLimits
-from pate_fed.nodes import VERSION_KEY, read_settings, write_named
+from pate_fed.nodes import VERSION_KEY, read_settings, with_environment, write_named
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
 from protocols.party_names import NAME_RULE, is_party_name, normalized
@@ -41,11 +41,18 @@ LOCK_FILE = "service.lock"
 DATABASE_VARIABLE = "PATE_FED_DATABASE_URL"
 """Environment variable with the URL of the federation's database, and the password in it."""
 
+PREFIX = "PATE_FED_"
+_PORTS = ("port", "admin_port", "metrics_port", "health_port")
+FROM_ENVIRONMENT = ("host", *_PORTS, "limits")
+"""Settings that the environment may override: sockets of this machine. Never what hospitals were
+told, or the certificate says (`name`, `address`, `hosts`), and no secret.
+"""
+
 SECRET_BYTES = 32
 FOLDERS = ("pools", "runs")
 CA_KEY = "ca.key"
 SECRETS = frozenset({CA_KEY, "identity.key", "server.key", "superlink.secret"})
-_PORTS = ("port", "admin_port", "metrics_port", "health_port")
+_A_PORT = {"ge": 1, "le": 2**16 - 1}
 _PASSWORDS = ("password", "sslpassword")
 """The passwords in a URL's query for PostgreSQL: its user's, its client key's."""
 
@@ -71,10 +78,10 @@ class FederationSettings:
     name: str
     address: str
     host: str = "0.0.0.0"  # noqa: S104 - hospitals are elsewhere; the gate limits the paths
-    port: int = 8443
-    admin_port: int = 8444
-    metrics_port: int = 8445
-    health_port: int = 8446
+    port: int = field(default=8443, metadata=_A_PORT)
+    admin_port: int = field(default=8444, metadata=_A_PORT)
+    metrics_port: int = field(default=8445, metadata=_A_PORT)
+    health_port: int = field(default=8446, metadata=_A_PORT)
     database: str = field(default="", repr=False)
     hosts: tuple[str, ...] = ()
     limits: PortLimits = field(default_factory=PortLimits)
@@ -95,12 +102,9 @@ class FederationSettings:
                 "host must be an IP address or a name of this machine; 0.0.0.0 serves all",
                 ascii(self.host),
             )
-        ports = {name: getattr(self, name) for name in _PORTS}
-        for name, given in ports.items():
-            if not 0 < given < 2**16:
-                raise HomeError(f"{name} must be between 1 and 65535", given)
-        if len(set(ports.values())) != len(ports):
-            raise HomeError(f"{', '.join(_PORTS)} must differ", tuple(ports.values()))
+        ports = tuple(getattr(self, name) for name in _PORTS)
+        if len(set(ports)) != len(ports):
+            raise HomeError(f"{', '.join(_PORTS)} must differ", ports)
         if not self.hosts:
             object.__setattr__(self, "hosts", (host.strip("[]"),))
 
@@ -178,7 +182,10 @@ class FederationHome:
             advice=f"a federation's folder must hold {SETTINGS_FILE}: `pate-fed init` makes one",
             fault=HomeError,
         )
-        return cls(folder, settings)
+        return cls(
+            folder,
+            with_environment(settings, prefix=PREFIX, only=FROM_ENVIRONMENT, fault=HomeError),
+        )
 
     # Contents ---------------------------------------------------------------------------------
 

@@ -7,8 +7,7 @@ request's result cannot change with the version of a default, or with members wh
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
+from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
 from pate_fed.planning.fine_noise import require_fine_noise
 from protocols.forms import FORMS
@@ -162,26 +162,8 @@ class RunRequest:
 
     def to_json(self) -> str:
         """Return its one form."""
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "name": self.name,
-            "pool": self.pool.hex(),
-            "task": self.task.hex(),
-            "source": self.source,
-            "label": self.label,
-            "class_names": list(self.class_names),
-            "parties": [
-                {
-                    "name": one.name,
-                    "fingerprint": one.fingerprint.hex(),
-                    "teachers": one.teachers,
-                }
-                for one in self.parties
-            ],
-            "queries": list(self.queries),
-            "patience_s": self.patience_s,
-            "settings": _as_record(self.settings),
-        }
+        record = record_of(self, leave_out={"settings": {*_NOT_DEPLOYED}})
+        record["schema_version"] = SCHEMA_VERSION
         return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
@@ -195,41 +177,13 @@ class RunRequest:
             record: dict[str, Any] = json.loads(text)
             if record.pop("schema_version") != SCHEMA_VERSION:
                 raise RunRequestError(f"a request must be of version {SCHEMA_VERSION}", "another")
-            request = cls(
-                name=record["name"],
-                pool=bytes.fromhex(record["pool"]),
-                task=bytes.fromhex(record["task"]),
-                source=record["source"],
-                label=record["label"],
-                class_names=tuple(record["class_names"]),
-                parties=tuple(
-                    RequestedParty(one["name"], bytes.fromhex(one["fingerprint"]), one["teachers"])
-                    for one in record["parties"]
-                ),
-                queries=tuple(record["queries"]),
-                patience_s=record["patience_s"],
-                settings=_from_record(record["settings"], record["source"], record["label"]),
-            )
-        except (ValueError, LookupError, TypeError) as error:
+            data = source_of(record["source"], record["label"])
+            record["settings"]["data"] = record_of(data)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise RunRequestError("a request must be as it was written", "another text") from error
-        return request
+        return checked(cls, record, where="a request: ", fault=RunRequestError)
 
 
 def source_of(file: str, label: str) -> DataSource:
     """Return the public queries' source, as settings name it."""
     return DataSource("csv", data_file=Path(file), label_column=label)
-
-
-def _as_record(settings: RunSettings) -> dict[str, Any]:
-    return {
-        field.name: getattr(settings, field.name)
-        for field in fields(settings)
-        if field.name not in _NOT_DEPLOYED
-    }
-
-
-def _from_record(record: Mapping[str, Any], source: str, label: str) -> RunSettings:
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
-    }
-    return RunSettings(data=source_of(source, label), **values)

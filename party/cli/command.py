@@ -11,7 +11,7 @@ from party.cli.peers import peers_app
 from party.cli.policy import policy_app
 from party.cli.records import data_app
 from party.cli.results import results
-from party.cli.setup import setup
+from party.cli.setup import schema, setup
 from party.cli.status import status
 
 app, main = LINE.app, LINE.main
@@ -32,5 +32,6 @@ app.command()(results)
 app.add_typer(audit_app, name="audit")
 app.add_typer(service_app, name="service")
 app.add_typer(policy_app, name="policy")
+app.command()(schema)
 app.command()(renew)
 app.command()(leave)

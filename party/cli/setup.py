@@ -29,18 +29,19 @@ from party.cli.machine import show_examination
 from party.cli.membership import join, read_invitation
 from party.cli.peers import add as add_peer
 from party.cli.peers import check_in_one_sitting
-from party.cli.policy import RULES, SETTINGS, set_rule
+from party.cli.policy import MEANINGS, RULES, set_rule
 from party.cli.records import add as add_table
 from party.errors import EnrollmentError, NotConfirmedError, PartyError, UsageError
 from party.site.enrollment import ask_membership
-from party.site.folder import SETTINGS_FILE
+from party.site.folder import SCHEMA_VERSION, SETTINGS_FILE, SiteSettings
 from party.site.membership import SiteMembership
 from party.site.peers import Standing, standings
+from party.site.policy import Rules
 from party.storage.audit import AuditKind
 from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
-from pate_fed.nodes import Format, one_line, printable, read_settings
-from pate_fed.nodes.command_line import EXIT_FAILED
+from pate_fed.nodes import Format, one_line, printable, read_settings, schema_of
+from pate_fed.nodes.command_line import EXIT_FAILED, print_json
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership
 from protocols.party_names import normalized
@@ -159,6 +160,20 @@ def setup(
     raise typer.Exit(max(code, EXIT_FAILED if left else 0))
 
 
+def schema(
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Of the answers of `setup` instead.")
+    ] = False,
+) -> None:
+    """Print the JSON schema of a site's settings file, with the meaning of every key."""
+    if answers:
+        print_json(schema_of(Answers, version=ANSWERS_VERSION))
+        return
+    found = schema_of(SiteSettings, version=SCHEMA_VERSION)
+    found["properties"]["policy"] |= schema_of(Rules)
+    print_json(found)
+
+
 def _read(path: Path | None) -> Answers:
     if path is None:
         return Answers()
@@ -270,8 +285,7 @@ def _ask_for_rule(sitting: _Sitting, name: str) -> bool:
 
 
 def _meaning(name: str) -> str:
-    rule = {**RULES, **SETTINGS}.get(name)
-    return "an unknown rule" if rule is None else rule.meaning
+    return MEANINGS.get(name, "an unknown rule")
 
 
 def _as_typed(value: object) -> str:

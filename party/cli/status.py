@@ -110,7 +110,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             "site": str(opened.folder),
             "words": words,
             "federations": [one.record() for one in standings],
-            "data": {"file": settings.data.file, "rows": settings.data.rows},
+            "data": {"file": opened.data.file, "rows": opened.data.rows},
             "teachers": settings.teachers,
             "tasks_with_teachers": len(kept),
             "checked_peers": checked,
@@ -130,7 +130,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
         (
             f"This hospital   {words or 'it has no keys any more'}",
             *(line for one in standings for line in one.lines(several=several)),
-            f"Data            {settings.data.file or 'none: see pate-party data add'}",
+            f"Data            {opened.data.file or 'none: see pate-party data add'}",
             f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked}",
             *(_node_lines(node, state) if not unread else (f"Node            {unread}",)),

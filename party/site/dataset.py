@@ -137,7 +137,7 @@ def read_registered(site: Site) -> CsvTable:
         DataChangedError: the file has changed since.
         UnreadableFileError: it cannot be read.
     """
-    data = site.settings.data
+    data = site.data
     if not data.file:
         raise DataError("a table must be registered by `pate-party data add`", "none")
     path = Path(data.file)
@@ -154,8 +154,8 @@ def require_unchanged(site: Site) -> None:
         DataChangedError: the file has changed since.
         UnreadableFileError: it cannot be read.
     """
-    path = Path(site.settings.data.file)
-    if file_digest(path) != site.settings.data.digest:
+    path = Path(site.data.file)
+    if file_digest(path) != site.data.digest:
         raise DataChangedError(
             f"{path.name} must be the file that `pate-party data add` saw", "another content"
         )

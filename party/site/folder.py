@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 import tomli_w
 
@@ -27,9 +27,16 @@ from party.site.membership import (
     free_port,
     is_membership_name,
 )
-from party.site.policy import Policy
+from party.site.policy import Policy, Rules
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.nodes import VERSION_KEY, digested_settings, of_kind, read_named, write_named
+from pate_fed.nodes import (
+    VERSION_KEY,
+    checked,
+    digested_settings,
+    read_named,
+    with_environment,
+    write_named,
+)
 from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
 
@@ -39,13 +46,13 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 SETTINGS_FILE = "party.toml"
 DATABASE_FILE = "party.db"
+DATA_PREFIX = "PATE_PARTY_DATA_"
+"""Of the environment variable for the path of the table, `PATE_PARTY_DATA_FILE`."""
+
 IDENTITY_KEY = "identity.key"
 """The hospital's private key: its holder speaks for the hospital in every federation."""
 
 _FOLDERS = ("teachers", "pools", "log", MEMBERSHIPS_FOLDER)
-# Not for a file: the site's own records list the approved pools and runs.
-_NOT_IN_FILE = ("approved_pools", "simulated")
-_RULES = {name: hint for name, hint in get_type_hints(Policy).items() if name not in _NOT_IN_FILE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +72,8 @@ class DataSettings:
     label: str = ""
     patient_id: str = ""
     digest: str = ""
-    rows: int = 0
-    floor: int = 10
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "floor"):
-            if getattr(self, name) < 0:
-                raise SiteError(f"{name} must be at least 0", getattr(self, name))
+    rows: int = field(default=0, metadata={"ge": 0})
+    floor: int = field(default=10, metadata={"ge": 0})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,44 +81,32 @@ class SiteSettings:
     """The settings in the file of a site. All but the memberships holds in every federation.
 
     Attributes:
-        teachers: Teachers that are trained here.
+        teachers: Teachers that are trained here; the operator approves that number.
         teacher_model: Kind of teacher.
-        lifetime_epsilon: Most that may be charged over all runs.
-        delta: For that number.
-        delta_for_tests: Part of it that is kept for tests of stability, over all runs.
-        approval: "each run" if a person approves every run, "pool" if an approved pool will do.
-        policy: The owner's rules.
+        lifetime_epsilon: Most epsilon for one patient, over all runs; fixed at the first start.
+        delta: Delta of that number; fixed at the first start.
+        delta_for_tests: Part of delta kept for tests of stability (stable-*); fixed at the first
+            start.
+        approval: A person approves each run, or a pool.
+        policy: The owner's rules; all others have their default.
         data: Its records.
         memberships: The settings of each federation, by the site's name for it.
     """
 
-    teachers: int = 10
+    teachers: int = field(default=10, metadata={"ge": 1})
     teacher_model: str = "auto"
-    lifetime_epsilon: float = 5.0
-    delta: float = 1e-5
-    delta_for_tests: float = 0.0
-    approval: str = "each run"
+    lifetime_epsilon: float = field(default=5.0, metadata={"gt": 0})
+    delta: float = field(default=1e-5, metadata={"gt": 0, "lt": 1})
+    delta_for_tests: float = field(default=0.0, metadata={"ge": 0})
+    approval: Literal["each run", "pool"] = "each run"
     policy: dict[str, Any] = field(default_factory=dict)
     data: DataSettings = DataSettings()
     memberships: dict[str, MembershipSettings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.approval not in ("each run", "pool"):
-            raise SiteError("approval must be 'each run' or 'pool'", repr(self.approval))
-        if self.teachers < 1:
-            raise SiteError("teachers must be at least 1", self.teachers)
-        if not self.lifetime_epsilon > 0:
-            raise SiteError("lifetime_epsilon must be above 0", self.lifetime_epsilon)
-        if not 0 < self.delta < 1:
-            raise SiteError("delta must be in (0, 1)", self.delta)
-        if not 0 <= self.delta_for_tests < self.delta:
-            raise SiteError(
-                "delta_for_tests must be at least 0 and below delta", self.delta_for_tests
-            )
-        unknown = sorted(set(self.policy) - set(_RULES))
-        if unknown:
-            raise SiteError("every rule of [policy] must be known", ", ".join(unknown))
-        self.policy_for(frozenset())  # refuses values of another kind
+        if self.delta_for_tests >= self.delta:
+            raise SiteError("delta_for_tests must be below delta", self.delta_for_tests)
+        self.policy_for(frozenset())  # refuses unknown rules, and values that cannot be
         self._require_apart()
 
     def _require_apart(self) -> None:
@@ -163,13 +153,10 @@ class SiteSettings:
         """Return the owner's policy, with the pools that were approved.
 
         Raises:
-            SiteError: a rule has a value of another kind.
+            SiteError: a rule is unknown, or its value cannot be.
         """
-        rules = {
-            name: of_kind(value, _RULES[name], key=f"[policy] {name}", fault=SiteError)
-            for name, value in self.policy.items()
-        }
-        return Policy(approved_pools=pools, **rules)
+        rules = checked(Rules, self.policy, where="[policy] ", fault=SiteError)
+        return Policy(**asdict(rules), approved_pools=pools)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -266,11 +253,24 @@ class Site:
     @property
     def identity(self) -> SigningIdentity:
         """The hospital's identity."""
+        content = self._read(IDENTITY_KEY)
         try:
-            text = self._read(IDENTITY_KEY).decode()
-            return SigningIdentity.from_private_bytes(bytes.fromhex(text.strip()))
+            return SigningIdentity.from_private_bytes(bytes.fromhex(content.decode().strip()))
         except ValueError as error:
             raise SiteError(f"{IDENTITY_KEY} must hold a private key", "another text") from error
+
+    @property
+    def data(self) -> DataSettings:
+        """Its records; the environment may say where this machine has their file.
+
+        Nothing else of a site comes from there: the file's digest is on record as the owner's word.
+
+        Raises:
+            SiteError: the environment's variable is wrong.
+        """
+        return with_environment(
+            self.settings.data, prefix=DATA_PREFIX, only={"file"}, fault=SiteError
+        )
 
     @property
     def memberships(self) -> tuple[SiteMembership, ...]:

@@ -10,7 +10,7 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,19 +55,17 @@ class MembershipSettings:
         party: That federation's name for this hospital.
         address: Of its coordinator, "host:port".
         coordinator_key: The coordinator's Ed25519 key, hex.
-        node_port: Port on loopback between our process and this membership's SuperNode.
+        node_port: Port on loopback between the node's two processes, one per federation.
     """
 
     federation: str
     party: str
     address: str
     coordinator_key: str
-    node_port: int = FIRST_PORT
+    node_port: int = field(default=FIRST_PORT, metadata={"ge": 1, "le": _LAST_PORT})
 
     def __post_init__(self) -> None:
         require_address(self.address)
-        if not 0 < self.node_port <= _LAST_PORT:
-            raise SiteError(f"node_port must be between 1 and {_LAST_PORT}", self.node_port)
         try:
             PublicIdentity(bytes.fromhex(self.coordinator_key))
         except (ValueError, MalformedMessageError) as error:
@@ -118,8 +116,9 @@ class SiteMembership:
         Raises:
             SiteError: node.key holds none.
         """
+        content = self._read("node.key")
         try:
-            key = load_ssh_private_key(self._read("node.key"), None)
+            key = load_ssh_private_key(content, None)
         except (ValueError, UnsupportedAlgorithm) as error:
             raise SiteError(
                 "node.key must hold the node's private key: put it back from your safe", "another"

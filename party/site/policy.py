@@ -2,64 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
-from pate_fed.accounting.statement import NoisePlace
-from protocols.envelope import DEFAULT_SUITE
+from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
+from pate_fed.mechanisms import DEPLOYED
+from protocols.envelope import DEFAULT_SUITE, SUITES
+from protocols.forms import DEPLOYED_FORMS
+
+
+def _each_of(names: Iterable[str]) -> dict[str, Any]:
+    """Return the metadata of a list whose entries have these names, for its schema."""
+    return {"json_schema_extra": {"items": {"type": "string", "enum": sorted(names)}}}
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """The policy of a party's owner.
+class Rules:
+    """The rules in the table `[policy]` of a site's file.
+
+    Attributes:
+        least_parties: Fewest hospitals of a run, ours among them.
+        least_checked_peers: Fewest other bodies of a run whose words our people checked. The
+            operator's body does not count.
+        least_colluders: Fewest hospitals that may help the coordinator to lie, in vain. They learn
+            no votes of ours, and see them with no less noise than charged.
+        operator_body: Body that runs the coordinator: its hospitals count as its allies. As
+            `Guard.checked_peers` names it; empty if it has no party.
+        forms: Secure sums that we take part in.
+        suites: Sealing suites that we accept. X25519 alone only where the owner wrote so.
+        mechanisms: Ways from votes to labels.
+        noise_places: Who may add the noise.
+        units: The privacy unit of a price: a patient (record) or a hospital (party).
+        least_sigma1: Least noise of the threshold check, votes per vote of one patient.
+        least_sigma2: Least noise of each count, votes per vote of one patient.
+        most_queries: Most queries that we ever answer, over all runs.
+        near_distance: Up to which part of their length two queries may differ and be near. Rule R3;
+            see `pate_fed.query_sketches`: `LEAST_NEAR_DISTANCE` replaces smaller values.
+        most_near_queries: Most queries near to one answered before, over all runs. An earlier query
+            of their batch counts too. Each of them is served only by a run that opens the same
+            parties. None for any number.
+        most_epsilon: Largest epsilon that one run may cost. The ledger bounds all runs together.
+        most_delta: Largest delta of a run.
+        trusts_valid_votes: Whether all hospitals are trusted to send valid votes. Only then may a
+            run be charged by the joint price, which is void without that.
+    """
+
+    least_parties: int = field(default=3, metadata={"ge": 3})
+    least_checked_peers: int = field(default=4, metadata={"ge": 2})
+    least_colluders: int = field(default=1, metadata={"ge": 1})
+    operator_body: str = ""
+    forms: frozenset[str] = field(
+        default=frozenset({"additive", "masked"}), metadata=_each_of(DEPLOYED_FORMS)
+    )
+    suites: frozenset[str] = field(default=frozenset({DEFAULT_SUITE}), metadata=_each_of(SUITES))
+    mechanisms: frozenset[str] = field(
+        default=frozenset({"confident", "gnmax"}), metadata=_each_of(DEPLOYED)
+    )
+    noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
+    units: frozenset[PrivacyUnit] = frozenset({"record", "party"})
+    least_sigma1: float = field(default=1.0, metadata={"ge": 0})
+    least_sigma2: float = field(default=1.0, metadata={"ge": 0})
+    most_queries: int = field(default=10_000, metadata={"ge": 0})
+    near_distance: float = field(default=0.02, metadata={"ge": 0, "le": 0.5})
+    most_near_queries: int | None = field(default=10, metadata={"ge": 0})
+    most_epsilon: float = field(default=5.0, metadata={"ge": 0})
+    most_delta: float = field(default=1e-5, metadata={"ge": 0, "le": 1})
+    trusts_valid_votes: bool = field(default=False, metadata={"strict": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Policy(Rules):
+    """The rules of a party's owner, and the decisions that stand in no file.
 
     Attributes:
         approved_pools: Digests of the query pools that its owner approved.
-        least_parties: Fewest parties of a run, at least 3.
-        least_checked_peers: Fewest other bodies with a party whose fingerprint its own people
-            checked, at least 2: a smaller run is refused. The operator's body does not count.
-        least_colluders: Fewest hospitals that may collude with the coordinator without learning our
-            votes, or seeing them with less noise than charged; at least 1. A run that promises less
-            is refused.
-        operator_body: Body that runs the coordinator, as `Guard.checked_peers` names it; empty if
-            it has no party. Its parties count as colluders.
-        forms: Secure sums that it takes part in.
-        suites: Sealing suites that it accepts; X25519 alone only where its owner wrote so.
-        mechanisms: Rules from votes to labels that it takes part in.
-        noise_places: Who may add the noise.
-        units: Privacy units that it takes part under.
-        least_sigma1: Least noise of the threshold check, per vote of the privacy unit.
-        least_sigma2: Least noise of a count, per vote of the privacy unit.
-        most_queries: Most queries, over all runs.
-        near_distance: Largest part of their length by which two queries may differ and count as
-            near, next to the same question (rule R3); see `pate_fed.query_sketches`. At least
-            `LEAST_NEAR_DISTANCE`, which replaces smaller values, and at most 1/2.
-        most_near_queries: Most queries, over all runs, that may be near to one answered before in
-            any run, or to an earlier one of their batch. None for any number. Each of them is
-            served only by a run that opens the same parties.
-        most_epsilon: Largest budget for this party of one run: a run that may charge it more is
-            refused. The ledger bounds the charges of all runs together.
-        most_delta: Largest delta of a run.
-        trusts_valid_votes: Whether its owner trusts all parties to send valid vote rows. Only then
-            may a run be charged by the joint price, which is void without that.
         simulated: Whether it takes part in simulations, and in nothing else.
     """
 
-    approved_pools: frozenset[bytes]
-    least_parties: int = 3
-    least_checked_peers: int = 4
-    least_colluders: int = 1
-    operator_body: str = ""
-    forms: frozenset[str] = frozenset({"additive", "masked"})
-    suites: frozenset[str] = frozenset({DEFAULT_SUITE})
-    mechanisms: frozenset[str] = frozenset({"confident", "gnmax"})
-    noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
-    units: frozenset[str] = frozenset({"record", "party"})
-    least_sigma1: float = 1.0
-    least_sigma2: float = 1.0
-    most_queries: int = 10_000
-    near_distance: float = 0.02
-    most_near_queries: int | None = 10
-    most_epsilon: float = 5.0
-    most_delta: float = 1e-5
-    trusts_valid_votes: bool = False
+    approved_pools: frozenset[bytes] = frozenset()
     simulated: bool = False

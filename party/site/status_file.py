@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from party.errors import ServiceError
-from pate_fed.nodes import of_kind, write_file
+from pate_fed.nodes import checked, write_file
 
 SCHEMA_VERSION = 1
 FILE = "status.json"
@@ -88,9 +88,6 @@ class Status:
         return self.state != "stopped" and now - self.at <= FRESH_S
 
 
-_PARTS = "federations"
-
-
 def write_status(path: Path, status: Status) -> None:
     """Replace the status, whole or not at all.
 
@@ -115,16 +112,10 @@ def read_status(path: Path) -> Status | None:
         raise ServiceError(f"{path.name} must be readable", type(error).__name__) from error
     if not isinstance(record, dict) or record.pop("schema_version", None) != SCHEMA_VERSION:
         raise ServiceError(f"{path.name} must be of version {SCHEMA_VERSION}", "another")
-    parts = record.pop(_PARTS, None)
-    if not isinstance(parts, dict) or not all(isinstance(one, dict) for one in parts.values()):
+    status = checked(Status, record, where=f"{path.name}: ", fault=ServiceError)
+    if status.as_record() != record:  # a field is not there
         raise ServiceError(f"{path.name} must be as it was written", "another")
-    return Status(
-        **_values(Status, record, leave_out=_PARTS, name=path.name),
-        federations={
-            name: FederationStatus(**_values(FederationStatus, one, name=path.name))
-            for name, one in parts.items()
-        },
-    )
+    return status
 
 
 def known_status(path: Path) -> Status | None:
@@ -136,15 +127,3 @@ def known_status(path: Path) -> Status | None:
         return read_status(path)
     except ServiceError:
         return None
-
-
-def _values(
-    kind: type[Any], record: dict[str, Any], *, name: str, leave_out: str = ""
-) -> dict[str, Any]:
-    hints = {key: hint for key, hint in get_type_hints(kind).items() if key != leave_out}
-    if set(record) != hints.keys():
-        raise ServiceError(f"{name} must be as it was written", "another")
-    return {
-        key: of_kind(value, hints[key], key=key, fault=ServiceError)
-        for key, value in record.items()
-    }

@@ -26,7 +26,17 @@ from pate_fed.nodes.logs import JsonFormatter, facts, log_line, pass_on, write_l
 from pate_fed.nodes.machine import GIB, check_owner_only, check_room, free_disk
 from pate_fed.nodes.owner_files import read_named, write_file, write_named
 from pate_fed.nodes.quiet_flower import QUIET_FLOWER
-from pate_fed.nodes.settings_file import VERSION_KEY, digested_settings, of_kind, read_settings
+from pate_fed.nodes.settings_file import (
+    VERSION_KEY,
+    checked,
+    digested_settings,
+    meanings,
+    read_settings,
+    record_of,
+    schema_of,
+    typed_in,
+    with_environment,
+)
 
 __all__ = [
     "FAIL",
@@ -42,6 +52,7 @@ __all__ = [
     "KeptChild",
     "check_owner_only",
     "check_room",
+    "checked",
     "digested_settings",
     "error_line",
     "exit_code",
@@ -52,16 +63,20 @@ __all__ = [
     "log_line",
     "made_check",
     "made_checks",
-    "of_kind",
+    "meanings",
     "one_line",
     "pass_on",
     "place_of",
     "printable",
     "read_named",
     "read_settings",
+    "record_of",
+    "schema_of",
     "table_of_checks",
     "take_lock",
+    "typed_in",
     "wants_json",
+    "with_environment",
     "write_file",
     "write_logs_as_json",
     "write_named",

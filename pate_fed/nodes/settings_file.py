@@ -1,21 +1,25 @@
-"""Settings that people edit: a TOML file with a checked kind for every value.
+"""Text from outside becomes values: settings files, JSON and the environment, checked by pydantic.
 
-The kinds are those of a frozen dataclass's fields. A fault names file, key, rule and value; of a
-field that is not shown (``repr=False``) it leaves out the value.
+A frozen dataclass says the kinds; its fields' metadata say the bounds, as `pydantic.Field` names
+them; its docstring says the meanings. A fault names file, key, rule and value; of a field that is
+not shown (``repr=False``) it leaves out the value. pydantic is loaded at the first use: it is slow.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
+import inspect
+import json
+import re
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
-from pate_fed.nodes.console import CodedError
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -24,10 +28,30 @@ Fault = Callable[[str, object], Exception]
 
 VERSION_KEY = "schema_version"
 _MOST_SHOWN = 80
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_WORDS: Final[Mapping[str, str]] = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a finite number",
+    "float_parsing": "a finite number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "frozen_set_type": "a list",
+    "dict_type": "a table",
+    "dataclass_type": "a table",
+    "greater_than": "above {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "below {lt:g}",
+    "less_than_equal": "at most {le:g}",
+}
+"""Plain words for kinds and bounds; pydantic's own words for all else."""
 
 
 def read_settings(
-    path: Path, settings: Callable[..., T], *, version: int, advice: str, fault: type[Exception]
+    path: Path, settings: type[T], *, version: int, advice: str, fault: type[Exception]
 ) -> T:
     """Read settings from a file.
 
@@ -45,7 +69,7 @@ def read_settings(
 
 
 def digested_settings(
-    path: Path, settings: Callable[..., T], *, version: int, advice: str, fault: type[Exception]
+    path: Path, settings: type[T], *, version: int, advice: str, fault: type[Exception]
 ) -> tuple[T, bytes]:
     """Read settings as `read_settings` does; return them and the SHA-256 of the file's bytes."""
     content = _read(path, advice, fault)
@@ -53,31 +77,137 @@ def digested_settings(
     came = table.pop(VERSION_KEY, "none")
     if came != version or type(came) is not int:
         raise fault(f"{path.name}: {VERSION_KEY} must be {version}", _shown(came))
-    made = _made(settings, table, where=f"{path.name}: ", fault=fault)
+    made = checked(settings, table, where=f"{path.name}: ", fault=fault)
     return made, hashlib.sha256(content).digest()
 
 
-def of_kind(value: object, hint: Any, *, key: str, fault: Fault, is_shown: bool = True) -> Any:
-    """Return a value as its field has it: lists as that kind, whole numbers as floats.
+def checked(kind: type[T], table: Mapping[str, Any], *, where: str, fault: type[Exception]) -> T:
+    """Return the values of a TOML or JSON table as a dataclass, each of exactly its field's kind.
 
     Args:
-        value: As TOML has it.
-        hint: The field's type.
-        key: Its name in a fault.
-        fault: Makes the error.
-        is_shown: Whether a fault may show the value.
+        kind: The dataclass. A `fault` of its own is told with its place.
+        table: The values.
+        where: The place of the table, in front of a key.
+        fault: Makes the exception from a rule and the value that broke it.
 
     Raises:
-        Exception: a `fault`: it is of another kind.
+        Exception: a `fault`: a value is wrong, missing or unknown.
     """
-    kind = _without_none(hint)
-    if not _is_of(value, kind):
-        came = _shown(value) if is_shown else "another kind of value"
-        raise fault(f"{key} must be {_words(kind)}", came)
-    if kind is float:
-        return float(value)  # type: ignore[arg-type]
-    origin = get_origin(kind)
-    return origin(value) if origin in (tuple, frozenset) else value
+    # As JSON, whose lists and tables may become tuples, sets and dataclasses however strict we are.
+    text = json.dumps(table, default=lambda date: {str(date): "a date"})
+    return _validated(kind, lambda known: known.validate_json(text, strict=True), where, fault)
+
+
+def with_environment(
+    settings: T, *, prefix: str, only: Collection[str], fault: type[Exception]
+) -> T:
+    """Return settings with the values that the environment overrides.
+
+    The variable of a key is prefix and key in capitals; of a key in a table, the table's name, two
+    underscores and the key come after the prefix.
+
+    Args:
+        settings: A dataclass, as its file has it.
+        prefix: Of the variables.
+        only: Keys that may be overridden.
+        fault: Makes the exception from a rule and the value that broke it.
+
+    Raises:
+        Exception: a `fault`: a variable is wrong.
+    """
+    from pydantic import create_model  # noqa: PLC0415
+    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError  # noqa: PLC0415
+
+    kind = type(settings)
+    kinds: dict[str, Any] = {name: (get_type_hints(kind)[name], ...) for name in only}
+    variables = create_model("Variables", __base__=BaseSettings, **kinds)
+    source = EnvSettingsSource(variables, env_prefix=prefix, env_nested_delimiter="__")
+    try:
+        given: dict[str, Any] | None = source()
+    except SettingsError:
+        given = None
+    if given is None:  # not from the other error, which holds the value
+        must = f"{prefix}... must be JSON where it holds a table or a list"
+        raise fault(must, "another text")
+    if not given:
+        return settings
+    table: dict[str, Any] = asdict(settings)  # type: ignore[call-overload]  # a dataclass
+    named = []
+    for name, value in given.items():
+        named += [f"{name}__{key}" for key in value] if isinstance(value, dict) else [name]
+        table[name] = {**table[name], **value} if isinstance(value, dict) else value
+    where = f"{', '.join(prefix + name.upper() for name in named)}: "
+    return _validated(kind, lambda known: known.validate_python(table), where, fault)
+
+
+def record_of(value: object, *, leave_out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a dataclass as a table of JSON, which `checked` reads.
+
+    Args:
+        value: The dataclass.
+        leave_out: Keys to leave out; of a table in it, by the table's name.
+    """
+    known = _adapter(type(value))
+    return known.dump_python(value, mode="json", exclude=dict(leave_out or {}))  # type: ignore[no-any-return]
+
+
+def typed_in(kind: type[T], given: Mapping[str, object], *, fault: type[Exception]) -> T:
+    """Return values that a person typed as a dataclass: a number may be a text.
+
+    Raises:
+        Exception: a `fault`: a value is wrong or unknown.
+    """
+    return _validated(kind, lambda known: known.validate_python(given), "", fault)
+
+
+def schema_of(kind: type[Any], *, version: int | None = None) -> dict[str, Any]:
+    """Return the JSON schema of a settings file, with the meaning of every key.
+
+    Args:
+        kind: Its dataclass.
+        version: Of the file; None for a part of one.
+    """
+    schema: dict[str, Any] = _adapter(kind).json_schema()
+    known = {one.__name__: one for one in _tables_of(kind)}
+    for name, table in {kind.__name__: schema, **schema.get("$defs", {})}.items():
+        table["description"] = inspect.getdoc(known[name]).partition("\n")[0]  # type: ignore[union-attr]
+        for key, meaning in meanings(known[name]).items():
+            if key in table["properties"]:
+                table["properties"][key]["description"] = meaning
+    if version is not None:
+        schema["properties"] = {VERSION_KEY: {"const": version}, **schema["properties"]}
+        schema["required"] = [VERSION_KEY, *schema.get("required", ())]
+    return schema
+
+
+def meanings(kind: type[Any]) -> dict[str, str]:
+    """Return the meaning of each field of a dataclass, as its docstring says it."""
+    text = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")[2]
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
+    return {name: " ".join(meaning.split()) for name, meaning in found}
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    from pydantic import ConfigDict, TypeAdapter, with_config  # noqa: PLC0415
+
+    strict = ConfigDict(
+        allow_inf_nan=False,  # a bound of those bounds nothing
+        extra="forbid",
+        hide_input_in_errors=True,
+        ser_json_bytes="hex",
+        val_json_bytes="hex",
+    )
+    for table in _tables_of(kind):
+        with_config(strict)(table)
+    return TypeAdapter(kind)
+
+
+def _tables_of(kind: Any) -> list[type[Any]]:
+    """Return a dataclass and all those that its fields hold."""
+    if not is_dataclass(kind):
+        return [one for inner in get_args(kind) for one in _tables_of(inner)]
+    hints = get_type_hints(kind)
+    return [kind, *(one for hint in hints.values() for one in _tables_of(hint))]  # type: ignore[list-item]
 
 
 def _read(path: Path, advice: str, fault: Fault) -> bytes:
@@ -93,87 +223,69 @@ def _parsed(content: bytes, name: str, fault: Fault) -> dict[str, Any]:
     try:
         return tomllib.loads(content.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise fault(f"{name} must be TOML", error) from error
+        got = str(error)
     except (ValueError, RecursionError) as error:
-        raise fault(f"{name} must be TOML", type(error).__name__) from error
+        got = type(error).__name__
+    raise fault(f"{name} must be TOML", got)  # not from the other error, which holds the content
 
 
-def _made(settings: Callable[..., T], table: Mapping[str, Any], *, where: str, fault: Any) -> T:
-    known: dict[str, Field[Any]] = {one.name: one for one in fields(settings)}  # type: ignore[arg-type]
-    hints = get_type_hints(settings)
-    unknown = sorted(set(table) - set(known))
-    if unknown:
-        raise fault(f"{where}every key must be known", ", ".join(unknown))
-    values: dict[str, Any] = {}
-    for name, one in known.items():
-        if name in table:
-            value, hint, key = table[name], hints[name], f"{where}{name}"
-            if is_dataclass(hint):
-                of_kind(value, dict[str, Any], key=key, fault=fault, is_shown=one.repr)
-                made = _made(hint, value, where=f"{where}[{name}] ", fault=fault)  # type: ignore[arg-type]
-                values[name] = made
-            elif _is_of_tables(hint):
-                values[name] = _tables(hint, value, one, where=where, fault=fault)
-            else:
-                values[name] = of_kind(value, hint, key=key, fault=fault, is_shown=one.repr)
-        elif one.default is MISSING and one.default_factory is MISSING:
-            raise fault(f"{where}{name} must be there", "none")
+def _validated(
+    kind: type[T], validate: Callable[[TypeAdapter[T]], T], where: str, fault: type[Exception]
+) -> T:
+    from pydantic import ValidationError  # noqa: PLC0415
+
     try:
-        return settings(**values)
+        return validate(_adapter(kind))
     except fault as error:
-        refused: CodedError = error
-        raise fault(f"{where}{refused.must}", refused.got) from error
+        own: Any = error
+        must, got = own.must, own.got
+    except ValidationError as error:
+        must, got = _first_fault(error.errors(include_url=False), kind)
+    raise fault(f"{where}{must}", got)  # not from pydantic's error, which holds the value
 
 
-def _is_of_tables(hint: Any) -> bool:
-    """Tell whether a field holds one table of settings for each of any number of names."""
-    return get_origin(hint) is dict and is_dataclass(get_args(hint)[1])
+def _first_fault(errors: Sequence[Any], kind: type[Any]) -> tuple[str, str]:
+    """Return the rule that was broken first, and the value; an unknown key explains most others."""
+    unknown = [one for one in errors if one["type"] in _UNKNOWN]
+    if unknown:
+        inside = unknown[0]["loc"][:-1]
+        keys = sorted(str(one["loc"][-1]) for one in unknown if one["loc"][:-1] == inside)
+        table, _ = _at(kind, inside)
+        likely = get_close_matches(keys[0], [one.name for one in fields(table)], 1)
+        hint = f" (did you mean {likely[0]}?)" if likely else ""
+        return f"{_tables(inside)}every key must be known{hint}", _shown(", ".join(keys))[1:-1]
+    first = errors[0]
+    own = first.get("ctx", {}).get("error")
+    if own is not None:  # a fault of the dataclass itself, with a builtin parent
+        return f"{_tables(first['loc'])}{own.must}", own.got
+    *tables, name = (_shown(part)[1:-1] for part in first["loc"] if isinstance(part, str))
+    key = _tables(tables) + name
+    key += "".join(f"[{part}]" for part in first["loc"] if isinstance(part, int))
+    if first["type"] == "missing":
+        return f"{key} must be there", "none"
+    words = _WORDS.get(first["type"])
+    if words == _WORDS["dict_type"]:
+        key = _tables([*tables, name]).rstrip()
+    rule = words.format(**first.get("ctx", {})) if words else first["msg"].split(" be ", 1)[-1]
+    is_shown = _at(kind, first["loc"])[1]
+    return f"{key} must be {rule}", _shown(first["input"]) if is_shown else "another kind of value"
 
 
-def _tables(hint: Any, came: object, one: Field[Any], *, where: str, fault: Any) -> dict[str, Any]:
-    key, made = f"{where}{one.name}", {}
-    of_kind(came, dict[str, Any], key=key, fault=fault, is_shown=one.repr)
-    for name, table in came.items():  # type: ignore[attr-defined]  # it is a table
-        inner = f"[{one.name}.{_shown(name)[1:-1]}]"
-        of_kind(table, dict[str, Any], key=f"{where}{inner}", fault=fault, is_shown=one.repr)
-        made[name] = _made(get_args(hint)[1], table, where=f"{where}{inner} ", fault=fault)
-    return made
+def _at(kind: Any, place: Sequence[int | str]) -> tuple[Any, bool]:
+    """Return the kind of the value at a place, and whether a fault may show it."""
+    is_shown = True
+    for part in place:
+        known = {one.name: one for one in fields(kind)} if is_dataclass(kind) else {}
+        if part in known:
+            is_shown &= known[str(part)].repr
+            kind = get_type_hints(kind)[str(part)]
+        else:  # one of a table of tables, or of a list
+            kind = (get_args(kind) or (kind,))[-1]
+    return kind, is_shown
 
 
-def _is_of(value: object, kind: Any) -> bool:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (tuple, frozenset):
-        return type(value) is list and all(_is_of(one, arguments[0]) for one in value)
-    if origin is Literal:
-        return type(value) is str and value in arguments
-    if origin is dict:
-        return type(value) is dict
-    if kind is float:  # TOML has infinity and NaN, and a bound of those bounds nothing
-        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
-    return type(value) is kind
-
-
-def _words(kind: Any) -> str:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (tuple, frozenset):
-        return f"a list, and everything in it {_words(arguments[0])}"
-    if origin is Literal:
-        return " or ".join(repr(one) for one in arguments)
-    words = {
-        str: "a text",
-        int: "a whole number",
-        float: "a finite number",
-        bool: "true or false",
-        dict: "a table",
-    }
-    return words[origin or kind]
-
-
-def _without_none(hint: Any) -> Any:
-    """Return the kind without None: TOML has no word for a value that is left out."""
-    if get_origin(hint) is UnionType:
-        [hint] = [one for one in get_args(hint) if one is not NoneType]
-    return hint
+def _tables(names: Sequence[int | str]) -> str:
+    return f"[{'.'.join(map(str, names))}] " if names else ""
 
 
 def _shown(value: object) -> str:

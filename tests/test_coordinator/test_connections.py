@@ -23,6 +23,7 @@ from coordinator.errors import HomeError
 from coordinator.federation.connections import Connections, PortLimits, origin_of
 from coordinator.federation.home import FederationHome
 from coordinator.flower.superlink import server_of
+from pate_fed.nodes import checked
 from tests.support.deployed import make_home
 
 LIMITS = PortLimits(connections=8, connections_per_address=4, head_s=120, body_s=120, answer_s=120)
@@ -480,4 +481,4 @@ def test_whose_an_address_is(one: str, other: str, same: bool) -> None:
 )
 def test_limits_that_cannot_be_are_refused(name: str, value: object) -> None:
     with pytest.raises(HomeError):
-        replace(PortLimits(), **{name: value})  # type: ignore[arg-type]
+        checked(PortLimits, {name: value}, where="", fault=HomeError)

@@ -146,6 +146,19 @@ class TestRegistered:
         with pytest.raises(DataChangedError, match=r"own\.csv"):
             read_registered(site)
 
+    def test_the_environment_may_say_where_it_is_but_not_what_it_is(
+        self, site: Site, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        added, _ = add(site, table, label=LABEL, patient_id=PATIENT)
+        content = read_registered(added)
+        moved = table.rename(tmp_path / "moved.csv")
+        monkeypatch.setenv("PATE_PARTY_DATA_FILE", str(moved))
+        found = read_registered(added)
+        assert (found.file_name, found.columns) == ("moved.csv", content.columns)
+        moved.write_text(moved.read_text() + "\n")
+        with pytest.raises(DataChangedError):
+            read_registered(added)
+
     def test_nothing_is_read_before(self, site: Site) -> None:
         with pytest.raises(DataError, match="data add"):
             read_registered(site)

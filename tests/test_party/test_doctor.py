@@ -18,7 +18,7 @@ import trustme
 
 from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code, network
 from party.doctor.network import NAMES
-from party.errors import EnrollmentError
+from party.errors import EnrollmentError, SiteError
 from party.site.dataset import add
 from party.site.folder import Site
 from party.site.membership import SiteMembership
@@ -301,7 +301,9 @@ class TestStanding:
             tmp_path / "fresh", address=site.membership().settings.address, ca=ca_bytes(ca)
         )
         check_peer(fresh, "South")
-        fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 0}))
+        with pytest.raises(SiteError, match="least_checked_peers must be at least 2, got 0"):
+            replace(fresh.settings, policy={"least_checked_peers": 0})
+        fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 2}))
         assert "1 other bodies were checked; a run needs 2." in found(fresh)["peers"].said
         assert found(fresh)["peers"].state == WARN
 

@@ -149,7 +149,7 @@ class TestRun:
         assert refusal.value.cause == Reason.TOO_FEW_PARTIES
 
     def test_plain_sum_is_refused_unless_the_owner_allows_it(self) -> None:
-        federation = Federation(form="plain", policy={"forms": Policy(frozenset()).forms})
+        federation = Federation(form="plain", policy={"forms": Policy().forms})
         with pytest.raises(PartyRefusedError) as refusal:
             federation.run.set_up()
         assert refusal.value.cause == Reason.FORM

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import tomli_w
 
 from party.errors import SiteError
-from party.site.folder import SETTINGS_FILE, Site
+from party.site.folder import SETTINGS_FILE, DataSettings, Site, SiteSettings
+from party.site.policy import Rules
 from tests.support.hospital_site import make_site
 
 LUNG = ("memberships", "lung-study")
@@ -51,7 +53,7 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
         pytest.param(
             (*LUNG, "node_port"),
             0,
-            "[memberships.lung-study] node_port must be between 1 and 65535",
+            "[memberships.lung-study] node_port must be at least 1",
             "0",
             id="no port",
         ),
@@ -98,7 +100,7 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
             "'heart study'",
             id="a membership that is a text",
         ),
-        pytest.param(("memberships",), [], "memberships must be a table", "[]", id="a list"),
+        pytest.param(("memberships",), [], "[memberships] must be a table", "[]", id="a list"),
         pytest.param(
             ("memberships", "../elsewhere"),
             ENTRY,
@@ -132,9 +134,9 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
             id="no budget",
         ),
         pytest.param(
-            ("lifetime_epsilon",), -1, "lifetime_epsilon must be above 0", "-1.0", id="below 0"
+            ("lifetime_epsilon",), -1, "lifetime_epsilon must be above 0", "-1", id="below 0"
         ),
-        pytest.param(("delta",), 1, "delta must be in (0, 1)", "1.0", id="delta of 1"),
+        pytest.param(("delta",), 1, "delta must be below 1", "1", id="delta of 1"),
         pytest.param(
             ("approval",), "never", "approval must be 'each run' or 'pool'", "'never'", id="word"
         ),
@@ -144,7 +146,7 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
         pytest.param(
             ("data", "floor"), -1, "[data] floor must be at least 0", "-1", id="floor below 0"
         ),
-        pytest.param(("policy",), ["x"], "policy must be a table", "['x']", id="policy as list"),
+        pytest.param(("policy",), ["x"], "[policy] must be a table", "['x']", id="policy as list"),
         pytest.param(
             ("policy", "least_parties"),
             "3",
@@ -162,21 +164,21 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
         pytest.param(
             ("policy", "forms"),
             "masked",
-            "[policy] forms must be a list, and everything in it a text",
+            "[policy] forms must be a list",
             "'masked'",
             id="letters for a list",
         ),
         pytest.param(
             ("policy", "noise_places"),
             ["nowhere"],
-            "[policy] noise_places must be a list, and everything in it 'coordinator' or 'parties'",
-            "['nowhere']",
+            "[policy] noise_places[0] must be 'coordinator' or 'parties'",
+            "'nowhere'",
             id="another place",
         ),
         pytest.param(
             ("policy", "simulated"),
             True,
-            "every rule of [policy] must be known",
+            "[policy] every key must be known",
             "simulated",
             id="a rule that is not for a file",
         ),
@@ -205,3 +207,39 @@ def test_what_was_read_is_written_as_it_was(site: Site) -> None:
     opened = Site.open(site.folder)
     opened.save(opened.settings)
     assert site.path(SETTINGS_FILE).read_text("utf-8") == before
+
+
+def test_a_rule_that_is_misspelled_is_refused_with_the_likely_one(site: Site) -> None:
+    rewrite(site, "policy", value={"least_partys": 7})
+    with pytest.raises(SiteError) as caught:
+        Site.open(site.folder)
+    assert caught.value.must == (
+        "party.toml: [policy] every key must be known (did you mean least_parties?)"
+    )
+
+
+def test_the_environment_changes_no_promise_to_patients_and_no_membership(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file's digest is on record as the owner's word: nothing beside it may count."""
+    keys = {one.name for one in fields(SiteSettings)} | {one.name for one in fields(Rules)}
+    parts = [f"{table}_{one}" for table in ("policy", "memberships_lung-study") for one in keys]
+    texts = ("2", "true", "pool", '{"least_parties": 3}', '["plain"]')
+    for text in texts:
+        for key in (*keys, *parts, *(part.replace("_", "__", 1) for part in parts)):
+            monkeypatch.setenv(f"PATE_PARTY_{key.upper()}", text)
+        opened = Site.open(site.folder)
+        assert opened.settings == site.settings
+        assert opened.data == site.settings.data
+
+
+def test_the_environment_may_say_where_the_table_is_and_no_file_keeps_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site.save(replace(site.settings, data=DataSettings(file="a.csv", digest="00", rows=3)))
+    monkeypatch.setenv("PATE_PARTY_DATA_FILE", "/mnt/b.csv")
+    for name in ("DIGEST", "ROWS", "FLOOR", "LABEL", "PATIENT_ID"):
+        monkeypatch.setenv(f"PATE_PARTY_DATA_{name}", "7")
+    assert site.data == replace(site.settings.data, file="/mnt/b.csv")
+    saved = site.save(replace(site.settings, teachers=4))
+    assert Site.open(saved.folder).settings.data.file == "a.csv"

@@ -1,26 +1,51 @@
-"""A file of settings is of its kinds, or a fault names the file, the key and what came."""
+"""Settings are of their kinds, or a fault names place, key, rule and value, and no secret."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.nodes import read_settings
+from pate_fed.nodes import (
+    checked,
+    read_settings,
+    schema_of,
+    typed_in,
+    with_environment,
+)
+from tests.support.everything_said import everything_said
+
+SECRET = "correct horse battery staple"
 
 
 @dataclass(frozen=True)
 class Inner:
+    """A table in a table.
+
+    Attributes:
+        rows: Its rows.
+    """
+
     rows: int = 0
 
 
 @dataclass(frozen=True)
 class Outer:
+    """Some settings.
+
+    They are no real ones.
+
+    Attributes:
+        name: Its name,
+            in two lines.
+        inner: A table.
+    """
+
     name: str
-    port: int = 1
+    port: int = field(default=1, metadata={"ge": 1})
     share: float = 0.5
     is_on: bool = False
     hosts: tuple[str, ...] = ()
@@ -31,8 +56,8 @@ class Outer:
     inner: Inner = Inner()
 
     def __post_init__(self) -> None:
-        if self.port < 1:
-            raise InvalidParameterError("port must be at least 1", self.port)
+        if self.port == 13:
+            raise InvalidParameterError("port must be lucky", self.port)
 
 
 def read(folder: Path, text: str) -> Outer:
@@ -79,31 +104,42 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         pytest.param("port = '7'", "port must be a whole number", "'7'", id="whole number"),
         pytest.param("port = true", "port must be a whole number", "True", id="truth as number"),
         pytest.param("port = 7.0", "port must be a whole number", "7.0", id="7.0 for 7"),
-        pytest.param("port = 0", "port must be at least 1", "0", id="its own check"),
+        pytest.param("port = 0", "port must be at least 1", "0", id="bound"),
+        pytest.param("port = 13", "port must be lucky", "13", id="its own check"),
         pytest.param("share = nan", "share must be a finite number", "nan", id="not a number"),
         pytest.param("share = inf", "share must be a finite number", "inf", id="no bound"),
         pytest.param("share = true", "share must be a finite number", "True", id="no number"),
         pytest.param("is_on = 1", "is_on must be true or false", "1", id="truth"),
-        pytest.param(
-            "hosts = 'a.b'", "hosts must be a list, and everything in it a text", "'a.b'", id="list"
-        ),
+        pytest.param("hosts = 'a.b'", "hosts must be a list", "'a.b'", id="list"),
         pytest.param(
             "hosts = ['a', 1]",
-            "hosts must be a list, and everything in it a text",
-            "['a', 1]",
+            "hosts[1] must be a text",
+            "1",
             id="one in a list",
         ),
         pytest.param(
             "places = ['away']",
-            "places must be a list, and everything in it 'here' or 'there'",
-            "['away']",
+            "places[0] must be 'here' or 'there'",
+            "'away'",
             id="another word",
         ),
         pytest.param("most = 'all'", "most must be a whole number", "'all'", id="may be left out"),
-        pytest.param("rules = 1", "rules must be a table", "1", id="table"),
-        pytest.param("inner = 1", "inner must be a table", "1", id="section"),
+        pytest.param("rules = 1", "[rules] must be a table", "1", id="table"),
+        pytest.param("inner = 1", "[inner] must be a table", "1", id="section"),
         pytest.param("inner = {rows = 'x'}", "[inner] rows must be a whole number", "'x'", id="in"),
-        pytest.param("inner = {r = 1}", "[inner] every key must be known", "r", id="unknown in"),
+        pytest.param("inner = {x = 1}", "[inner] every key must be known", "x", id="unknown in"),
+        pytest.param(
+            "inner = {row = 1}",
+            "[inner] every key must be known (did you mean rows?)",
+            "row",
+            id="a slip in",
+        ),
+        pytest.param(
+            "prot = 1", "every key must be known (did you mean port?)", "prot", id="a slip"
+        ),
+        pytest.param(
+            "name = 2020-01-01", "name must be a text", "{'2020-01-01': 'a date'}", id="date"
+        ),
         pytest.param("other = 1\nmore = 2", "every key must be known", "more, other", id="unknown"),
         pytest.param(
             f"port = '{'x' * 200}'", "port must be a whole number", f"'{'x' * 79}...", id="long"
@@ -119,11 +155,141 @@ def test_a_value_that_cannot_be_is_named_with_its_file_and_key(
     assert (caught.value.must, caught.value.got) == (f"some.toml: {must}", got)
 
 
-def test_a_value_that_may_hold_a_secret_is_not_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(f"url = ['{SECRET}']", id="a list"),
+        pytest.param(f"url = {{ password = '{SECRET}' }}", id="a table"),
+        pytest.param(f"url = {{ '{SECRET}' = 1 }}", id="a key"),
+        pytest.param(f"urls = '{SECRET}'", id="under an unknown key"),
+        pytest.param(f"url = '{SECRET}'\nport = 0", id="beside another fault"),
+        pytest.param(f"url = '{SECRET}'\nport = 13", id="beside a fault of its own"),
+        pytest.param(f"url = '{SECRET}'\nport = '", id="beside a slip"),
+    ],
+)
+def test_no_error_says_a_secret_however_it_is_shown(tmp_path: Path, line: str) -> None:
     with pytest.raises(InvalidParameterError) as caught:
-        read(tmp_path, 'schema_version = 2\nname = "n"\nurl = ["u://me:password@h"]\n')
-    assert caught.value.must == "some.toml: url must be a text"
-    assert "password" not in str(caught.value)
+        read(tmp_path, f'schema_version = 2\nname = "n"\n{line}\n')
+    assert SECRET not in everything_said(caught.value)
+    with pytest.raises(InvalidParameterError) as caught:
+        typed_in(Outer, {"name": "n", "url": [SECRET]}, fault=InvalidParameterError)
+    assert SECRET not in everything_said(caught.value)
+
+
+def test_the_test_above_would_see_a_secret(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameterError) as caught:
+        read(tmp_path, f'schema_version = 2\nname = ["{SECRET}"]\n')
+    assert SECRET in everything_said(caught.value)
+
+
+def test_settings_do_not_show_a_secret(tmp_path: Path) -> None:
+    settings = read(tmp_path, f'schema_version = 2\nname = "n"\nurl = "{SECRET}"\n')
+    assert settings.url == SECRET
+    assert SECRET not in f"{settings} {settings!r}"
+
+
+class TestTheEnvironment:
+    @staticmethod
+    def over(settings: Outer) -> Outer:
+        return with_environment(
+            settings,
+            prefix="SOME_",
+            only=("port", "share", "hosts", "most", "inner"),
+            fault=InvalidParameterError,
+        )
+
+    def test_without_variables_settings_are_those_of_the_file(self) -> None:
+        settings = Outer("n", port=3, inner=Inner(4))
+        assert self.over(settings) is settings
+
+    @pytest.mark.parametrize(
+        ("variable", "text", "changed"),
+        [
+            pytest.param("SOME_PORT", "8443", {"port": 8443}, id="number"),
+            pytest.param("SOME_SHARE", "0.25", {"share": 0.25}, id="share"),
+            pytest.param("SOME_HOSTS", '["b"]', {"hosts": ("b",)}, id="list"),
+            pytest.param("SOME_INNER__ROWS", "5", {"inner": Inner(5)}, id="key of a table"),
+            pytest.param("SOME_INNER", '{"rows": 5}', {"inner": Inner(5)}, id="table"),
+        ],
+    )
+    def test_a_variable_overrides_its_key_and_no_other(
+        self, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, changed: dict[str, Any]
+    ) -> None:
+        settings = Outer("n", port=3, share=0.75, url=SECRET, inner=Inner(4))
+        monkeypatch.setenv(variable, text)
+        assert self.over(settings) == replace(settings, **changed)
+
+    @pytest.mark.parametrize("name", ["name", "url", "rules", "is_on"])
+    def test_a_key_that_may_not_be_overridden_is_the_files(
+        self, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        settings = Outer("n", url=SECRET)
+        monkeypatch.setenv(f"SOME_{name.upper()}", "true")
+        monkeypatch.setenv("SOME_PORT", "7")
+        assert self.over(settings) == replace(settings, port=7)
+
+    @pytest.mark.parametrize(
+        ("variable", "text", "must", "got"),
+        [
+            ("SOME_PORT", "many", "SOME_PORT: port must be a whole number", "'many'"),
+            ("SOME_PORT", "0", "SOME_PORT: port must be at least 1", "'0'"),
+            ("SOME_PORT", "13", "SOME_PORT: port must be lucky", "13"),
+            ("SOME_SHARE", "nan", "SOME_SHARE: share must be a finite number", "'nan'"),
+            ("SOME_SHARE", "inf", "SOME_SHARE: share must be a finite number", "'inf'"),
+            (
+                "SOME_INNER__ROWS",
+                "x",
+                "SOME_INNER__ROWS: [inner] rows must be a whole number",
+                "'x'",
+            ),
+            (
+                "SOME_INNER__ROW",
+                "1",
+                "SOME_INNER__ROW: [inner] every key must be known (did you mean rows?)",
+                "row",
+            ),
+            (
+                "SOME_HOSTS",
+                f"[{SECRET}",
+                "SOME_... must be JSON where it holds a table or a list",
+                "another text",
+            ),
+        ],
+    )
+    def test_a_variable_that_cannot_be_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, must: str, got: str
+    ) -> None:
+        monkeypatch.setenv(variable, text)
+        with pytest.raises(InvalidParameterError) as caught:
+            self.over(Outer("n", url=SECRET))
+        assert (caught.value.must, caught.value.got) == (must, got)
+        assert SECRET not in everything_said(caught.value)
+
+
+class TestTheSchema:
+    def test_it_names_every_key_with_kind_bound_default_and_meaning(self) -> None:
+        schema = schema_of(Outer, version=2)
+        assert schema["required"] == ["schema_version", "name"]
+        assert schema["additionalProperties"] is False
+        assert schema["description"] == "Some settings."
+        keys = schema["properties"]
+        assert keys["schema_version"] == {"const": 2}
+        assert keys["name"]["description"] == "Its name, in two lines."
+        assert (keys["port"]["type"], keys["port"]["minimum"], keys["port"]["default"]) == (
+            "integer",
+            1,
+            1,
+        )
+        assert schema["$defs"]["Inner"]["properties"]["rows"]["description"] == "Its rows."
+
+    def test_a_part_of_a_file_has_no_version(self) -> None:
+        assert [*schema_of(Inner)["properties"]] == ["rows"]
+
+
+def test_a_value_of_json_is_held_to_its_kind_as_strictly() -> None:
+    assert checked(Inner, {"rows": 1}, where="", fault=InvalidParameterError) == Inner(1)
+    with pytest.raises(InvalidParameterError, match=r"^x: rows must be a whole number, got '1'$"):
+        checked(Inner, {"rows": "1"}, where="x: ", fault=InvalidParameterError)
 
 
 def test_a_key_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -149,6 +315,7 @@ def test_bytes_that_are_no_text_are_refused_without_them(tmp_path: Path) -> None
             tmp_path / "some.toml", Outer, version=2, advice="", fault=InvalidParameterError
         )
     assert str(caught.value) == "some.toml must be TOML, got UnicodeDecodeError"
+    assert "secret" not in everything_said(caught.value)
 
 
 def test_a_folder_without_it_gets_the_advice(tmp_path: Path) -> None:
