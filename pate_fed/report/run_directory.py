@@ -34,13 +34,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import tomli_w
 
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
-from pate_fed.report.shapes import check_manifest, check_metrics, check_privacy
+
+if TYPE_CHECKING:
+    from pate_fed.report.shapes import Shape
 
 SETTINGS = "run.toml"
 MANIFEST = "manifest.json"
@@ -271,12 +273,11 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     folder = Path(path)
     if not folder.is_dir():
         raise RunDirectoryError("a run directory must be a folder", folder)
-    manifest, metrics, privacy = (
-        _read_json(folder / name) for name in (MANIFEST, METRICS, PRIVACY)
-    )
-    check_manifest(manifest)
-    check_metrics(metrics)
-    check_privacy(privacy)
+    from pate_fed.report.shapes import Manifest, Metrics, Privacy  # noqa: PLC0415 - keeps --help fast
+
+    manifest = _read_json(folder / MANIFEST, Manifest)
+    metrics = _read_json(folder / METRICS, Metrics)
+    privacy = _read_json(folder / PRIVACY, Privacy)
     return RunRecord(
         settings=_read_settings(folder / SETTINGS),
         manifest=manifest,
@@ -397,7 +398,9 @@ def _read_text(path: Path) -> str:
         raise RunDirectoryError(f"{path.name} must be UTF-8", "other bytes") from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path, shape: type[Shape]) -> dict[str, Any]:
+    from pate_fed.report.shapes import check  # noqa: PLC0415 - keeps --help fast
+
     def refuse(constant: str) -> None:
         raise ValueError(f"the number {constant}")
 
@@ -412,6 +415,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise RunDirectoryError(f"{path.name} must be JSON", error) from error
     if not isinstance(content, dict):
         raise RunDirectoryError(f"{path.name} must hold an object", type(content).__name__)
+    check(path.name, text, shape)
     return content
 
 

@@ -1,218 +1,210 @@
 """The shape that the JSON files of a run must have, checked at the door.
 
-Each table maps a dotted path to the rule for its value. Further keys may come; a key that is listed
-may not be missing, but for those of `_PRIVACY_OPTIONAL`. A message names the place and the kind of
-value, not the value.
+Further keys may come; a key without a default here may not be missing. A message names the place
+and the kind of value, not the value. Loaded only to read a run: pydantic is slow to load.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pate_fed.errors import RunDirectoryError
 
 SCHEMA_VERSION = 1
 
-
-class Rule(NamedTuple):
-    """A rule for a value, in words and as a test."""
-
-    words: str
-    holds: Callable[[object], bool]
+Count = Annotated[int, Field(ge=0)]
+Number = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def check_manifest(manifest: Mapping[str, object]) -> None:
-    """Check the version of `manifest.json`; its tables are free.
+class Shape(BaseModel):
+    """A table in a file, and all that it must have."""
 
-    Raises:
-        RunDirectoryError: another schema version.
-    """
-    _check_version("manifest.json", manifest)
+    model_config = ConfigDict(
+        allow_inf_nan=False, frozen=True, hide_input_in_errors=True, strict=True
+    )
 
 
-def check_metrics(metrics: Mapping[str, object]) -> None:
-    """Check `metrics.json`.
+class Manifest(Shape):
+    """`manifest.json`: its tables are free."""
+
+    schema_version: Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]  # true is none
+
+
+class _Accuracy(Shape):
+    student: Share | None
+    labels: Share | None
+    teacher_mean: Share | None
+    best_single_party: Share | None
+    pooled: Share | None
+
+
+class _Queries(Shape):
+    pool: Count
+    asked: Count
+    answered: Count
+    refused: Count
+    not_asked: Count
+    void: Count
+    reinforced: Count | None
+
+
+class _Class(Shape):
+    answered: Count
+    refused: Count
+
+
+class Metrics(Manifest):
+    """`metrics.json`."""
+
+    simulated: bool
+    accuracy: _Accuracy
+    queries: _Queries
+    parties: Count
+    teachers: Count
+    exchanges: dict[str, Any]
+    per_class: dict[str, _Class]
+    seconds: dict[str, Any]
+    bytes: dict[str, Any]
+    warnings: list[str]
+
+
+class _Mechanism(Shape):
+    name: str
+    vote_threshold: Number | None
+    sigma1: Number | None
+    sigma2: Number | None
+    max_asks: Count | None
+    max_answers: Count | None
+    max_refusals: Count | None
+    pricing: str
+    # Of some mechanisms only, and of noise at the parties.
+    shares: Count = 0
+    confidence: Share | None = None
+    test_delta: Share | None = None
+    unit_votes: Count | None = None
+    gamma: Number | None = None
+    constant: Number | None = None
+
+
+class _Noise(Shape):
+    place: str
+    source: str
+    delta_slack: Number | None
+
+
+class _Budget(Shape):
+    epsilon: Number
+    delta: Number
+    order: Number | None
+    kept_for_tests: Number = 0
+    spent_by_tests: Number = 0
+
+
+class _Bound(Shape):
+    epsilon: Number | None
+    method: str
+
+
+class _PublicFormal(_Bound):
+    holds_for: str
+    holds_if: str = ""
+
+
+class _CoordinatorFormal(_Bound):
+    holds_for: str = ""
+
+
+class _Public(Shape):
+    formal: _PublicFormal
+    bounds: dict[str, _Bound]
+
+
+class _Coordinator(Shape):
+    formal: _CoordinatorFormal
+
+
+class _Views(Shape):
+    public: _Public
+    coordinator: _Coordinator
+
+
+class _Party(Shape):
+    party: Count | str
+    teachers: Count
+    votes: Count
+    unit_votes: Count
+    neighbors: str
+    budget: Number
+    epsilon: Number | None
+    method: str
+    epsilon_without_trust: Number | None
+
+
+class _Sanitized(_Bound):
+    releasable: bool
+
+
+class _PerInstance(_Sanitized):
+    order: Number | None
+
+
+class _Charged(Shape):
+    asked: Count
+    answered: Count
+    epsilon: Number
+
+
+class _Booked(Shape):
+    batch: Count | str
+    state: str
+    asked: Count
+    answered: Count
+
+
+class Privacy(Manifest):
+    """`privacy.json`."""
+
+    simulated: bool
+    delta: Number
+    unit: Literal["record", "party"]
+    unit_weight: Count
+    neighbors: str
+    mechanism: _Mechanism
+    noise: _Noise
+    budget: _Budget
+    views: _Views
+    parties: list[_Party]
+    per_instance: _PerInstance
+    sanitized: _Sanitized
+    charged: list[_Charged]
+    ledger: list[_Booked]
+    sum: str
+    guarantee: str
+    trust: str
+    not_protected: list[str]
+
+
+def check(file: str, text: str, shape: type[Shape]) -> None:
+    """Hold the content of a file to its shape.
 
     Raises:
         RunDirectoryError: another schema version, or a value is missing or of another kind.
     """
-    _check_version("metrics.json", metrics)
-    _check("metrics.json", metrics, _METRICS)
-
-
-def check_privacy(privacy: Mapping[str, object]) -> None:
-    """Check `privacy.json`.
-
-    Raises:
-        RunDirectoryError: another schema version, or a value is missing or of another kind.
-    """
-    _check_version("privacy.json", privacy)
-    _check("privacy.json", privacy, _PRIVACY)
-    _check("privacy.json", privacy, _PRIVACY_OPTIONAL, optional=True)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and value >= 0
-
-
-def _or_null(rule: Rule) -> Rule:
-    return Rule(f"{rule.words} or null", lambda value: value is None or rule.holds(value))
-
-
-def _each(rules: Mapping[str, Rule], *, named: bool) -> Rule:
-    def holds(value: object) -> bool:
-        if not isinstance(value, dict if named else list):
-            return False
-        rows = value.values() if isinstance(value, dict) else value
-        return all(
-            isinstance(row, dict)
-            and all(key in row and rule.holds(row[key]) for key, rule in rules.items())
-            for row in rows
-        )
-
-    fields = ", ".join(f"{key} ({rule.words})" for key, rule in rules.items())
-    return Rule(f"a {'table' if named else 'list'} of entries with {fields}", holds)
-
-
-_TEXT = Rule("a text", lambda value: isinstance(value, str))
-_TEXTS = Rule(
-    "a list of texts",
-    lambda value: isinstance(value, list) and all(isinstance(entry, str) for entry in value),
-)
-_YES_NO = Rule("true or false", lambda value: isinstance(value, bool))
-_COUNT = Rule("a whole number from 0", _is_count)
-_NUMBER = Rule("a number from 0", _is_number)
-_SHARE = Rule(
-    "a number from 0 to 1",
-    lambda value: _is_number(value) and isinstance(value, int | float) and value <= 1,
-)
-_TABLE = Rule("a table", lambda value: isinstance(value, dict))
-_NAME = Rule("a number or a text", lambda value: _is_count(value) or isinstance(value, str))
-
-_METRICS: Mapping[str, Rule] = {
-    "simulated": _YES_NO,
-    "accuracy.student": _or_null(_SHARE),
-    "accuracy.labels": _or_null(_SHARE),
-    "accuracy.teacher_mean": _or_null(_SHARE),
-    "accuracy.best_single_party": _or_null(_SHARE),
-    "accuracy.pooled": _or_null(_SHARE),
-    "queries.pool": _COUNT,
-    "queries.asked": _COUNT,
-    "queries.answered": _COUNT,
-    "queries.refused": _COUNT,
-    "queries.not_asked": _COUNT,
-    "queries.void": _COUNT,
-    "queries.reinforced": _or_null(_COUNT),
-    "parties": _COUNT,
-    "teachers": _COUNT,
-    "exchanges": _TABLE,
-    "per_class": _each({"answered": _COUNT, "refused": _COUNT}, named=True),
-    "seconds": _TABLE,
-    "bytes": _TABLE,
-    "warnings": _TEXTS,
-}
-
-_PRIVACY: Mapping[str, Rule] = {
-    "simulated": _YES_NO,
-    "delta": _NUMBER,
-    "unit": Rule('"record" or "party"', lambda value: value in ("record", "party")),
-    "unit_weight": _COUNT,
-    "neighbors": _TEXT,
-    "mechanism.name": _TEXT,
-    "mechanism.vote_threshold": _or_null(_NUMBER),
-    "mechanism.sigma1": _or_null(_NUMBER),
-    "mechanism.sigma2": _or_null(_NUMBER),
-    "mechanism.max_asks": _or_null(_COUNT),
-    "mechanism.max_answers": _or_null(_COUNT),
-    "mechanism.max_refusals": _or_null(_COUNT),
-    "mechanism.pricing": _TEXT,
-    "noise.place": _TEXT,
-    "noise.source": _TEXT,
-    "noise.delta_slack": _or_null(_NUMBER),
-    "budget.epsilon": _NUMBER,
-    "budget.delta": _NUMBER,
-    "budget.order": _or_null(_NUMBER),
-    "views.public.formal.epsilon": _or_null(_NUMBER),
-    "views.public.formal.method": _TEXT,
-    "views.public.formal.holds_for": _TEXT,
-    "views.public.bounds": _each({"epsilon": _or_null(_NUMBER), "method": _TEXT}, named=True),
-    "views.coordinator.formal.epsilon": _or_null(_NUMBER),
-    "views.coordinator.formal.method": _TEXT,
-    "parties": _each(
-        {
-            "party": _NAME,
-            "teachers": _COUNT,
-            "votes": _COUNT,
-            "unit_votes": _COUNT,
-            "neighbors": _TEXT,
-            "budget": _NUMBER,
-            "epsilon": _or_null(_NUMBER),
-            "method": _TEXT,
-            "epsilon_without_trust": _or_null(_NUMBER),
-        },
-        named=False,
-    ),
-    "per_instance.epsilon": _or_null(_NUMBER),
-    "per_instance.order": _or_null(_NUMBER),
-    "per_instance.method": _TEXT,
-    "per_instance.releasable": _YES_NO,
-    "sanitized.epsilon": _or_null(_NUMBER),
-    "sanitized.method": _TEXT,
-    "sanitized.releasable": _YES_NO,
-    "charged": _each({"asked": _COUNT, "answered": _COUNT, "epsilon": _NUMBER}, named=False),
-    "ledger": _each(
-        {"batch": _NAME, "state": _TEXT, "asked": _COUNT, "answered": _COUNT}, named=False
-    ),
-    "sum": _TEXT,
-    "guarantee": _TEXT,
-    "trust": _TEXT,
-    "not_protected": _TEXTS,
-}
-
-
-_PRIVACY_OPTIONAL: Mapping[str, Rule] = {
-    "views.public.formal.holds_if": _TEXT,
-    "views.coordinator.formal.holds_for": _TEXT,
-    "mechanism.shares": _COUNT,
-    "mechanism.confidence": _or_null(_SHARE),
-    "mechanism.test_delta": _or_null(_SHARE),
-    "mechanism.unit_votes": _or_null(_COUNT),
-    "mechanism.gamma": _or_null(_NUMBER),
-    "budget.kept_for_tests": _NUMBER,
-    "budget.spent_by_tests": _NUMBER,
-    "mechanism.constant": _or_null(_NUMBER),
-}
-"""Keys of some mechanisms only, and of noise at the parties."""
-
-
-def _check(
-    file: str, content: Mapping[str, object], rules: Mapping[str, Rule], *, optional: bool = False
-) -> None:
-    for path, rule in rules.items():
-        value: object = content
-        for key in path.split("."):
-            if not isinstance(value, Mapping) or key not in value:
-                if optional:
-                    break
-                raise RunDirectoryError(f"{file}: {path} must be {rule.words}", "nothing")
-            value = value[key]
-        else:
-            if not rule.holds(value):
-                raise RunDirectoryError(
-                    f"{file}: {path} must be {rule.words}", f"another {type(value).__name__}"
-                )
-
-
-def _check_version(file: str, content: Mapping[str, object]) -> None:
-    version = content.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
-        came = version if isinstance(version, int) else type(version).__name__
-        raise RunDirectoryError(f"{file}: schema_version must be {SCHEMA_VERSION}", came)
+    try:
+        shape.model_validate_json(text)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+    else:
+        return
+    # Another version explains all other faults.
+    first = min(faults, key=lambda one: one["loc"] != ("schema_version",))
+    path, came = ".".join(map(str, first["loc"])), first["input"]
+    if first["type"] == "missing":
+        raise RunDirectoryError(f"{file}: {path} must be there", "nothing")
+    if path == "schema_version" and type(came) is int:
+        raise RunDirectoryError(f"{file}: {path} must be {SCHEMA_VERSION}", came)
+    rule = first["msg"].removeprefix("Input should be ")
+    raise RunDirectoryError(f"{file}: {path} must be {rule}", f"another {type(came).__name__}")

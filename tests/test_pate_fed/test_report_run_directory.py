@@ -293,8 +293,10 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     ("content", "message"),
     [
         pytest.param(b'{"schema_version": 2}', "schema_version must be 1, got 2", id="version 2"),
-        pytest.param(b'{"schema_version": true}', "schema_version must be 1", id="version true"),
-        pytest.param(b"{}", "schema_version must be 1, got NoneType", id="no version"),
+        pytest.param(
+            b'{"schema_version": true}', "schema_version must be a valid integer", id="version true"
+        ),
+        pytest.param(b"{}", "schema_version must be there, got nothing", id="no version"),
         pytest.param(b"{", "must be JSON", id="cut off"),
         pytest.param(b"", "must be JSON", id="empty"),
         pytest.param(b'{"x": NaN}', "must be JSON", id="not a number"),
@@ -371,7 +373,7 @@ def test_a_value_of_another_kind_is_named(
         place = place[key]
     place[last] = value
     (tmp_path / "run" / file).write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(RunDirectoryError, match=f"{file}: {path} must be"):
+    with pytest.raises(RunDirectoryError, match=f"{file}: {path}[.\\w]* must be"):
         read_run(tmp_path / "run")
     del place[last]
     (tmp_path / "run" / file).write_text(json.dumps(content), encoding="utf-8")
