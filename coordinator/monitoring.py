@@ -5,7 +5,6 @@ Only counts and released values: nothing here follows from an unreleased vote.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -16,14 +15,13 @@ from typing import Final, cast
 
 import grpc
 import uvicorn
-from anyio.to_thread import run_sync
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from coordinator.errors import CoordinatorError, InternalError, ServiceError
@@ -87,7 +85,7 @@ class Monitor:
         self._fault = ""
         self._port = listen(LOOPBACK, metrics_port)
         self._port.listen()  # an early caller waits until the server runs
-        self._web = _server_of(self)
+        self._web = _server_of(self._app())
         self._threads = [
             threading.Thread(target=target, name="monitoring", daemon=True)
             for target in (self._serve, self._follow)
@@ -120,26 +118,38 @@ class Monitor:
         """Note how long an exchange took."""
         self._exchanges.observe(seconds)
 
-    def answer(self, path: str) -> tuple[int, str, bytes]:
-        """Answer a request: status, type, content; an unknown state counts as not well."""
-        try:
-            return self._answer(path)
-        except CoordinatorError as error:
-            return 503, "text/plain", error.code.encode()
-        except Exception as error:
-            self._note(error)
-            return 503, "text/plain", InternalError.code.encode()
+    def _app(self) -> Starlette:
+        answers = {"/healthz": self._alive, "/readyz": self._ready, "/metrics": self._metrics}
+        routes = [Route(path, self._endpoint(answer)) for path, answer in answers.items()]
+        app = Starlette(routes=routes)
+        app.router.redirect_slashes = False
+        return app
 
-    def _answer(self, path: str) -> tuple[int, str, bytes]:
-        if path == "/healthz":
-            alive = self._probe.is_alive()
-            return (200 if alive else 503), "application/json", _json({"alive": alive})
-        if path == "/readyz":
-            parts = self._parts()
-            return (200 if all(parts.values()) else 503), "application/json", _json(parts)
-        if path == "/metrics":
-            return 200, _CONTENT_TYPE, generate_latest(self._registry)
-        return 404, "text/plain", b""
+    def _endpoint(self, answer: Callable[[], Response]) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
+            """Answer a request, in a thread; an unknown state counts as not well."""
+            if request.url.query:
+                return Response(status_code=404)
+            try:
+                return answer()
+            except CoordinatorError as error:
+                return PlainTextResponse(error.code, 503)
+            except Exception as error:
+                self._note(error)
+                return PlainTextResponse(InternalError.code, 503)
+
+        return endpoint
+
+    def _alive(self) -> Response:
+        alive = self._probe.is_alive()
+        return JSONResponse({"alive": alive}, 200 if alive else 503)
+
+    def _ready(self) -> Response:
+        parts = self._parts()
+        return JSONResponse(parts, 200 if all(parts.values()) else 503)
+
+    def _metrics(self) -> Response:
+        return Response(generate_latest(self._registry), headers={"Content-Type": _CONTENT_TYPE})
 
     def _serve(self) -> None:
         self._web.run(sockets=[self._port])
@@ -169,18 +179,9 @@ class Monitor:
             _log.error("[%s] monitoring failed with %s", InternalError.code, fault)
 
 
-def _json(content: dict[str, bool]) -> bytes:
-    return json.dumps(content, sort_keys=True).encode() + b"\n"
-
-
-def _server_of(monitor: Monitor) -> uvicorn.Server:
-    async def answer(request: Request) -> Response:
-        query = f"?{request.url.query}" if request.url.query else ""
-        status, kind, content = await run_sync(monitor.answer, f"{request.url.path}{query}")
-        return Response(content, status, headers={"Content-Type": kind})
-
+def _server_of(app: Starlette) -> uvicorn.Server:
     config = uvicorn.Config(
-        Starlette(routes=[Route("/{path:path}", answer)]),
+        app,
         access_log=False,  # monitoring asks often
         log_config=None,  # the log of the process is all
         lifespan="off",

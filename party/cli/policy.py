@@ -35,7 +35,12 @@ RULES: Final = tuple(one.name for one in fields(Rules))
 """Rules of the guard that an owner can set, in their order there."""
 
 SETTINGS: Final = (
-    "approval", "lifetime_epsilon", "delta", "delta_for_tests", "teachers", "node_port"
+    "approval",
+    "lifetime_epsilon",
+    "delta",
+    "delta_for_tests",
+    "teachers",
+    "node_port",
 )
 """Settings beside them that an owner decides on."""
 

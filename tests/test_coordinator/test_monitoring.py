@@ -137,7 +137,7 @@ def test_metrics_are_counts_and_released_values(watched: Watched) -> None:
 
 
 def test_other_paths_are_not_there(watched: Watched) -> None:
-    for path in ("/", "/metrics/../healthz/x", "/debug", "/metrics?x=1"):
+    for path in ("/", "/metrics/../healthz/x", "/debug", "/metrics?x=1", "/healthz/"):
         assert watched.get(path).status_code == 404
 
 

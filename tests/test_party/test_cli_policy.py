@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,7 +159,7 @@ class TestSet:
         self, pate_party: PateParty, joined: Path
     ) -> None:
         line = ("policy", "set", "delta_for_tests", "--site", joined)
-        assert error_code(pate_party(*line, "1e-5")) == "PF-340"  # all of delta
+        assert error_code(pate_party(*line, "1e-5")) == "PF-302"  # all of delta
         assert pate_party(*line, "1e-6").code == 0
         with Site.open(joined).open_database() as database:
             database.become_node()
@@ -166,3 +168,9 @@ class TestSet:
             ended = pate_party(*line, value)
             assert (ended.code, error_code(ended)) == (5, "PF-354")
         assert Site.open(joined).settings.delta_for_tests == 1e-6
+
+
+def test_the_command_line_is_there_before_the_models_of_files_are_loaded() -> None:
+    program = "import sys, party.cli; print(sorted({'flwr', 'pydantic'} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert ended.stdout.decode().strip() == "[]"
