@@ -330,6 +330,9 @@ class TestBatch:
         with pytest.raises(VoidBatchError) as caught:
             federation.run.finish()
         assert caught.value.reservation == "forfeited"
+        federation.bury()
+        federation.resume()
+        assert federation.run.voids == 1
 
     def test_what_the_student_believed_is_asked_with_again(self, tmp_path: Path) -> None:
         interactive = {
