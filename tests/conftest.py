@@ -1,6 +1,7 @@
 """Settings that hold for all tests."""
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -40,3 +41,25 @@ def _migrated_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NodeDatabase, "_upgrade", copied)
         yield
+
+
+_PRICED = ("accountant", "calibration", "caps", "charging", "costs", "ledger", "planning")
+_SEARCHES = ("test_bad_network", "test_lying_schedules", "test_sum_model")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _far_from_coverage(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Measure no coverage far from its files, nor in searches, which take twice as long with it.
+
+    Tests of their own hold the floor: what a search happens to meet is no evidence.
+    """
+    coverage = sys.modules.get("coverage")
+    measured = coverage.Coverage.current() if coverage else None
+    _, *inside, name = request.module.__name__.split(".")
+    is_far = inside == ["test_pate_fed"] and not any(word in name for word in _PRICED)
+    if measured is None or not (is_far or name in _SEARCHES):
+        yield
+        return
+    measured.stop()
+    yield
+    measured.start()
