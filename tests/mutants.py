@@ -119,7 +119,7 @@ class Finder(cst.CSTVisitor):
         self._functions = 0
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, self.SKIPPED) or _is_logging(node):
+        if isinstance(node, self.SKIPPED) or _is_text(node):
             return False
         place = self.get_metadata(PositionProvider, node, None) if self._functions else None
         if place is not None:
@@ -151,9 +151,12 @@ def _changes_text(node: cst.CSTNode, new: cst.CSTNode) -> bool:
     return any(isinstance(each, cst.BaseString) for each in changed)
 
 
-def _is_logging(node: cst.CSTNode) -> bool:
+def _is_text(node: cst.CSTNode) -> bool:
+    """Tell whether this logs, or makes the words of an error."""
     match node:
         case cst.Expr(value=cst.Call(func=cst.Attribute(value=cst.Name(value="_log")))):
+            return True
+        case cst.Expr(value=cst.Call(func=cst.Attribute(value=cst.Call(func=cst.Name("super"))))):
             return True
     return False
 

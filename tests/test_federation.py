@@ -898,6 +898,8 @@ def test_every_counter_that_a_hospital_signed_is_stored_before_the_run_goes_on()
     assert stored() == ["KeyStatement"] * 2
     heal(federation)
     run = federation.set_up_anew(owed={})
+    records = [kinds(packet) for packet in federation.transport.packets]
+    assert records.count(["KeyStatement", "RunRecord"]) == 2  # each hospital is shown its own
     assert stored() == ["Ready"] * 3
     before = federation.store.statements()
     run.close()

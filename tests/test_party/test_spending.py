@@ -24,6 +24,16 @@ def runs_of(*records: AuditRecord) -> list[tuple[str, bytes]]:
     return [(one.run, one.coordinator) for one in spending_by_run(ledger, records)]
 
 
+def test_every_charge_is_counted_and_the_open_ones_again() -> None:
+    ledger = PrivacyLedger(5.0, 1e-5)
+    for name in ("one", "two", "three"):
+        ledger = ledger.reserve(name, GaussianMaxEvent(1, 40.0))
+    ledger = ledger.forfeit("two").cancel("three")
+    [unnamed] = spending_by_run(ledger, [])
+    assert (unnamed.run, unnamed.batches, unnamed.open_batches) == ("", 3, 1)
+    assert unnamed.epsilon == ledger.charged_epsilon()
+
+
 def test_an_unanswered_charge_is_of_the_last_run_of_the_only_coordinator() -> None:
     records = accepted(FIRST, LUNG), accepted(SECOND, LUNG), charged(PLAN)
     assert runs_of(*records) == [(SECOND.hex(), LUNG)]

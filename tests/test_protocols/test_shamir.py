@@ -202,7 +202,9 @@ def test_every_element_comes_through_its_bytes(element: int, place: int) -> None
     share[0, place] = element
     encoded = bytes_of(share)
     assert len(encoded) == SHARE_BYTES
-    assert np.array_equal(split_shares(encoded), share)
+    again = split_shares(encoded)
+    assert np.array_equal(again, share)
+    assert again.dtype == np.int64
 
 
 def test_a_share_is_its_words_and_the_places_of_65536() -> None:
