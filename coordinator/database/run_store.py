@@ -8,11 +8,11 @@ are in a `CoordinatorJournal`.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +20,21 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from coordinator.database.answers import members_digest
+from coordinator.database.ledger_rows import read_ledger, write_ledger
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.schema import (
     AnswerRow,
     RunBatchRow,
-    RunBudgetRow,
-    RunEntryRow,
     SkippedRow,
-    StatementRow,
 )
+from coordinator.database.statements import Statements
 from coordinator.errors import RunDamagedError
-from pate_fed.accounting import OutcomeLedger, Outcomes, PrivacyLedger
+from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
-from protocols import wire
-from protocols.errors import ProtocolError
-from protocols.messages import HeadStatement, KeyStatement, Ready
-
-_OUTCOMES_PART = -1
-_Part: TypeAlias = PrivacyLedger | OutcomeLedger
 
 
 class BatchState(StrEnum):
@@ -90,6 +83,9 @@ class RunStore:
         task_digest: The task, 32 bytes.
         members: Fingerprints of all parties of the run.
 
+    Attributes:
+        statements: What the parties signed of their journals last, over all runs.
+
     Raises:
         RunLockedError: another process works on it.
         RunDamagedError: the stored state does not fit itself, or is of other terms.
@@ -115,7 +111,7 @@ class RunStore:
         self._task_digest = task_digest
         self._members_digest = members_digest(members)
         with run.transaction() as (session, attempt):
-            self._statements = _statements_in(session)
+            self.statements = Statements(run)
             self._run_id = attempt.run_id
             try:
                 self._load(session)
@@ -130,16 +126,10 @@ class RunStore:
 
     # Writing ----------------------------------------------------------------------------------
 
-    def save_ledger(self, ledger: RunLedger) -> None:
-        """Replace the ledger."""
-        with self._run.transaction() as (session, _):
-            self._write_ledger(session, ledger)
-        self._ledger = ledger
-
     def save_asked(self, ledger: RunLedger, asked: AskedBatch) -> None:
         """Store a batch together with the ledger that holds its worst case, in one step."""
         with self._run.transaction() as (session, _):
-            self._write_ledger(session, ledger)
+            write_ledger(session, self._run.run, before=self._ledger, after=ledger)
             session.merge(
                 RunBatchRow(
                     run=self._run.run,
@@ -163,7 +153,7 @@ class RunStore:
     ) -> None:
         """Store a release together with the ledger that was charged for it, in one step."""
         with self._run.transaction() as (session, _):
-            self._write_ledger(session, ledger)
+            write_ledger(session, self._run.run, before=self._ledger, after=ledger)
             self._end_batch(session, batch, BatchState.RELEASED, indices=indices, release=release)
             # Past the object mapper: thousands of queries come at once.
             rows = list(self._answers(batch, indices, release))
@@ -182,7 +172,7 @@ class RunStore:
         """
         state = BatchState.FREED if is_freed else BatchState.VOID
         with self._run.transaction() as (session, _):
-            self._write_ledger(session, ledger)
+            write_ledger(session, self._run.run, before=self._ledger, after=ledger)
             self._end_batch(session, batch, state)
         self._ledger = ledger
         self._end(batch, state)
@@ -204,15 +194,6 @@ class RunStore:
         with self._run.transaction() as (_, attempt):
             attempt.run_id = run_id
         self._run_id = run_id
-
-    def save_statements(self, statements: Mapping[bytes, bytes]) -> None:
-        """Keep these statements, unless newer ones are known (rule R4); they outlive the run."""
-        with self._run.transaction() as (session, _):
-            known = _statements_in(session)
-            newer = _newer_statements(known, statements)
-            for party, frame in newer.items():
-                session.merge(StatementRow(party=party, frame=frame))
-        self._statements = {**known, **newer}
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -240,23 +221,10 @@ class RunStore:
         """Return the id under which it was set up this time; empty before it was."""
         return self._run_id
 
-    def statements(self) -> dict[bytes, bytes]:
-        """Return the frame of each party's last signed counter, by fingerprint, over all runs."""
-        return dict(self._statements)
-
     def __repr__(self) -> str:
         return f"RunStore(batches={len(self._asked)})"
 
     # Rows -------------------------------------------------------------------------------------
-
-    def _write_ledger(self, session: Session, ledger: RunLedger) -> None:
-        """Write the entries that differ from those that are stored."""
-        before = dict(_parts(self._ledger))
-        for part, after in _parts(ledger):
-            for place, record in _changed_entries(before[part], after):
-                session.merge(
-                    RunEntryRow(run=self._run.run, part=part, number=place, record=record)
-                )
 
     def _batch(self, session: Session, number: int) -> RunBatchRow:
         row = session.get(RunBatchRow, (self._run.run, number))
@@ -311,43 +279,12 @@ class RunStore:
 
     def _load(self, session: Session) -> None:
         run = self._run.run
-        budgets = {part: _budget_of(each) for part, each in _parts(self._ledger)}
-        of_run = select(RunBudgetRow).where(RunBudgetRow.run == run)
-        stored = {row.part: row.record for row in session.scalars(of_run)}
-        if not stored:
-            for part, record in budgets.items():
-                session.add(RunBudgetRow(run=run, part=part, record=record))
-        elif stored != budgets:
-            raise RunDamagedError("a run's results must be of its terms", "others")
-        self._load_ledger(session)
+        self._ledger = read_ledger(session, run, empty=self._ledger)
         batches = select(RunBatchRow).where(RunBatchRow.run == run).order_by(RunBatchRow.number)
         for row in session.scalars(batches):
             self._load_batch(row)
         for each in session.scalars(select(SkippedRow).where(SkippedRow.run == run)):
             self._skipped[each.place] = tuple(json.loads(each.parties))
-
-    def _load_ledger(self, session: Session) -> None:
-        entries: dict[int, list[Any]] = {part: [] for part, _ in _parts(self._ledger)}
-        wanted = (
-            select(RunEntryRow)
-            .where(RunEntryRow.run == self._run.run)
-            .order_by(RunEntryRow.part, RunEntryRow.number)
-        )
-        for row in session.scalars(wanted):
-            if row.number != len(entries[row.part]):
-                raise RunDamagedError("a ledger must have all its entries", "a gap")
-            entries[row.part].append(json.loads(row.record))
-        ledger = self._ledger
-        self._ledger = replace(
-            ledger,
-            costs=tuple(
-                PrivacyLedger.from_record({**cost.to_record(), "entries": entries[part]})
-                for part, cost in enumerate(ledger.costs)
-            ),
-            outcomes=OutcomeLedger.from_record(
-                {**ledger.outcomes.to_record(), "entries": entries[_OUTCOMES_PART]}
-            ),
-        )
 
     def _load_batch(self, row: RunBatchRow) -> None:
         record = json.loads(row.record)
@@ -366,34 +303,6 @@ class RunStore:
             self._releases[row.number] = indices, release
 
 
-def _parts(ledger: RunLedger) -> Iterable[tuple[int, _Part]]:
-    yield from enumerate(ledger.costs)
-    yield _OUTCOMES_PART, ledger.outcomes
-
-
-def _budget_of(part: _Part) -> str:
-    return json.dumps({**part.to_record(), "entries": []}, sort_keys=True)
-
-
-def _changed_entries(before: _Part, after: _Part) -> Iterator[tuple[int, str]]:
-    """Return place and record of each entry that is new or was settled."""
-    if len(after.entries) < len(before.entries):
-        raise RunDamagedError("a ledger must keep every entry", "fewer")
-    # An unchanged entry is the same object, so this compares few.
-    places = [
-        place
-        for place, entry in enumerate(after.entries)
-        if place >= len(before.entries) or entry != before.entries[place]
-    ]
-    if not places:
-        return
-    entries: Any = tuple(after.entries[place] for place in places)
-    records = replace(after, entries=entries).to_record()["entries"]
-    assert isinstance(records, list)
-    for place, record in zip(places, records, strict=True):
-        yield place, json.dumps(record, sort_keys=True)
-
-
 def _ended(asked: AskedBatch, state: BatchState) -> AskedBatch:
     """Return a batch in its last state. Reinforced labels follow from a release's predictions."""
     kept = asked.predictions if state is BatchState.RELEASED else None
@@ -408,32 +317,4 @@ def _batch_record(asked: AskedBatch) -> str:
             "left": [left.refusals, left.answers, left.asks],
             "predictions": None if predictions is None else predictions.tolist(),
         }
-    )
-
-
-def _statements_in(session: Session) -> dict[bytes, bytes]:
-    return {each.party: each.frame for each in session.scalars(select(StatementRow))}
-
-
-def _newer_statements(
-    known: Mapping[bytes, bytes], statements: Mapping[bytes, bytes]
-) -> dict[bytes, bytes]:
-    """Return the statements that are not older than the known ones.
-
-    A resumed run brings its own statements. Another run may have brought newer ones since.
-    """
-    return {
-        party: frame
-        for party, frame in statements.items()
-        if party not in known or _counter_of(frame) >= _counter_of(known[party])
-    }
-
-
-def _counter_of(frame: bytes) -> int:
-    try:
-        message = wire.decode(frame).message
-    except ProtocolError:
-        return 0  # tells nothing of a journal
-    return (
-        message.journal_counter if isinstance(message, KeyStatement | Ready | HeadStatement) else 0
     )

@@ -137,10 +137,6 @@ class RecordingStore(RunStore):
         """Start again with another ledger, unnoticed."""
         self._ledger = ledger
 
-    def save_ledger(self, ledger: RunLedger) -> None:
-        self.events.append(f"ledger {ledger.states[-1].value}")
-        super().save_ledger(ledger)
-
     def save_asked(self, ledger: RunLedger, asked: AskedBatch) -> None:
         self.events.append(f"ledger {ledger.states[-1].value}")
         super().save_asked(ledger, asked)

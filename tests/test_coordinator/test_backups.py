@@ -67,7 +67,7 @@ class TestStatements:
     def test_every_party_sees_its_own_before_it_judges_the_run(
         self, federation: Federation
     ) -> None:
-        assert set(federation.store.statements()) == set(federation.pins)
+        assert set(federation.store.statements.frames()) == set(federation.pins)
         before = len(federation.transport.packets)
         self.another_run(federation).set_up()
         shown = [kinds(packet) for packet in federation.transport.packets[before:]]

@@ -31,7 +31,7 @@ from coordinator.database import (
     RunAttempt,
     RunStore,
     SqlCoordinatorJournal,
-    run_store,
+    ledger_rows,
 )
 from coordinator.database.run_store import AskedBatch
 from coordinator.database.schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
@@ -303,10 +303,9 @@ class TestTakingOver:
         newer = store_of(later)
         for write in (
             lambda: journal.append(STEPS[1]),
-            lambda: store.save_ledger(reserved),
             lambda: store.save_asked(reserved, asked),
             lambda: store.save_run_id(b"r" * 32),
-            lambda: store.save_statements({b"p" * 32: b"f"}),
+            lambda: store.statements.save({b"p" * 32: b"f"}),
             lambda: store.save_release(ledger, batch=5, indices=(5,), release=release_of(5)),
         ):
             with pytest.raises(RunLockedError):
@@ -315,7 +314,7 @@ class TestTakingOver:
         assert store.ledger() == newer.ledger() == ledger
         again = store_of(runs.take_up("run"))
         assert again.ledger() == ledger
-        assert (again.run_id(), again.statements()) == (b"", {})
+        assert (again.run_id(), again.statements.frames()) == (b"", {})
         assert list(again.releases()) == list(again.asked()) == [0]
         assert SqlCoordinatorJournal(runs.take_up("run")).steps() == (STEPS[0],)
 
@@ -389,14 +388,14 @@ class TestResults:
         for number in range(5):
             release_next(store, number)
         written: list[int] = []
-        changed = run_store._changed_entries
+        changed = ledger_rows._changed_entries
 
         def noted(before: Any, after: Any) -> Any:
             for place, record in changed(before, after):
                 written.append(place)
                 yield place, record
 
-        monkeypatch.setattr(run_store, "_changed_entries", noted)
+        monkeypatch.setattr(ledger_rows, "_changed_entries", noted)
         release_next(store, 5)
         parts = len(store.ledger().costs) + 1
         assert written == [5] * parts * 2  # reserved, then charged
@@ -404,7 +403,7 @@ class TestResults:
     def test_an_entry_is_never_lost(self, store: RunStore) -> None:
         release_next(store, 0)
         with pytest.raises(RunDamagedError):
-            store.save_ledger(empty_ledger())
+            store.save_void(empty_ledger(), batch=0, is_freed=False)
         assert len(store.ledger().states) == 1
 
     def test_results_of_other_budgets_or_caps_are_refused(
@@ -435,12 +434,12 @@ class TestResults:
         self, store: RunStore, runs: RunQueue
     ) -> None:
         release_next(store, 0)
-        store.save_statements({b"a" * 32: b"frame"})
+        store.statements.save({b"a" * 32: b"frame"})
         runs.add("another", "{}")
         other = store_of(runs.take_up("another"))
         assert (other.releases(), other.asked()) == ({}, {})
         assert other.ledger() == empty_ledger()
-        assert other.statements() == {b"a" * 32: b"frame"}
+        assert other.statements.frames() == {b"a" * 32: b"frame"}
 
 
 class TestAnswers:

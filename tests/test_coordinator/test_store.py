@@ -136,23 +136,23 @@ def test_what_is_written_together_is_there_together(store: RunStore, reopen: Reo
         store.save_asked(reserved, AskedBatch(0, (4,), store.ledger().left))
         store.save_run_id(b"r" * 32)
         with store.together():  # a part of the first
-            store.save_statements({b"a" * 32: b"one"})
+            store.statements.save({b"a" * 32: b"one"})
     for each in (store, reopen()):
         assert each.ledger() == reserved
         assert (list(each.asked()), each.run_id()) == ([0], b"r" * 32)
-        assert each.statements() == {b"a" * 32: b"one"}
+        assert each.statements.frames() == {b"a" * 32: b"one"}
 
 
 def test_a_run_keeps_its_name_among_parties_and_what_they_signed(
     store: RunStore, reopen: Reopen
 ) -> None:
-    assert (store.run_id(), store.statements()) == (b"", {})
+    assert (store.run_id(), store.statements.frames()) == (b"", {})
     store.save_run_id(b"r" * 32)
-    store.save_statements({b"a" * 32: b"one", b"b" * 32: b"two"})
-    store.save_statements({b"b" * 32: b"three"})
+    store.statements.save({b"a" * 32: b"one", b"b" * 32: b"two"})
+    store.statements.save({b"b" * 32: b"three"})
     for each in (store, reopen()):
         assert each.run_id() == b"r" * 32
-        assert each.statements() == {b"a" * 32: b"one", b"b" * 32: b"three"}
+        assert each.statements.frames() == {b"a" * 32: b"one", b"b" * 32: b"three"}
 
 
 def test_a_run_that_is_taken_up_late_brings_back_no_older_counter(
@@ -171,15 +171,15 @@ def test_a_run_that_is_taken_up_late_brings_back_no_older_counter(
 
     for newest in (head(60), ready(70), head(80)):
         for frame in (head(10), newest, ready(20), head(10)):
-            store.save_statements({party.fingerprint: frame})
-        assert store.statements() == {party.fingerprint: newest}
+            store.statements.save({party.fingerprint: frame})
+        assert store.statements.frames() == {party.fingerprint: newest}
         store = reopen()
-        assert store.statements() == {party.fingerprint: newest}
+        assert store.statements.frames() == {party.fingerprint: newest}
 
 
 def test_what_a_caller_does_to_its_copy_changes_nothing(store: RunStore) -> None:
     store.save_release(store.ledger(), batch=0, indices=(4,), release=release(1))
     store.releases().clear()
-    store.statements()[b"x"] = b"y"
+    store.statements.frames()[b"x"] = b"y"
     assert list(store.releases()) == [0]
-    assert store.statements() == {}
+    assert store.statements.frames() == {}

@@ -70,7 +70,7 @@ class NodeFinder:
                     restored[node] = bytes.fromhex(error.peer)
             except SilenceError as error:
                 failures[node] = f"{who}: {error.code}"
-        self._store.save_statements(self._round.statements)
+        self._store.statements.save(self._round.statements)
         if restored:  # a journal below its party's signed counter: the party is told, and stops
             said = {node: self._roster.said_by(party) for node, party in restored.items()}
             self._transport.exchange({node: wire.pack(frames) for node, frames in said.items()})

@@ -230,7 +230,7 @@ class LabelingRun:
         self.terms = settings.terms(seated)
         self._decider = Decider(self.terms, noise_bytes=noise_bytes, is_metered=is_metered)
         self._store = store(RunLedger.of(self.terms))
-        self._roster = Roster(seated, self._store.statements())
+        self._roster = Roster(seated, self._store.statements.frames())
 
     def _compose(
         self,
@@ -292,7 +292,7 @@ class LabelingRun:
         self._batches.take_up(is_resumed=True)
         if find_nodes and self._round.state is not CoordinatorState.DONE:
             self._finder.find_again(least=self._form.threshold(len(self._round.seats)))
-        self._store.save_statements(self._round.statements)
+        self._store.statements.save(self._round.statements)
 
     # Public facts -------------------------------------------------------------------------------
 
@@ -384,7 +384,7 @@ class LabelingRun:
         for frames in (self._round.setup.deliver, self._round.setup.close):
             step = {seat: [frame] for seat, frame in frames().items()}
             require_agreement(self._messenger.exchange(step))
-        self._store.save_statements(self._round.statements)
+        self._store.statements.save(self._round.statements)
 
     def ask(
         self, indices: tuple[int, ...], *, predictions: NDArray[np.float64] | None = None
@@ -495,7 +495,7 @@ class LabelingRun:
         heard = self._round.closing.heads_compared
         self._not_heard = self._roster.names(set(self._round.seats).difference(heard))
         _require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
-        self._store.save_statements(self._round.statements)
+        self._store.statements.save(self._round.statements)
         self._on_stage(Stage.FINISHED)
 
     @property
