@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coordinator.errors import PartyFailedError, PartyRefusedError, VoidBatchError
-from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from party.errors import Reason
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.votes import TeacherWeights
@@ -265,18 +265,20 @@ def second_run(federation: Federation, places: list[int]) -> LabelingRun:
         for p in places
     ]
     return LabelingRun(
-        transport=federation.transport,
-        identity=federation.identity,
-        form=FORMS[federation.form](),
-        members=members,
-        pool=federation.pool,
-        settings=LabelingSettings(
-            lambda seated: _fewer(federation, seated), simulated=True, lifetime_s=3600
-        ),
-        store=federation._open_store,
-        random_bytes=np.random.default_rng(5).bytes,
-        noise_bytes=keyed_stream(bytes(32), tag="noise of another run"),
-        clock=lambda: federation.now,
+        LabelingJob(
+            transport=federation.transport,
+            identity=federation.identity,
+            form=FORMS[federation.form](),
+            members=members,
+            pool=federation.pool,
+            terms=lambda seated: _fewer(federation, seated),
+            simulated=True,
+            lifetime_s=3600,
+            store=federation._open_store,
+            random_bytes=np.random.default_rng(5).bytes,
+            noise_bytes=keyed_stream(bytes(32), tag="noise of another run"),
+            clock=lambda: federation.now,
+        )
     )
 
 

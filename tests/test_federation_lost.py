@@ -959,25 +959,28 @@ def again(federation: Federation, *, without: int | None = None) -> Any:
     """Another run by the same coordinator, which has lost the first one or has closed it."""
     import secrets  # noqa: PLC0415 - the only use
 
-    from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member  # noqa: PLC0415
+    from coordinator.runs.labeling import LabelingJob, LabelingRun, Member  # noqa: PLC0415
     from protocols.additive import AdditiveSum  # noqa: PLC0415
 
     places = [place for place in range(len(federation.nodes)) if place != without]
     federation.transport.nodes = lambda: places  # type: ignore[method-assign]
     return LabelingRun(
-        transport=federation.transport,
-        identity=federation.identity,
-        form=AdditiveSum(),
-        members=[
-            Member(federation.names[p], federation.identities[p].public, federation.weights[p])
-            for p in places
-        ],
-        pool=federation.pool,
-        settings=LabelingSettings(federation.run_terms, simulated=True),
-        store=federation._open_store,
-        random_bytes=secrets.token_bytes,
-        noise_bytes=secrets.token_bytes,
-        clock=lambda: federation.now,
+        LabelingJob(
+            transport=federation.transport,
+            identity=federation.identity,
+            form=AdditiveSum(),
+            members=[
+                Member(federation.names[p], federation.identities[p].public, federation.weights[p])
+                for p in places
+            ],
+            pool=federation.pool,
+            terms=federation.run_terms,
+            simulated=True,
+            store=federation._open_store,
+            random_bytes=secrets.token_bytes,
+            noise_bytes=secrets.token_bytes,
+            clock=lambda: federation.now,
+        )
     )
 
 

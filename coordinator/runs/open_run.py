@@ -1,19 +1,15 @@
 """One run that was taken up: its request, its state from earlier lives, and its results.
 
-It opens or resumes the labeling run, and writes the run directory; the worker decides when.
+It opens or resumes the labeling run; the worker decides when.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final
 
 from coordinator.database import (
     Answer,
@@ -26,31 +22,20 @@ from coordinator.database import (
 from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
-from coordinator.runs.interim import labels_to_learn, predictions_for, reinforced_labels
-from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member, in_seat_order
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.request import RunRequest
-from coordinator.runs.results import EarlierSetup
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Transport
 from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.report.tables import Answers, metrics_table
-from pate_fed.report.warning_words import (
-    earlier_warnings,
-    end_warnings,
-    setup_warnings,
-    slack_warnings,
-)
+from pate_fed.report.tables import Answers
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
-from protocols.rounds import CoordinatorRound, unheard
+from protocols.rounds import unheard
 from protocols.secure_sum import SecureSum
-
-if TYPE_CHECKING:
-    from pate_fed.students import Student
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every later batch."""
@@ -190,10 +175,6 @@ class OpenRun:
         """Whether anything was released."""
         return bool(self.drawn_in) or bool(self.store.releases())
 
-    def predictions_for(self, batch: tuple[int, ...]) -> NDArray[np.float64] | None:
-        """Return the predictions that a batch is asked with; see `interim.predictions_for`."""
-        return predictions_for(batch, outcomes=self.outcomes, store=self.store, pool=self.task.pool)
-
     def give_up(self, reason: str) -> None:
         """Note that an attempt failed: the next one has rows of its own."""
         self.attempt.give_up(reason)
@@ -206,22 +187,8 @@ class OpenRun:
         sleep: Callable[[float], None],
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
-        self.labeling = LabelingRun(
-            transport=transport,
-            identity=self.identity,
-            form=self._form(),
-            members=self.members,
-            pool=self.task.pool,
-            settings=self._settings(None),
-            store=self._open_store,
-            random_bytes=world.random_bytes,
-            noise_bytes=world.noise_bytes,
-            clock=world.clock,
-            sleep=sleep,
-            journal=self.journal,
-            owed=self._owed(),
-            on_stage=world.on_stage,
-        )
+        job = self._job(world, transport, sleep)
+        self.labeling = LabelingRun(replace(job, owed=self._owed()))
         return self.labeling
 
     def resumed(
@@ -234,21 +201,10 @@ class OpenRun:
         is_read_only: bool = False,
     ) -> LabelingRun:
         """Take the run up where an earlier life left it."""
-        self.labeling = LabelingRun.resume(
-            transport=transport,
-            identity=self.identity,
-            form=self._form(),
-            members=self.members,
-            pool=self.task.pool,
-            settings=self._settings(patience_s),
-            store=self._open_store,
-            noise_bytes=world.noise_bytes,
-            clock=world.clock,
-            sleep=sleep,
-            journal=self.journal,
-            on_stage=world.on_stage,
-            is_read_only=is_read_only,
-        )
+        job = self._job(world, transport, sleep)
+        if patience_s is not None:
+            job = replace(job, patience_s=patience_s)
+        self.labeling = LabelingRun.resume(job, is_read_only=is_read_only)
         return self.labeling
 
     @property
@@ -275,121 +231,35 @@ class OpenRun:
             "tests_delta": max((cost.charged_delta() for cost in ledger.costs), default=0.0),
         }
 
-    def write_results(
+    @property
+    def form(self) -> SecureSum:
+        """Its secure sum."""
+        return DEPLOYED_FORMS[self.request.settings.form](keystream=_KEYSTREAM)
+
+    def _job(
         self,
-        labeling: LabelingRun,
+        world: Surroundings,
         transport: Transport,
-        *,
-        exchanges: Mapping[str, int],
-        seconds: float,
-        seed: bytes,
-    ) -> None:
-        """Train the student and write the run directory."""
-        request, settings = self.request, self.request.settings
-        outcomes, earlier_runs = self.outcomes, dict(Counter(self.drawn_in.values()))
-        setups = self._earlier_setups()
-        student = self._student(outcomes, seed)
-        privacy = results.privacy_of(
-            labeling,
-            settings=settings,
-            store=self.store,
+        sleep: Callable[[float], None],
+    ) -> LabelingJob:
+        return LabelingJob(
+            transport=transport,
+            identity=self.identity,
+            form=self.form,
+            members=self.members,
+            pool=self.task.pool,
+            terms=self._terms,
             simulated=False,
-            asks_nothing=not self.left and not self.store.asked(),
-        )
-        # Batches that were asked and are in no release.
-        void = len(labeling.asked) - len(results.answers_of(self.store))
-        self.warnings += [
-            *slack_warnings(privacy),
-            *end_warnings(
-                labeling.terms,
-                is_over=labeling.is_over,
-                ledger=privacy["ledger"],
-                queries=len(request.queries) - len(self.earlier),
-                void=void,
-                voids=self.voids,
-            ),
-            *(f"{said}." for said in self.skipped_words),
-            *setup_warnings(setup.reason for setup in setups),
-            *results.warnings_of(labeling),
-            *earlier_warnings(earlier_runs),
-        ]
-        metrics = metrics_table(
-            parties=len(request.parties),
-            teachers=settings.all_teachers,
-            truth=None,
-            pool=len(self.task.pool),
-            queries=request.queries,
-            outcomes=outcomes,
-            void=void,
-            reinforced=len(reinforced_labels(self.store)),
-            student_accuracy=None,
-            yardsticks={},
-            sent=transport.traffic.sent,
-            received=transport.traffic.received,
-            exchanges=exchanges,
-            batches=len(self.store.ledger().states),
-            seconds={"labeling": seconds},
-            warnings=self.warnings,
-            earlier_runs=earlier_runs,
-        )
-        results.write_results(
-            self.results,
-            metrics=metrics,
-            privacy=privacy,
-            settings=self._settings_table(),
-            manifest=results.manifest_table(
-                settings=settings,
-                partition=None,
-                run=labeling,
-                pool_digest=request.pool,
-                earlier=setups,
-            ),
-            outcomes=outcomes,
-            class_names=request.class_names,
-            run=labeling,
-            student=student,
-            drawn_in=self.drawn_in,
-            earlier=setups,
-        )
-
-    def _settings_table(self) -> dict[str, object]:
-        table = self.request.settings.as_table()
-        source = dict(table["source"])  # type: ignore[call-overload]
-        return {
-            **table,
-            "data": self.request.source,
-            "source": {**source, "classes": list(self.request.class_names)},
-        }
-
-    def _student(self, outcomes: Answers, seed: bytes) -> Student | None:
-        known = labels_to_learn(outcomes, self.store)
-        if not known:
-            self.warnings.append("No query was answered: there is no student.")
-            return None
-        from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
-
-        student = make_student(self.request.settings.student, self.task.kind)
-        student.fit(
-            self.task.pool.inputs,
-            np.array(list(known), dtype=np.int64),
-            np.array(list(known.values()), dtype=np.int64),
-            classes=self.task.classes,
-            rng=np.random.default_rng(list(seed)),
-        )
-        return student
-
-    def _form(self) -> SecureSum:
-        form = DEPLOYED_FORMS[self.request.settings.form]
-        return form(keystream=_KEYSTREAM)
-
-    def _settings(self, patience_s: float | None) -> LabelingSettings:
-        patience = self.request.patience_s if patience_s is None else patience_s
-        return LabelingSettings(
-            self._terms,
-            simulated=False,
+            store=self._open_store,
+            random_bytes=world.random_bytes,
+            noise_bytes=world.noise_bytes,
+            clock=world.clock,
+            sleep=sleep,
+            journal=self.journal,
+            on_stage=world.on_stage,
             lifetime_s=RUN_LIFETIME_S,
             suite=self.request.settings.suite,
-            patience_s=patience,
+            patience_s=self.request.patience_s,
         )
 
     def _terms(self, members: tuple[Member, ...]) -> RunTerms:
@@ -418,20 +288,6 @@ class OpenRun:
                 if party in owed:
                     owed[party] += frames
         return owed
-
-    def _earlier_setups(self) -> list[EarlierSetup]:
-        return [
-            EarlierSetup(
-                CoordinatorRound.resumed(
-                    identity=self.identity,
-                    form=self._form(),
-                    parties={one.identity.fingerprint: one.identity for one in self.members},
-                    journal=SqlCoordinatorJournal(attempt),
-                ),
-                reason,
-            )
-            for attempt, reason in self.attempt.earlier()
-        ]
 
 
 def results_of(home: FederationHome, name: str) -> Path:

@@ -27,6 +27,7 @@ from coordinator.errors import (
 )
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
+from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
 from coordinator.runs.open_run import OpenRun
@@ -35,9 +36,9 @@ from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
+from coordinator.runs.write_up import write_up
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
-from pate_fed.report import forget_unfinished
 from protocols.errors import (
     BrokenJournalError,
     KeysGoneError,
@@ -61,7 +62,6 @@ _LOST: Final = {
 }
 """Codes with which a hospital says that it has lost the run: the conditions for it to go on."""
 
-_NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 _log = logging.getLogger(__name__)
 
 
@@ -184,7 +184,14 @@ class RunWorker:
                 "closing": traffic.exchanges - asked,
             }
             seconds = time.monotonic() - start
-            self._write(run, labeling, transport, exchanges=exchanges, seconds=seconds)
+            write_up(
+                run,
+                labeling,
+                transport,
+                random_bytes=self._with.random_bytes,
+                exchanges=exchanges,
+                seconds=seconds,
+            )
         if stopped_by is None:
             skipped = run.skipped_words
             flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void)]
@@ -238,14 +245,14 @@ class RunWorker:
         if labeling.round.state is not CoordinatorState.DONE:
             run.warnings.append(f"The run was not closed: {reason}")
         self._note(run, nobody)
-        self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
+        write_up(run, labeling, nobody, random_bytes=self._with.random_bytes)
 
     def _answer_from_store(self, run: OpenRun) -> None:
         """Give the answers of earlier runs; no hospital hears of it, and nothing is charged."""
         nobody = NoTransport()
         labeling = run.begun(self._with, nobody, self._with.wait)
         self._note(run, nobody)
-        self._write(run, labeling, nobody, exchanges=_NO_EXCHANGES, seconds=0.0)
+        write_up(run, labeling, nobody, random_bytes=self._with.random_bytes)
         self._queue.enter(run.request.name, RunState.DONE)
 
     def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
@@ -367,7 +374,10 @@ class RunWorker:
                     run.refused |= ready.refused
                     run.store.save_skipped({} if fresh else ready.refused)
                     continue
-                labeling.ask(batch, predictions=run.predictions_for(batch))
+                predictions = predictions_for(
+                    batch, outcomes=run.outcomes, store=run.store, pool=run.task.pool
+                )
+                labeling.ask(batch, predictions=predictions)
                 stopped_by = None  # a void batch of before was not the end
             except BudgetExhaustedError as error:
                 return error
@@ -398,30 +408,6 @@ class RunWorker:
             run.warnings.append(f"The run could not be closed by all parties: {error}")
             _log.warning("run %s could not be closed: %s", run.request.name, said(error))
         self._note(run, transport)
-
-    def _write(
-        self,
-        run: OpenRun,
-        labeling: LabelingRun,
-        transport: Transport,
-        *,
-        exchanges: Mapping[str, int],
-        seconds: float,
-    ) -> None:
-        """Train the student and write the run directory; nothing if it was written before."""
-        if not run.has_answers:
-            return
-        forget_unfinished(run.results)  # of a life that ended while it wrote
-        if run.results.exists():
-            return
-        run.results.parent.mkdir(mode=0o700, exist_ok=True)
-        run.write_results(
-            labeling,
-            transport,
-            exchanges=exchanges,
-            seconds=seconds,
-            seed=self._with.random_bytes(32),
-        )
 
     # Waiting ----------------------------------------------------------------------------------
 

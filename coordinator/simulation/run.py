@@ -19,7 +19,7 @@ from coordinator.database import Database, RunStore
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.runs import results
 from coordinator.runs.interim import labels_to_learn, predictions_for, reinforced_labels
-from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
 from coordinator.simulation.engines import require_engine, run_engine
@@ -316,19 +316,23 @@ class _Rehearsal:
 
     def _ask_all(self, transport: Transport, identity: SigningIdentity) -> None:
         run = LabelingRun(
-            transport=transport,
-            identity=identity,
-            form=FORMS[self._settings.form](keystream=KEYSTREAM),
-            members=[
-                Member(hospital.name, hospital.identity.public, hospital.weights)
-                for hospital in self._hospitals
-            ],
-            pool=self._pool,
-            settings=LabelingSettings(self._terms, simulated=True, suite=self._settings.suite),
-            store=self._open_store,
-            random_bytes=secrets.token_bytes,
-            noise_bytes=self._chance.noise(),
-            clock=time.time,
+            LabelingJob(
+                transport=transport,
+                identity=identity,
+                form=FORMS[self._settings.form](keystream=KEYSTREAM),
+                members=[
+                    Member(hospital.name, hospital.identity.public, hospital.weights)
+                    for hospital in self._hospitals
+                ],
+                pool=self._pool,
+                terms=self._terms,
+                simulated=True,
+                suite=self._settings.suite,
+                store=self._open_store,
+                random_bytes=secrets.token_bytes,
+                noise_bytes=self._chance.noise(),
+                clock=time.time,
+            )
         )
         self._labels = labels = _Labels(run, transport.traffic)
         run.set_up()

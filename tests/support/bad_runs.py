@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from coordinator.database import RunStore
 from coordinator.errors import CoordinatorError, RunEndedError, SetupError
-from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
@@ -27,7 +27,7 @@ from party.site.tasks import PartyTask, tasks_of
 from party.storage import LedgerStore
 from party.storage.query_journal import MemoryJournal
 from pate_fed.accounting import EntryState, PrivacyLedger
-from pate_fed.charging import charge_of, outcomes_of
+from pate_fed.charging import RunLedger, charge_of, outcomes_of
 from pate_fed.errors import PateFedError
 from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
@@ -146,38 +146,37 @@ class BadRuns:
         """Begin another run with the same hospitals."""
         self._form = WATCHED[self._course.form]()
         self._journal = MemoryCoordinatorJournal()
-        self.run = LabelingRun(**self._arguments, random_bytes=self._random, store=self._open_store)
+        self.run = LabelingRun(self._job(self._open_store))
         self.runs.append(self.run)
         self._form.opens_for(self.witness, self.run.round)
         self.terms.append(self.run.terms)
 
-    @property
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "transport": self.network,
-            "identity": self.people[-1],
-            "form": self._form,
-            "members": [
+    def _job(self, store: Callable[[RunLedger], RunStore]) -> LabelingJob:
+        return LabelingJob(
+            transport=self.network,
+            identity=self.people[-1],
+            form=self._form,
+            members=[
                 Member(f"hospital-{node}", one.public, WEIGHTS)
                 for node, one in enumerate(self.people[:-1])
             ],
-            "pool": self.pool,
-            "settings": LabelingSettings(
-                self._course.run_terms,
-                simulated=True,
-                lifetime_s=LIFETIME_S,
-                suite=self._course.suite,
-            ),
-            "noise_bytes": self._random,
-            "clock": self.clock,
-            "journal": self._journal,
-        }
+            pool=self.pool,
+            terms=self._course.run_terms,
+            simulated=True,
+            lifetime_s=LIFETIME_S,
+            suite=self._course.suite,
+            store=store,
+            random_bytes=self._random,
+            noise_bytes=self._random,
+            clock=self.clock,
+            journal=self._journal,
+        )
 
     def _resume(self) -> None:
         """A new process of the coordinator finishes what the last one began."""
         while True:
             try:
-                self.run = LabelingRun.resume(**self._arguments, store=lambda _: self.stores[-1])
+                self.run = LabelingRun.resume(self._job(lambda _: self.stores[-1]))
                 self.runs[-1] = self.run
                 self._form.opens_for(self.witness, self.run.round)
                 self.run.finish()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from coordinator.database import Database, RunStore
 from coordinator.database.run_store import AskedBatch
-from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Silence, Transport
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
@@ -309,24 +309,27 @@ class Federation:
         ]
         self.transport = MemoryTransport(self.nodes, self.events)
         self.run = LabelingRun(
-            transport=self.transport if network is None else network(self.nodes),
-            identity=self.identity,
-            form=FORMS[form](),
-            members=[
-                Member(name, identity.public, weights)
-                for name, identity, weights in zip(
-                    self.names, self.identities, self.weights, strict=True
-                )
-            ],
-            pool=self.pool,
-            settings=LabelingSettings(
-                self.run_terms, simulated=simulated, lifetime_s=lifetime_s, patience_s=patience_s
-            ),
-            store=self._open_store,
-            random_bytes=secrets.token_bytes,
-            noise_bytes=noise or keyed_stream(bytes(32), tag="test noise"),
-            clock=lambda: self.now,
-            sleep=self._pass_time,
+            LabelingJob(
+                transport=self.transport if network is None else network(self.nodes),
+                identity=self.identity,
+                form=FORMS[form](),
+                members=[
+                    Member(name, identity.public, weights)
+                    for name, identity, weights in zip(
+                        self.names, self.identities, self.weights, strict=True
+                    )
+                ],
+                pool=self.pool,
+                terms=self.run_terms,
+                simulated=simulated,
+                lifetime_s=lifetime_s,
+                patience_s=patience_s,
+                store=self._open_store,
+                random_bytes=secrets.token_bytes,
+                noise_bytes=noise or keyed_stream(bytes(32), tag="test noise"),
+                clock=lambda: self.now,
+                sleep=self._pass_time,
+            )
         )
 
     def set_up_anew(self, *, owed: Mapping[bytes, Sequence[bytes]] | None = None) -> LabelingRun:
@@ -337,23 +340,27 @@ class Federation:
         """
         before, store = self.run, self.store
         self.run = LabelingRun(
-            transport=self.transport,
-            identity=self.identity,
-            form=FORMS[self.form](),
-            members=[
-                Member(name, identity.public, weights)
-                for name, identity, weights in zip(
-                    self.names, self.identities, self.weights, strict=True
-                )
-            ],
-            pool=self.pool,
-            settings=LabelingSettings(self.run_terms, simulated=True, lifetime_s=3600),
-            store=lambda _: store,
-            random_bytes=secrets.token_bytes,
-            noise_bytes=secrets.token_bytes,
-            clock=lambda: self.now,
-            sleep=self._pass_time,
-            owed=before.round.unheard() if owed is None else owed,
+            LabelingJob(
+                transport=self.transport,
+                identity=self.identity,
+                form=FORMS[self.form](),
+                members=[
+                    Member(name, identity.public, weights)
+                    for name, identity, weights in zip(
+                        self.names, self.identities, self.weights, strict=True
+                    )
+                ],
+                pool=self.pool,
+                terms=self.run_terms,
+                simulated=True,
+                lifetime_s=3600,
+                store=lambda _: store,
+                random_bytes=secrets.token_bytes,
+                noise_bytes=secrets.token_bytes,
+                clock=lambda: self.now,
+                sleep=self._pass_time,
+                owed=before.round.unheard() if owed is None else owed,
+            )
         )
         self.run.set_up()
         return self.run
@@ -366,7 +373,7 @@ class Federation:
 
     def seats_of_nodes(self) -> dict[bytes, int]:
         """At which node the coordinator found each party, by seat."""
-        return dict(self.run._roster.nodes)
+        return dict(self.run._context.roster.nodes)
 
     def unheard(self) -> dict[bytes, list[bytes]]:
         """Settlements that travel with the next message, by seat."""
@@ -386,11 +393,14 @@ class Federation:
 
     def change_terms(self, **changed: Any) -> RunTerms:
         """Have the coordinator go on by other terms than its rule and its ledger were made of."""
-        run = self.run
-        run.terms = replace(run.terms, **changed)
-        for part in (run._batches, run._collector, run._decider):
-            part._terms = run.terms
-        return run.terms
+        terms = replace(self.run.terms, **changed)
+        object.__setattr__(self.run._context, "terms", terms)
+        self.run._decider._terms = terms
+        return terms
+
+    def stop_clock(self) -> None:
+        """Have the coordinator's clock be slow, or lie."""
+        object.__setattr__(self.run._context.job, "clock", lambda: 0.0)
 
     def forget_asked(self) -> None:
         """Have the coordinator ask what it may not ask again."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from coordinator.database import Database, RunStore
 from coordinator.federation.certificates import make_ca
-from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Transport
 from party.site.dataset import add
 from party.site.folder import Site
@@ -97,19 +97,22 @@ class Hospitals:
     ) -> LabelingRun:
         """A run that was not set up yet."""
         return LabelingRun(
-            transport=transport,
-            identity=self.coordinator,
-            form=self.form,
-            members=self.members,
-            pool=self.task.pool,
-            settings=LabelingSettings(
-                self.terms, simulated=False, lifetime_s=3600, patience_s=patience_s
-            ),
-            store=self._open_store,
-            random_bytes=secrets.token_bytes,
-            noise_bytes=_same_noise(),
-            clock=clock,
-            **more,
+            LabelingJob(
+                transport=transport,
+                identity=self.coordinator,
+                form=self.form,
+                members=self.members,
+                pool=self.task.pool,
+                terms=self.terms,
+                simulated=False,
+                lifetime_s=3600,
+                patience_s=patience_s,
+                store=self._open_store,
+                random_bytes=secrets.token_bytes,
+                noise_bytes=_same_noise(),
+                clock=clock,
+                **more,
+            )
         )
 
     def approve(self, place: int) -> None:

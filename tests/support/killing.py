@@ -18,7 +18,7 @@ from sqlalchemy import event, select
 from sqlalchemy.exc import OperationalError
 
 from coordinator.database import Database, RunAttempt, RunRow, RunStore, SqlCoordinatorJournal
-from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.stages import Stage
 from pate_fed.charging import RunLedger
@@ -128,24 +128,27 @@ class MortalFederation(Federation):
         """Begin the run."""
         self._connect(is_new=self._is_new).add("run", "{}")
         self._take_up()
-        self.run = LabelingRun(random_bytes=secrets.token_bytes, **self._arguments)
+        self.run = LabelingRun(self._job)
 
     @property
-    def _arguments(self) -> dict[str, Any]:
+    def _job(self) -> LabelingJob:
         members = zip(self.names, self.identities, self.weights, strict=True)
-        return {
-            "transport": self.transport,
-            "identity": self.identity,
-            "form": FORMS[self.form](),
-            "members": [Member(name, each.public, weights) for name, each, weights in members],
-            "pool": self.pool,
-            "settings": LabelingSettings(self.run_terms, simulated=True, lifetime_s=3600),
-            "store": self._open_results,
-            "noise_bytes": self._noise,
-            "clock": lambda: self.now,
-            "journal": self.journal,
-            "on_stage": self._note,
-        }
+        return LabelingJob(
+            transport=self.transport,
+            identity=self.identity,
+            form=FORMS[self.form](),
+            members=[Member(name, each.public, weights) for name, each, weights in members],
+            pool=self.pool,
+            terms=self.run_terms,
+            simulated=True,
+            lifetime_s=3600,
+            store=self._open_results,
+            random_bytes=secrets.token_bytes,
+            noise_bytes=self._noise,
+            clock=lambda: self.now,
+            journal=self.journal,
+            on_stage=self._note,
+        )
 
     def _connect(self, *, is_new: bool = False) -> RunQueue:
         """Open the database as a process does that starts."""
@@ -196,7 +199,7 @@ class MortalFederation(Federation):
         self._connect()
         self._take_up()
         try:
-            self.run = LabelingRun.resume(**self._arguments)
+            self.run = LabelingRun.resume(self._job)
         except BaseException:
             self._disconnect()
             raise

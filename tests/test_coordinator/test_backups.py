@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import RunDamagedError, SetupError
-from coordinator.runs.labeling import LabelingRun, LabelingSettings, Member
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from party.storage.query_journal import MemoryJournal
 from protocols.additive import AdditiveSum
 from protocols.errors import RestoredJournalError
@@ -52,16 +52,19 @@ class TestStatements:
     def another_run(self, federation: Federation) -> LabelingRun:
         members = zip(federation.names, federation.identities, federation.weights, strict=True)
         return LabelingRun(
-            transport=federation.transport,
-            identity=federation.identity,
-            form=AdditiveSum(),
-            members=[Member(name, each.public, weights) for name, each, weights in members],
-            pool=federation.pool,
-            settings=LabelingSettings(federation.run_terms, simulated=True),
-            store=federation._open_store,
-            random_bytes=secrets.token_bytes,
-            noise_bytes=secrets.token_bytes,
-            clock=lambda: federation.now,
+            LabelingJob(
+                transport=federation.transport,
+                identity=federation.identity,
+                form=AdditiveSum(),
+                members=[Member(name, each.public, weights) for name, each, weights in members],
+                pool=federation.pool,
+                terms=federation.run_terms,
+                simulated=True,
+                store=federation._open_store,
+                random_bytes=secrets.token_bytes,
+                noise_bytes=secrets.token_bytes,
+                clock=lambda: federation.now,
+            )
         )
 
     def test_every_party_sees_its_own_before_it_judges_the_run(

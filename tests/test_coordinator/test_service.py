@@ -13,6 +13,7 @@ import pytest
 
 from coordinator import service as service_module
 from coordinator.errors import SuperLinkError
+from coordinator.runs import write_up
 from coordinator.runs.open_run import OpenRun, results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import Stage
@@ -248,15 +249,15 @@ def fail_training(
 ) -> list[str]:
     """Let the student of the run "first" never be trained; return where each try is noted."""
     tries: list[str] = []
-    trains = OpenRun._student
+    trains = write_up._student
 
-    def train(self: OpenRun, outcomes: Answers, seed: bytes) -> Student | None:
-        if self.request.name == "first":
-            tries.append(self.request.name)
+    def train(run: OpenRun, outcomes: Answers, seed: bytes) -> Student | None:
+        if run.request.name == "first":
+            tries.append(run.request.name)
             raise error()
-        return trains(self, outcomes, seed)
+        return trains(run, outcomes, seed)
 
-    monkeypatch.setattr(OpenRun, "_student", train)
+    monkeypatch.setattr(write_up, "_student", train)
     return tries
 
 

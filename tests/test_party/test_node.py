@@ -88,7 +88,7 @@ class TestOrder:
 
     def test_plan_that_has_expired_is_not_served(self) -> None:
         federation = ready(lifetime_s=10)
-        federation.run._clock = lambda: 0.0  # one that is slow, or lies
+        federation.stop_clock()
         federation.now += 11
         with pytest.raises(VoidBatchError, match=r"PF-225"):
             federation.ask(0)
@@ -200,7 +200,7 @@ class TestInquiry:
         federation.now += 11
         with pytest.raises(RunEndedError):
             federation.run.ask_ready((0,))
-        federation.run._clock = lambda: 0.0  # one that is slow, or lies
+        federation.stop_clock()
         assert set(federation.run.ask_ready((0,)).unready) == set(federation.names)
 
     def test_one_of_other_terms_than_the_runs_is_refused(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.database.run_store import AskedBatch, BatchState, RunStore
+from coordinator.database.run_store import AskedBatch, BatchState
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,
@@ -25,19 +25,18 @@ from coordinator.errors import (
 from coordinator.runs.labeling.blame import who_spoiled
 from coordinator.runs.labeling.collecting import SumCollector
 from coordinator.runs.labeling.deciding import Decider, digest_of_predictions
+from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger
-from coordinator.runs.labeling.roster import Roster
-from coordinator.runs.stages import OnStage, Stage
+from coordinator.runs.stages import Stage
 from pate_fed.charging import outcomes_of
 from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
-from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
+from pate_fed.federation import BatchTerms, PhaseTerms
 from pate_fed.mechanisms import ConfidentGaussianMax, FirstPhase, Mechanism
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from protocols import wire
 from protocols.errors import ProtocolError
-from protocols.rounds import CoordinatorRound, PlanClaim
-from protocols.secure_sum import SecureSum
+from protocols.rounds import PlanClaim
 
 Failure = ProtocolError | CoordinatorError | PateFedError
 
@@ -61,39 +60,27 @@ class Batches:
     """The batches of a run, asked, decided and settled.
 
     Args:
-        run: The protocol's end of the run.
-        form: Secure sum.
-        terms: Of the run.
-        roster: The parties.
-        store: Ledger and releases.
+        context: The run.
         messenger: Reaches the parties.
         collector: Opens sums.
         decider: Makes labels of them.
-        on_stage: Called at every point where the run may be stopped.
     """
 
     def __init__(
         self,
+        context: RunContext,
         *,
-        run: CoordinatorRound,
-        form: SecureSum,
-        terms: RunTerms,
-        roster: Roster,
-        store: RunStore,
         messenger: Messenger,
         collector: SumCollector,
         decider: Decider,
-        on_stage: OnStage,
     ) -> None:
-        self._round = run
-        self._form = form
-        self._terms = terms
-        self._roster = roster
-        self._store = store
+        self._context = context
+        self._round = context.round
+        self._store = context.store
         self._messenger = messenger
         self._collector = collector
         self._decider = decider
-        self._on_stage = on_stage
+        self._on_stage = context.job.on_stage
         self._next = 0
         self._voids = 0
         self._asked: set[int] = set()
@@ -192,7 +179,7 @@ class Batches:
         rule = self._decider.rule_for(batch.indices, batch.predictions)
         asked = _Asked(batch, self._terms_of(batch), rule)
         try:
-            if self._terms.phases == 2:
+            if self._context.terms.phases == 2:
                 assert isinstance(asked.rule, ConfidentGaussianMax)
                 release = self._ask_in_two_phases(asked, asked.rule)
             else:
@@ -218,7 +205,9 @@ class Batches:
         return release
 
     def _terms_of(self, batch: AskedBatch) -> BatchTerms:
-        return BatchTerms(self._terms, batch.indices, digest_of_predictions(batch.predictions))
+        return BatchTerms(
+            self._context.terms, batch.indices, digest_of_predictions(batch.predictions)
+        )
 
     def _open_first(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
         """Ask a batch, and open the sum of its first vector."""
@@ -251,7 +240,7 @@ class Batches:
         """Ask for fresh rows of the queries that passed, and open their sum."""
         terms = PhaseTerms(self._first_plan(number), tuple(first.passed.tolist()), first.digest)
         queries = len(terms.rows)
-        words = queries * self._terms.classes
+        words = queries * self._context.terms.classes
         self._collector.plan(number, terms.as_record(), words=words, phase=1)
         self._on_stage(Stage.PLANNED)
         opened = self._collector.collect()
@@ -293,7 +282,7 @@ class Batches:
                 proven = self._round.batch.claim_of(self._round.settled[-1]) if is_first else None
             is_freed = proven is not None and proven.is_free
             comes_back = proven is not None and proven.gives_back(
-                noise_at_parties=self._terms.at_parties
+                noise_at_parties=self._context.terms.at_parties
             )
             settled = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
             self._store.save_void(settled, batch=batch.number, is_freed=is_freed)
@@ -306,12 +295,6 @@ class Batches:
         got = f"{error.must}, got {error.got}"
         reservation = "cancelled" if comes_back else "forfeited"
         if isinstance(error, RowSumError) and self._round.blame.case is not None:
-            named = who_spoiled(
-                error.row,
-                run=self._round,
-                terms=self._terms,
-                roster=self._roster,
-                messenger=self._messenger,
-            )
+            named = who_spoiled(error.row, self._context, self._messenger)
             return SpoiledBatchError(must, got, reservation=reservation, named=named)
         return VoidBatchError(must, got, reservation=reservation, may_ask_again=is_freed)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger
-from coordinator.runs.labeling.roster import Roster
-from pate_fed.federation import RunTerms
-from protocols.rounds import CoordinatorRound
-from protocols.secure_sum import SecureSum
 
 _MOST_TRACED_BYTES = 4 * 2**20
 """Most row sums of parties kept to find out who spoiled a row; with more, it is not found out."""
@@ -16,7 +13,7 @@ _MOST_TRACED_BYTES = 4 * 2**20
 _log = logging.getLogger(__name__)
 
 
-def traced_row_words(words: int, *, parties: int, form: SecureSum, terms: RunTerms) -> int:
+def traced_row_words(words: int, context: RunContext) -> int:
     """Return the words of a row, if its spoiler is to be found out; otherwise 0.
 
     With noise at the parties a row's sum is secret. The plain form has no streams to compare. More
@@ -24,22 +21,20 @@ def traced_row_words(words: int, *, parties: int, form: SecureSum, terms: RunTer
 
     Args:
         words: Length of the vector.
-        parties: How many there are.
-        form: Secure sum of the run.
-        terms: Of the run.
+        context: The run.
     """
+    form, terms, parties = context.job.form, context.terms, len(context.round.seats)
     kept = parties * words // terms.classes * form.ring.bits // 8
     is_fit = kept <= _MOST_TRACED_BYTES and form.hides_vectors
     return terms.classes if is_fit and not terms.at_parties else 0
 
 
-def who_spoiled(
-    row: int, *, run: CoordinatorRound, terms: RunTerms, roster: Roster, messenger: Messenger
-) -> tuple[str, ...]:
+def who_spoiled(row: int, context: RunContext, messenger: Messenger) -> tuple[str, ...]:
     """Find out who spoiled the row; one exchange. Returns a line for each party at fault."""
+    run, roster = context.round, context.roster
     request = run.blame.ask(row)
     failures = messenger.tell(request, only=run.missing)
-    blame = run.blame.name(terms.quotas)
+    blame = run.blame.name(context.terms.quotas)
     named = [f"{roster.name(seat)}: its row is not its votes" for seat in blame.parties]
     named += [
         f"{roster.name(one)} and {roster.name(two)}: one of them lies" for one, two in blame.pairs

@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 
 from coordinator.errors import RunDamagedError, RunEndedError
 from coordinator.runs.labeling.blame import traced_row_words
+from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
-from coordinator.runs.labeling.roster import Roster
-from coordinator.runs.stages import OnStage, Stage
-from pate_fed.federation import RunTerms
+from coordinator.runs.stages import Stage
 from protocols import wire
 from protocols.errors import FalseCertificateError, TooFewSharesError
-from protocols.rounds import CoordinatorRound
-from protocols.secure_sum import SecureSum
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 """First pause between two tries to reach a silent party; each pause is twice the one before."""
@@ -34,54 +31,27 @@ class SumCollector:
     """Collects the sums of a run, one at a time.
 
     Args:
-        run: The protocol's end of it.
-        form: Secure sum.
-        terms: Of the run.
-        roster: The parties.
-        messenger: Reaches them.
-        clock: Unix time, in seconds.
-        sleep: Waits for so many seconds.
-        patience_s: Seconds for which a sum waits for a silent party.
-        expires_at: End of the run's validity, Unix time in seconds.
-        on_stage: Called at every point where the run may be stopped.
-        was_resumed: Whether the run went on after a restart.
+        context: The run.
+        messenger: Reaches the parties.
 
     Attributes:
         lost: For each sum that opened without some parties, their names.
         share_faults: For each dropped share, the names of the parties that may be at fault.
     """
 
-    def __init__(
-        self,
-        *,
-        run: CoordinatorRound,
-        form: SecureSum,
-        terms: RunTerms,
-        roster: Roster,
-        messenger: Messenger,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        patience_s: float,
-        expires_at: int,
-        on_stage: OnStage,
-        was_resumed: bool,
-    ) -> None:
-        self._round = run
-        self._form = form
-        self._terms = terms
-        self._roster = roster
+    def __init__(self, context: RunContext, messenger: Messenger) -> None:
+        self._context = context
+        self._form = context.job.form
+        self._round = context.round
+        self._roster = context.roster
         self._messenger = messenger
-        self._clock = clock
-        self._sleep = sleep
-        self._patience_s = patience_s
-        self._expires_at = expires_at
-        self._on_stage = on_stage
-        self._was_resumed = was_resumed
+        self._clock = context.job.clock
+        self._on_stage = context.job.on_stage
         self.share_faults: list[tuple[str, ...]] = []
         self.lost = [
             self._names_without(each.settlement.contributions)
-            for each in run.settled
-            if each.is_released and form.survives_dropouts
+            for each in self._round.settled
+            if each.is_released and self._form.survives_dropouts
         ]
 
     def plan(self, batch: int, terms: dict[str, Any], *, words: int, phase: int) -> None:
@@ -106,12 +76,10 @@ class SumCollector:
             batch=batch,
             attempt=0,
             words=words,
-            expires_at=self._expires_at,
+            expires_at=self._context.expires_at,
             terms=encoded,
             phase=phase,
-            row_words=traced_row_words(
-                words, parties=len(self._round.seats), form=self._form, terms=self._terms
-            ),
+            row_words=traced_row_words(words, self._context),
         )
 
     def collect(self) -> NDArray[np.int64]:
@@ -127,7 +95,7 @@ class SumCollector:
             raise RunEndedError("a batch must not be void already", "one before a restart")
         self._messenger.expect_vectors(open_plan.plan.words)
         failures = self._messenger.tell(open_plan.frame)
-        if self._was_resumed and failures:
+        if self._context.was_resumed and failures:
             failures = self._tell_bare(open_plan.frame, failures)
         failures = self._wait(open_plan.frame, failures)
         self._on_stage(Stage.ANSWERED)
@@ -178,7 +146,7 @@ class SumCollector:
             return self._messenger.tell(plan, only=silent)
 
         def is_hopeful(silent: int) -> bool:
-            return len(self._round.batch.survivors) + silent >= self._needed
+            return len(self._round.batch.survivors) + silent >= self._context.threshold
 
         return self._until(failures, again, is_hopeful)
 
@@ -189,7 +157,7 @@ class SumCollector:
             return self._messenger.exchange({seat: frames[seat] for seat in silent})
 
         def is_hopeful(silent: int) -> bool:
-            return self._round.heard < self._needed <= self._round.heard + silent
+            return self._round.heard < self._context.threshold <= self._round.heard + silent
 
         return self._until(self._messenger.exchange(frames), again, is_hopeful)
 
@@ -200,29 +168,24 @@ class SumCollector:
         is_hopeful: Callable[[int], bool],
     ) -> Failures:
         """Ask silent parties again, with growing pauses, while that may help and time is left."""
-        deadline = min(self._clock() + self._patience_s, self._expires_at)
+        deadline = min(self._clock() + self._context.job.patience_s, self._context.expires_at)
         pause = _FIRST_PAUSE_S
         while self._clock() < deadline:
             silent = {seat for seat, failure in failures.items() if failure.is_silent}
             if not silent or not is_hopeful(len(silent)):
                 break
-            self._sleep(min(pause, deadline - self._clock()))
+            self._context.job.sleep(min(pause, deadline - self._clock()))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             waited = again(silent)
             failures = {seat: failures[seat] for seat in failures if seat not in silent} | waited
         return failures
-
-    @property
-    def _needed(self) -> int:
-        """Parties that the sum needs to open."""
-        return self._form.threshold(len(self._round.seats))
 
     def _open_set(self, failures: Failures) -> None:
         """Go on without the failed parties, if the form can: verdicts, then shares."""
         if not self._form.survives_dropouts:
             require_no(failures)
             return
-        if len(self._round.batch.survivors) < self._needed:
+        if len(self._round.batch.survivors) < self._context.threshold:
             require_no(failures)
         proposals = self._round.batch.propose()
         self._on_stage(Stage.PROPOSED)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from coordinator.database.run_store import RunStore
 from coordinator.errors import SetupError
+from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger, SilenceError, cause_of
-from coordinator.runs.labeling.roster import Roster
-from coordinator.runs.transport import Silence, Transport
+from coordinator.runs.transport import Silence
 from protocols import wire
 from protocols.errors import HistoryError, ProtocolError, RefusedError
-from protocols.rounds import CoordinatorRound
 
 _MOST_NAMED = 10
 """Parties that one sentence names."""
@@ -22,27 +20,16 @@ class NodeFinder:
     """Finds the parties of a run among the nodes, and notes them in the roster.
 
     Args:
-        transport: Reaches the nodes.
-        run: Knows the parties' signed messages.
-        roster: The parties.
+        context: The run.
         messenger: Reads answers.
-        store: Keeps the parties' signed journal counters.
     """
 
-    def __init__(
-        self,
-        *,
-        transport: Transport,
-        run: CoordinatorRound,
-        roster: Roster,
-        messenger: Messenger,
-        store: RunStore,
-    ) -> None:
-        self._transport = transport
-        self._round = run
-        self._roster = roster
+    def __init__(self, context: RunContext, messenger: Messenger) -> None:
+        self._context = context
+        self._transport = context.job.transport
+        self._round = context.round
+        self._roster = context.roster
         self._messenger = messenger
-        self._store = store
 
     def offer_run(self) -> None:
         """Offer the run to the nodes; a signature tells which party a node is.
@@ -70,7 +57,7 @@ class NodeFinder:
                     restored[node] = bytes.fromhex(error.peer)
             except SilenceError as error:
                 failures[node] = f"{who}: {error.code}"
-        self._store.statements.save(self._round.statements)
+        self._context.store.statements.save(self._round.statements)
         if restored:  # a journal below its party's signed counter: the party is told, and stops
             said = {node: self._roster.said_by(party) for node, party in restored.items()}
             self._transport.exchange({node: wire.pack(frames) for node, frames in said.items()})
@@ -99,7 +86,7 @@ class NodeFinder:
                 f"{len(self._round.seats) - len(missing)} of them ({said})",
             )
 
-    def find_again(self, *, least: int) -> None:
+    def find_again(self) -> None:
         """Find the parties of a resumed run at their nodes.
 
         Raises:
@@ -107,6 +94,7 @@ class NodeFinder:
         """
         self._transport.nodes()
         self.look_for_missing()
+        least = self._context.threshold
         if len(self._roster.nodes) < least:
             missing = [seat for seat in self._round.seats if seat not in self._roster.nodes]
             names = ", ".join(self._roster.names(missing)[:_MOST_NAMED])

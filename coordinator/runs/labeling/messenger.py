@@ -10,13 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from coordinator.errors import PartyFailedError, PartyRefusedError
-from coordinator.runs.labeling.roster import Roster
-from coordinator.runs.stages import OnStage, Stage
-from coordinator.runs.transport import Silence, Transport
+from coordinator.runs.labeling.job import RunContext
+from coordinator.runs.stages import Stage
+from coordinator.runs.transport import Silence
 from protocols import wire
 from protocols.errors import LateMessageError, ProtocolError, RefusedError
 from protocols.messages import Readiness, Refusal
-from protocols.rounds import CoordinatorRound
 
 SETUP_ANSWER_BYTES = 5 * 2**20
 """Largest answer while a run is set up: a bundle of envelopes."""
@@ -54,21 +53,16 @@ class Messenger:
     """Carries a run's frames to its parties, and gives their answers to the round.
 
     Args:
-        transport: Reaches the nodes.
-        run: Takes the answers.
-        roster: The parties and their nodes.
-        on_stage: Called after each party's answer.
+        context: The run.
     """
 
-    def __init__(
-        self, *, transport: Transport, run: CoordinatorRound, roster: Roster, on_stage: OnStage
-    ) -> None:
-        self._transport = transport
-        self._round = run
-        self._roster = roster
-        self._on_stage = on_stage
+    def __init__(self, context: RunContext) -> None:
+        self._transport = context.job.transport
+        self._round = context.round
+        self._roster = context.roster
+        self._on_stage = context.job.on_stage
         self._words = 0
-        self._unheard = run.unheard()
+        self._unheard = context.round.unheard()
 
     def exchange(self, frames: Mapping[bytes, list[bytes]]) -> Failures:
         """Send frames by party and take all answers; return the failures."""

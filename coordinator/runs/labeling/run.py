@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,6 +15,7 @@ from coordinator.runs.labeling.batches import Batches
 from coordinator.runs.labeling.collecting import SumCollector
 from coordinator.runs.labeling.deciding import Decider
 from coordinator.runs.labeling.finding import NodeFinder
+from coordinator.runs.labeling.job import LabelingJob, RunContext
 from coordinator.runs.labeling.messenger import (
     Failures,
     Messenger,
@@ -24,41 +24,16 @@ from coordinator.runs.labeling.messenger import (
     require_no,
 )
 from coordinator.runs.labeling.roster import Member, Roster, in_seat_order
-from coordinator.runs.stages import OnStage, Stage, pass_by
-from coordinator.runs.transport import Transport
+from coordinator.runs.stages import Stage
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost
 from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
-from pate_fed.mechanisms import Mechanism, RandomBytes
-from pate_fed.queries import QueryPool
+from pate_fed.mechanisms import Mechanism
 from pate_fed.releases import NoisyRelease
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewHeadsError, UnexpectedMessageError
-from protocols.identity import SigningIdentity
 from protocols.messages import Readiness
-from protocols.rounds import CoordinatorJournal, CoordinatorRound, CoordinatorState
-from protocols.secure_sum import SecureSum
-
-
-@dataclass(frozen=True, slots=True)
-class LabelingSettings:
-    """The settings of a run; `RunTerms` without the facts that only the federation knows.
-
-    Attributes:
-        terms: Makes the terms from the parties in seat order.
-        simulated: Whether the run is a simulation.
-        lifetime_s: Seconds after which the run and its plans expire.
-        suite: Sealing suite of the run, the same for all.
-        patience_s: Seconds for which a batch waits for a silent party, but no longer than its plan
-            is valid.
-    """
-
-    terms: Callable[[tuple[Member, ...]], RunTerms]
-    simulated: bool
-    lifetime_s: int = 24 * 3600
-    suite: str = DEFAULT_SUITE
-    patience_s: float = 0.0
+from protocols.rounds import CoordinatorRound, CoordinatorState
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +55,7 @@ class LabelingRun:
     """A run over one transport, from setup to closing.
 
     Args:
-        transport: Reaches the parties.
-        identity: The coordinator's identity.
-        form: Secure sum.
-        members: All parties of the run.
-        pool: The public inputs to ask about.
-        settings: The run's settings.
-        store: Makes the store of ledger and releases; given the run's empty ledger.
-        random_bytes: Cryptographic random numbers for protocol nonces.
-        noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
-            simulation. Not used where the parties add the noise.
-        clock: Unix time, in seconds.
-        sleep: Waits for so many seconds.
-        journal: Stores the round's steps; None keeps them in memory.
-        owed: By fingerprint, settlements of earlier setups that a party may have missed.
-        on_stage: Called at every point where a run may be stopped; for tests.
+        job: Its inputs.
 
     Raises:
         TooFewPartiesError: fewer members than the form needs.
@@ -103,86 +64,31 @@ class LabelingRun:
         RunDamagedError: the store has an open batch.
     """
 
-    def __init__(
-        self,
-        *,
-        transport: Transport,
-        identity: SigningIdentity,
-        form: SecureSum,
-        members: list[Member],
-        pool: QueryPool,
-        settings: LabelingSettings,
-        store: Callable[[RunLedger], RunStore],
-        random_bytes: RandomBytes,
-        noise_bytes: RandomBytes,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None] = time.sleep,
-        journal: CoordinatorJournal | None = None,
-        owed: Mapping[bytes, Sequence[bytes]] | None = None,
-        on_stage: OnStage = pass_by,
-    ) -> None:
-        self._owed = dict(owed or {})
-        self._agree(members, settings, store, noise_bytes=noise_bytes, is_metered=True)
-        expires_at = int(clock()) + settings.lifetime_s
-        self._round = CoordinatorRound(
-            identity=identity,
-            form=form,
-            parties=self._roster.identities,
-            nonce=random_bytes(32),
+    def __init__(self, job: LabelingJob) -> None:
+        terms, store, roster = self._agree(job, is_metered=True)
+        expires_at = int(job.clock()) + job.lifetime_s
+        round_ = CoordinatorRound(
+            identity=job.identity,
+            form=job.form,
+            parties=roster.identities,
+            nonce=job.random_bytes(32),
             expires_at=expires_at,
-            simulated=settings.simulated,
-            suite=settings.suite,
-            known_statements=self._roster.statements,
-            journal=journal,
+            simulated=job.simulated,
+            suite=job.suite,
+            known_statements=roster.statements,
+            journal=job.journal,
         )
-        self._compose(
-            transport=transport,
-            form=form,
-            pool=pool,
-            clock=clock,
-            sleep=sleep,
-            patience_s=settings.patience_s,
-            expires_at=expires_at,
-            on_stage=on_stage,
-            was_resumed=False,
-        )
+        self._compose(RunContext(job, terms, store, roster, round_, expires_at, was_resumed=False))
         self._batches.take_up(is_resumed=False)
 
     @classmethod
-    def resume(
-        cls,
-        *,
-        transport: Transport,
-        identity: SigningIdentity,
-        form: SecureSum,
-        members: list[Member],
-        pool: QueryPool,
-        settings: LabelingSettings,
-        store: Callable[[RunLedger], RunStore],
-        noise_bytes: RandomBytes,
-        clock: Callable[[], float],
-        journal: CoordinatorJournal,
-        sleep: Callable[[float], None] = time.sleep,
-        on_stage: OnStage = pass_by,
-        is_read_only: bool = False,
-    ) -> Self:
+    def resume(cls, job: LabelingJob, *, is_read_only: bool = False) -> Self:
         """Go on with a run after a crash; one exchange finds each party's node.
 
         Call `finish` next, before another batch is asked. `per_instance_cost` is lost.
 
         Args:
-            transport: Reaches the parties.
-            identity: The coordinator's identity.
-            form: Secure sum of the run.
-            members: All parties of the run.
-            pool: The public inputs to ask about.
-            settings: The run's settings; its terms must be the same.
-            store: Opens the run's store, given its empty ledger.
-            noise_bytes: Source of noise; must not repeat bytes from before the crash.
-            clock: Unix time, in seconds.
-            journal: The run's.
-            sleep: Waits for so many seconds.
-            on_stage: As for a new run.
+            job: Its inputs, with the journal and the terms of before.
             is_read_only: Whether only to read results, without looking for parties.
 
         Raises:
@@ -193,108 +99,56 @@ class LabelingRun:
                 later.
         """
         run = cls.__new__(cls)
-        run._owed = {}
-        run._agree(members, settings, store, noise_bytes=noise_bytes, is_metered=False)
-        run._round = CoordinatorRound.resumed(
-            identity=identity, form=form, parties=run._roster.identities, journal=journal
+        terms, store, roster = run._agree(job, is_metered=False)
+        round_ = CoordinatorRound.resumed(
+            identity=job.identity, form=job.form, parties=roster.identities, journal=job.journal
         )
-        _require("results must be of the journal's run", run._store.run_id() == run._round.run_id)
-        recorded = run._round.setup.record.terms
-        terms = wire.encode_value(run.terms.as_record())
-        _require("the run must be of its terms", recorded == terms)
+        _require("results must be of the journal's run", store.run_id() == round_.run_id)
+        record = round_.setup.record
+        agreed = wire.encode_value(terms.as_record())
+        _require("the run must be of its terms", record.terms == agreed)
         run._compose(
-            transport=transport,
-            form=form,
-            pool=pool,
-            clock=clock,
-            sleep=sleep,
-            patience_s=settings.patience_s,
-            expires_at=run._round.setup.record.expires_at,
-            on_stage=on_stage,
-            was_resumed=True,
+            RunContext(job, terms, store, roster, round_, record.expires_at, was_resumed=True)
         )
         run._take_up(find_nodes=not is_read_only)
         return run
 
-    def _agree(
-        self,
-        members: list[Member],
-        settings: LabelingSettings,
-        store: Callable[[RunLedger], RunStore],
-        *,
-        noise_bytes: RandomBytes,
-        is_metered: bool,
-    ) -> None:
+    def _agree(self, job: LabelingJob, *, is_metered: bool) -> tuple[RunTerms, RunStore, Roster]:
         """Make the objects of a round: the terms, their mechanism, store and roster."""
-        seated = in_seat_order(members)
-        self.terms = settings.terms(seated)
-        self._decider = Decider(self.terms, noise_bytes=noise_bytes, is_metered=is_metered)
-        self._store = store(RunLedger.of(self.terms))
-        self._roster = Roster(seated, self._store.statements.frames())
+        seated = in_seat_order(job.members)
+        terms = job.terms(seated)
+        self._decider = Decider(terms, noise_bytes=job.noise_bytes, is_metered=is_metered)
+        store = job.store(RunLedger.of(terms))
+        return terms, store, Roster(seated, store.statements.frames())
 
-    def _compose(
-        self,
-        *,
-        transport: Transport,
-        form: SecureSum,
-        pool: QueryPool,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        patience_s: float,
-        expires_at: int,
-        on_stage: OnStage,
-        was_resumed: bool,
-    ) -> None:
+    def _compose(self, context: RunContext) -> None:
         """Put the parts of a run together, around its round."""
-        self._form = form
-        self._pool = pool
-        self._clock = clock
-        self._expires_at = expires_at
-        self._on_stage = on_stage
+        self._context = context
+        self._round = context.round
         self._not_heard: tuple[str, ...] = ()
-        self._messenger = Messenger(
-            transport=transport, run=self._round, roster=self._roster, on_stage=on_stage
-        )
-        self._finder = NodeFinder(
-            transport=transport,
-            run=self._round,
-            roster=self._roster,
-            messenger=self._messenger,
-            store=self._store,
-        )
-        self._collector = SumCollector(
-            run=self._round,
-            form=form,
-            terms=self.terms,
-            roster=self._roster,
-            messenger=self._messenger,
-            clock=clock,
-            sleep=sleep,
-            patience_s=patience_s,
-            expires_at=expires_at,
-            on_stage=on_stage,
-            was_resumed=was_resumed,
-        )
+        self._messenger = Messenger(context)
+        self._finder = NodeFinder(context, self._messenger)
+        self._collector = SumCollector(context, self._messenger)
         self._batches = Batches(
-            run=self._round,
-            form=form,
-            terms=self.terms,
-            roster=self._roster,
-            store=self._store,
+            context,
             messenger=self._messenger,
             collector=self._collector,
             decider=self._decider,
-            on_stage=on_stage,
         )
 
     def _take_up(self, *, find_nodes: bool) -> None:
         """Read the run's state off journal and store, and find the parties."""
         self._batches.take_up(is_resumed=True)
         if find_nodes and self._round.state is not CoordinatorState.DONE:
-            self._finder.find_again(least=self._form.threshold(len(self._round.seats)))
-        self._store.statements.save(self._round.statements)
+            self._finder.find_again()
+        self._context.store.statements.save(self._round.statements)
 
     # Public facts -------------------------------------------------------------------------------
+
+    @property
+    def terms(self) -> RunTerms:
+        """Its terms."""
+        return self._context.terms
 
     @property
     def round(self) -> CoordinatorRound:
@@ -304,7 +158,7 @@ class LabelingRun:
     @property
     def members(self) -> tuple[Member, ...]:
         """The parties, in seat order."""
-        return self._roster.members
+        return self._context.roster.members
 
     @property
     def mechanism(self) -> Mechanism:
@@ -347,12 +201,12 @@ class LabelingRun:
     @property
     def left(self) -> Outcomes:
         """The outcomes that the caps still allow."""
-        return self._store.ledger().left
+        return self._context.store.ledger().left
 
     @property
     def asks_left(self) -> int:
         """Queries that may still be asked, apart from the other caps."""
-        return self._store.ledger().outcomes.asks_left
+        return self._context.store.ledger().outcomes.asks_left
 
     @property
     def per_instance_cost(self) -> PerInstanceCost | None:
@@ -376,15 +230,17 @@ class LabelingRun:
         record = self._round.setup.make_record(
             terms=wire.encode_value(self.terms.as_record()), **self._tolerated
         )
-        self._store.save_run_id(self._round.run_id)
-        require_no(self._messenger.hand_over(self._owed))
+        self._context.store.save_run_id(self._round.run_id)
+        require_no(self._messenger.hand_over(self._context.job.owed))
         # Each first sees its last signed head: a journal that is older stops it (rule R4).
-        offered = {seat: [*self._roster.said_by(seat), record] for seat in self._round.seats}
+        offered = {
+            seat: [*self._context.roster.said_by(seat), record] for seat in self._round.seats
+        }
         require_agreement(self._messenger.exchange(offered))
         for frames in (self._round.setup.deliver, self._round.setup.close):
             step = {seat: [frame] for seat, frame in frames().items()}
             require_agreement(self._messenger.exchange(step))
-        self._store.statements.save(self._round.statements)
+        self._context.store.statements.save(self._round.statements)
 
     def ask(
         self, indices: tuple[int, ...], *, predictions: NDArray[np.float64] | None = None
@@ -437,21 +293,20 @@ class LabelingRun:
         unready: dict[str, str] = {}
         refused: dict[int, tuple[str, ...]] = {}
         for seat in self._round.seats:
-            name, answer = self._roster.name(seat), said.get(seat)
+            name, answer = self._context.roster.name(seat), said.get(seat)
             if isinstance(answer, Readiness):
                 for place in answer.refused:
                     if place < len(indices):
                         refused[indices[place]] = (*refused.get(indices[place], ()), name)
             else:
                 unready[name] = "" if answer is None else code_of(answer.reason)
-        seats = self._round.seats
-        is_needed = len(seats) - len(unready) < self._form.threshold(len(seats))
+        is_needed = len(self._round.seats) - len(unready) < self._context.threshold
         return Standing(unready if is_needed else {}, refused)
 
     def _require_askable(self, indices: tuple[int, ...]) -> None:
-        self._pool.ask(indices)
+        self._context.job.pool.ask(indices)
         self._batches.require_askable(indices)
-        if self._clock() >= self._expires_at:  # every hospital would refuse
+        if self._context.job.clock() >= self._context.expires_at:  # every hospital would refuse
             raise RunEndedError("a run must be asked before it expires", "one that expired")
 
     def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
@@ -485,18 +340,18 @@ class LabelingRun:
         lost: Failures = {}
         if not self._round.closing.heads_frame:
             closing = self._round.closing.frame or self._round.closing.close()
-            self._on_stage(Stage.CLOSING)
+            self._context.job.on_stage(Stage.CLOSING)
             lost = _require_lost_only(self._messenger.tell(closing))
         try:
             heads = self._round.closing.heads_frame or self._round.closing.compare()
         except TooFewHeadsError as error:
             raise next(iter(lost.values())) from error
-        self._on_stage(Stage.COMPARING)
+        self._context.job.on_stage(Stage.COMPARING)
         heard = self._round.closing.heads_compared
-        self._not_heard = self._roster.names(set(self._round.seats).difference(heard))
+        self._not_heard = self._context.roster.names(set(self._round.seats).difference(heard))
         _require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
-        self._store.statements.save(self._round.statements)
-        self._on_stage(Stage.FINISHED)
+        self._context.store.statements.save(self._round.statements)
+        self._context.job.on_stage(Stage.FINISHED)
 
     @property
     def _tolerated(self) -> dict[str, int]:
@@ -504,9 +359,10 @@ class LabelingRun:
         if self.terms.colluders is not None and self.terms.dropouts is not None:
             return {"colluders": self.terms.colluders, "dropouts": self.terms.dropouts}
         parties = len(self._round.seats)
-        dropouts = parties - self._form.threshold(parties)
-        colluders = self._form.most_colluders(parties)
-        return {"colluders": colluders, "dropouts": dropouts}
+        return {
+            "colluders": self._context.job.form.most_colluders(parties),
+            "dropouts": parties - self._context.threshold,
+        }
 
 
 def _require(must: str, holds: bool) -> None:

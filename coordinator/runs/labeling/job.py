@@ -1,0 +1,96 @@
+"""The job of a labeling run, and the things that all its parts share while it is under way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from coordinator.database.run_store import RunStore
+from coordinator.runs.labeling.roster import Member, Roster
+from coordinator.runs.stages import OnStage, pass_by
+from coordinator.runs.transport import Transport
+from pate_fed.charging import RunLedger
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import RandomBytes
+from pate_fed.queries import QueryPool
+from protocols.envelope import DEFAULT_SUITE
+from protocols.identity import SigningIdentity
+from protocols.rounds import CoordinatorJournal, CoordinatorRound, MemoryCoordinatorJournal
+from protocols.secure_sum import SecureSum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelingJob:
+    """The inputs of a labeling run: parties, queries, rules and resources.
+
+    Attributes:
+        transport: Reaches the parties.
+        identity: The coordinator's identity.
+        form: Secure sum.
+        members: All parties of the run.
+        pool: The public inputs to ask about.
+        terms: Makes the terms from the parties in seat order.
+        simulated: Whether the run is a simulation.
+        store: Opens the run's store, given its empty ledger.
+        random_bytes: Cryptographic random numbers for protocol nonces.
+        noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
+            simulation. It must not repeat bytes from before a crash. Not used where the parties
+            add the noise.
+        clock: Unix time, in seconds.
+        sleep: Waits for so many seconds.
+        journal: Stores the round's steps.
+        owed: By fingerprint, settlements of earlier setups that a party may have missed.
+        on_stage: Called at every point where a run may be stopped; for tests.
+        lifetime_s: Seconds after which the run and its plans expire.
+        suite: Sealing suite of the run, the same for all.
+        patience_s: Seconds for which a batch waits for a silent party, but no longer than its plan
+            is valid.
+    """
+
+    transport: Transport
+    identity: SigningIdentity
+    form: SecureSum
+    members: list[Member]
+    pool: QueryPool
+    terms: Callable[[tuple[Member, ...]], RunTerms]
+    simulated: bool
+    store: Callable[[RunLedger], RunStore]
+    random_bytes: RandomBytes
+    noise_bytes: RandomBytes
+    clock: Callable[[], float]
+    sleep: Callable[[float], None] = time.sleep
+    journal: CoordinatorJournal = field(default_factory=MemoryCoordinatorJournal)
+    owed: Mapping[bytes, Sequence[bytes]] = field(default_factory=dict)
+    on_stage: OnStage = pass_by
+    lifetime_s: int = 24 * 3600
+    suite: str = DEFAULT_SUITE
+    patience_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """A run under way, as all its parts see it.
+
+    Attributes:
+        job: Its inputs.
+        terms: Its terms.
+        store: Ledger and releases.
+        roster: The parties.
+        round: The protocol's end of it.
+        expires_at: End of the run's validity, Unix time in seconds.
+        was_resumed: Whether the run went on after a restart.
+    """
+
+    job: LabelingJob
+    terms: RunTerms
+    store: RunStore
+    roster: Roster
+    round: CoordinatorRound
+    expires_at: int
+    was_resumed: bool
+
+    @property
+    def threshold(self) -> int:
+        """Fewest parties whose shares open a sum."""
+        return self.job.form.threshold(len(self.round.seats))
