@@ -94,7 +94,7 @@ def run_withheld(
         budgets=dict.fromkeys(range(PARTIES), 1e4),
     )
     for place in range(colluders):
-        federation.nodes[place]._draw_noise = lambda queries, phase: None  # type: ignore[method-assign, misc]
+        federation.nodes[place]._ballots._draw_noise = lambda *_, **__: None  # type: ignore[method-assign]
     federation.run.set_up()
     gone = range(PARTIES - lost, PARTIES)
     federation.transport.on_query = lambda node, packet: None if node in gone else packet

@@ -19,8 +19,8 @@ import pytest
 from numpy.typing import NDArray
 
 from party.decision import guard as guard_module
+from party.decision.agreed_run import AgreedRun
 from party.decision.guard import Guard
-from party.decision.node import PartyNode
 from party.errors import Reason, RefusalError
 from party.site.dataset import add
 from party.site.folder import Site
@@ -420,7 +420,7 @@ def test_a_plan_that_was_closed_before_it_came_costs_nothing(make: Make, form: s
 def test_without_its_rule_a_closed_plan_is_charged_for_nothing(
     make: Make, monkeypatch: Patch, form: str
 ) -> None:
-    monkeypatch.setattr(PartyNode, "_require_new", lambda self, plan_digest: None)
+    monkeypatch.setattr(AgreedRun, "require_new", lambda self, plan_digest: None)
     run = closed_before_it_came(make, form)
     for place in run.honest:
         answer = run.tell(place, run.plan_frame)

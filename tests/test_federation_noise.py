@@ -180,7 +180,7 @@ def test_what_is_left_without_colluders_and_the_lost_has_the_promised_variance(
         budgets=dict.fromkeys(range(parties), 1e4),
     )
     for place in range(colluders):
-        federation.nodes[place]._draw_noise = lambda queries, phase: None  # type: ignore[method-assign]
+        federation.nodes[place]._ballots._draw_noise = lambda *_, **__: None  # type: ignore[method-assign]
     federation.run.set_up()
     lose(federation, range(parties - lost, parties))
     federation.ask(*range(queries))
@@ -543,7 +543,7 @@ def test_noise_that_can_be_repeated_is_for_simulations_only() -> None:
         checked_peers=guard.checked_peers,
     )
     PartyNode(guard=guard, noise_bytes=stream(0), **arguments)
-    assert PartyNode(guard=real, **arguments)._noise_bytes is secrets.token_bytes
+    assert PartyNode(guard=real, **arguments)._ballots._noise_bytes is secrets.token_bytes
     with pytest.raises(InvalidParameterError):
         PartyNode(guard=real, noise_bytes=stream(0), **arguments)
 

@@ -11,10 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from party.decision.agreed_run import AgreedRun, AskedBatch
+from party.decision.ballots import Ballots
 from party.decision.decisions import (
     BatchAccepted,
     BatchRefused,
@@ -25,22 +23,14 @@ from party.decision.decisions import (
 )
 from party.decision.faults import Faults, reason_for
 from party.decision.guard import Guard
-from party.decision.late_settlements import LateSettlements
 from party.decision.run_account import RunAccount
-from party.errors import (
-    Reason,
-    RefusalError,
-    StorageError,
-)
-from party.site.tasks import PartyTask
+from party.decision.settlements import Settlements
+from party.errors import Reason, RefusalError
+from party.site.tasks import PartyTask, task_for
 from party.storage.ledger import LedgerStore
-from party.storage.query_journal import Journal, SketchedQueries
-from pate_fed.accounting import Outcomes, PrivacyLedger
-from pate_fed.charging import noise_of
+from party.storage.query_journal import Journal
+from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.federation import RunTerms
-from pate_fed.queries import QueryBatch
-from pate_fed.votes import INVALID_VOTE_CLASS, NoiseShare, VoteHistogram, count_votes
 from protocols import wire
 from protocols.errors import BlameError, ProtocolError
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -54,7 +44,7 @@ from protocols.messages import (
     RunRecord,
     Settlement,
 )
-from protocols.rounds import PartyRound, PartyState, PlanClaim, Received, SetBound
+from protocols.rounds import PartyRound, PartyState, Received
 from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 
@@ -114,16 +104,14 @@ class PartyNode:
         self._journal = journal
         self._ledger = ledger
         self._random_bytes = random_bytes
-        self._noise_bytes = random_bytes if noise_bytes is None else noise_bytes
+        self._ballots = Ballots(random_bytes if noise_bytes is None else noise_bytes)
         self._clock = clock
         self._tell = tell
         self._round = self._new_round()
         self._run: AgreedRun | None = None
-        self._asked: AskedBatch | None = None
-        self._unsettled: list[tuple[Settlement, PlanClaim | None]] = []
         self._offers: set[bytes] = set()
         self._faults = Faults()
-        self._late = LateSettlements(ledger, journal, self._faults)
+        self._settlements = Settlements(ledger, journal, self._faults)
         journal.sweep(now=clock())
 
     @property
@@ -175,7 +163,7 @@ class PartyNode:
         frame = b""
         self._faults.code = ""
         try:
-            self._settle_all()
+            self._settlements.book(self._run, self._round)
             for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
                 replies.extend(self._take(frame))
         except (ProtocolError, PateFedError) as error:
@@ -196,7 +184,8 @@ class PartyNode:
             case Plan():
                 return self._judge_plan(received.event)
             case Settlement():
-                self._settle(received.event, received.proven)
+                self._settlements.add(received.event, received.proven)
+                self._settlements.book(self._run, self._round)
             case BlameRequest():
                 return self._judge_row()
             case Inquiry():
@@ -230,7 +219,7 @@ class PartyNode:
     def _give_up_run(self) -> None:
         """Leave the run: its keys are gone. A reservation stays so, until it is settled."""
         self._round.give_up()
-        self._run = self._asked = None
+        self._run = None
 
     def _new_round(self) -> PartyRound:
         return PartyRound(
@@ -256,7 +245,10 @@ class PartyNode:
                 self._ledger, terms, scope=scope.digest, seat=seat, run_id=run_id
             )
             form = self._forms[record.form]
-            run = AgreedRun(run_id, terms, form, scope, seat, account, self._task_for(terms))
+            task = task_for(terms, self._tasks)
+            run = AgreedRun(
+                run_id, terms, form, scope, seat, account, task, self._journal, self._ledger
+            )
             self._guard.review_price(account.ledger, seat=seat, ledger=self._ledger.load())
             self._guard.review_consent(terms, scope=scope)
             self._tell(RunAccepted(run_id, terms, scope))
@@ -267,55 +259,36 @@ class PartyNode:
         self._run = run
         return self._round.accept_run()
 
-    def _task_for(self, terms: RunTerms) -> PartyTask:
-        task = self._tasks.get(terms.pool_digest)
-        if task is None:
-            raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
-        if terms.task_digest != task.digest:
-            # Otherwise hospitals could be told of one pool in two ways, and add up votes that
-            # mean different classes.
-            raise RefusalError(
-                Reason.TASK, "a run must be of the task that is kept here", "another"
-            )
-        if task.classes not in (None, terms.classes):
-            raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
-        return task
-
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
         self._journal.require_whole()  # another federation's run may have halted it
         if plan.phase:
             return self._judge_phase(plan)
         run = self._agreed_run
         plan_digest = wire.digest_of(plan)
-        if self._asked is not None and self._asked.plan_digest != plan_digest:
+        if run.asked is not None and run.asked.plan_digest != plan_digest:
             run.account.end_void(  # its second phase never came
-                self._asked.entry_id, queries=self._asked.queries, comes_back=False
+                run.asked.entry_id, queries=run.asked.queries, comes_back=False
             )
-        elif self._asked is not None and self._asked.is_silent:
+        elif run.asked is not None and run.asked.is_silent:
             return ()
-        self._asked = AskedBatch(plan_digest, plan.words // run.terms.classes)
+        run.asked = asked = AskedBatch(plan_digest, plan.words // run.terms.classes)
         try:
-            batch, worst = self._review_batch(run, plan.terms, words=plan.words)
-            self._require_new(self._asked.plan_digest)
-            sketched, bound = self._review_queries(run, batch)
+            batch, worst = run.review_batch(self._guard, plan.terms, words=plan.words)
+            run.require_new(plan_digest)
+            sketched, bound = run.review_queries(self._guard, batch)
         except Exception as error:
-            return self._refuse(
-                BatchRefused(self._asked.plan_digest, self._faults.reason_of(error))
-            )
+            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error)))
         # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
         # stays. Where it cannot be stored the plan may come once more.
-        if run.account.state_of(self._asked.entry_id) is None:
-            run.account.reserve(self._asked.entry_id, worst)
-        self._journal.claim(
-            sketched, plan_digest=self._asked.plan_digest, claim=self._claim_of(run)
-        )
-        self._asked = replace(self._asked, batch=batch, bound=bound)
-        accepted = BatchAccepted(run.run_id, run.scope, self._asked.plan_digest, len(batch))
+        if run.account.state_of(asked.entry_id) is None:
+            run.account.reserve(asked.entry_id, worst)
+        self._journal.claim(sketched, plan_digest=plan_digest, claim=run.claim)
+        run.asked = asked = replace(asked, batch=batch, bound=bound)
         try:
-            self._tell(accepted)
+            self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch)))
         except Exception as error:  # somebody took the approval back since the guard looked
-            return self._refuse(BatchRefused(accepted.plan_digest, self._faults.reason_of(error)))
-        return self._contribute(plan, self._asked)
+            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error)))
+        return self._contribute(plan, asked)
 
     def _judge_inquiry(self, inquiry: Inquiry) -> tuple[bytes, ...]:
         """Say whether a plan would be served: no vote, no charge, no promise.
@@ -325,69 +298,16 @@ class PartyNode:
         run = self._agreed_run
         try:
             self._journal.require_whole()
-            batch, _ = self._review_batch(run, inquiry.terms)
+            batch, _ = run.review_batch(self._guard, inquiry.terms)
             self._journal.require_room(4 * len(batch) * run.terms.classes)
-            seats = self._round.seat_fingerprints
-            refused = self._guard.refused_alone(
-                batch,
-                queries=self._journal,
-                seats=seats,
-                threshold=run.form.threshold(len(seats)),
-                task=run.task.digest,
-                teachers=run.task.teachers,
-            )
-            return self._round.inquiry.accept(refused)
+            return self._round.inquiry.accept(run.refused_alone(self._guard, batch))
         except Exception as error:
             return self._round.inquiry.refuse(self._faults.reason_of(error).value)
 
-    def _review_batch(
-        self, run: AgreedRun, terms: bytes, *, words: int | None = None
-    ) -> tuple[QueryBatch, Outcomes]:
-        """Hold a batch against the policy, the run's terms and all budgets; see the guard's."""
-        self._guard.review_consent(run.terms, scope=run.scope)
-        return self._guard.review_batch(
-            terms,
-            words=words,
-            seat=run.seat,
-            void_batches=run.void_batches,
-            pool=run.task.pool,
-            queries=self._journal,
-            ledger=self._ledger.load(),
-            run_ledger=run.account.ledger,
-        )
-
-    def _review_queries(
-        self, run: AgreedRun, batch: QueryBatch, *, after: bytes = b""
-    ) -> tuple[SketchedQueries, SetBound]:
-        """Hold a plan's queries against all that were ever answered; see the guard's."""
-        seats = self._round.seat_fingerprints
-        return self._guard.review_queries(
-            batch,
-            queries=self._journal,
-            seats=seats,
-            threshold=run.form.threshold(len(seats)),
-            task=run.task.digest,
-            teachers=run.task.teachers,
-            after=after,
-        )
-
-    def _claim_of(self, run: AgreedRun) -> PlanClaim:
-        """Return the claim of a plan that we are about to answer."""
-        return PlanClaim.sent(
-            self._round.seat_fingerprints,
-            survives_dropouts=run.form.survives_dropouts,
-            task=run.task.digest,
-            teachers=run.task.teachers,
-        )
-
-    def _require_new(self, plan_digest: bytes) -> None:
-        """Refuse a plan that was decided before it came: a charge for it would buy nothing."""
-        if self._journal.run_of(plan_digest):
-            raise RefusalError(Reason.QUERIES, "a plan must be new", "one decided before")
-
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
         """Open the rows that passed; they were charged, at the worst, with the first phase."""
-        run, asked = self._agreed_run, self._asked
+        run = self._agreed_run
+        asked = run.asked
         if asked is None or asked.batch is None or asked.first is None:
             # It must follow one that we served.
             return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
@@ -396,7 +316,7 @@ class PartyNode:
         plan_digest = wire.digest_of(plan)
         try:
             self._guard.review_consent(run.terms, scope=run.scope)
-            self._require_new(plan_digest)
+            run.require_new(plan_digest)
             batch = self._guard.review_phase(
                 plan,
                 first_plan=asked.plan_digest,
@@ -405,11 +325,11 @@ class PartyNode:
                 pool=run.task.pool,
                 classes=run.terms.classes,
             )
-            sketched, bound = self._review_queries(run, batch, after=asked.plan_digest)
+            sketched, bound = run.review_queries(self._guard, batch, after=asked.plan_digest)
             self._journal.claim(
                 sketched,
                 plan_digest=plan_digest,
-                claim=self._claim_of(run),
+                claim=run.claim,
                 after=asked.plan_digest,
             )
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch), plan.phase))
@@ -435,11 +355,12 @@ class PartyNode:
     def _contribute(self, plan: Plan, asked: AskedBatch) -> tuple[bytes, ...]:
         """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""
         assert asked.batch is not None
+        run, weights = self._agreed_run, self._guard.weights
         try:
-            vector = self._vector(asked.batch, phase=plan.phase)
+            vector = self._ballots.vector(run, asked.batch, phase=plan.phase, weights=weights)
             if self._clock() >= plan.expires_at:
                 _log.error("the teachers took longer than the plan allows")
-                self._fall_silent()
+                run.fall_silent()
                 return ()
             return self._round.contribute(vector, bound=asked.bound)
         except Exception as error:
@@ -447,43 +368,8 @@ class PartyNode:
             _log.error("a vote could not be sent: %s", type(error).__name__)
             # A disk that is full tells no vote: the plan may come once more, and be refused.
             if reason_for(error) is not Reason.STORAGE:
-                self._fall_silent()
+                run.fall_silent()
             return ()
-
-    def _fall_silent(self) -> None:
-        assert self._asked is not None
-        self._asked = replace(self._asked, is_silent=True)
-
-    def _vector(self, batch: QueryBatch, *, phase: int) -> NDArray[np.int64]:
-        """Return the vector for the secure sum: votes, with noise if the parties add it.
-
-        The noise is drawn before the teachers are asked. Only the sent vector holds it.
-        """
-        share = self._draw_noise(len(batch), phase=phase)
-        votes = self._count(batch)
-        return (votes if share is None else share.add_to(votes)).counts.ravel()
-
-    def _draw_noise(self, queries: int, *, phase: int) -> NoiseShare | None:
-        terms = self._agreed_run.terms
-        if not terms.at_parties:
-            return None
-        noise = noise_of(terms, phase=phase)
-        return noise.draw(queries, terms.classes, random_bytes=self._noise_bytes)
-
-    def _count(self, batch: QueryBatch) -> VoteHistogram:
-        weights = self._guard.weights
-        shape = (weights.teachers, len(batch))
-        try:
-            # A vote that is no number fails here, and not where the failure could be seen from
-            # outside.
-            votes = np.asarray(self._agreed_run.task.vote(batch), dtype=np.float64)
-        except Exception as error:
-            _log.error("teachers could not vote: %s", type(error).__name__)
-            votes = np.full(shape, float(INVALID_VOTE_CLASS))
-        if votes.shape != shape:
-            _log.error("teachers voted in the wrong shape")
-            votes = np.full(shape, float(INVALID_VOTE_CLASS))
-        return count_votes(votes, classes=self._agreed_run.terms.classes, weights=weights)
 
     def _refuse(self, refusal: RunRefused | BatchRefused) -> tuple[bytes, ...]:
         """Refuse with a code and note it; refuse also if it cannot be noted.
@@ -499,54 +385,6 @@ class PartyNode:
             self._faults.note(error)
             _log.error("a refusal could not be written down: %s", type(error).__name__)
         return self._round.refuse(reason.value)
-
-    def _settle(self, settlement: Settlement, proven: PlanClaim | None) -> None:
-        """Charge the release, or all that was reserved; free nothing on a mere claim.
-
-        One that cannot be stored is settled before anything else is answered: it comes only once.
-        """
-        self._unsettled.append((settlement, proven))
-        self._settle_all()
-
-    def _settle_all(self) -> None:
-        while self._unsettled:
-            try:
-                self._settle_one(*self._unsettled[0])
-            except StorageError:
-                raise
-            except Exception:
-                self._unsettled.pop(0)
-                raise
-            self._unsettled.pop(0)
-
-    def _settle_one(self, settlement: Settlement, proven: PlanClaim | None) -> None:
-        if settlement.run_id != self._round.run_id:
-            open_plan = b"" if self._asked is None else self._asked.plan_digest
-            self._late.settle(settlement, proven, open_plan=open_plan)
-            return
-        run, before = self._agreed_run, self._asked
-        asked = before or AskedBatch(settlement.plan_digest, settlement.words // run.terms.classes)
-        self._asked = None
-        # Where its plan never came, an entry of its name is of an earlier setup.
-        if before is not None or run.account.state_of(asked.entry_id) is None:
-            try:
-                first = run.account.settle(
-                    settlement,
-                    proven,
-                    entry_id=asked.entry_id,
-                    queries=asked.queries,
-                    first=asked.first,
-                )
-            except StorageError:
-                self._asked = before
-                raise
-            self._asked = None if first is None else replace(asked, first=first, is_silent=False)
-        run.void_batches += settlement.state == "void"
-        if self._round.batch.reveal_was_lost:
-            _log.warning("the coordinator says that our shares of a batch did not come")
-        for dealer in self._round.batch.wrong_dealers:
-            name = dealer.hex()[:16]
-            _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
 
     @property
     def _agreed_run(self) -> AgreedRun:

@@ -5,7 +5,7 @@ A stored task allows nothing by itself: the guard asks for pools that the owner 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -13,11 +13,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from party.errors import TaskError
+from party.errors import Reason, RefusalError, TaskError
 from party.site.folder import Site
 from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
 from pate_fed.errors import InvalidTaskError
-from pate_fed.federation import NO_TASK
+from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.nodes import write_file
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.teachers import TeacherEnsemble
@@ -51,6 +51,28 @@ class PartyTask:
 def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
     """Return tasks by the digests of their pools."""
     return {task.pool.digest: task for task in tasks}
+
+
+def task_for(terms: RunTerms, tasks: Mapping[bytes, PartyTask]) -> PartyTask:
+    """Return the task that a run asks about.
+
+    Args:
+        terms: Of the run.
+        tasks: The party's tasks, as `tasks_of` gives them.
+
+    Raises:
+        RefusalError: there is none that is ready, or it is not as the terms say.
+    """
+    task = tasks.get(terms.pool_digest)
+    if task is None:
+        raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
+    if terms.task_digest != task.digest:
+        # Otherwise hospitals could be told of one pool in two ways, and add up votes that
+        # mean different classes.
+        raise RefusalError(Reason.TASK, "a run must be of the task that is kept here", "another")
+    if task.classes not in (None, terms.classes):
+        raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
+    return task
 
 
 class PoolDoor(Protocol):

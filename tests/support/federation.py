@@ -205,9 +205,15 @@ class LyingNode(PartyNode):
 
     lie: NDArray[np.int64] | None = None
 
-    def _vector(self, batch: QueryBatch, *, phase: int) -> NDArray[np.int64]:
-        vector = super()._vector(batch, phase=phase)
-        return vector if self.lie is None else wrapped(vector + self.lie.ravel())
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        honest = self._ballots.vector
+
+        def vector(*arguments: Any, **named: Any) -> NDArray[np.int64]:
+            true = honest(*arguments, **named)
+            return true if self.lie is None else wrapped(true + self.lie.ravel())
+
+        self._ballots.vector = vector  # type: ignore[method-assign]
 
 
 def wrapped(values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -43,7 +43,7 @@ __all__ = ["pate_fed"]  # a fixture
 
 MARKED = 1
 PLACES_AT_A_PARTY = [
-    pytest.param("party.decision.node.count_votes", id="while counting"),
+    pytest.param("party.decision.ballots.count_votes", id="while counting"),
     pytest.param("protocols.additive.add_streams", id="while hiding"),
 ]
 SIGMA = 20_000.0

@@ -204,8 +204,8 @@ def left_in_frames(error: BaseException) -> list[Any]:
 
 
 PLACES = {
-    "while drawing": "party.decision.node.noise_of",
-    "while counting": "party.decision.node.count_votes",
+    "while drawing": "party.decision.ballots.noise_of",
+    "while counting": "party.decision.ballots.count_votes",
     "while hiding": "protocols.additive.add_streams",
 }
 

@@ -19,8 +19,7 @@ import pytest
 from coordinator.errors import SpoiledBatchError
 from coordinator.simulation.hospitals import KEYSTREAM
 from coordinator.simulation.run import _Chance
-from party.decision.node import PartyNode
-from pate_fed.queries import QueryBatch
+from party.decision.ballots import Ballots
 from pate_fed.report import tables
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
 from protocols.prg import ctr_keystream, gcm_keystream
@@ -375,18 +374,18 @@ class TestVoidBatches:
     @pytest.fixture
     def lie_in_batch(self, monkeypatch: pytest.MonkeyPatch) -> set[int]:
         """Batches in which some hospital's first row is one vote short."""
-        count = PartyNode._count
+        count = Ballots._count
         batches: set[int] = set()
-        served: dict[PartyNode, int] = {}  # batches of each hospital; the first one lies
+        served: dict[Ballots, int] = {}  # batches of each hospital; the first one lies
 
-        def lying(self: PartyNode, batch: QueryBatch) -> Any:
+        def lying(self: Ballots, *asked: Any) -> Any:
             number = served[self] = served.get(self, -1) + 1
-            counts = np.array(count(self, batch).counts)
+            counts = np.array(count(self, *asked).counts)
             if number in batches and self is next(iter(served)):
                 counts[0, 0] -= 1
             return SimpleNamespace(counts=counts)
 
-        monkeypatch.setattr(PartyNode, "_count", lying)
+        monkeypatch.setattr(Ballots, "_count", lying)
         return batches
 
     def test_first_batch_void_later_ones_released(
@@ -470,14 +469,14 @@ def test_odometer_ends_where_the_ledger_does_forfeits_included(
 
     monkeypatch.setattr(tables, "_charged", noting)
     calls = iter(range(100))
-    honest = PartyNode._count
+    honest = Ballots._count
 
-    def lying_once(self: Any, batch: Any) -> Any:
-        counts = np.array(honest(self, batch).counts)
+    def lying_once(self: Any, *asked: Any) -> Any:
+        counts = np.array(honest(self, *asked).counts)
         counts[0, 0] += next(calls) == 0
         return SimpleNamespace(counts=counts)
 
-    monkeypatch.setattr(PartyNode, "_count", lying_once)
+    monkeypatch.setattr(Ballots, "_count", lying_once)
     run = tmp_path / "run"
     assert pate_fed(*small_run(table, run), "--batch-size", 2).code == 4
     charged = read_json(run, "privacy.json")["charged"]

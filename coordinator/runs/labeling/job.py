@@ -94,3 +94,14 @@ class RunContext:
     def threshold(self) -> int:
         """Fewest parties whose shares open a sum."""
         return self.job.form.threshold(len(self.round.seats))
+
+    @property
+    def tolerated(self) -> dict[str, int]:
+        """The allowed numbers of parties that collude with us, and that drop out."""
+        if self.terms.colluders is not None and self.terms.dropouts is not None:
+            return {"colluders": self.terms.colluders, "dropouts": self.terms.dropouts}
+        parties = len(self.round.seats)
+        return {
+            "colluders": self.job.form.most_colluders(parties),
+            "dropouts": parties - self.threshold,
+        }

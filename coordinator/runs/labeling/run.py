@@ -228,7 +228,7 @@ class LabelingRun:
         """
         self._finder.offer_run()
         record = self._round.setup.make_record(
-            terms=wire.encode_value(self.terms.as_record()), **self._tolerated
+            terms=wire.encode_value(self.terms.as_record()), **self._context.tolerated
         )
         self._context.store.save_run_id(self._round.run_id)
         require_no(self._messenger.hand_over(self._context.job.owed))
@@ -352,17 +352,6 @@ class LabelingRun:
         _require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
         self._context.store.statements.save(self._round.statements)
         self._context.job.on_stage(Stage.FINISHED)
-
-    @property
-    def _tolerated(self) -> dict[str, int]:
-        """The allowed numbers of parties that collude with us, and that drop out."""
-        if self.terms.colluders is not None and self.terms.dropouts is not None:
-            return {"colluders": self.terms.colluders, "dropouts": self.terms.dropouts}
-        parties = len(self._round.seats)
-        return {
-            "colluders": self._context.job.form.most_colluders(parties),
-            "dropouts": parties - self._context.threshold,
-        }
 
 
 def _require(must: str, holds: bool) -> None:
