@@ -10,70 +10,46 @@ task's are loaded in idle time.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from party.decision.decisions import (
-    BatchAccepted,
-    BatchRefused,
-    Decision,
-    RunAccepted,
-    RunClosed,
-    RunRefused,
-    record_of,
-)
+from party.decision.decision_log import DecisionLog
 from party.decision.federation_node import FederationNode
 from party.decision.guard import Consent, Guard
 from party.decision.node import PartyNode
-from party.decision.refusals import Refusals
 from party.errors import (
     CANNOT_STORE,
     BrokenAuditLogError,
     JournalLockedError,
     MembershipError,
     PartyError,
-    Reason,
-    RefusalError,
-    StorageError,
-    TooManyPendingError,
 )
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.membership import SiteMembership
-from party.site.records import Decided, SiteRecords, Subject
+from party.site.ready_tasks import ReadyTasks, VoteOf
+from party.site.records import Decided, SiteRecords
 from party.site.status_file import FILE as STATUS_FILE
-from party.site.status_file import FRESH_S, Status, write_status
-from party.site.tasks import PartyTask, Vote, party_task, read_task
-from party.site.training import load_teachers, ready_teachers, teachers_digest
+from party.site.status_file import LiveStatus, Status
 from party.storage import AuditLog, LedgerStore, SqlJournal
 from party.storage.audit import sign_head
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
-from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
-from protocols import wire
 from protocols.errors import RestoredJournalError
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import Membership
-from protocols.run_scope import RunScope
 
-_LOOK_S, _TRY_AGAIN_S = 1.0, 60.0
-"""How often, in idle time, the decisions of the hospital's people are read, and missing teachers
-are tried again.
-"""
+_LOOK_S = 1.0
+"""How often, in idle time, the decisions of the hospital's people are read."""
 
 _log = logging.getLogger(__name__)
-
-VoteOf = Callable[[Site, LearningTask], Vote]
-"""Gives the teachers of a task, for tests; in a service they are those of `party.site.training`."""
 
 
 class PartyService:
@@ -103,24 +79,21 @@ class PartyService:
         self._site = site
         self._random_bytes = random_bytes
         self._clock = clock
-        self._vote_of = vote_of
         # One packet at a time: another federation's packet never comes between a check and its
         # write.
         self._lock = threading.RLock()
-        self._tasks: dict[bytes, PartyTask] = {}
-        self._tried: tuple[object, float] | None = None
-        self._task_trouble = ""
-        self._store_fault = ""  # why nothing could be stored of late
-        self._looked_at = self._said_at = 0.0
-        self._status = Status("starting", clock(), os.getpid())
+        self._said = LiveStatus(site.path(STATUS_FILE), clock=clock)
+        self._tasks = ReadyTasks(
+            site, random_bytes=random_bytes, clock=clock, tell=self._said.write, vote_of=vote_of
+        )
+        self._looked_at = 0.0
         self._nodes: dict[str, FederationNode] = {}
         try:
             self._open()
         except JournalLockedError:
             raise  # the node that runs says how it stands
         except (PartyError, PateFedError) as error:
-            self._status = replace(self._status, state="stopped", trouble=error.code)
-            self._write_status()
+            self._said.write(state="stopped", trouble=error.code)
             raise
 
     def _open(self) -> None:
@@ -129,20 +102,25 @@ class PartyService:
         try:
             # Its lock is the site's: a second node stops here.
             self._journal = SqlJournal(self._database)
-            self._say_starting()
+            self._said.write()  # instead of the last node's: to train teachers may take long
             settings, identity = site.settings, site.identity
             budget = settings.new_ledger()
             self._ledger = LedgerStore(self._database, budget=budget, clock=self._clock)
             self._records = SiteRecords(self._database, clock=self._clock)
             self._audit = AuditLog(self._database)
             self._audit.verify(heads=self._records.standing.witness())
-            self._refusals = Refusals(self._audit)
+            self._decisions = DecisionLog(
+                self._audit,
+                self._records,
+                clock=self._clock,
+                asks_about_runs=self._asks_about_runs,
+            )
             # Of the settings in use: the file may have changed since.
             self._records.standing.note_settings(
                 file=site.settings_digest, table=settings.data.digest
             )
             self._decided = self._records.decided()
-            self._load_tasks(train=True)
+            self._tasks.load(self._decided.pools, train=True)
             for membership in site.current:
                 self._nodes[membership.name] = self._open_node(membership, identity)
             self._refresh()
@@ -155,7 +133,7 @@ class PartyService:
     @property
     def status(self) -> Status:
         """Its state."""
-        return self._status
+        return self._said.status
 
     @property
     def ledger(self) -> PrivacyLedger:
@@ -212,17 +190,17 @@ class PartyService:
             if not 0 <= now - self._looked_at < _LOOK_S:
                 self._looked_at = now
                 self._look()
-            if not 0 <= now - self._said_at < FRESH_S / 4:
-                self._try_to_store()
+            if self._said.is_due:
+                self._said.try_to_store(self._database)
                 self._show_trouble(self._standing_trouble())
                 self._say()
 
     def _look(self) -> None:
-        if self._store_fault:
-            self._try_to_store()
+        if self._said.store_fault:
+            self._said.try_to_store(self._database)
         try:
             self._decided = self._records.decided()
-            self._load_tasks(train=False)
+            self._tasks.load(self._decided.pools, train=False)
             self._refresh()
             self._show_trouble(self._standing_trouble())
         except (PartyError, PateFedError) as error:
@@ -271,8 +249,7 @@ class PartyService:
     def close(self) -> None:
         """Write the status "stopped", and let go of the database."""
         with self._lock:
-            self._status = replace(self._status, state="stopped")
-            self._say()
+            self._say(state="stopped")
             self._database.close()
 
     def __enter__(self) -> Self:
@@ -301,23 +278,22 @@ class PartyService:
             self._records.standing.note_halt(decided.halted_at)
         changes = [self._adopt(one, decided) for one in self._nodes.values()]
         if any(changes):
-            tasks = len(decided.pools & self._tasks.keys())
-            self._status = replace(self._status, tasks=tasks, waiting=decided.waiting)
-            self._say()
+            tasks = len(decided.pools & self._tasks.by_pool.keys())
+            self._say(tasks=tasks, waiting=decided.waiting)
 
     def _adopt(self, one: FederationNode, decided: Decided) -> bool:
         heard = one.heard
-        seen = (decided, len(self._tasks), frozenset(heard))
+        seen = (decided, len(self._tasks.by_pool), frozenset(heard))
         if seen == one.seen:
             return False
         guard = self._guard(one.coordinator, decided)
-        one.node.adopt(guard=guard, pins=_known(heard, decided), tasks=self._tasks)
+        one.node.adopt(guard=guard, pins=_known(heard, decided), tasks=self._tasks.by_pool)
         one.seen = seen
         return True
 
     def _guard(self, coordinator: bytes, decided: Decided) -> Guard:
         settings = self._site.settings
-        approved = decided.approved_pools.get(coordinator, frozenset()) & self._tasks.keys()
+        approved = decided.approved_pools.get(coordinator, frozenset()) & self._tasks.by_pool.keys()
         runs = decided.approved_runs if self._asks_about_runs else None
         return Guard(
             policy=settings.policy_for(frozenset(approved)),
@@ -326,39 +302,9 @@ class PartyService:
             consent=Consent(runs, decided.is_paused),
         )
 
-    def _load_tasks(self, *, train: bool) -> None:
-        """Make the teachers of every approved pool ready; one that cannot be is left out."""
-        approved, now = self._decided.pools, self._clock()
-        if self._tried == (approved, now // _TRY_AGAIN_S):
-            return  # a table is hashed for it: not every second
-        self._tried = approved, now // _TRY_AGAIN_S
-        trouble = ""
-        for pool in sorted(approved - self._tasks.keys()):
-            try:
-                self._tasks[pool] = self._party_task(read_task(self._site, pool), train=train)
-            except (PartyError, PateFedError) as error:
-                _log.error("the teachers of an approved pool are not ready: %s", error.code)
-                trouble = error.code
-        self._task_trouble = trouble
-
-    def _party_task(self, task: LearningTask, *, train: bool) -> PartyTask:
-        if self._vote_of is not None:
-            return PartyTask(
-                task.pool,
-                self._vote_of(self._site, task),
-                len(task.class_names),
-                task.digest,
-            )
-        if train:
-            ensemble = ready_teachers(
-                self._site,
-                task,
-                random_bytes=self._random_bytes,
-                tell=lambda *_: self._say_starting(),
-            )
-        else:  # training takes long, and somebody may ask any moment
-            ensemble = load_teachers(self._site, task)
-        return party_task(task, ensemble, teachers=teachers_digest(self._site, task))
+    @property
+    def _asks_about_runs(self) -> bool:
+        return self._site.settings.approval == "each run"
 
     # Decisions of a node ----------------------------------------------------------------------
 
@@ -369,135 +315,46 @@ class PartyService:
             coordinator=membership.coordinator,
             pins=_known({}, self._decided),
             guard=self._guard(membership.coordinator.fingerprint, self._decided),
-            tasks=self._tasks,
+            tasks=self._tasks.by_pool,
             forms={name: form() for name, form in DEPLOYED_FORMS.items()},
             journal=self._journal,
             ledger=self._ledger,
             random_bytes=self._random_bytes,
             clock=self._clock,
-            tell=lambda decision: self._note(self._nodes[name], decision),
+            tell=lambda decision: self._decisions.note(self._nodes[name], decision),
         )
         return FederationNode(
             membership, node=node, audit=self._audit, records=self._records, clock=self._clock
         )
 
-    def _note(self, one: FederationNode, decision: Decision) -> None:
-        """Write a decision down before any of its consequences leaves."""
-        at, (kind, detail) = self._clock(), record_of(decision)
-        match decision:
-            case RunAccepted(run_id):
-                self._audit.append(kind, detail, at=at)
-                accepted = one.status.runs_accepted + 1
-                one.status = replace(one.status, run=run_id.hex(), runs_accepted=accepted)
-            case RunRefused(run_id, Reason.POOL | Reason.APPROVAL, scope):
-                try:
-                    self._ask_people(scope)
-                except TooManyPendingError as error:
-                    # It waits for nobody: the coordinator is told so, and offers it again.
-                    self._note(one, RunRefused(run_id, Reason.PENDING, scope))
-                    raise RefusalError(Reason.PENDING, error.must, error.got) from error
-                self._note_refusal(one, decision)
-            case RunRefused():
-                self._note_refusal(one, decision)
-            case BatchAccepted(scope=scope, phase=phase):
-                if self._asks_about_runs:
-                    self._records.use(
-                        scope.digest,
-                        coordinator=scope.coordinator,
-                        kind=kind,
-                        detail=detail,
-                    )
-                else:
-                    self._audit.append(kind, detail, at=at)
-                answered = one.status.batches_answered + (phase == 0)
-                one.status = replace(one.status, batches_answered=answered)
-            case RunClosed():
-                self._audit.append(kind, detail, at=at)
-            case BatchRefused():
-                refused = one.status.batches_refused + 1
-                one.status = replace(one.status, batches_refused=refused)
-                self._note_refusal(one, decision)
-
-    def _note_refusal(self, one: FederationNode, refusal: RunRefused | BatchRefused) -> None:
-        at, (kind, detail) = self._clock(), record_of(refusal)
-        one.status = replace(one.status, last_refusal=refusal.reason.value, last_refusal_at=at)
-        self._refusals.note(kind, detail, at=at)
-
-    def _ask_people(self, scope: RunScope) -> None:
-        pool = RunTerms.from_record(wire.decode_value(scope.terms)).pool_digest
-        asked = [(Subject.POOL, pool)]
-        if self._asks_about_runs:
-            asked.append((Subject.RUN, scope.digest))
-        for subject, digest in asked:
-            self._records.ask(
-                subject,
-                digest,
-                coordinator=scope.coordinator,
-                terms=scope.terms,
-                seats=scope.seats,
-                form=scope.form,
-                suite=scope.suite,
-            )
-
-    @property
-    def _asks_about_runs(self) -> bool:
-        return self._site.settings.approval == "each run"
-
-    def _try_to_store(self) -> None:
-        """Try whether anything can be stored: otherwise everything is refused."""
-        try:
-            self._database.require_room()
-        except StorageError as error:
-            if not self._store_fault:
-                _log.error("nothing can be stored: %s", error)
-            self._store_fault = error.code
-        else:
-            self._store_fault = ""
-
     def _count_fault(self, one: FederationNode, code: str) -> None:
-        if code in CANNOT_STORE:
-            self._store_fault = code
-            self._status = replace(self._status, trouble=self._standing_trouble())
         one.status = replace(one.status, last_fault=code, last_fault_at=self._clock())
-        self._say()
+        if code in CANNOT_STORE:
+            self._said.store_fault = code
+            self._say(trouble=self._standing_trouble())
+        else:
+            self._say()
 
     # Saying how it stands ---------------------------------------------------------------------
 
     def _standing_trouble(self) -> str:
         if self._decided.halted_at:
             return RestoredJournalError.code
-        return self._store_fault or self._task_trouble
+        return self._said.store_fault or self._tasks.trouble
 
     def _show_trouble(self, code: str) -> None:
         """Show new trouble at once."""
-        if code != self._status.trouble:
-            self._status = replace(self._status, trouble=code)
-            self._say()
+        if code != self.status.trouble:
+            self._say(trouble=code)
 
-    def _say(self) -> None:
+    def _say(self, **changed: Any) -> None:
         """Write the status; a failure to write it stops nothing."""
-        self._said_at = now = self._clock()
-        state = self._status.state
-        if state != "stopped":
-            state = "paused" if self._decided.is_paused else "running"
         federations = {name: one.current_status() for name, one in self._nodes.items()}
-        self._status = replace(self._status, state=state, at=now, federations=federations)
-        self._write_status()
-
-    def _say_starting(self) -> None:
-        """Replace the last node's status: to train teachers may take long."""
-        self._status = replace(self._status, at=self._clock())
-        self._write_status()
-
-    def _write_status(self) -> None:
-        try:
-            write_status(self._site.path(STATUS_FILE), self._status)
-        except OSError as error:
-            _log.error("the status cannot be written: %s", error.strerror)
-            self._store_fault = StorageError.code
+        state = "paused" if self._decided.is_paused else "running"
+        self._said.say(**{"state": state, "federations": federations, **changed})
 
     def __repr__(self) -> str:
-        return f"PartyService({', '.join(self._nodes)}, {self._status.state})"
+        return f"PartyService({', '.join(self._nodes)}, {self.status.state})"
 
 
 def _known(

@@ -171,6 +171,33 @@ class TestModules:
         assert not {path.stem for path in SOURCES} & vague
 
 
+MOST_METHODS, MOST_LINES = 24, 600
+STILL_LARGER = {"SqlJournal", "MemoryJournal"}
+"""Classes that are yet to be split; each leaves this list with its split."""
+
+
+def methods_of(kind: ast.ClassDef) -> int:
+    """Public and private ones, properties and dunder names included."""
+    return sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in kind.body)
+
+
+class TestSizes:
+    """Large things are split at a noun, not hidden."""
+
+    def test_no_class_has_25_methods(self) -> None:
+        larger = {
+            node.name: methods_of(node)
+            for path in SOURCES
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.ClassDef) and methods_of(node) > MOST_METHODS
+        }
+        assert larger.keys() <= STILL_LARGER, larger
+
+    def test_no_file_has_more_than_600_lines(self) -> None:
+        lines = {path: (REPOSITORY / path).read_text("utf-8").count("\n") for path in SOURCES}
+        assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
+
+
 ERROR_MODULES = {name: importlib.import_module(f"{name}.errors") for name in PACKAGES}
 RANGES = {"pate_fed": "PF-1", "protocols": "PF-2", "party": "PF-3", "coordinator": "PF-4"}
 NAMED_BY_REASON = "RefusalError"

@@ -1,4 +1,4 @@
-"""The last fault of a node: its code for our own people, and what may be said of it outside."""
+"""The last fault of a node: its code for our own people, and its public reason."""
 
 from __future__ import annotations
 

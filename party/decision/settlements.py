@@ -85,7 +85,9 @@ class Settlements:
             _log.warning("the coordinator reports that it did not receive our shares of a batch")
         for dealer in round_.batch.wrong_dealers:
             name = dealer.hex()[:16]
-            _log.warning("a share did not fit what its dealer signed: %s or the coordinator", name)
+            _log.warning(
+                "a share differed from its signed hash: at fault is %s or the coordinator", name
+            )
 
     def _book_late(
         self, settlement: Settlement, proven: PlanClaim | None, *, open_plan: bytes

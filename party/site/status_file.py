@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from party.errors import ServiceError
+from party.errors import ServiceError, StorageError
 from pate_fed.nodes import checked, write_file
+
+if TYPE_CHECKING:
+    from party.storage import PartyDatabase
 
 SCHEMA_VERSION = 1
 FILE = "status.json"
 FRESH_S = 60.0
 """Longest time between two writes of a live node."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,66 @@ class Status:
     def is_alive(self, *, now: float) -> bool:
         """Tell whether the node wrote its status a moment ago."""
         return self.state != "stopped" and now - self.at <= FRESH_S
+
+
+class LiveStatus:
+    """The status that a running node writes; a failure to write it stops nothing.
+
+    Args:
+        path: The file.
+        clock: Unix time, in seconds.
+
+    Attributes:
+        status: The newest.
+        store_fault: Code of the fault that keeps anything from being stored; "" if there is none.
+    """
+
+    def __init__(self, path: Path, *, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._clock = clock
+        self._said_at = 0.0
+        self.status = Status("starting", clock(), os.getpid())
+        self.store_fault = ""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a live node has to write it again."""
+        return not 0 <= self._clock() - self._said_at < FRESH_S / 4
+
+    def say(self, **changed: Any) -> None:
+        """Write the status of a node that has started; one that stopped stays so.
+
+        Args:
+            changed: Fields of `Status`.
+        """
+        if self.status.state == "stopped":
+            changed["state"] = "stopped"
+        self._said_at = self._clock()
+        self.write(**changed)
+
+    def write(self, **changed: Any) -> None:
+        """Write the status as it is now.
+
+        Args:
+            changed: Fields of `Status`.
+        """
+        self.status = replace(self.status, at=self._clock(), **changed)
+        try:
+            write_status(self._path, self.status)
+        except OSError as error:
+            _log.error("the status cannot be written: %s", error.strerror)
+            self.store_fault = StorageError.code
+
+    def try_to_store(self, database: PartyDatabase) -> None:
+        """Try whether anything can be stored: otherwise everything is refused."""
+        try:
+            database.require_room()
+        except StorageError as error:
+            if not self.store_fault:
+                _log.error("nothing can be stored: %s", error)
+            self.store_fault = error.code
+        else:
+            self.store_fault = ""
 
 
 def write_status(path: Path, status: Status) -> None:

@@ -160,7 +160,7 @@ class TestRun:
         assert [path.name for path in hospitals.sites[0].path("teachers").iterdir()] == [
             hospitals.task.digest.hex()
         ]
-        [task] = service._tasks.values()
+        [task] = service._tasks.by_pool.values()
         batch = QueryBatch((0, 1), hospitals.task.inputs[:2])
         assert np.asarray(task.vote(batch)).shape == (TEACHERS, 2)
 
@@ -635,7 +635,7 @@ class TestOrder:
         def no_room(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("party.service.write_status", no_room)
+        monkeypatch.setattr("party.site.status_file.write_status", no_room)
         run = running.run()
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]

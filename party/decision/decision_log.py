@@ -1,0 +1,120 @@
+"""A node's decisions, written down before any of their consequences leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from party.decision.decisions import (
+    BatchAccepted,
+    BatchRefused,
+    Decision,
+    RunAccepted,
+    RunClosed,
+    RunRefused,
+    record_of,
+)
+from party.decision.federation_node import FederationNode
+from party.decision.refusals import Refusals
+from party.errors import Reason, RefusalError, TooManyPendingError
+from party.site.records import SiteRecords, Subject
+from party.storage import AuditLog
+from pate_fed.federation import RunTerms
+from protocols import wire
+from protocols.run_scope import RunScope
+
+
+class DecisionLog:
+    """The decisions of a site's nodes in its audit log, and its questions to people.
+
+    Args:
+        audit: The site's audit log.
+        records: The decisions of its people.
+        clock: Unix time, in seconds.
+        asks_about_runs: Whether a person approves each run, and not the pool alone.
+
+    Raises:
+        StorageError, BrokenAuditLogError: the log cannot be read.
+    """
+
+    def __init__(
+        self,
+        audit: AuditLog,
+        records: SiteRecords,
+        *,
+        clock: Callable[[], float],
+        asks_about_runs: bool,
+    ) -> None:
+        self._audit = audit
+        self._records = records
+        self._refusals = Refusals(audit)
+        self._clock = clock
+        self._asks_about_runs = asks_about_runs
+
+    def note(self, one: FederationNode, decision: Decision) -> None:
+        """Write a decision down.
+
+        Args:
+            one: The node that decided.
+            decision: It.
+
+        Raises:
+            RefusalError: the decision is another: nobody can be asked about one more run.
+            StorageError: it cannot be written down.
+            ApprovalError: a person took the approval back.
+        """
+        at, (kind, detail) = self._clock(), record_of(decision)
+        match decision:
+            case RunAccepted(run_id):
+                self._audit.append(kind, detail, at=at)
+                accepted = one.status.runs_accepted + 1
+                one.status = replace(one.status, run=run_id.hex(), runs_accepted=accepted)
+            case RunRefused(run_id, Reason.POOL | Reason.APPROVAL, scope):
+                try:
+                    self._ask_people(scope)
+                except TooManyPendingError as error:
+                    # It waits for nobody: the coordinator is told so, and offers it again.
+                    self.note(one, RunRefused(run_id, Reason.PENDING, scope))
+                    raise RefusalError(Reason.PENDING, error.must, error.got) from error
+                self._note_refusal(one, decision)
+            case RunRefused():
+                self._note_refusal(one, decision)
+            case BatchAccepted(scope=scope, phase=phase):
+                if self._asks_about_runs:
+                    self._records.use(
+                        scope.digest,
+                        coordinator=scope.coordinator,
+                        kind=kind,
+                        detail=detail,
+                    )
+                else:
+                    self._audit.append(kind, detail, at=at)
+                answered = one.status.batches_answered + (phase == 0)
+                one.status = replace(one.status, batches_answered=answered)
+            case RunClosed():
+                self._audit.append(kind, detail, at=at)
+            case BatchRefused():
+                refused = one.status.batches_refused + 1
+                one.status = replace(one.status, batches_refused=refused)
+                self._note_refusal(one, decision)
+
+    def _note_refusal(self, one: FederationNode, refusal: RunRefused | BatchRefused) -> None:
+        at, (kind, detail) = self._clock(), record_of(refusal)
+        one.status = replace(one.status, last_refusal=refusal.reason.value, last_refusal_at=at)
+        self._refusals.note(kind, detail, at=at)
+
+    def _ask_people(self, scope: RunScope) -> None:
+        pool = RunTerms.from_record(wire.decode_value(scope.terms)).pool_digest
+        asked = [(Subject.POOL, pool)]
+        if self._asks_about_runs:
+            asked.append((Subject.RUN, scope.digest))
+        for subject, digest in asked:
+            self._records.ask(
+                subject,
+                digest,
+                coordinator=scope.coordinator,
+                terms=scope.terms,
+                seats=scope.seats,
+                form=scope.form,
+                suite=scope.suite,
+            )
