@@ -29,7 +29,7 @@ class Database(NodeDatabase):
     tables = Base.metadata
     fault = damage_fault = DatabaseError
     version_fault = DatabaseVersionError
-    emptied = "the database must hold what it held: put a backup of it back"
+    emptied = "the database must hold its earlier data: restore a backup"
     outdated = (
         "the database must be brought up to date: back it up, then `pate-fed upgrade`, or "
         "`pate-fed serve`, which does so when it starts"

@@ -84,7 +84,7 @@ class RunStore:
         members: Fingerprints of all parties of the run.
 
     Attributes:
-        statements: What the parties signed of their journals last, over all runs.
+        statements: The last journal counter that each party signed, over all runs.
 
     Raises:
         RunLockedError: another process works on it.

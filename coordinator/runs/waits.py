@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunWaits:
-    """Where runs stand in the queue while they wait, and what ends the waiting.
+    """The states of runs in the queue while they wait, and the end of the waiting.
 
     Args:
         queue: The runs.

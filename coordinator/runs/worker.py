@@ -129,7 +129,7 @@ class RunWorker:
         except DatabaseError:
             raise
         except Exception:
-            _log.exception("what run %s gave could not be written", run.name)
+            _log.exception("the results of run %s could not be written", run.name)
         _log.error("run %s is given up: %s", run.name, reason)
         self._queue.enter(run.name, state, reason)
 
@@ -222,7 +222,7 @@ class RunWorker:
         """
         if run.attempt.fruitless() >= MOST_FRUITLESS:
             run.warnings.append(
-                f"The run was set up {MOST_FRUITLESS} times in a row and gave nothing."
+                f"The run was set up {MOST_FRUITLESS} times in a row without a result."
             )
             return False
         assert error is not None
@@ -296,10 +296,11 @@ class RunWorker:
             if error.cause not in UP_TO_PEOPLE:
                 self._end_unoffered(run, error)
                 return None
-            what = labeling.round.setup.scope.digest.hex()[:16]
+            digest = labeling.round.setup.scope.digest.hex()[:16]
             self._wait_for_hospitals(
                 run,
-                f"waits for the people of {error.party} [{error.cause}]; the run's digest: {what}",
+                f"waits for the people of {error.party} [{error.cause}]; "
+                f"the run's digest: {digest}",
             )
             return None
         except (SetupError, PartyFailedError) as error:
@@ -497,7 +498,7 @@ def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[
     if lost:
         flaws.append(f"not there at the closing: {', '.join(lost)}")
     for names in dict.fromkeys(labeling.share_faults):
-        flaws.append(f"a share did not fit what its dealer signed: {' or '.join(names)}")
+        flaws.append(f"a share differed from its dealer's signed hashes: {' or '.join(names)}")
     return flaws
 
 

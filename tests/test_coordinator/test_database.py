@@ -198,11 +198,11 @@ class TestOpening:
         if database_url.startswith("sqlite"):
             (tmp_path / "coordinator.db").touch()
         for _ in range(2):
-            with pytest.raises(DatabaseError, match="must hold what it held"):
+            with pytest.raises(DatabaseError, match="must hold its earlier data"):
                 Database(database_url)
 
     def test_a_file_that_is_gone_is_not_made_anew(self, tmp_path: Path) -> None:
-        with pytest.raises(DatabaseError, match="must hold what it held"):
+        with pytest.raises(DatabaseError, match="must hold its earlier data"):
             Database(f"sqlite:///{tmp_path / 'coordinator.db'}")
         assert not any(tmp_path.iterdir())
 
