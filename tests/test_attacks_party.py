@@ -216,9 +216,8 @@ class PhaseLiar(LyingNode):
 
     lies: dict[int, NDArray[np.int64]]
 
-    def _vector(self, batch: QueryBatch, *, phase: int) -> NDArray[np.int64]:
-        self.lie = self.lies.get(phase)
-        return super()._vector(batch, phase=phase)
+    def lie_of(self, phase: int) -> NDArray[np.int64] | None:
+        return self.lies.get(phase)
 
 
 def let_lie(federation: Federation, lies: dict[int, NDArray[np.int64]]) -> None:

@@ -130,7 +130,7 @@ def after_a_void_batch(**changed: Any) -> tuple[Federation, list[bytes]]:
     """A federation in which the coordinator did not ask yet, and what the parties did not hear."""
     federation = spoiled(changed.pop("form", "additive"), changed.pop("parties", 3), **changed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "who_spoiled", lambda row, **parts: ())
+        patch.setattr(batches, "who_spoiled", lambda *_: ())
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1)
     told = federation.unheard()[federation.identities[0].fingerprint]

@@ -479,7 +479,7 @@ def test_everybody_signs_that_a_plan_is_closed_whatever_it_did_for_it() -> None:
     restore = masked_with_guards_of_before(federation)
     refuse_some(federation, 0)
     lose_plans(federation, CULPRIT)
-    federation.nodes[2]._count = lambda batch: 1 / 0  # type: ignore[assignment, return-value]
+    federation.nodes[2]._ballots._count = lambda *_: 1 / 0  # type: ignore[assignment, return-value, method-assign]
     void(federation, 0, 1)
     plan = settled(federation).plan_digest
     assert told(federation, Proposal)[-1].survivors == ()
@@ -488,7 +488,7 @@ def test_everybody_signs_that_a_plan_is_closed_whatever_it_did_for_it() -> None:
     for place in range(5):
         assert federation.nodes[place]._journal.verdict_on(plan) == closed
         assert federation.steps[place][-1] == "decide"  # journalled, then signed
-    del federation.nodes[2]._count
+    del federation.nodes[2]._ballots._count
     restore()
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
 

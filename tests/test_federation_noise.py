@@ -206,7 +206,7 @@ def test_a_party_charges_then_draws_then_asks_its_teachers_then_stores_then_send
             steps.append("noise")
         return stream(0)(count)
 
-    federation.nodes[0]._noise_bytes = noise
+    federation.nodes[0]._ballots._noise_bytes = noise
     federation.run.set_up()
     federation.ask(0, 1)
     assert steps == ["ledger reserved", "claim", "noise", "vote", "begin", "keep"]

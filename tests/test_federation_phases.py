@@ -383,7 +383,7 @@ def test_a_batch_without_us_counts_though_its_second_phase_never_came() -> None:
         federation.ask(0, 1, 4)
     for place in (0, 1):
         node = federation.nodes[place]
-        run, asked = node._agreed_run, node._asked
+        run, asked = node._agreed_run, node._agreed_run.asked
         if asked is not None:  # the settlement of the second phase was not told yet
             run.account.end_void(asked.entry_id, queries=asked.queries, comes_back=False)
         caps.append(run.account.ledger.outcomes.asks_left)
@@ -553,12 +553,12 @@ def test_a_failure_behind_the_teachers_is_silent_however_often_the_plan_comes(
     """A refusal, or a second vote, would tell something of the votes (rule R12)."""
     federation = ready()
     node, plans = federation.nodes[0], []
-    vector = node._vector
+    vector = node._ballots.vector
 
-    def failing(batch: QueryBatch, *, phase: int) -> Any:
+    def failing(*asked: Any, phase: int, **named: Any) -> Any:
         if phase == failing_phase:
             raise ValueError("it depends on the votes")
-        return vector(batch, phase=phase)
+        return vector(*asked, phase=phase, **named)
 
     def on_query(place: int, packet: bytes) -> bytes:
         is_plan = any(isinstance(one, Plan) and one.phase == phase for one in messages(packet))
@@ -567,7 +567,7 @@ def test_a_failure_behind_the_teachers_is_silent_however_often_the_plan_comes(
         return packet
 
     failing_phase = phase
-    monkeypatch.setattr(node, "_vector", failing)
+    monkeypatch.setattr(node._ballots, "vector", failing)
     federation.transport.on_query = on_query
     with pytest.raises(VoidBatchError):
         federation.ask(0, 1, 4)

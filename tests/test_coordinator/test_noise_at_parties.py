@@ -116,10 +116,10 @@ class TestRun:
 
         monkeypatch.setattr(HospitalsBlueprint, "_open_one", watching)
         assert pate_fed(*small(table, tmp_path / "run", seed=None)).code == 0
-        assert [node._noise_bytes for node in opened] == [secrets.token_bytes] * 5
+        assert [node._ballots._noise_bytes for node in opened] == [secrets.token_bytes] * 5
         opened.clear()
         assert pate_fed(*small(table, tmp_path / "seeded")).code == 0
-        drawn = {node._noise_bytes(16) for node in opened}
+        drawn = {node._ballots._noise_bytes(16) for node in opened}
         assert len(drawn) == 5
 
     def test_every_hospital_has_noise_of_its_own(self) -> None:

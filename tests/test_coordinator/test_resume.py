@@ -685,6 +685,7 @@ class TestSecrets:
         passes_it_on = {
             "coordinator/runs/labeling/batches.py",
             "coordinator/runs/labeling/collecting.py",
+            "coordinator/runs/labeling/job.py",
             "coordinator/runs/labeling/messenger.py",
             "coordinator/runs/labeling/run.py",
             "coordinator/runs/open_run.py",

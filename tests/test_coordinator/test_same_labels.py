@@ -205,6 +205,7 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
     named = {path for path, text in sources.items() if re.search("noise_?(bytes|seed)", text, re.I)}
     assert named == {
         "coordinator/runs/labeling/deciding.py",
+        "coordinator/runs/labeling/job.py",
         "coordinator/runs/labeling/run.py",
         "coordinator/lost_results.py",
         "coordinator/runs/open_run.py",
@@ -212,6 +213,7 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
         "coordinator/simulation/hospitals.py",
         "coordinator/simulation/run.py",
         "coordinator/runs/surroundings.py",
+        "party/decision/ballots.py",
         "party/decision/node.py",
     }
     deployed_parts = [
@@ -222,7 +224,13 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
         for text in deployed_parts
         for source in re.findall(r"noise_bytes(?:: RandomBytes)? ?= ?([\w.]+)", text)
     }
-    assert given <= {"noise_bytes", "world.noise_bytes", "random_bytes", "secrets.token_bytes"}
+    assert given <= {
+        "noise_bytes",
+        "world.noise_bytes",
+        "job.noise_bytes",
+        "random_bytes",
+        "secrets.token_bytes",
+    }
     # Whoever starts the service says nothing of noise, and no keyed stream can be had beside it.
     calls = [
         call
