@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator.cli.console import LINE
+import typer
+
+from coordinator.cli.console import DEFAULT_HOME, LINE, FormatOption, HomeOption, show
 from coordinator.cli.cost import account, plan
-from coordinator.cli.doctor import doctor
 from coordinator.cli.federation import (
     approve,
     init,
@@ -19,8 +20,26 @@ from coordinator.cli.pools import pool_app
 from coordinator.cli.results import report, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
 from coordinator.cli.simulate import simulate
+from pate_fed.nodes import Format, exit_code, lines_of_checks, table_of_checks
+from pate_fed.nodes.command_line import print_json
 
 app, main = LINE.app, LINE.main
+
+
+def doctor(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+    """Check the service for problems; changes nothing, works with or without the service.
+
+    Exit codes: 0 good, 1 warnings only, 4 failures.
+    """
+    from coordinator.doctor import Surroundings, examine  # noqa: PLC0415 - keeps --help fast
+
+    found = list(examine(home.absolute(), Surroundings()))
+    if output_format is Format.JSON:
+        print_json(table_of_checks(found))
+    else:
+        show(*lines_of_checks(found))
+    raise typer.Exit(exit_code(found))
+
 
 app.command()(simulate)
 app.command()(account)

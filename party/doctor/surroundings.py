@@ -45,7 +45,7 @@ def _free_memory() -> int | None:
 def _graphics_cards() -> Sequence[str]:
     if not any(next(Path("/dev").glob(one), None) for one in _CARD_FILES):
         return ()
-    from pate_fed.teachers.devices import graphics_cards  # noqa: PLC0415 - torch takes seconds
+    from pate_fed.teachers.torch_ensemble import graphics_cards  # noqa: PLC0415 - takes seconds
 
     return graphics_cards()
 

@@ -21,10 +21,15 @@ from pate_fed.nodes.console import (
     wants_json,
 )
 from pate_fed.nodes.kept_child import KeptChild
-from pate_fed.nodes.locks import is_locked, take_lock
 from pate_fed.nodes.logs import JsonFormatter, facts, log_line, pass_on, write_logs_as_json
 from pate_fed.nodes.machine import GIB, check_owner_only, check_room, free_disk
-from pate_fed.nodes.owner_files import read_named, write_file, write_named
+from pate_fed.nodes.owner_files import (
+    is_locked,
+    read_named,
+    take_lock,
+    write_file,
+    write_named,
+)
 from pate_fed.nodes.quiet_flower import QUIET_FLOWER
 from pate_fed.nodes.settings_file import (
     VERSION_KEY,

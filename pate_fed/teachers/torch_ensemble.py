@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -39,3 +40,10 @@ class TorchEnsemble(TeacherEnsemble):
             raise UnreadableFileError(
                 "a teacher's file must hold a network's tensors", type(error).__name__
             ) from error
+
+
+def graphics_cards() -> tuple[str, ...]:
+    """Return the names of the graphics cards that torch could use; teachers train without."""
+    if not torch.cuda.is_available():
+        return ()
+    return tuple(torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count()))

@@ -22,7 +22,7 @@ from pate_fed.students import (
     propagate_labels,
     select_queries,
 )
-from pate_fed.students.graph import neighbor_graph
+from pate_fed.students.propagation import neighbor_graph
 from tests.support.markers import more
 from tests.support.small_records import blobs
 
