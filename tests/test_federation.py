@@ -1323,7 +1323,7 @@ class TestInteractive:
             federation = self.ready()
             predictions = self.predictions(0, 1, 2, sure=sure)
             release = federation.run.ask((0, 1, 2), predictions=predictions)
-            mechanism = federation.run.mechanism
+            mechanism = federation.run._decider.mechanism
             assert isinstance(mechanism, InteractiveGaussianMax)
             asking = mechanism.with_predictions(predictions, total_votes=3 * TEACHERS)
             kept = asking.reinforced_labels(release)

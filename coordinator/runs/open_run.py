@@ -25,7 +25,7 @@ from coordinator.runs import results
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
-from coordinator.runs.transport import Transport
+from coordinator.runs.transport import Traffic, Transport
 from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
@@ -51,12 +51,14 @@ class OpenRun:
 
     Attributes:
         attempt: Its newest one, in the database.
+        world: Its resources.
         journal: That attempt's steps.
         earlier: Results of its queries in earlier runs, by position in the pool.
         store: Charges and releases of the run, over all its attempts.
         warnings: For people.
         last_void: Reason of this life's last void batch; "" if there is none.
         labeling: The run itself, once it has begun.
+        traffic: Its packets in this life.
         refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
@@ -66,9 +68,11 @@ class OpenRun:
     task: LearningTask
     members: list[Member]
     attempt: RunAttempt
+    world: Surroundings
     warnings: list[str] = field(default_factory=list)
     last_void: str = ""
     labeling: LabelingRun | None = field(init=False, default=None)
+    traffic: Traffic = field(init=False, default_factory=Traffic)
     refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     earlier: dict[int, Answer] = field(init=False)
@@ -182,18 +186,16 @@ class OpenRun:
 
     def begun(
         self,
-        world: Surroundings,
         transport: Transport,
         sleep: Callable[[float], None],
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
-        job = self._job(world, transport, sleep)
+        job = self._job(transport, sleep)
         self.labeling = LabelingRun(replace(job, owed=self._owed()))
         return self.labeling
 
     def resumed(
         self,
-        world: Surroundings,
         transport: Transport,
         sleep: Callable[[float], None],
         *,
@@ -201,7 +203,7 @@ class OpenRun:
         is_read_only: bool = False,
     ) -> LabelingRun:
         """Take the run up where an earlier life left it."""
-        job = self._job(world, transport, sleep)
+        job = self._job(transport, sleep)
         if patience_s is not None:
             job = replace(job, patience_s=patience_s)
         self.labeling = LabelingRun.resume(job, is_read_only=is_read_only)
@@ -214,8 +216,9 @@ class OpenRun:
         names = [one.name for one in self.members if one.identity.fingerprint in missing]
         return ", ".join(names) or "hospitals that do not answer"
 
-    def progress(self, transport: Transport) -> dict[str, Any]:
-        """Return its progress: counts and charges, nothing about votes."""
+    @property
+    def progress(self) -> dict[str, Any]:
+        """Its progress: counts and charges, nothing about votes."""
         outcomes = self.outcomes
         ledger = self.store.ledger()
         return {
@@ -226,7 +229,7 @@ class OpenRun:
             "from_store": len(self.drawn_in),
             "batches": len(ledger.states),
             "void": self.voids,
-            "exchanges": transport.traffic.exchanges,
+            "exchanges": self.traffic.exchanges,
             "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
             "tests_delta": max((cost.charged_delta() for cost in ledger.costs), default=0.0),
         }
@@ -238,10 +241,11 @@ class OpenRun:
 
     def _job(
         self,
-        world: Surroundings,
         transport: Transport,
         sleep: Callable[[float], None],
     ) -> LabelingJob:
+        self.traffic = transport.traffic
+        world = self.world
         return LabelingJob(
             transport=transport,
             identity=self.identity,

@@ -172,9 +172,9 @@ class RunWorker:
             self._waits.enter(name, RunState.RUNNING)
             traffic = transport.traffic
             set_up = traffic.exchanges
-            stopped_by = self._ask_all(run, labeling, transport)
+            stopped_by = self._ask_all(run, labeling)
             asked = traffic.exchanges
-            self._close(run, labeling, transport)
+            self._close(run, labeling)
             if _has_lost_keys(stopped_by) and self._set_up_anew(run, stopped_by):
                 return
             run.save_refused()
@@ -184,14 +184,7 @@ class RunWorker:
                 "closing": traffic.exchanges - asked,
             }
             seconds = time.monotonic() - start
-            write_up(
-                run,
-                labeling,
-                transport,
-                random_bytes=self._with.random_bytes,
-                exchanges=exchanges,
-                seconds=seconds,
-            )
+            write_up(run, labeling, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
             skipped = run.skipped_words
             flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void)]
@@ -236,23 +229,21 @@ class RunWorker:
         if last is None:
             return
         run = last
-        nobody = NoTransport()
         try:
-            labeling = run.resumed(self._with, nobody, self._with.wait, is_read_only=True)
+            labeling = run.resumed(NoTransport(), self._with.wait, is_read_only=True)
         except UnfinishedSetupError:
             run.give_up("the setup was cut off")
             return
         if labeling.round.state is not CoordinatorState.DONE:
             run.warnings.append(f"The run was not closed: {reason}")
-        self._note(run, nobody)
-        write_up(run, labeling, nobody, random_bytes=self._with.random_bytes)
+        self._note(run)
+        write_up(run, labeling)
 
     def _answer_from_store(self, run: OpenRun) -> None:
         """Give the answers of earlier runs; no hospital hears of it, and nothing is charged."""
-        nobody = NoTransport()
-        labeling = run.begun(self._with, nobody, self._with.wait)
-        self._note(run, nobody)
-        write_up(run, labeling, nobody, random_bytes=self._with.random_bytes)
+        labeling = run.begun(NoTransport(), self._with.wait)
+        self._note(run)
+        write_up(run, labeling)
         self._queue.enter(run.request.name, RunState.DONE)
 
     def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
@@ -264,9 +255,7 @@ class RunWorker:
             if run.is_unbegun:
                 return self._offered(run, transport, sleep)
             # Who is told to stop waits for nobody.
-            labeling = run.resumed(
-                self._with, transport, sleep, patience_s=0.0 if stopping else None
-            )
+            labeling = run.resumed(transport, sleep, patience_s=0.0 if stopping else None)
         except UnfinishedSetupError:
             run.give_up("the setup was cut off")
             self._waits.wait(name, "the setup was cut off: the run is offered anew", 0.0)
@@ -289,7 +278,7 @@ class RunWorker:
     ) -> LabelingRun | None:
         """Offer a run to all its hospitals."""
         try:
-            labeling = run.begun(self._with, transport, sleep)
+            labeling = run.begun(transport, sleep)
             labeling.set_up()
         except PartyRefusedError as error:
             run.give_up(said(error))
@@ -338,14 +327,12 @@ class RunWorker:
             run.warnings.append(f"A batch is void: {error}")
             _log.warning("run %s: %s", run.request.name, said(error))
 
-    def _ask_all(
-        self, run: OpenRun, labeling: LabelingRun, transport: Transport
-    ) -> Exception | None:
+    def _ask_all(self, run: OpenRun, labeling: LabelingRun) -> Exception | None:
         """Ask batch after batch; return the reason for an end before the last."""
         name, stopped_by = run.request.name, None
         size = run.request.settings.batch_size or len(run.request.queries)
         while True:
-            self._note(run, transport)
+            self._note(run)
             self._waits.require_members(run.request)
             state = self._waits.rest_if_wanted(name)
             if state is RunState.STOPPING:
@@ -400,7 +387,7 @@ class RunWorker:
         if not self._wait_for_hospitals(run, "; ".join(said)):
             raise RunWaits.HaltedError
 
-    def _close(self, run: OpenRun, labeling: LabelingRun, transport: Transport) -> None:
+    def _close(self, run: OpenRun, labeling: LabelingRun) -> None:
         try:
             labeling.close()
         except (RunStateError, DatabaseError):
@@ -408,7 +395,7 @@ class RunWorker:
         except (CoordinatorError, ProtocolError) as error:
             run.warnings.append(f"The run could not be closed by all parties: {error}")
             _log.warning("run %s could not be closed: %s", run.request.name, said(error))
-        self._note(run, transport)
+        self._note(run)
 
     # Waiting ----------------------------------------------------------------------------------
 
@@ -445,7 +432,8 @@ class RunWorker:
         task = self._task(request)
         members, gone = self._waits.members(request)
         rows = self._queue.take_up(run.name)
-        return OpenRun(self._home, self._identity, request, task, members, rows), gone
+        taken = OpenRun(self._home, self._identity, request, task, members, rows, self._with)
+        return taken, gone
 
     def _task(self, request: RunRequest) -> LearningTask:
         try:
@@ -458,8 +446,8 @@ class RunWorker:
             raise RunRequestError("the run's task must be as it was published", "another")
         return task
 
-    def _note(self, run: OpenRun, transport: Transport) -> None:
-        self._queue.note(run.request.name, run.progress(transport))
+    def _note(self, run: OpenRun) -> None:
+        self._queue.note(run.request.name, run.progress)
 
 
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:

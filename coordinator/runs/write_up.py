@@ -14,8 +14,6 @@ from coordinator.runs.interim import labels_to_learn, reinforced_labels
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.results import EarlierSetup
-from coordinator.runs.transport import Transport
-from pate_fed.mechanisms import RandomBytes
 from pate_fed.report import forget_unfinished
 from pate_fed.report.tables import Answers, metrics_table
 from pate_fed.report.warning_words import (
@@ -35,9 +33,7 @@ _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 def write_up(
     run: OpenRun,
     labeling: LabelingRun,
-    transport: Transport,
     *,
-    random_bytes: RandomBytes,
     exchanges: Mapping[str, int] = _NO_EXCHANGES,
     seconds: float = 0.0,
 ) -> None:
@@ -48,8 +44,6 @@ def write_up(
     Args:
         run: The run.
         labeling: Its setup, batches and closing.
-        transport: Counts its packets.
-        random_bytes: Gives the seed of the student's training.
         exchanges: Exchanges of each part of the run.
         seconds: Its duration.
 
@@ -62,11 +56,10 @@ def write_up(
     if run.results.exists():
         return
     run.results.parent.mkdir(mode=0o700, exist_ok=True)
-    seed = random_bytes(32)
     request, settings = run.request, run.request.settings
     outcomes, earlier_runs = run.outcomes, dict(Counter(run.drawn_in.values()))
     setups = _earlier_setups(run)
-    student = _student(run, outcomes, seed)
+    student = _student(run, outcomes, run.world.random_bytes(32))
     privacy = results.privacy_of(
         labeling,
         settings=settings,
@@ -102,8 +95,8 @@ def write_up(
         reinforced=len(reinforced_labels(run.store)),
         student_accuracy=None,
         yardsticks={},
-        sent=transport.traffic.sent,
-        received=transport.traffic.received,
+        sent=run.traffic.sent,
+        received=run.traffic.received,
         exchanges=exchanges,
         batches=len(run.store.ledger().states),
         seconds={"labeling": seconds},

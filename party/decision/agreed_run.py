@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import Any
 
 from party.decision.guard import Guard
 from party.decision.run_account import RunAccount
 from party.errors import Reason, RefusalError, StorageError
 from party.site.tasks import PartyTask
 from party.storage.ledger import LedgerStore
-from party.storage.query_journal import Journal, QueryJournal, SketchedQueries
+from party.storage.query_journal import Journal, SketchedQueries
 from pate_fed.accounting import Outcomes
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import FirstPhase
@@ -46,16 +46,6 @@ class AskedBatch:
     def entry_id(self) -> str:
         """Its name in ledgers."""
         return self.plan_digest.hex()
-
-
-class _Answering(TypedDict):
-    """The arguments of a guard's reviews of queries that this run gives."""
-
-    queries: QueryJournal
-    seats: tuple[bytes, ...]
-    threshold: int
-    task: bytes
-    teachers: bytes
 
 
 @dataclass(slots=True)
@@ -134,7 +124,7 @@ class AgreedRun:
         return guard.refused_alone(batch, **self._answering)
 
     @property
-    def _answering(self) -> _Answering:
+    def _answering(self) -> dict[str, Any]:
         return {
             "queries": self.journal,
             "seats": self.scope.seats,

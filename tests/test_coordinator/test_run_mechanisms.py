@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from coordinator.runs import open_run
+from coordinator.runs import worker
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import Stage
@@ -148,7 +148,7 @@ class TestInteractive:
         federation = made(tmp_path, form)
         federation.ask(form=form, noise=noise, **self.SETTINGS)
         asked: list[tuple[int, ...]] = []
-        predict = open_run.predictions_for
+        predict = worker.predictions_for
 
         def predictions_for(batch: tuple[int, ...], **known: Any) -> Any:
             """A student of another life is of another mind."""
@@ -156,7 +156,7 @@ class TestInteractive:
             found = predict(batch, **known)
             return None if found is None else np.roll(found, len(asked) > 2, axis=1)
 
-        monkeypatch.setattr(open_run, "predictions_for", predictions_for)
+        monkeypatch.setattr(worker, "predictions_for", predictions_for)
         federation.on_stage = die_at(stage, passes=2)
         with pytest.raises(KilledError):
             federation.work()

@@ -28,7 +28,6 @@ from coordinator.runs.stages import Stage
 from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost
 from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
-from pate_fed.mechanisms import Mechanism
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.errors import TooFewHeadsError, UnexpectedMessageError
@@ -159,11 +158,6 @@ class LabelingRun:
     def members(self) -> tuple[Member, ...]:
         """The parties, in seat order."""
         return self._context.roster.members
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """The mechanism of the run, without a batch's predictions."""
-        return self._decider.mechanism
 
     @property
     def lost(self) -> tuple[tuple[str, ...], ...]:
