@@ -29,7 +29,6 @@ from party.errors import (
     MembershipError,
     PartyError,
 )
-from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.membership import SiteMembership
 from party.site.ready_tasks import ReadyTasks, VoteOf
@@ -37,14 +36,12 @@ from party.site.records import Decided, SiteRecords
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import LiveStatus, Status
 from party.storage import AuditLog, LedgerStore, SqlJournal
-from party.storage.audit import sign_head
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import PateFedError
 from pate_fed.votes import TeacherWeights
 from protocols.errors import RestoredJournalError
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Membership
 
 _LOOK_S = 1.0
 """How often, in idle time, the decisions of the hospital's people are read."""
@@ -206,45 +203,6 @@ class PartyService:
         except (PartyError, PateFedError) as error:
             _log.error("the decisions made here cannot be read: %s", error.code)
             self._show_trouble(error.code)
-
-    def signed_head(self) -> bytes:
-        """Return the signed head of the audit log, for a coordinator to keep."""
-        return sign_head(*self._audit.end, self._site.identity)
-
-    def ask_about_ourselves(self, door: CoordinatorDoor, federation: str | None = None) -> None:
-        """Report our audit log's head; receive the coordinator's view of us and its members.
-
-        Args:
-            door: The coordinator's.
-            federation: Name of the membership; None where there is but one.
-
-        Raises:
-            EnrollmentError: it cannot be reached, or its answer is not for us.
-            StorageError: the coordinator's witness against us could not be written down: ask again.
-        """
-        one = self.federation(federation)
-        answer = door.membership(audit_head=self.signed_head(), goes_on_from=one.found_head)
-        self.hear(answer, federation)
-
-    def hear(self, answer: Membership, federation: str | None = None) -> None:
-        """Take the coordinator's list of members, and its witness against ourselves.
-
-        Every party of a run must be known. A peer that we know from this answer alone counts as an
-        ally of the coordinator, and only in this federation.
-
-        The coordinator holds a head of our audit log that we signed. If our log does not continue
-        it, the log was restored, cut or rewritten: the node then answers nothing in any federation.
-        The coordinator keeps the head until we say that our log holds it, so a lost answer changes
-        nothing.
-
-        Args:
-            answer: The coordinator's, which was checked.
-            federation: Name of the membership; None where there is but one.
-
-        Raises:
-            StorageError: the witness against us could not be written down: ask again.
-        """
-        self.federation(federation).hear(answer)
 
     def close(self) -> None:
         """Write the status "stopped", and let go of the database."""

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from party.decision.node import PartyNode
+from party.site.enrollment import CoordinatorDoor
 from party.site.membership import SiteMembership
 from party.site.records import SiteRecords
 from party.site.status_file import FederationStatus
 from party.storage import AuditLog
-from party.storage.audit import read_head
+from party.storage.audit import read_head, sign_head
 from pate_fed.nodes import KeptChild
 from protocols.identity import PublicIdentity
 from protocols.messages import Membership
@@ -81,8 +82,40 @@ class FederationNode:
         """Whether the coordinator's last word was that it revoked this hospital."""
         return self._standing[0] == "revoked"
 
+    def signed_head(self) -> bytes:
+        """Return the signed head of the audit log, for the coordinator to keep."""
+        return sign_head(*self._audit.end, self.membership.identity)
+
+    def ask(self, door: CoordinatorDoor) -> None:
+        """Report our audit log's head; hear the coordinator's view of us and its members.
+
+        Args:
+            door: The coordinator's.
+
+        Raises:
+            EnrollmentError: it cannot be reached, or its answer is not for us.
+            StorageError: as for `hear`.
+        """
+        answer = door.membership(audit_head=self.signed_head(), goes_on_from=self.found_head)
+        self.hear(answer)
+
     def hear(self, answer: Membership) -> None:
-        """Take the coordinator's word; see `PartyService.hear`."""
+        """Take the coordinator's list of members, and its witness against ourselves.
+
+        Every party of a run must be known. A peer that we know from this answer alone counts as an
+        ally of the coordinator, and only in this federation.
+
+        The coordinator holds a head of our audit log that we signed. If our log does not continue
+        it, the log was restored, cut or rewritten: the node then answers nothing in any federation.
+        The coordinator keeps the head until we say that our log holds it, so a lost answer changes
+        nothing.
+
+        Args:
+            answer: The coordinator's, which was checked.
+
+        Raises:
+            StorageError: the witness against us could not be written down: ask again.
+        """
         if answer.audit_head:
             self._compare(answer.audit_head)
         identities = [PublicIdentity(key) for key in answer.peer_keys]

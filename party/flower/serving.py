@@ -123,7 +123,7 @@ class _Line:
             pause_s = _ASK_S
             try:
                 with closing(CoordinatorDoor(self._membership, clock=time.time)) as door:
-                    self._service.ask_about_ourselves(door, name)
+                    self._node.ask(door)
             except Exception as error:
                 _log.warning(
                     "the coordinator of %s does not say who is a member: %s",

@@ -271,7 +271,7 @@ class TestPauseBudgetAudit:
     def test_what_the_coordinator_holds_is_asked_for_and_compared(
         self, pate_party: PateParty, ran: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        site, held = ran.hospitals.sites[0], ran.services[0].signed_head()
+        site, held = ran.hospitals.sites[0], ran.services[0].federation().signed_head()
         answer = membership_of(site, audit_head=held)
         monkeypatch.setattr(
             "party.site.enrollment.CoordinatorDoor.membership", lambda self, **_: answer

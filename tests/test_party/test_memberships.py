@@ -231,7 +231,7 @@ class TestOneHospital:
 
     def test_hearsay_of_one_is_unknown_in_the_other(self, both: Both) -> None:
         stranger, service = SigningIdentity.generate().public, both.services[0]
-        service.hear(membership_of(both.sites[0], peers={"Else": stranger}), HEART)
+        service.federation(HEART).hear(membership_of(both.sites[0], peers={"Else": stranger}))
         service.receive(wire.pack([]), LUNG)
         known = {name: service.federation(name).node._pins for name in (LUNG, HEART)}
         assert stranger.fingerprint in known[HEART]
@@ -242,7 +242,7 @@ class TestOneHospital:
     def test_a_log_that_one_coordinator_contradicts_stops_both(self, both: Both) -> None:
         service, site = both.services[0], both.sites[0]
         head = sign_head(3, bytes(32), site.identity)
-        service.hear(membership_of(site, audit_head=head), HEART)
+        service.federation(HEART).hear(membership_of(site, audit_head=head))
         for name in (LUNG, HEART):
             with pytest.raises(BrokenAuditLogError):
                 service.receive(wire.pack([]), name)

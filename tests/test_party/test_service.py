@@ -668,7 +668,9 @@ class TestPeers:
         self, running: Running
     ) -> None:
         stranger, service = SigningIdentity.generate().public, running.services[0]
-        service.hear(membership_of(running.hospitals.sites[0], peers={"Else": stranger}))
+        service.federation().hear(
+            membership_of(running.hospitals.sites[0], peers={"Else": stranger})
+        )
         service.receive(wire.pack([]))
         assert stranger.fingerprint in service.federation().node._pins
         assert stranger.fingerprint not in service.federation().node._guard.checked_peers
@@ -679,7 +681,7 @@ class TestPeers:
         self, running: Running, state: str
     ) -> None:
         service = running.services[0]
-        service.hear(membership_of(running.hospitals.sites[0], state=state))
+        service.federation().hear(membership_of(running.hospitals.sites[0], state=state))
         service.receive(wire.pack([]))
         status = read_status(running.file(0, STATUS_FILE))
         assert status is not None
@@ -710,7 +712,7 @@ class Line:
 
     def ask(self) -> None:
         """Have the node ask about itself."""
-        self._running.services[0].ask_about_ourselves(self._door)
+        self._running.services[0].federation().ask(self._door)
 
     def _carry(self, request: httpx.Request) -> httpx.Response:
         answer = self._enrollment.answer_membership(request.read())
@@ -756,10 +758,10 @@ class TestWitness:
 
     def test_a_log_that_goes_on_from_its_own_head_is_nothing_new(self, running: Running) -> None:
         site, service = running.hospitals.sites[0], running.services[0]
-        held = service.signed_head()
+        held = service.federation().signed_head()
         self.ask(running)
-        for head in (b"", held, service.signed_head()):
-            service.hear(membership_of(site, audit_head=head))
+        for head in (b"", held, service.federation().signed_head()):
+            service.federation().hear(membership_of(site, audit_head=head))
         self.ask_again(running)
 
     def ask_again(self, running: Running) -> None:
@@ -774,7 +776,7 @@ class TestWitness:
         site = running.hospitals.sites[0]
         yesterday = self.copied(running, tmp_path / "yesterday.db")
         self.ask(running)
-        held = running.services[0].signed_head()
+        held = running.services[0].federation().signed_head()
         self.put_back(running, yesterday)
         if grows:
             with records_of(site) as records:
@@ -782,7 +784,7 @@ class TestWitness:
                     records.standing.pause(by="M. Curie")
                     records.standing.resume(by="M. Curie")
         service = running.services[0]
-        service.hear(membership_of(site, audit_head=held))
+        service.federation().hear(membership_of(site, audit_head=held))
         with pytest.raises(BrokenAuditLogError):
             service.receive(wire.pack([]))
         running.now += 5
@@ -790,7 +792,7 @@ class TestWitness:
         assert service.status.trouble == "PF-353"
         charged_before = charged(running, 0)
         # An answer without a head, or with an older one, changes nothing.
-        service.hear(membership_of(site))
+        service.federation().hear(membership_of(site))
         with pytest.raises(BrokenAuditLogError):
             service.receive(wire.pack([]))
         with pytest.raises(BrokenAuditLogError):
@@ -838,7 +840,7 @@ class TestWitness:
                 records.standing.pause(by=f"M. Curie {place}")
                 records.standing.resume(by=f"M. Curie {place}")
             line.ask()
-            assert line.kept == service.signed_head()
+            assert line.kept == service.federation().signed_head()
             line.is_cut = True
             with pytest.raises(EnrollmentError):
                 line.ask()
@@ -847,13 +849,13 @@ class TestWitness:
 
     def test_records_written_anew_while_the_node_runs_are_noticed(self, running: Running) -> None:
         site, service = running.hospitals.sites[0], running.services[0]
-        held = service.signed_head()
+        held = service.federation().signed_head()
         tampered(
             running,
             0,
             "UPDATE audit SET link = zeroblob(32) WHERE number = (SELECT max(number) FROM audit)",
         )
-        service.hear(membership_of(site, audit_head=held))
+        service.federation().hear(membership_of(site, audit_head=held))
         with pytest.raises(BrokenAuditLogError):
             service.receive(wire.pack([]))
 
