@@ -6,15 +6,22 @@ is asked, so a restart decides that batch with the same ones.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.database import RunStore
 from pate_fed.charging import mechanism_of
+from pate_fed.data.dataset import DatasetKind
 from pate_fed.mechanisms import InteractiveGaussianMax
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
 
 
 def reinforced_labels(store: RunStore) -> dict[int, int]:
@@ -48,6 +55,28 @@ def labels_to_learn(outcomes: Answers, store: RunStore) -> dict[int, int]:
     """
     answered = {index: label for index, label, what in outcomes if what is Outcome.ANSWERED}
     return answered | reinforced_labels(store)
+
+
+def teach(
+    known: Mapping[int, int],
+    *,
+    name: str,
+    pool: QueryPool,
+    kind: DatasetKind,
+    classes: int,
+    rng: np.random.Generator,
+    warnings: list[str],
+) -> Student | None:
+    """Return the student of a run; None, with a warning, if no label is known."""
+    if not known:
+        warnings.append("No query was answered: there is no student.")
+        return None
+    from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
+
+    student = make_student(name, kind)
+    indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
+    student.fit(pool.inputs, indices, labels, classes=classes, rng=rng)
+    return student
 
 
 def predictions_for(

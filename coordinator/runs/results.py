@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coordinator.database.run_store import RunStore
@@ -133,26 +134,34 @@ def warnings_of(run: LabelingRun) -> list[str]:
 def write_results(
     out: Path,
     *,
+    run: LabelingRun,
+    settings: RunSettings,
+    pool_digest: bytes,
     metrics: dict[str, Any],
     privacy: dict[str, Any],
-    settings: Mapping[str, object],
-    manifest: dict[str, Any],
     outcomes: Answers,
     class_names: tuple[str, ...],
-    run: LabelingRun,
     student: Student | None,
+    source: Mapping[str, object] = MappingProxyType({}),
+    partition: Manifest | None = None,
     drawn_in: Mapping[int, str] | None = None,
     earlier: Sequence[EarlierSetup] = (),
 ) -> None:
     """Write a run directory: all of it, or nothing.
 
-    A run that asked nobody has no transcript.
+    A run that asked nobody has no transcript. `source` holds entries of the settings that a
+    federation knows better; `earlier` the failed setups, oldest first. Only a simulation has a
+    `partition`.
 
     Raises:
         RunDirectoryError: it exists, or cannot be written.
     """
+    table = {**settings.as_table(), **source}
+    manifest = _manifest_table(
+        run, settings=settings, partition=partition, pool_digest=pool_digest, earlier=earlier
+    )
     with RunDirectory.open_new(out) as directory:
-        directory.write_settings(settings)
+        directory.write_settings(table)
         directory.write_json("metrics.json", metrics)
         directory.write_json("privacy.json", privacy)
         directory.write_json("manifest.json", manifest)
@@ -172,7 +181,7 @@ def write_results(
         if student is not None:
             folder = directory.student_directory()
             student.save(folder)
-            card = render_model_card(metrics, privacy, settings)
+            card = render_model_card(metrics, privacy, table)
             (folder / "model_card.md").write_text(card, encoding="utf-8")
         if run.round.run_id:
             files = directory.read_back().digests
@@ -184,23 +193,14 @@ def _transcript_of(setup: CoordinatorRound) -> Iterator[str]:
     return (json.dumps(line, sort_keys=True) for line in setup.closing.signed_transcript())
 
 
-def manifest_table(
+def _manifest_table(
+    run: LabelingRun,
     *,
     settings: RunSettings,
     partition: Manifest | None,
-    run: LabelingRun,
     pool_digest: bytes,
-    earlier: Sequence[EarlierSetup] = (),
+    earlier: Sequence[EarlierSetup],
 ) -> dict[str, Any]:
-    """Return the content of `manifest.json`.
-
-    Args:
-        settings: The settings used.
-        partition: The owner of each record, which only a simulation knows.
-        run: The run.
-        pool_digest: Digest of its query pool, 32 bytes.
-        earlier: Its earlier setups, oldest first.
-    """
     return {
         "schema_version": SCHEMA_VERSION,
         "pate_fed": __version__,

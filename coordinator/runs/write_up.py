@@ -10,7 +10,7 @@ import numpy as np
 
 from coordinator.database import SqlCoordinatorJournal
 from coordinator.runs import results
-from coordinator.runs.interim import labels_to_learn, reinforced_labels
+from coordinator.runs.interim import labels_to_learn, reinforced_labels, teach
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.results import EarlierSetup
@@ -59,7 +59,7 @@ def write_up(
     request, settings = run.request, run.request.settings
     outcomes, earlier_runs = run.outcomes, dict(Counter(run.drawn_in.values()))
     setups = _earlier_setups(run)
-    student = _student(run, outcomes, run.world.random_bytes(32))
+    student = _student(run, outcomes)
     privacy = results.privacy_of(
         labeling,
         settings=settings,
@@ -105,51 +105,36 @@ def write_up(
     )
     results.write_results(
         run.results,
+        run=labeling,
+        settings=settings,
+        source=_source(run),
+        pool_digest=request.pool,
         metrics=metrics,
         privacy=privacy,
-        settings=_settings_table(run),
-        manifest=results.manifest_table(
-            settings=settings,
-            partition=None,
-            run=labeling,
-            pool_digest=request.pool,
-            earlier=setups,
-        ),
         outcomes=outcomes,
         class_names=request.class_names,
-        run=labeling,
         student=student,
         drawn_in=run.drawn_in,
         earlier=setups,
     )
 
 
-def _settings_table(run: OpenRun) -> dict[str, object]:
-    table = run.request.settings.as_table()
-    source = dict(table["source"])  # type: ignore[call-overload]
-    return {
-        **table,
-        "data": run.request.source,
-        "source": {**source, "classes": list(run.request.class_names)},
-    }
+def _source(run: OpenRun) -> dict[str, object]:
+    source = dict(run.request.settings.as_table()["source"])  # type: ignore[call-overload]
+    classes = list(run.request.class_names)
+    return {"data": run.request.source, "source": {**source, "classes": classes}}
 
 
-def _student(run: OpenRun, outcomes: Answers, seed: bytes) -> Student | None:
-    known = labels_to_learn(outcomes, run.store)
-    if not known:
-        run.warnings.append("No query was answered: there is no student.")
-        return None
-    from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
-
-    student = make_student(run.request.settings.student, run.task.kind)
-    student.fit(
-        run.task.pool.inputs,
-        np.array(list(known), dtype=np.int64),
-        np.array(list(known.values()), dtype=np.int64),
+def _student(run: OpenRun, outcomes: Answers) -> Student | None:
+    return teach(
+        labels_to_learn(outcomes, run.store),
+        name=run.request.settings.student,
+        pool=run.task.pool,
+        kind=run.task.kind,
         classes=run.task.classes,
-        rng=np.random.default_rng(list(seed)),
+        rng=np.random.default_rng(list(run.world.random_bytes(32))),
+        warnings=run.warnings,
     )
-    return student
 
 
 def _earlier_setups(run: OpenRun) -> list[EarlierSetup]:

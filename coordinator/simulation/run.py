@@ -18,7 +18,7 @@ import numpy as np
 from coordinator.database import Database, RunStore
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.runs import results
-from coordinator.runs.interim import labels_to_learn, predictions_for, reinforced_labels
+from coordinator.runs.interim import labels_to_learn, predictions_for, reinforced_labels, teach
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
@@ -56,7 +56,7 @@ from pate_fed.queries import QueryPool
 from pate_fed.report import refuse_existing
 from pate_fed.report.tables import Answers, Truth, metrics_table
 from pate_fed.report.warning_words import end_warnings, slack_warnings
-from pate_fed.students import Student, make_student, select_queries
+from pate_fed.students import Student, select_queries
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
@@ -387,19 +387,15 @@ class _Rehearsal:
         return results.in_seat_order(self._drafted, names=self._names, members=members)
 
     def _teach(self, outcomes: Answers, labels: _Labels) -> Student | None:
-        known = labels_to_learn(outcomes, self._store)
-        if not known:
-            labels.warnings.append("No query was answered: there is no student.")
-            return None
-        student = make_student(self._settings.student, self._dataset.kind)
-        student.fit(
-            self._pool.inputs,
-            np.array(list(known), dtype=np.int64),
-            np.array(list(known.values()), dtype=np.int64),
+        return teach(
+            labels_to_learn(outcomes, self._store),
+            name=self._settings.student,
+            pool=self._pool,
+            kind=self._dataset.kind,
             classes=len(self._dataset.class_names),
             rng=self._chance.of("student"),
+            warnings=labels.warnings,
         )
-        return student
 
     def _accuracy(self, student: Student | None) -> float | None:
         if student is None:
@@ -416,23 +412,16 @@ class _Rehearsal:
         metrics: dict[str, Any],
         privacy: dict[str, Any],
     ) -> None:
-        run = self._known_labels().run
-        names = self._dataset.class_names
-        settings = self._settings.as_table()
         results.write_results(
             out,
+            run=self._known_labels().run,
+            settings=self._settings,
+            partition=self._manifest,
+            pool_digest=self._pool.digest,
             metrics=metrics,
             privacy=privacy,
-            settings=settings,
-            manifest=results.manifest_table(
-                settings=self._settings,
-                partition=self._manifest,
-                run=run,
-                pool_digest=self._pool.digest,
-            ),
             outcomes=outcomes,
-            class_names=names,
-            run=run,
+            class_names=self._dataset.class_names,
             student=student,
         )
 

@@ -474,7 +474,7 @@ STAGES = [
     pytest.param("coordinator.simulation.run.load_dataset", id="loading"),
     pytest.param("coordinator.simulation.run.train_hospitals", id="training"),
     pytest.param("coordinator.runs.labeling.deciding.open_sum", id="labeling"),
-    pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),
+    pytest.param("pate_fed.students.make_student", id="teaching the student"),
     pytest.param("coordinator.runs.results.render_report", id="writing"),
 ]
 

@@ -325,7 +325,7 @@ class TestCommandLine:
             pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
             pytest.param("pate_fed.mechanisms.gaussian_max.threshold_total_rdp", id="pricing"),
             pytest.param("pate_fed.report.tables.formal_cost_at", id="writing down"),
-            pytest.param("coordinator.simulation.run.make_student", id="teaching the student"),
+            pytest.param("pate_fed.students.make_student", id="teaching the student"),
         ],
     )
     @pytest.mark.parametrize("how", ["text", "json"])

@@ -251,11 +251,11 @@ def fail_training(
     tries: list[str] = []
     trains = write_up._student
 
-    def train(run: OpenRun, outcomes: Answers, seed: bytes) -> Student | None:
+    def train(run: OpenRun, outcomes: Answers) -> Student | None:
         if run.request.name == "first":
             tries.append(run.request.name)
             raise error()
-        return trains(run, outcomes, seed)
+        return trains(run, outcomes)
 
     monkeypatch.setattr(write_up, "_student", train)
     return tries
