@@ -261,7 +261,7 @@ class TestBatch:
         with closing(Database(federation.url)) as database, database.transaction() as session:
             session.execute(delete(StatementRow))
         federation.resume()
-        assert len(federation.store.statements()) == PARTIES
+        assert len(federation.store.statements.frames()) == PARTIES
 
     def test_nothing_else_is_asked_before_it_is_finished(self, tmp_path: Path) -> None:
         federation = killed(tmp_path, Stage.ANSWERED)
