@@ -23,12 +23,7 @@ _Part: TypeAlias = PrivacyLedger | OutcomeLedger
 
 
 def read_ledger(session: Session, run: int, *, empty: RunLedger) -> RunLedger:
-    """Return the stored ledger of a run; the budgets of a new run are stored.
-
-    Args:
-        session: The transaction.
-        run: `RunRow.number`.
-        empty: The ledger without entries: the stored one has to be of the same budgets and caps.
+    """Return the stored ledger of a run, of the same budgets as an empty one; store a new run's.
 
     Raises:
         RunDamagedError: it is of other terms, or has a gap.
@@ -61,12 +56,6 @@ def read_ledger(session: Session, run: int, *, empty: RunLedger) -> RunLedger:
 
 def write_ledger(session: Session, run: int, *, before: RunLedger, after: RunLedger) -> None:
     """Write the entries that differ from the stored ones.
-
-    Args:
-        session: The transaction.
-        run: `RunRow.number`.
-        before: The stored ledger.
-        after: The new one.
 
     Raises:
         RunDamagedError: it lacks an entry of the stored one.

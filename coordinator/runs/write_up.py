@@ -37,15 +37,7 @@ def write_up(
     exchanges: Mapping[str, int] = _NO_EXCHANGES,
     seconds: float = 0.0,
 ) -> None:
-    """Train the student and write the run directory.
-
-    Nothing happens if nothing was released, or if it was written before.
-
-    Args:
-        run: The run.
-        labeling: Its setup, batches and closing.
-        exchanges: Exchanges of each part of the run.
-        seconds: Its duration.
+    """Train the student and write the run directory, if a label was released and it is absent.
 
     Raises:
         RunDirectoryError: the directory cannot be written.

@@ -39,12 +39,6 @@ class Ballots:
         """Return the vector for the secure sum: votes, with noise if the parties add it. Secret.
 
         The noise is drawn before the teachers are asked. Only the sent vector holds it.
-
-        Args:
-            run: The run.
-            batch: The queries.
-            phase: Of the batch, from 0.
-            weights: Votes of each teacher.
         """
         share = self._draw_noise(run.terms, len(batch), phase=phase)
         votes = self._count(run, batch, weights)

@@ -52,11 +52,7 @@ class DecisionLog:
         self._asks_about_runs = asks_about_runs
 
     def note(self, one: FederationNode, decision: Decision) -> None:
-        """Write a decision down.
-
-        Args:
-            one: The node that decided.
-            decision: It.
+        """Write down a node's decision.
 
         Raises:
             RefusalError: the decision is another: nobody can be asked about one more run.

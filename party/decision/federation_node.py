@@ -89,9 +89,6 @@ class FederationNode:
     def ask(self, door: CoordinatorDoor) -> None:
         """Report our audit log's head; hear the coordinator's view of us and its members.
 
-        Args:
-            door: The coordinator's.
-
         Raises:
             EnrollmentError: it cannot be reached, or its answer is not for us.
             StorageError: as for `hear`.

@@ -37,20 +37,11 @@ class Settlements:
         self._voids: dict[bytes, set[bytes]] = {}
 
     def add(self, settlement: Settlement, proven: PlanClaim | None) -> None:
-        """Note a settlement, to be booked.
-
-        Args:
-            settlement: Its signature was verified.
-            proven: The part of its plan that its evidence proves.
-        """
+        """Note a verified settlement, and the part of its plan that its evidence proves."""
         self._waiting.append((settlement, proven))
 
     def book(self, run: AgreedRun | None, round_: PartyRound) -> None:
         """Charge each release, or all that was reserved; free nothing on a mere claim.
-
-        Args:
-            run: The run that the party is in, if it agreed to one.
-            round_: The protocol's end of that run.
 
         Raises:
             StorageError: one could not be stored: it is booked with the next call.

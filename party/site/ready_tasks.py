@@ -57,9 +57,7 @@ class ReadyTasks:
     def load(self, approved: frozenset[bytes], *, train: bool) -> None:
         """Make the teachers of every approved pool ready; one that cannot be is left out.
 
-        Args:
-            approved: Digests of the pools.
-            train: Whether missing teachers are trained: it takes long, and somebody may ask.
+        Missing teachers are trained only if `train` says so: it takes long, and a packet may come.
         """
         now = self._clock()
         if self._tried == (approved, now // _TRY_AGAIN_S):

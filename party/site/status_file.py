@@ -121,22 +121,14 @@ class LiveStatus:
         return not 0 <= self._clock() - self._said_at < FRESH_S / 4
 
     def say(self, **changed: Any) -> None:
-        """Write the status of a node that has started; one that stopped stays so.
-
-        Args:
-            changed: Fields of `Status`.
-        """
+        """Write the status of a node that has started, with changes; one that stopped stays so."""
         if self.status.state == "stopped":
             changed["state"] = "stopped"
         self._said_at = self._clock()
         self.write(**changed)
 
     def write(self, **changed: Any) -> None:
-        """Write the status as it is now.
-
-        Args:
-            changed: Fields of `Status`.
-        """
+        """Write the status, with changes."""
         self.status = replace(self.status, at=self._clock(), **changed)
         try:
             write_status(self._path, self.status)

@@ -56,10 +56,6 @@ def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
 def task_for(terms: RunTerms, tasks: Mapping[bytes, PartyTask]) -> PartyTask:
     """Return the task that a run asks about.
 
-    Args:
-        terms: Of the run.
-        tasks: The party's tasks, as `tasks_of` gives them.
-
     Raises:
         RefusalError: there is none that is ready, or it is not as the terms say.
     """

@@ -18,10 +18,6 @@ def traced_row_words(words: int, context: RunContext) -> int:
 
     With noise at the parties a row's sum is secret. The plain form has no streams to compare. More
     row sums than fit the coordinator's memory are not kept.
-
-    Args:
-        words: Length of the vector.
-        context: The run.
     """
     form, terms, parties = context.job.form, context.terms, len(context.round.seats)
     kept = parties * words // terms.classes * form.ring.bits // 8
