@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from party.decision.decision_log import DecisionLog
@@ -213,12 +212,7 @@ class PartyService:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     # Decisions of its people -----------------------------------------------------------------

@@ -889,7 +889,7 @@ def test_every_counter_that_a_hospital_signed_is_stored_before_the_run_goes_on()
     federation = Federation()
 
     def stored() -> list[str]:
-        frames = federation.store.statements().values()
+        frames = federation.store.statements.frames().values()
         return [type(wire.decode(frame).message).__name__ for frame in frames]
 
     federation.transport.on_query = lambda node, packet: None if node == CULPRIT else packet
@@ -901,9 +901,9 @@ def test_every_counter_that_a_hospital_signed_is_stored_before_the_run_goes_on()
     records = [kinds(packet) for packet in federation.transport.packets]
     assert records.count(["KeyStatement", "RunRecord"]) == 2  # each hospital is shown its own
     assert stored() == ["Ready"] * 3
-    before = federation.store.statements()
+    before = federation.store.statements.frames()
     run.close()
-    assert set(federation.store.statements().values()).isdisjoint(before.values())
+    assert set(federation.store.statements.frames().values()).isdisjoint(before.values())
 
 
 def test_a_coordinator_without_one_vector_learns_nothing_but_noise() -> None:

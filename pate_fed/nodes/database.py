@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from sqlalchemy import (
@@ -151,12 +150,7 @@ class NodeDatabase:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
