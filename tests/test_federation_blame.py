@@ -119,8 +119,16 @@ def test_a_lost_hospital_is_not_asked() -> None:
     def lose(node: int, answer: bytes) -> Answer:
         return Silence("PF-412") if node == 3 and "MaskedVector" in kinds(answer) else answer
 
+    asked: set[int] = set()
+
+    def note(node: int, packet: bytes) -> bytes:
+        asked.update({node} if "BlameRequest" in kinds(packet) else ())
+        return packet
+
     federation.transport.on_answer = lose
+    federation.transport.on_query = note
     assert void(federation).named == (f"hospital-{CULPRIT}: its row is not its votes",)
+    assert asked == {0, 1, 2, 4}
 
 
 # A coordinator that asks for too much ----------------------------------------------------------
