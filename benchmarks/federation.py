@@ -36,15 +36,18 @@ class ForgetfulJournal(RoundJournal):
     def witness(self, counters: Mapping[bytes, int]) -> None:
         """See `RoundJournal.witness`."""
 
-    def witnessed(self, peer: bytes) -> int:  # noqa: ARG002 - the contract's
+    def witnessed(self) -> Mapping[bytes, int]:
         """See `RoundJournal.witnessed`."""
-        return 0
+        return {}
 
     def halt(self, counter: int) -> None:
         """See `RoundJournal.halt`."""
 
     def require_whole(self) -> None:
         """See `RoundJournal.require_whole`."""
+
+    def require_room(self, size: int) -> None:
+        """See `RoundJournal.require_room`."""
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""

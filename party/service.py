@@ -34,7 +34,7 @@ from party.site.ready_tasks import ReadyTasks, VoteOf
 from party.site.records import Decided, SiteRecords
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import LiveStatus, Status
-from party.storage import AuditLog, LedgerStore, SqlJournal
+from party.storage import AuditLog, Journal, LedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import PateFedError
 from pate_fed.votes import TeacherWeights
@@ -97,7 +97,7 @@ class PartyService:
         self._database = site.open_database()
         try:
             # Its lock is the site's: a second node stops here.
-            self._journal = SqlJournal(self._database)
+            self._journal = Journal(self._database)
             self._said.write()  # instead of the last node's: to train teachers may take long
             settings, identity = site.settings, site.identity
             budget = settings.new_ledger()

@@ -1,8 +1,8 @@
 """Attacks on one hospital's exact votes that span runs, forms, federations and restarts.
 
 Each attack once read one honest hospital's exact votes, or more than was promised. Here it is
-played against hospitals' real nodes, with default policies, journals in memory and in databases,
-and with all runs in one federation or each in its own. Nothing may be learned.
+played against hospitals' real nodes, with default policies and with all runs in one federation or
+each in its own. Nothing may be learned.
 
 For each rule, a companion takes out that rule alone. Then the same attack must succeed: this shows
 that the attack is real and that this rule stops it.
@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from party.storage import SqlJournal
-from party.storage.query_journal import MemoryJournal
+from party.storage import Journal
 from party.storage.schema import Base
 from protocols import wire
 from protocols.errors import HistoryError, KeyConfirmationError
@@ -75,51 +74,24 @@ NEAR_QUOTA = 10
 """Near queries of a hospital's whole life, by the default policy."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Where hospitals keep their journals, and how many federations they are in.
-
-    Attributes:
-        journal: "memory" or "database".
-        federations: 1, or 2 for a second run that another federation's coordinator calls.
-    """
-
-    journal: str
-    federations: int
-
-    def __str__(self) -> str:
-        where = "two federations" if self.federations == 2 else "one federation"
-        return f"{self.journal}, {where}"
-
-
-SETTINGS = [Setting(journal, count) for journal in ("memory", "database") for count in (1, 2)]
 Make = Callable[..., World]
 
+BOTH = [
+    pytest.param(1, id="one federation"),
+    pytest.param(2, id="two federations"),
+]
+"""How many federations hospitals are in: with 2, another coordinator calls the second run."""
 
-BOTH = [SETTINGS[0], SETTINGS[-1]]
-"""Both journals and both numbers of federations; their other two pairs only exhaustive runs try."""
-
-companions = pytest.mark.parametrize("make", [BOTH[0], more(BOTH[1])], ids=str, indirect=True)
+companions = pytest.mark.parametrize(
+    "make", [BOTH[0], more(2, id="two federations")], indirect=True
+)
 """Without a rule an attack succeeds anywhere: one setting shows it."""
 
 
-@pytest.fixture(params=[each if each in BOTH else more(each) for each in SETTINGS], ids=str)
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+@pytest.fixture(params=BOTH)
+def make(request: pytest.FixtureRequest) -> Make:
     """Make worlds in one setting."""
-    setting: Setting = request.param
-    worlds: list[World] = []
-
-    def made(hospitals: int, **fields: Any) -> World:
-        folder = None
-        if setting.journal == "database":
-            folder = tmp_path / str(len(worlds))
-            folder.mkdir()
-        worlds.append(World(hospitals, federations=setting.federations, folder=folder, **fields))
-        return worlds[-1]
-
-    yield made
-    for world in worlds:
-        world.close()
+    return partial(World, federations=request.param)
 
 
 def later_run(world: World, places: Places, form: str, **fields: Any) -> Run:
@@ -755,11 +727,8 @@ def test_without_its_rule_an_empty_disclosure_names_the_dealer_alone(
 def rows_of(world: World, place: int) -> int:
     """How many records a hospital's journal has."""
     journal = world.hospitals[place].journal
-    if isinstance(journal, SqlJournal):
-        with journal._database.transaction() as session:
-            tables = Base.metadata.sorted_tables
-            return sum(session.query(table).count() for table in tables)
-    return sum(len(value) for value in vars(journal).values() if isinstance(value, dict | set))
+    with journal._database.transaction() as session:
+        return sum(session.query(table).count() for table in Base.metadata.sorted_tables)
 
 
 def forged(run_id: bytes, number: int, world: World) -> list[Any]:
@@ -801,8 +770,7 @@ def test_plans_that_a_run_never_served_leave_few_rows(make: Make, is_restarted: 
     for number in range(1, 3 * MOST_UNSERVED):
         for message in forged(run.coordinator.run_id, number, world):
             assert len(run.tell(0, run.sign(message)).frames) <= 1
-    # In memory a promise stands in up to three places, its plan's run among them.
-    assert rows_of(world, 0) <= before + 3 * MOST_UNSERVED
+    assert rows_of(world, 0) <= before + MOST_UNSERVED
 
 
 @companions
@@ -816,8 +784,7 @@ def test_without_its_rule_messages_of_unknown_runs_fill_the_journal(
     def known(_: object, run_id: bytes) -> RunNote:
         return RunNote(run_id=run_id, coordinator=ours, form="masked", keys=keys)
 
-    for journal in (MemoryJournal, SqlJournal):
-        monkeypatch.setattr(journal, "run", known)
+    monkeypatch.setattr(Journal, "run", known)
     run = Run(world, range(5), "additive")
     before = rows_of(world, 0)
     for number in range(1, 60):
@@ -1012,9 +979,7 @@ def test_without_its_rule_many_stories_open_less_noise_than_charged(
 
 # 10: another federation's coordinator, who is no ally of this one ---------------------------------
 
-two_federations = pytest.mark.parametrize(
-    "make", [each for each in SETTINGS if each.federations == 2], ids=str, indirect=True
-)
+two_federations = pytest.mark.parametrize("make", [2], ids=["two federations"], indirect=True)
 
 
 def run_of_an_honest_coordinator(make: Make, form: str) -> tuple[Run, bytes]:

@@ -1,14 +1,14 @@
 """Attacks that a reviewer found, each against hospitals' real nodes; none may succeed any more.
 
-They are played as in `test_attacks_across_runs`, with journals in memory and in databases. For each
-rule, a companion takes out that rule alone. Then the same attack must succeed.
+They are played as in `test_attacks_across_runs`. For each rule, a companion takes out
+that rule alone. Then the same attack must succeed.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -27,10 +27,8 @@ from party.site.folder import Site
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, party_task, tasks_of
 from party.site.training import folder_of, ready_teachers, teachers_digest
-from party.storage import PartyDatabase, SqlJournal
+from party.storage import Journal, PartyDatabase
 from party.storage.query_journal import (
-    Journal,
-    MemoryJournal,
     NearQueries,
     QueryJournal,
     SketchedQueries,
@@ -82,7 +80,6 @@ from tests.support.hostile import (
     without_any_bound,
     without_near_bound,
 )
-from tests.support.markers import in_turn, more
 
 ANY_RUN = {"came_here": True}
 PARTIES_CODE = "PF-310"
@@ -97,33 +94,6 @@ NEAR_QUOTA = 10
 VICTIM = 0
 OLD, NEW = b"old teachers".ljust(32), b"new teachers".ljust(32)
 """Digests of a hospital's teachers, before and after it trained new ones."""
-
-Make = Callable[..., World]
-
-
-JOURNALS = ["memory", "database"]
-"""Where hospitals keep their journals."""
-
-companions = pytest.mark.parametrize("make", ["memory", more("database")], indirect=True)
-"""Without a rule an attack succeeds with any journal: one shows it."""
-
-
-@pytest.fixture(params=JOURNALS)
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
-    """Make worlds whose hospitals keep their journals in memory, or in databases."""
-    worlds: list[World] = []
-
-    def made(hospitals: int, **fields: Any) -> World:
-        folder = None
-        if request.param == "database":
-            folder = tmp_path / str(len(worlds))
-            folder.mkdir()
-        worlds.append(World(hospitals, folder=folder, **fields))
-        return worlds[-1]
-
-    yield made
-    for world in worlds:
-        world.close()
 
 
 def assert_refused(refused: dict[int, list[str]], by: Places, code: str) -> None:
@@ -162,14 +132,13 @@ class Anything(bytes):
 
 def without_owner_of_run(patch: Patch) -> None:
     """A run of any coordinator counts as this one's."""
-    for journal in (MemoryJournal, SqlJournal):
-        find = journal.run
+    find = Journal.run
 
-        def found(self: Any, run_id: bytes, find: Any = find) -> RunNote | None:
-            note = find(self, run_id)
-            return None if note is None else replace(note, coordinator=Anything())
+    def found(self: Journal, run_id: bytes) -> RunNote | None:
+        note = find(self, run_id)
+        return None if note is None else replace(note, coordinator=Anything())
 
-        patch.setattr(journal, "run", found)
+    patch.setattr(Journal, "run", found)
 
 
 def without_run_of_settlement(patch: Patch) -> None:
@@ -194,9 +163,9 @@ def without_run_of_verdict(patch: Patch) -> None:
         patch.setattr(end, "sign_verdict", sign_anyway)
 
 
-def open_batch(make: Make, form: str, *, federations: int = 2) -> Run:
+def open_batch(form: str, *, federations: int = 2) -> Run:
     """A batch of an honest coordinator that every hospital sent for. The last one is a liar."""
-    world = make(5, liars={4}, federations=federations)
+    world = World(5, liars={4}, federations=federations)
     run = Run(world, range(5), form, colluders=1).set_up()
     assert run.ask(range(world.queries)) == {}
     return run
@@ -232,9 +201,10 @@ def own_run(first: Run, *, federation: int = 1, form: str = "masked") -> Run:
 HEARD = ["alive", "after a restart", "with a run of its own"]
 
 
-@in_turn(("make", JOURNALS), ("form", ["additive", "masked"]), ("heard", HEARD), indirect=["make"])
-def test_another_coordinator_takes_no_y(make: Make, form: str, heard: str) -> None:
-    run = open_batch(make, form)
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("heard", HEARD)
+def test_another_coordinator_takes_no_y(form: str, heard: str) -> None:
+    run = open_batch(form)
     if heard == "after a restart":
         for place in run.honest:
             run.world.restart(place)
@@ -247,13 +217,12 @@ def test_another_coordinator_takes_no_y(make: Make, form: str, heard: str) -> No
     assert counters(run) == before
 
 
-@companions
 @pytest.mark.parametrize("heard", HEARD[:2])
 def test_without_its_rule_another_coordinator_reads_an_exact_sum(
-    make: Make, monkeypatch: Patch, heard: str
+    monkeypatch: Patch, heard: str
 ) -> None:
     without_owner_of_run(monkeypatch)
-    run = open_batch(make, "additive")
+    run = open_batch("additive")
     if heard == "after a restart":
         for place in run.honest:
             run.world.restart(place)
@@ -273,38 +242,31 @@ def void_by_other(run: Run, *, by_own_run: bool, federation: int = 1) -> None:
         run.speak_as(0)
 
 
-@in_turn(
-    ("make", JOURNALS),
-    ("form", ["additive", "masked"]),
-    (
-        "by_own_run, federation",
-        [
-            pytest.param(False, 1, id="as if in that run"),
-            pytest.param(True, 1, id="in its own run"),
-            pytest.param(True, 0, id="in another run of the same coordinator"),
-        ],
-    ),
-    indirect=["make"],
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(
+    ("by_own_run", "federation"),
+    [
+        pytest.param(False, 1, id="as if in that run"),
+        pytest.param(True, 1, id="in its own run"),
+        pytest.param(True, 0, id="in another run of the same coordinator"),
+    ],
 )
-def test_a_y_is_erased_in_its_own_run_alone(
-    make: Make, form: str, by_own_run: bool, federation: int
-) -> None:
-    run = open_batch(make, form)
+def test_a_y_is_erased_in_its_own_run_alone(form: str, by_own_run: bool, federation: int) -> None:
+    run = open_batch(form)
     void_by_other(run, by_own_run=by_own_run, federation=federation)
     for place in run.honest:
         assert run.tell(place, run.plan_frame).frames == run.answers[place].frames
 
 
-@companions
 @pytest.mark.parametrize(
     ("take_out", "by_own_run"), [(without_owner_of_run, False), (without_run_of_settlement, True)]
 )
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_without_its_rule_another_coordinator_has_a_y_erased(
-    make: Make, monkeypatch: Patch, take_out: TakenOut, by_own_run: bool, form: str
+    monkeypatch: Patch, take_out: TakenOut, by_own_run: bool, form: str
 ) -> None:
     take_out(monkeypatch)
-    run = open_batch(make, form)
+    run = open_batch(form)
     void_by_other(run, by_own_run=by_own_run)
     for place in run.honest:
         assert run.tell(place, run.plan_frame).frames == ()
@@ -327,22 +289,21 @@ def close_by_other(run: Run, *, by_own_run: bool) -> dict[int, list[str]]:
         pytest.param(True, VERDICT_CODE, id="in its own run"),
     ],
 )
-def test_another_coordinator_closes_no_open_plan(make: Make, by_own_run: bool, code: str) -> None:
-    run = open_batch(make, "masked")
+def test_another_coordinator_closes_no_open_plan(by_own_run: bool, code: str) -> None:
+    run = open_batch("masked")
     assert_refused(close_by_other(run, by_own_run=by_own_run), run.honest, code)
     assert run.open(run.places) == {}
     assert [parties for parties, _ in run.loot.sums()] == [frozenset(run.honest)]
 
 
-@companions
 @pytest.mark.parametrize(
     ("take_out", "by_own_run"), [(without_owner_of_run, False), (without_run_of_verdict, True)]
 )
 def test_without_its_rule_another_coordinator_closes_an_open_plan(
-    make: Make, monkeypatch: Patch, take_out: TakenOut, by_own_run: bool
+    monkeypatch: Patch, take_out: TakenOut, by_own_run: bool
 ) -> None:
     take_out(monkeypatch)
-    run = open_batch(make, "masked")
+    run = open_batch("masked")
     assert close_by_other(run, by_own_run=by_own_run) == {}
     assert_refused(run.open(run.places), run.honest, VERDICT_CODE)
     assert list(run.loot.sums()) == []
@@ -363,19 +324,18 @@ def open_like(run: Run, *, federation: int) -> Run:
     return other
 
 
-def test_another_coordinator_uses_up_no_promises_of_a_run(make: Make) -> None:
-    run = Run(make(5, liars={4}, federations=2), range(5), "masked", colluders=1).set_up()
+def test_another_coordinator_uses_up_no_promises_of_a_run() -> None:
+    run = Run(World(5, liars={4}, federations=2), range(5), "masked", colluders=1).set_up()
     use_up_promises(run)
     run.plan(range(run.world.queries))
     assert run.close()
 
 
-@companions
 def test_without_its_rule_another_coordinator_uses_up_the_promises_of_a_run(
-    make: Make, monkeypatch: Patch
+    monkeypatch: Patch,
 ) -> None:
     without_owner_of_run(monkeypatch)
-    run = Run(make(5, liars={4}, federations=2), range(5), "masked", colluders=1).set_up()
+    run = Run(World(5, liars={4}, federations=2), range(5), "masked", colluders=1).set_up()
     use_up_promises(run)
     run.plan(range(run.world.queries))
     assert run.close() == b""
@@ -384,9 +344,9 @@ def test_without_its_rule_another_coordinator_uses_up_the_promises_of_a_run(
 # 2: a plan that another coordinator closed before it came -----------------------------------------
 
 
-def closed_before_it_came(make: Make, form: str) -> Run:
+def closed_before_it_came(form: str) -> Run:
     """A plan that no hospital has yet. A liar told it to the other coordinator, who closes it."""
-    run = Run(make(5, liars={4}, federations=2), range(5), form, colluders=1).set_up()
+    run = Run(World(5, liars={4}, federations=2), range(5), form, colluders=1).set_up()
     run.plan(range(run.world.queries))
     other = own_run(run)
     assert other.propose((), to=run.honest) == {}
@@ -395,14 +355,14 @@ def closed_before_it_came(make: Make, form: str) -> Run:
 
 
 @pytest.mark.parametrize("form", ["additive", "masked"])
-def test_a_plan_that_was_closed_before_it_came_costs_nothing(make: Make, form: str) -> None:
-    run = closed_before_it_came(make, form)
+def test_a_plan_that_was_closed_before_it_came_costs_nothing(form: str) -> None:
+    run = closed_before_it_came(form)
     world = run.world
     assert_refused(run.ask(run.indices, of=run.honest), run.honest, QUERIES_CODE)
     for place in run.honest:
         hospital = world.hospitals[place]
         assert hospital.nodes[0].ledger.entries == ()
-        assert hospital.journal.count() == 0
+        assert hospital.journal.queries.count() == 0
         assert hospital.journal.find(run.plan_digest) is None
     assert run.void() == {}
 
@@ -415,13 +375,12 @@ def test_a_plan_that_was_closed_before_it_came_costs_nothing(make: Make, form: s
         assert entry.entry_id == again.plan_digest.hex()
 
 
-@companions
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_without_its_rule_a_closed_plan_is_charged_for_nothing(
-    make: Make, monkeypatch: Patch, form: str
+    monkeypatch: Patch, form: str
 ) -> None:
     monkeypatch.setattr(AgreedRun, "require_new", lambda self, plan_digest: None)
-    run = closed_before_it_came(make, form)
+    run = closed_before_it_came(form)
     for place in run.honest:
         answer = run.tell(place, run.plan_frame)
         assert not [each for each in answer.messages if isinstance(each, MaskedVector)]
@@ -489,12 +448,10 @@ def least_heads(hospitals: int) -> int:
     return max(hospitals // 2 + 1, 3)
 
 
-def two_histories(
-    make: Make, form: str, hospitals: int, heads: int, liars: int
-) -> tuple[Run, str, str]:
+def two_histories(form: str, hospitals: int, heads: int, liars: int) -> tuple[Run, str, str]:
     """One transcript with so many heads, and another with as many as the liars can get for it."""
     places = range(hospitals)
-    world = make(hospitals, liars=places[hospitals - liars :])
+    world = World(hospitals, liars=places[hospitals - liars :])
     run = Run(world, places, form, colluders=1).set_up()
     told, others = run.honest[: heads - liars], run.honest[heads - liars :]
     one = history(run, told, run.liars, question=0)
@@ -508,17 +465,13 @@ HOSPITALS_AND_HEADS = [
 ]
 
 
-@in_turn(
-    ("make", JOURNALS),
-    ("form", ["additive", "masked"]),
-    ("hospitals, heads", HOSPITALS_AND_HEADS),
-    indirect=["make"],
-)
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(("hospitals", "heads"), HOSPITALS_AND_HEADS)
 def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
-    make: Make, form: str, hospitals: int, heads: int
+    form: str, hospitals: int, heads: int
 ) -> None:
     needed = heads + least_heads(hospitals) - hospitals
-    run, one, other = two_histories(make, form, hospitals, heads, needed)
+    run, one, other = two_histories(form, hospitals, heads, needed)
     verdict, second = verdict_of(run, one), verdict_of(run, other)
     assert (verdict.is_good, second.is_good) == (True, True)
     assert verdict.run_id == second.run_id
@@ -532,7 +485,7 @@ def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     line = f"another history of this run needs {needed} parties that signed both"
     assert line in render_verdict(verdict).splitlines()
 
-    run, one, other = two_histories(make, form, hospitals, heads, needed - 1)
+    run, one, other = two_histories(form, hospitals, heads, needed - 1)
     verdict, second = verdict_of(run, one), verdict_of(run, other)
     assert verdict.is_good
     assert verdict.liars_needed == needed
@@ -543,9 +496,9 @@ def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
 
 
 @pytest.mark.parametrize("form", ["additive", "masked"])
-def test_another_transcript_with_all_heads_needs_all_parties(make: Make, form: str) -> None:
+def test_another_transcript_with_all_heads_needs_all_parties(form: str) -> None:
     """No honest hospital signs a second head of a run, so one of them is enough to stop it."""
-    world = make(5, liars={1, 2, 3, 4})
+    world = World(5, liars={1, 2, 3, 4})
     run = Run(world, range(5), form, colluders=1).set_up()
     one = verdict_of(run, history(run, run.honest, run.liars, question=0))
     assert one.is_good
@@ -558,14 +511,11 @@ def test_another_transcript_with_all_heads_needs_all_parties(make: Make, form: s
     assert len(verdict_of(run, other).heads_compared) < 5
 
 
-@companions
 @pytest.mark.parametrize("form", ["additive", "masked"])
-def test_without_its_rule_two_good_transcripts_need_no_liar(
-    make: Make, monkeypatch: Patch, form: str
-) -> None:
+def test_without_its_rule_two_good_transcripts_need_no_liar(monkeypatch: Patch, form: str) -> None:
     """The number follows from the fewest heads: with fewer, no hospital has to sign both."""
     monkeypatch.setattr(transcript_verifier, "_least_heads", lambda parties: 2)
-    run = Run(make(5), range(5), form, colluders=1).set_up()
+    run = Run(World(5), range(5), form, colluders=1).set_up()
     verdicts = [
         verdict_of(run, history(run, group, (), question=question))
         for question, group in enumerate(([0, 1], [2, 3]))
@@ -579,9 +529,9 @@ def test_without_its_rule_two_good_transcripts_need_no_liar(
 # 4: fewer parties in a sum than a hospital's owner allows -----------------------------------------
 
 
-def run_with_a_floor(make: Make, least: int, *, form: str = "masked") -> Run:
+def run_with_a_floor(least: int, *, form: str = "masked") -> Run:
     """A run of seven hospitals, of which 5 may open in the masked form. The victim has a floor."""
-    world = make(7, liars={6})
+    world = World(7, liars={6})
     set_rules(world, VICTIM, least_parties=least)
     run = Run(world, range(7), form, colluders=1)
     assert run.threshold == (5 if form == "masked" else 7)
@@ -589,8 +539,8 @@ def run_with_a_floor(make: Make, least: int, *, form: str = "masked") -> Run:
 
 
 @pytest.mark.parametrize("least", [6, 7])
-def test_a_run_that_may_open_fewer_than_an_owner_allows_is_refused(make: Make, least: int) -> None:
-    run = run_with_a_floor(make, least)
+def test_a_run_that_may_open_fewer_than_an_owner_allows_is_refused(least: int) -> None:
+    run = run_with_a_floor(least)
     with pytest.raises(RefusedError) as refusal:
         run.set_up()
     assert refusal.value.reason == PARTIES_CODE
@@ -598,20 +548,15 @@ def test_a_run_that_may_open_fewer_than_an_owner_allows_is_refused(make: Make, l
 
 
 @pytest.mark.parametrize(("form", "least"), [("masked", 5), ("additive", 7)])
-def test_a_run_that_opens_no_fewer_than_an_owner_allows_is_served(
-    make: Make, form: str, least: int
-) -> None:
-    run = run_with_a_floor(make, least, form=form).set_up()
+def test_a_run_that_opens_no_fewer_than_an_owner_allows_is_served(form: str, least: int) -> None:
+    run = run_with_a_floor(least, form=form).set_up()
     assert run.ask(range(run.world.queries)) == {}
 
 
-@companions
-def test_without_its_rule_a_sum_of_fewer_than_an_owner_allows_opens(
-    make: Make, monkeypatch: Patch
-) -> None:
+def test_without_its_rule_a_sum_of_fewer_than_an_owner_allows_opens(monkeypatch: Patch) -> None:
     # The guard compares the floor with the smaller of the seats and the threshold.
     monkeypatch.setattr(guard_module, "min", max, raising=False)
-    run = run_with_a_floor(make, 7).set_up()
+    run = run_with_a_floor(7).set_up()
     assert run.ask(range(run.world.queries)) == {}
     survivors = [0, 1, 2, 3, 4, 6]
     assert_refused(run.open(survivors), [VICTIM], TOO_FEW_CODE)
@@ -648,9 +593,9 @@ def train_again(world: World, place: int) -> NDArray[np.int64]:
     return change
 
 
-def answered_batch(make: Make, end: str) -> Run:
+def answered_batch(end: str) -> Run:
     """A batch that the victim's old teachers answered, and that may be asked again, or nearly."""
-    world = make(6, liars={5})
+    world = World(6, liars={5})
     for place in world.honest:
         set_task(world, place, teachers=OLD)
     form = "additive" if end == "refused" else "masked"
@@ -681,16 +626,10 @@ AGAIN = [("refused", "the same"), ("refused", "near"), ("opened", "near")]
 """How a batch ended that opened, and how its questions may be asked again."""
 
 
-@in_turn(
-    ("make", JOURNALS),
-    ("form", ["additive", "masked"]),
-    ("end, how", [*AGAIN, ("closed", "the same"), ("closed", "near")]),
-    indirect=["make"],
-)
-def test_new_teachers_answer_no_question_of_the_old_ones(
-    make: Make, end: str, how: str, form: str
-) -> None:
-    first = answered_batch(make, end)
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(("end", "how"), [*AGAIN, ("closed", "the same"), ("closed", "near")])
+def test_new_teachers_answer_no_question_of_the_old_ones(end: str, how: str, form: str) -> None:
+    first = answered_batch(end)
     assert train_again(first.world, VICTIM).any()
     again, indices = asked_again(first, how, form)
     assert_refused(again.ask(indices), [VICTIM], QUERIES_CODE)
@@ -701,21 +640,20 @@ def test_new_teachers_answer_no_question_of_the_old_ones(
     assert again.plan_digest.hex() not in {entry.entry_id for entry in entries}
 
 
-@in_turn(
-    ("make", JOURNALS), ("form", ["additive", "masked"]), ("end, how", AGAIN), indirect=["make"]
-)
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(("end", "how"), AGAIN)
 def test_the_same_teachers_answer_again_what_may_be_asked_again(
-    make: Make, end: str, how: str, form: str
+    end: str, how: str, form: str
 ) -> None:
-    first = answered_batch(make, end)
+    first = answered_batch(end)
     first.world.restart(VICTIM)
     set_task(first.world, VICTIM, teachers=OLD)
     again, indices = asked_again(first, how, form)
     assert again.ask(indices) == {}
 
 
-def test_new_teachers_answer_what_was_asked_but_never_answered(make: Make) -> None:
-    world = make(6, liars={5})
+def test_new_teachers_answer_what_was_asked_but_never_answered() -> None:
+    world = World(6, liars={5})
     set_task(world, VICTIM, teachers=OLD)
     first = Run(world, range(6), "additive", colluders=1).set_up()
     first.plan(range(world.queries))
@@ -725,14 +663,13 @@ def test_new_teachers_answer_what_was_asked_but_never_answered(make: Make) -> No
     assert again.ask(indices) == {}
 
 
-@companions
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize(("end", "how"), AGAIN)
 def test_without_its_rule_new_teachers_show_how_one_hospitals_votes_changed(
-    make: Make, monkeypatch: Patch, end: str, how: str, form: str
+    monkeypatch: Patch, end: str, how: str, form: str
 ) -> None:
     without_same_teachers(monkeypatch)
-    first = answered_batch(make, end)
+    first = answered_batch(end)
     change = train_again(first.world, VICTIM)
     again, indices = asked_again(first, how, form)
     assert again.ask(indices) == {}
@@ -747,24 +684,11 @@ PLAN = b"a plan".ljust(32)
 SEATS = tuple(bytes([number]) * 32 for number in range(1, 6))
 
 
-@pytest.fixture(params=["memory", "database"])
-def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Journal]]:
+@pytest.fixture
+def reopened() -> Callable[[], Journal]:
     """One journal, as a new process of the hospital finds it."""
-    if request.param == "memory":
-        journal = MemoryJournal()
-        yield lambda: journal
-        return
-    PartyDatabase.create(tmp_path / "party.db").close()
-    opened: list[PartyDatabase] = []
-
-    def again() -> Journal:
-        for database in opened:
-            database.close()
-        opened[:] = [PartyDatabase.at(tmp_path / "party.db")]
-        return SqlJournal(opened[0])
-
-    yield again
-    opened[0].close()
+    database = PartyDatabase.in_memory()
+    return lambda: Journal(database, sketch_key=b"")
 
 
 def one_query(name: bytes = b"a query") -> SketchedQueries:
@@ -788,10 +712,10 @@ def test_a_journal_keeps_which_teachers_answered_a_plan(
     batch = one_query()
     sent = PlanClaim.sent(SEATS, survives_dropouts=survives_dropouts, teachers=OLD)
     assert sent.teachers == OLD
-    reopened().claim(batch, plan_digest=PLAN, claim=sent)
-    assert reopened().claims_of(batch.queries) == [sent]
+    reopened().queries.claim(batch, plan_digest=PLAN, claim=sent)
+    assert reopened().queries.claims_of(batch.queries) == [sent]
     reopened().resolve(PLAN, proven)
-    assert reopened().claims_of(batch.queries) == [replace(proven, teachers=OLD)]
+    assert reopened().queries.claims_of(batch.queries) == [replace(proven, teachers=OLD)]
 
 
 def test_two_plans_that_differ_in_their_teachers_alone_are_two_claims(
@@ -800,8 +724,8 @@ def test_two_plans_that_differ_in_their_teachers_alone_are_two_claims(
     batch = one_query()
     for plan, teachers in ((PLAN, OLD), (SEATS[0], NEW)):
         claim = PlanClaim(SetBound.exactly(SEATS), is_free=True, teachers=teachers)
-        reopened().claim(batch, plan_digest=plan, claim=claim)
-    assert {claim.teachers for claim in reopened().claims_of(batch.queries)} == {OLD, NEW}
+        reopened().queries.claim(batch, plan_digest=plan, claim=claim)
+    assert {claim.teachers for claim in reopened().queries.claims_of(batch.queries)} == {OLD, NEW}
 
 
 class TestKeptTeachers:
@@ -831,10 +755,10 @@ class TestKeptTeachers:
             checked_peers={},
         )
         sketched, _ = guard.review_queries(
-            batch, queries=journal, seats=SEATS, threshold=5, teachers=task.teachers
+            batch, queries=journal.queries, seats=SEATS, threshold=5, teachers=task.teachers
         )
         sent = PlanClaim.sent(SEATS, survives_dropouts=False, teachers=task.teachers)
-        journal.claim(sketched, plan_digest=plan, claim=sent)
+        journal.queries.claim(sketched, plan_digest=plan, claim=sent)
         journal.resolve(plan, PlanClaim.abandoned_by(SEATS[:1], seats=SEATS))
 
     def test_teachers_that_are_trained_anew_are_others(
@@ -909,9 +833,9 @@ def without_least_distance(patch: Patch) -> None:
     patch.setattr(guard_module, "LEAST_NEAR_DISTANCE", 0.0)
 
 
-def batch_among_careless(make: Make, policy: dict[str, Any], *, queries: int = 4) -> Run:
+def batch_among_careless(policy: dict[str, Any], *, queries: int = 4) -> Run:
     """A batch that opens. All hospitals but the victim look for near queries as `policy` says."""
-    world = make(6, liars={5}, queries=queries)
+    world = World(6, liars={5}, queries=queries)
     for place in world.honest:
         if place != VICTIM:
             set_rules(world, place, **policy)
@@ -925,20 +849,19 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
-@in_turn(
-    ("make", JOURNALS), ("form", ["additive", "masked"]), ("policy", CARELESS), indirect=["make"]
-)
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("policy", CARELESS)
 def test_a_careless_hospital_does_not_help_to_read_another(
-    make: Make, policy: dict[str, Any], form: str
+    policy: dict[str, Any], form: str
 ) -> None:
-    first = batch_among_careless(make, policy)
+    first = batch_among_careless(policy)
     second = Run(first.world, first.places[1:], form, colluders=1).set_up()
     assert_refused(second.ask(near(first)), second.honest, NEAR_CODE)
     first.world.assert_nothing_is_read()
 
 
-def test_any_number_of_near_queries_is_served_for_the_same_parties(make: Make) -> None:
-    first = batch_among_careless(make, {"most_near_queries": None}, queries=NEAR_QUOTA + 2)
+def test_any_number_of_near_queries_is_served_for_the_same_parties() -> None:
+    first = batch_among_careless({"most_near_queries": None}, queries=NEAR_QUOTA + 2)
     second = Run(first.world, first.places, "additive", colluders=1).set_up()
     assert_refused(second.ask(near(first)), [VICTIM], NEAR_CODE)  # its owner allows 10
     set_rules(first.world, VICTIM, most_near_queries=None)
@@ -947,17 +870,14 @@ def test_any_number_of_near_queries_is_served_for_the_same_parties(make: Make) -
     first.world.assert_nothing_is_read()
 
 
-@in_turn(
-    ("make", JOURNALS), ("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE]), indirect=["make"]
-)
-def test_a_distance_below_the_least_one_counts_as_that(make: Make, distance: float) -> None:
+@pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE])
+def test_a_distance_below_the_least_one_counts_as_that(distance: float) -> None:
     policy = {"near_distance": distance}
-    first = batch_among_careless(make, policy, queries=NEAR_QUOTA + 1)
+    first = batch_among_careless(policy, queries=NEAR_QUOTA + 1)
     second = Run(first.world, first.places, "additive", colluders=1).set_up()
     assert_refused(second.ask(near(first)), second.honest, NEAR_CODE)
 
 
-@companions
 @pytest.mark.parametrize(
     ("take_out", "policy"),
     [
@@ -969,10 +889,10 @@ def test_a_distance_below_the_least_one_counts_as_that(make: Make, distance: flo
     ],
 )
 def test_without_its_rule_careless_hospitals_help_to_read_another(
-    make: Make, monkeypatch: Patch, take_out: TakenOut, policy: dict[str, Any]
+    monkeypatch: Patch, take_out: TakenOut, policy: dict[str, Any]
 ) -> None:
     take_out(monkeypatch)
-    first = batch_among_careless(make, policy)
+    first = batch_among_careless(policy)
     second = Run(first.world, first.places[1:], "additive", colluders=1).set_up()
     assert second.ask(near(first)) == {}
     assert first.world.is_read(VICTIM)
@@ -981,9 +901,9 @@ def test_without_its_rule_careless_hospitals_help_to_read_another(
 # 7: blame by a statement that was held back -------------------------------------------------------
 
 
-def error_at_stale_statement(make: Make) -> tuple[Run, HistoryError]:
+def error_at_stale_statement() -> tuple[Run, HistoryError]:
     """Show hospital 0 a statement of hospital 1 that the coordinator held back for one run."""
-    world = make(5)
+    world = World(5)
     held = Run(world, range(5), "additive", colluders=1)
     offer = held.coordinator.setup.offer.frame
     [stale] = held.tell(1, offer).frames
@@ -1000,20 +920,19 @@ def error_at_stale_statement(make: Make) -> tuple[Run, HistoryError]:
     return held, caught.value
 
 
-def test_a_statement_that_was_held_back_names_its_hospital_and_the_coordinator(make: Make) -> None:
-    run, error = error_at_stale_statement(make)
+def test_a_statement_that_was_held_back_names_its_hospital_and_the_coordinator() -> None:
+    run, error = error_at_stale_statement()
     assert error.peer == ""
     assert error.pair == (run.fingerprint(1).hex(), "coordinator")
 
 
-@companions
 def test_without_its_rule_a_statement_that_was_held_back_names_an_honest_hospital_alone(
-    make: Make, monkeypatch: Patch
+    monkeypatch: Patch,
 ) -> None:
     monkeypatch.setattr(
         setup, "HistoryError", lambda must, got, *, pair: HistoryError(must, got, peer=pair[0])
     )
-    run, error = error_at_stale_statement(make)
+    run, error = error_at_stale_statement()
     assert error.peer == run.fingerprint(1).hex()
     assert error.pair != (run.fingerprint(1).hex(), "coordinator")
 
@@ -1043,12 +962,12 @@ def settle_in_another_run(first: Run, *, federation: int) -> None:
 def claims_of(run: Run, place: int) -> list[PlanClaim]:
     """What a hospital knows about the plans that asked a batch's queries."""
     digests = run.world.pool.ask(run.indices).digests
-    return run.world.hospitals[place].journal.claims_of(digests)
+    return run.world.hospitals[place].journal.queries.claims_of(digests)
 
 
-def opened_without_victim(make: Make) -> Run:
+def opened_without_victim() -> Run:
     """A masked batch that opens without the victim, and of whose end no hospital hears."""
-    world = make(6, liars={4, 5}, federations=2)
+    world = World(6, liars={4, 5}, federations=2)
     run = Run(world, range(6), "masked", colluders=1).set_up()
     assert run.ask(range(world.queries)) == {}
     assert run.open(run.places[1:]) == {}
@@ -1058,8 +977,8 @@ def opened_without_victim(make: Make) -> Run:
 
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
-def test_another_runs_parties_free_no_query(make: Make, federation: int, form: str) -> None:
-    first = opened_without_victim(make)
+def test_another_runs_parties_free_no_query(federation: int, form: str) -> None:
+    first = opened_without_victim()
     before = [claims_of(first, place) for place in first.honest]
     settle_in_another_run(first, federation=federation)
     assert [claims_of(first, place) for place in first.honest] == before
@@ -1068,22 +987,21 @@ def test_another_runs_parties_free_no_query(make: Make, federation: int, form: s
     first.world.assert_nothing_is_read()
 
 
-@companions
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_without_its_rule_another_runs_parties_free_what_was_opened(
-    make: Make, monkeypatch: Patch, federation: int
+    monkeypatch: Patch, federation: int
 ) -> None:
     without_run_of_settlement(monkeypatch)
-    first = opened_without_victim(make)
+    first = opened_without_victim()
     settle_in_another_run(first, federation=federation)
     again, indices = asked_again(first, "the same", "additive")
     assert again.ask(indices) == {}
     assert first.world.is_read(VICTIM)
 
 
-def claimed_but_never_begun(make: Make) -> Run:
+def claimed_but_never_begun() -> Run:
     """A masked batch whose queries the victim claimed; its teachers took longer than the plan."""
-    world = make(6, liars={4, 5}, federations=2)
+    world = World(6, liars={4, 5}, federations=2)
     [task] = world.hospitals[VICTIM].nodes[0]._tasks.values()
     asked_at = world.now
 
@@ -1104,22 +1022,21 @@ def claimed_but_never_begun(make: Make) -> Run:
 
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_another_runs_parties_prove_nothing_about_a_plan_that_was_never_begun(
-    make: Make, federation: int
+    federation: int,
 ) -> None:
-    first = claimed_but_never_begun(make)
+    first = claimed_but_never_begun()
     settle_in_another_run(first, federation=federation)
     assert claims_of(first, VICTIM) == [PlanClaim(None, task=NO_TASK)]
     again, indices = asked_again(first, "the same", "additive")
     assert_refused(again.ask(indices, of=[VICTIM]), [VICTIM], QUERIES_CODE)
 
 
-@companions
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_without_its_rule_another_runs_parties_free_a_plan_that_was_never_begun(
-    make: Make, monkeypatch: Patch, federation: int
+    monkeypatch: Patch, federation: int
 ) -> None:
     with_foreign_proof_of_unbegun(monkeypatch)
-    first = claimed_but_never_begun(make)
+    first = claimed_but_never_begun()
     settle_in_another_run(first, federation=federation)
     [claim] = claims_of(first, VICTIM)
     assert claim.is_free
@@ -1134,8 +1051,7 @@ ORDER = 6.0
 
 def without_claims_of_second_phases(patch: Patch) -> None:
     """A second phase is bound by nothing, and binds nothing."""
-    for journal in (MemoryJournal, SqlJournal):
-        patch.setattr(journal, "claim", _unless_second(journal.claim))
+    patch.setattr(QueryJournal, "claim", _unless_second(QueryJournal.claim))
     review = Guard.review_queries
 
     def review_first(self: Guard, batch: Any, *, after: bytes = b"", **fields: Any) -> Any:
@@ -1145,16 +1061,16 @@ def without_claims_of_second_phases(patch: Patch) -> None:
 
 
 def _unless_second(claim: Callable[..., None]) -> Callable[..., None]:
-    def claim_first(self: Journal, batch: Any, *, after: bytes = b"", **fields: Any) -> None:
+    def claim_first(self: QueryJournal, batch: Any, *, after: bytes = b"", **fields: Any) -> None:
         if not after:
             claim(self, batch, **fields)
 
     return claim_first
 
 
-def opened_first_phase(make: Make) -> tuple[Run, Run]:
+def opened_first_phase() -> tuple[Run, Run]:
     """A batch whose first phase opened with everybody in it, and the plan of its second phase."""
-    world = make(6, federations=2, order=ORDER)
+    world = World(6, federations=2, order=ORDER)
     run = Run(
         world,
         range(6),
@@ -1200,16 +1116,16 @@ def near_sum(world: World) -> tuple[Run, dict[int, list[str]]]:
     return clean, clean.ask(range(world.queries, 2 * world.queries))
 
 
-def clean_before_second_phase(make: Make) -> tuple[Run, Run, dict[int, list[str]]]:
-    run, second = opened_first_phase(make)
+def clean_before_second_phase() -> tuple[Run, Run, dict[int, list[str]]]:
+    run, second = opened_first_phase()
     clean, refused = near_sum(run.world)
     assert refused == {}  # it holds the very hospitals of the first phase
     assert second.ask(second.indices) == {}
     return clean, second, second.open([place for place in run.places if place != VICTIM])
 
 
-def clean_after_second_phase(make: Make) -> tuple[Run, Run, dict[int, list[str]]]:
-    run, second = opened_first_phase(make)
+def clean_after_second_phase() -> tuple[Run, Run, dict[int, list[str]]]:
+    run, second = opened_first_phase()
     assert second.ask(second.indices) == {}
     assert second.open([place for place in run.places if place != VICTIM]) == {}
     clean, refused = near_sum(run.world)
@@ -1223,25 +1139,24 @@ def tells_victim(clean: Run, second: Run) -> bool:
     return any(one - other == {VICTIM} for one in exact for other in noisy)
 
 
-def test_a_second_phase_opens_no_other_set_than_a_near_sum_between_the_phases(make: Make) -> None:
-    clean, second, refused = clean_before_second_phase(make)
+def test_a_second_phase_opens_no_other_set_than_a_near_sum_between_the_phases() -> None:
+    clean, second, refused = clean_before_second_phase()
     assert {code for codes in refused.values() for code in codes} == {VERDICT_CODE}
     assert not tells_victim(clean, second)
 
 
-def test_a_near_query_is_refused_once_two_phases_opened_two_sets(make: Make) -> None:
-    clean, second, refused = clean_after_second_phase(make)
+def test_a_near_query_is_refused_once_two_phases_opened_two_sets() -> None:
+    clean, second, refused = clean_after_second_phase()
     assert_refused(refused, clean.places, NEAR_CODE)
     assert not tells_victim(clean, second)
 
 
-@companions
 @pytest.mark.parametrize("attack", [clean_before_second_phase, clean_after_second_phase])
 def test_without_its_rule_a_second_phase_leaves_one_hospital_under_its_own_noise(
-    make: Make, monkeypatch: Patch, attack: Callable[[Make], tuple[Run, Run, Any]]
+    monkeypatch: Patch, attack: Callable[[], tuple[Run, Run, Any]]
 ) -> None:
     without_claims_of_second_phases(monkeypatch)
-    clean, second, refused = attack(make)
+    clean, second, refused = attack()
     assert refused == {}
     assert tells_victim(clean, second)
 
@@ -1264,20 +1179,18 @@ def chain_of(world: World, places: Places) -> None:
 @pytest.mark.parametrize(
     ("form", "seats"), [("masked", 4), ("masked", 6), ("additive", 6)], ids=str
 )
-def test_a_body_with_more_seats_than_the_run_withstands_is_refused(
-    make: Make, form: str, seats: int
-) -> None:
+def test_a_body_with_more_seats_than_the_run_withstands_is_refused(form: str, seats: int) -> None:
     """Masked among ten withstands three; the additive run is recorded for as many."""
     chain = range(10 - seats, 10)
-    world = make(10)
+    world = World(10)
     chain_of(world, chain)
     with pytest.raises(RefusedError) as refused:
         Run(world, range(10), form, colluders=3).set_up()
     assert refused.value.reason == FORM_CODE
 
 
-def test_a_body_with_as_many_seats_as_the_run_withstands_takes_part(make: Make) -> None:
-    world = make(10, liars={7, 8, 9})
+def test_a_body_with_as_many_seats_as_the_run_withstands_takes_part() -> None:
+    world = World(10, liars={7, 8, 9})
     chain_of(world, [7, 8, 9])
     run = Run(world, range(10), "masked").set_up()
     assert run.colluders == 3
@@ -1286,12 +1199,11 @@ def test_a_body_with_as_many_seats_as_the_run_withstands_takes_part(make: Make) 
     assert not world.is_read(VICTIM)
 
 
-@companions
 def test_without_its_rule_one_body_with_six_of_ten_seats_reads_a_hospital(
-    make: Make, monkeypatch: Patch
+    monkeypatch: Patch,
 ) -> None:
     chain = [4, 5, 6, 7, 8, 9]
-    world = make(10, liars=chain)
+    world = World(10, liars=chain)
     monkeypatch.setattr("party.decision.guard._most_seats", lambda seats_of: 0)
     chain_of(world, chain)
     run = Run(world, range(10), "masked").set_up()

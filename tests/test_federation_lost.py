@@ -29,6 +29,7 @@ from protocols.messages import (
 )
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound, bound_on
 from tests.support.federation import Answer, Federation, expected_class, kinds, messages
+from tests.support.stores import plans_in
 from tests.test_federation_phases import TERMS as TWO_PHASES
 
 CULPRIT = 1
@@ -98,7 +99,7 @@ def settle_otherwise(federation: Federation, **changed: Any) -> None:
 
 def bound_at(federation: Federation, place: int, *indices: int) -> SetBound:
     """What a party's journal allows to be opened for queries."""
-    return federation.nodes[place]._journal.bound_on(federation.pool.ask(indices).digests)
+    return federation.nodes[place]._journal.queries.bound_on(federation.pool.ask(indices).digests)
 
 
 def require_closed(federation: Federation, place: int, *indices: int) -> None:
@@ -130,7 +131,9 @@ def test_a_restarted_party_promises_never_to_send_and_the_others_are_free() -> N
     federation.run.close()  # of 4 parties 3 are left, who compare their heads
     for place in (0, 2, 3):
         assert federation.party_states(place) == ["cancelled"]
-        assert federation.nodes[place]._journal.count() == 2  # they were sent for all the same
+        assert (
+            federation.nodes[place]._journal.queries.count() == 2
+        )  # they were sent for all the same
         seats = frozenset(federation.pins)
         left = seats - {federation.identities[CULPRIT].fingerprint}
         assert bound_at(federation, place, 0, 1) == SetBound(left, seats)
@@ -229,7 +232,7 @@ def test_a_journal_that_another_federations_run_halted_is_charged_for_nothing() 
     error = void(federation, 0, 1)
     assert "PF-214" in str(error)
     assert node.ledger.entries == ()
-    assert node._journal.count() == 0
+    assert node._journal.queries.count() == 0
     assert federation.steps[CULPRIT].count("vote") == 0
 
 
@@ -401,7 +404,7 @@ def test_lying_refusers_get_no_sums_whose_differences_are_a_hospitals_votes() ->
             assert not bound.allows(others)
             with pytest.raises(RefusalError):
                 node._guard.review_queries(
-                    batch, queries=node._journal, seats=others, threshold=len(others)
+                    batch, queries=node._journal.queries, seats=others, threshold=len(others)
                 )
 
 
@@ -470,7 +473,7 @@ def test_a_masked_plan_that_lacks_ys_is_closed_and_its_queries_are_asked_again(
     assert left == {federation.run.left}  # also of those who never heard of it
     assert len({node.transcript_head for node in federation.nodes}) == 1
     for place in range(5):
-        assert federation.nodes[place]._journal.count() == 2  # each once
+        assert federation.nodes[place]._journal.queries.count() == 2  # each once
 
 
 def test_everybody_signs_that_a_plan_is_closed_whatever_it_did_for_it() -> None:
@@ -574,7 +577,7 @@ def test_a_void_settlement_after_a_reveal_frees_nothing_and_leaves_no_second_set
     )
     assert tell(federation, 0, federation.settlement) == []
     require_closed(federation, 0, 0, 1)
-    [claim] = federation.nodes[0]._journal.claims_of(federation.pool.ask((0, 1)).digests)
+    [claim] = federation.nodes[0]._journal.queries.claims_of(federation.pool.ask((0, 1)).digests)
     opened = PlanClaim.certified(federation.run.round.seats)
     assert claim == claim.learning(opened if shown else PlanClaim(None))
 
@@ -790,7 +793,7 @@ def test_teachers_that_take_longer_than_the_plan_leave_a_party_silent_for_good()
 
 def stored_ys(federation: Federation, place: int) -> int:
     journal = federation.nodes[place]._journal
-    return sum(journal.find(plan) is not None for plan in journal._plans)  # type: ignore[attr-defined]
+    return sum(journal.find(plan) is not None for plan in plans_in(journal))
 
 
 def test_ys_of_expired_plans_are_erased_when_a_party_starts() -> None:
@@ -802,7 +805,9 @@ def test_ys_of_expired_plans_are_erased_when_a_party_starts() -> None:
     federation.now += 1
     federation.restart(CULPRIT)
     assert stored_ys(federation, CULPRIT) == 0
-    assert federation.nodes[CULPRIT]._journal.count() == 2  # what was asked is known for ever
+    assert (
+        federation.nodes[CULPRIT]._journal.queries.count() == 2
+    )  # what was asked is known for ever
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["a run that is gone", "its own run"])
@@ -1126,7 +1131,7 @@ def test_a_party_restarted_between_two_phases_abandons_the_second(form: str) -> 
     federation.run.close()
     assert federation.run.not_heard == (federation.names[CULPRIT],)
     for place in range(5):
-        assert federation.nodes[place]._journal.count() == 2
+        assert federation.nodes[place]._journal.queries.count() == 2
         state = "forfeited" if form == "additive" else "committed"
         expected = "reserved" if place == CULPRIT else state
         assert federation.party_states(place) == [expected]

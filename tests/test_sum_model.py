@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from party.storage.query_journal import MemoryJournal
 from protocols.additive import AdditiveSum
 from protocols.masked import MaskedSum
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
 from protocols.rounds.verdicts import require_open_set
 from tests.support.markers import more
+from tests.support.plain_journal import PlainJournal
 from tests.support.sum_model import (
     PRODUCT,
     Outcome,
@@ -198,11 +198,11 @@ def _as_a_member(survivors: Sequence[bytes], *, me: bytes, **facts: object) -> N
 
 
 def _without_freed_neighbors(
-    journal: MemoryJournal, queries: Sequence[bytes], near: frozenset[bytes]
+    journal: PlainJournal, queries: Sequence[bytes], near: frozenset[bytes]
 ) -> SetBound:
     """Bind by near queries only while they may not be asked again."""
-    held = (query for query in near if not all(map(_is_free, journal.claims_of([query]))))
-    return journal.bound_on(queries, near=frozenset(held))
+    held = (query for query in near if not all(map(_is_free, journal.queries.claims_of([query]))))
+    return journal.queries.bound_on(queries, near=frozenset(held))
 
 
 def _is_free(claim: PlanClaim) -> bool:
@@ -210,13 +210,13 @@ def _is_free(claim: PlanClaim) -> bool:
 
 
 def _by_the_last_plan(
-    journal: MemoryJournal, queries: Sequence[bytes], near: frozenset[bytes]
+    journal: PlainJournal, queries: Sequence[bytes], near: frozenset[bytes]
 ) -> SetBound:
     """Refuse what the product refuses, and bind by the last plan alone."""
-    journal.bound_on(queries, near=near)
-    claims = journal.claims_of([*queries, *near])
-    last = [journal._claims[plan] for plan in sorted(journal._claims)]
-    bounds = [claim.openable for claim in last if claim in claims]
+    journal.queries.bound_on(queries, near=near)
+    claims = journal.queries.claims_of([*queries, *near])
+    last = [journal.claim_on(plan) for plan in sorted(journal.queries.plans)]
+    bounds = [claim.openable for claim in last if claim is not None and claim in claims]
     return bounds[-1] or ANY_SET if bounds else ANY_SET
 
 
@@ -227,9 +227,7 @@ def _room_in_additive_runs_alone(
     return threshold < len(seats) or bound.leaves_room(seats, threshold=threshold)
 
 
-def _of_any_run(
-    journal: MemoryJournal, plan_digest: bytes, run_id: bytes, claim: PlanClaim
-) -> None:
+def _of_any_run(journal: PlainJournal, plan_digest: bytes, run_id: bytes, claim: PlanClaim) -> None:
     """Take a settlement's proof, whichever run's parties signed it."""
     journal.resolve(plan_digest, claim)
 

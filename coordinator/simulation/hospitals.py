@@ -16,8 +16,7 @@ from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage import LedgerStore, PartyDatabase
-from party.storage.query_journal import MemoryJournal
+from party.storage import Journal, LedgerStore, PartyDatabase
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms
@@ -150,6 +149,7 @@ class HospitalsBlueprint:
         *,
         noise_bytes: RandomBytes | None,
     ) -> PartyNode:
+        database = PartyDatabase.in_memory()
         return PartyNode(
             identity=identity,
             coordinator=self.coordinator,
@@ -157,8 +157,8 @@ class HospitalsBlueprint:
             guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, partial(_vote, hospital.ensemble))),
             forms={name: form(keystream=KEYSTREAM) for name, form in FORMS.items()},
-            journal=MemoryJournal(),
-            ledger=LedgerStore(PartyDatabase.in_memory(), budget=budget),
+            journal=Journal(database, sketch_key=b""),  # the same signs, so that it repeats
+            ledger=LedgerStore(database, budget=budget),
             random_bytes=secrets.token_bytes,
             clock=time.time,
             noise_bytes=noise_bytes,

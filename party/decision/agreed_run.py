@@ -9,8 +9,9 @@ from party.decision.guard import Guard
 from party.decision.run_account import RunAccount
 from party.errors import Reason, RefusalError, StorageError
 from party.site.tasks import PartyTask
+from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore
-from party.storage.query_journal import Journal, SketchedQueries
+from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import Outcomes
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import FirstPhase
@@ -108,7 +109,7 @@ class AgreedRun:
             seat=self.seat,
             void_batches=self.void_batches,
             pool=self.task.pool,
-            queries=self.journal,
+            queries=self.journal.queries,
             ledger=self.ledger.load(),
             run_ledger=self.account.ledger,
         )
@@ -126,7 +127,7 @@ class AgreedRun:
     @property
     def _answering(self) -> dict[str, Any]:
         return {
-            "queries": self.journal,
+            "queries": self.journal.queries,
             "seats": self.scope.seats,
             "threshold": self.form.threshold(len(self.scope.seats)),
             "task": self.task.digest,

@@ -27,8 +27,8 @@ from party.decision.run_account import RunAccount
 from party.decision.settlements import Settlements
 from party.errors import Reason, RefusalError
 from party.site.tasks import PartyTask, task_for
+from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore
-from party.storage.query_journal import Journal
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
 from protocols import wire
@@ -282,7 +282,7 @@ class PartyNode:
         # stays. Where it cannot be stored the plan may come once more.
         if run.account.state_of(asked.entry_id) is None:
             run.account.reserve(asked.entry_id, worst)
-        self._journal.claim(sketched, plan_digest=plan_digest, claim=run.claim)
+        self._journal.queries.claim(sketched, plan_digest=plan_digest, claim=run.claim)
         run.asked = asked = replace(asked, batch=batch, bound=bound)
         try:
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch)))
@@ -326,7 +326,7 @@ class PartyNode:
                 classes=run.terms.classes,
             )
             sketched, bound = run.review_queries(self._guard, batch, after=asked.plan_digest)
-            self._journal.claim(
+            self._journal.queries.claim(
                 sketched,
                 plan_digest=plan_digest,
                 claim=run.claim,

@@ -8,8 +8,8 @@ from party.decision.agreed_run import AgreedRun
 from party.decision.faults import Faults
 from party.decision.run_account import RunAccount
 from party.errors import StorageError
+from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore
-from party.storage.query_journal import Journal
 from pate_fed.errors import PateFedError
 from pate_fed.federation import MOST_VOID_BATCHES
 from protocols.messages import Settlement

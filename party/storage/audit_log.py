@@ -60,16 +60,6 @@ class AuditLog:
             return _append(own, kind, at=at, detail=detail)
 
     @property
-    def count(self) -> int:
-        """Number of records."""
-        return self.end[0]
-
-    @property
-    def head(self) -> bytes:
-        """Link of the last record, 32 bytes."""
-        return self.end[1]
-
-    @property
     def end(self) -> tuple[int, bytes]:
         """Number of records, and link of the last of them."""
         with self._database.transaction() as session:

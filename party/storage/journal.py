@@ -14,61 +14,67 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from sqlalchemy import Insert, delete, func, insert, select, update
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.orm import Session
 
-from party.errors import (
-    JournalDamagedError,
-    JournalStorageError,
-    StorageDamagedError,
-    StorageError,
-)
+from party.errors import JournalDamagedError
 from party.storage.engine import PartyDatabase
-from party.storage.query_journal import Journal, KnownSketches, SketchedQueries
+from party.storage.journal_rows import (
+    as_journal,
+    claim_of,
+    count_write,
+    plan_row,
+    record_of,
+    require_whole,
+    the_journal,
+    transaction,
+    write_many,
+)
+from party.storage.query_journal import QueryJournal
 from party.storage.schema import (
     ClaimRow,
     JournalRow,
     PartyRunRow,
     PlanRow,
-    SketchRow,
     VectorRow,
     WitnessRow,
 )
-from pate_fed.query_sketches import from_bytes, to_bytes
-from protocols import wire
-from protocols.errors import KeyReuseError, RestoredJournalError
-from protocols.rounds import PlanClaim, RunNote, SetBound
+from protocols.errors import KeyReuseError
+from protocols.rounds import PlanClaim, RoundJournal, RunNote
 from protocols.rounds.journal import MOST_UNSERVED
 
 _KEY_BYTES = _SKETCH_KEY_BYTES = 32
 
-_CHUNK = 500
-"""Values in one statement: databases bound their number."""
 
+class Journal(RoundJournal):
+    """A party's journal, in its database. One process at a time may have it open.
 
-class SqlJournal(Journal):
-    """Both journals of a party, in its database. One process at a time may have it open.
+    Attributes:
+        queries: The queries of its plans.
 
     Args:
         database: The site's; this process becomes its node until that is closed.
+        sketch_key: Key of the sketches of a new journal, so that a simulation can be repeated; None
+            to draw it afresh.
 
     Raises:
         JournalLockedError: another process (or object) is the node.
         JournalStorageError: it cannot be written.
     """
 
-    def __init__(self, database: PartyDatabase) -> None:
+    def __init__(self, database: PartyDatabase, *, sketch_key: bytes | None = None) -> None:
+        self.queries = QueryJournal(database)
         self._database = database
-        with _as_journal():
+        with as_journal():
             database.become_node()
         with self._transaction() as session:
             if session.get(JournalRow, 1) is None:
-                key = secrets.token_bytes(_SKETCH_KEY_BYTES)
+                key = secrets.token_bytes(_SKETCH_KEY_BYTES) if sketch_key is None else sketch_key
                 session.add(JournalRow(number=1, counter=0, halted_at=0, sketch_key=key))
         self._forget_erased()
 
@@ -76,13 +82,7 @@ class SqlJournal(Journal):
     def counter(self) -> int:
         """See `RoundJournal.counter`."""
         with self._transaction() as session:
-            return _journal(session).counter
-
-    @property
-    def halted_at(self) -> int:
-        """The counter that this party signed and that the journal never reached; 0 if none."""
-        with self._transaction() as session:
-            return _journal(session).halted_at
+            return the_journal(session).counter
 
     def require_room(self, size: int) -> None:
         """See `RoundJournal.require_room`.
@@ -90,7 +90,7 @@ class SqlJournal(Journal):
         Raises:
             JournalStorageError: the disk is full, or may not be written.
         """
-        with _as_journal():
+        with as_journal():
             self._database.require_room(size)
 
     # Plans ------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class SqlJournal(Journal):
     def enter(self, run: RunNote) -> None:
         """See `RoundJournal.enter`."""
         with self._transaction() as session:
-            _require_whole(session)
+            require_whole(session)
             if session.get(PartyRunRow, run.run_id) is None:
                 keys = b"".join(run.keys)
                 session.add(
@@ -106,7 +106,7 @@ class SqlJournal(Journal):
                         run_id=run.run_id, coordinator=run.coordinator, form=run.form, keys=keys
                     )
                 )
-                _count(session)
+                count_write(session)
 
     def run(self, run_id: bytes) -> RunNote | None:
         """See `RoundJournal.run`."""
@@ -121,20 +121,20 @@ class SqlJournal(Journal):
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
         with self._transaction() as session:
-            _require_whole(session)
-            plan = _plan(session, plan_digest)
+            require_whole(session)
+            plan = plan_row(session, plan_digest)
             last = session.scalar(select(func.max(PlanRow.epoch)).where(PlanRow.run_id == run_id))
             is_known = plan.epoch is not None or plan.is_abandoned or plan.verdict is not None
             if is_known or epoch <= (last or 0):
                 raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
             plan.run_id, plan.epoch = run_id, epoch
-            _count(session)
+            count_write(session)
 
     def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
         """See `RoundJournal.abandon`."""
         with self._transaction() as session:
-            _require_whole(session)
-            plan = _plan(session, plan_digest)
+            require_whole(session)
+            plan = plan_row(session, plan_digest)
             if plan.is_answered:
                 raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
             if plan.is_abandoned:
@@ -142,12 +142,12 @@ class SqlJournal(Journal):
             _note_unserved(session, plan, run_id)
             plan.is_abandoned, plan.claim = True, None
             session.execute(delete(ClaimRow).where(ClaimRow.plan_digest == plan_digest))
-            _count(session)
+            count_write(session)
 
     def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
         with self._transaction() as session:
-            plan = _plan(session, plan_digest)
+            plan = plan_row(session, plan_digest)
             is_over = plan.is_answered or plan.is_abandoned or plan.verdict is not None
             if plan.epoch is None or is_over:
                 raise KeyReuseError(
@@ -164,7 +164,7 @@ class SqlJournal(Journal):
                 )
                 for place, frame in enumerate(frames)
             )
-            _count(session)
+            count_write(session)
 
     def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
         """See `RoundJournal.find`; raises `JournalDamagedError` if the y was changed."""
@@ -178,14 +178,14 @@ class SqlJournal(Journal):
     def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
         """See `RoundJournal.decide`."""
         with self._transaction() as session:
-            _require_whole(session)
-            plan = _plan(session, plan_digest)
+            require_whole(session)
+            plan = plan_row(session, plan_digest)
             if plan.verdict not in (None, verdict_digest):
                 raise KeyReuseError("a party must give one verdict on a plan", "another")
             if plan.verdict is None:
                 _note_unserved(session, plan, run_id)
                 plan.verdict = verdict_digest
-                _count(session)
+                count_write(session)
 
     def verdict_on(self, plan_digest: bytes) -> bytes:
         """See `RoundJournal.verdict_on`."""
@@ -202,14 +202,14 @@ class SqlJournal(Journal):
     def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
         """See `RoundJournal.resolve`."""
         with self._transaction() as session:
-            _require_whole(session)
+            require_whole(session)
             plan = session.get(PlanRow, plan_digest)
             if plan is None or plan.claim is None:
                 return
-            known = _claim_of(plan.claim)
+            known = claim_of(plan.claim)
             if not known.is_free and known != known.learning(claim):
-                plan.claim = _claim_bytes(known.learning(claim))
-                _count(session)
+                plan.claim = record_of(known.learning(claim))
+                count_write(session)
 
     def erase(self, plan_digest: bytes) -> None:
         """See `RoundJournal.erase`."""
@@ -219,138 +219,53 @@ class SqlJournal(Journal):
         """See `RoundJournal.sweep`."""
         self._erase(lambda row: row.expires_at <= now)
 
-    # Queries ----------------------------------------------------------------------------------
-
-    @property
-    def sketch_key(self) -> bytes:
-        """See `QueryJournal.sketch_key`."""
-        with self._transaction() as session:
-            return _journal(session).sketch_key
-
-    def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
-        """See `QueryJournal.claims_of`."""
-        with self._transaction() as session:
-            found = {
-                record
-                for part in _parts(list(queries))
-                for record in session.scalars(
-                    select(PlanRow.claim)
-                    .join(ClaimRow, ClaimRow.plan_digest == PlanRow.plan_digest)
-                    .where(ClaimRow.query.in_(part), ClaimRow.plan_digest != but)
-                    .distinct()
-                )
-            }
-        return [_claim_of(record) for record in found if record is not None]
-
-    def claim(
-        self,
-        batch: SketchedQueries,
-        *,
-        plan_digest: bytes,
-        claim: PlanClaim,
-        after: bytes = b"",
-    ) -> None:
-        """See `QueryJournal.claim`."""
-        self.require_whole()
-        self.bound_on(batch.queries, after=after)
-        items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
-        with self._transaction() as session:
-            plan = _plan(session, plan_digest)
-            if plan.claim is not None or plan.is_abandoned or plan.verdict is not None:
-                raise KeyReuseError("a plan must ask its queries once", "one that did")
-            plan.claim = _claim_bytes(claim)
-            session.flush()  # its queries name it
-            claimed = _claimed_among(session, batch.queries)
-            noted = upsert(SketchRow)
-            _insert(
-                session,
-                noted.on_conflict_do_update(
-                    index_elements=["query"],
-                    set_={"sketch": noted.excluded.sketch, "is_near": noted.excluded.is_near},
-                ),
-                (
-                    {"query": query, "sketch": data, "is_near": near}
-                    for query, data, near in items
-                    if query not in claimed
-                ),
-            )
-            _insert(
-                session,
-                insert(ClaimRow),
-                ({"query": query, "plan_digest": plan_digest} for query in batch.queries),
-            )
-            _count(session)
-
-    def count(self) -> int:
-        """See `QueryJournal.count`."""
-        with self._transaction() as session:
-            return session.scalar(select(func.count(ClaimRow.query.distinct()))) or 0
-
-    def count_new(self, queries: Sequence[bytes]) -> int:
-        """See `QueryJournal.count_new`."""
-        with self._transaction() as session:
-            return len(set(queries) - _claimed_among(session, queries))
-
-    def known_sketches(self) -> KnownSketches:
-        """See `QueryJournal.known_sketches`."""
-        claimed = select(ClaimRow.query)
-        kept = select(SketchRow.query, SketchRow.sketch, SketchRow.is_near)
-        with self._transaction() as session:
-            rows = session.execute(
-                kept.where(SketchRow.query.in_(claimed)).order_by(SketchRow.number)
-            ).all()
-        sketches = from_bytes(b"".join(row.sketch for row in rows))
-        return KnownSketches(
-            tuple(row.query for row in rows), sketches, sum(row.is_near for row in rows)
-        )
-
     # Other journals ---------------------------------------------------------------------------
 
     def witness(self, counters: Mapping[bytes, int]) -> None:
         """See `RoundJournal.witness`."""
         with self._transaction() as session:
-            known = {row.peer: row for row in session.scalars(select(WitnessRow))}
-            news = {
-                peer: count
+            known = _witnessed(session)
+            news = [
+                {"peer": peer, "counter": count}
                 for peer, count in counters.items()
-                if count > (known[peer].counter if peer in known else 0)
-            }
-            for peer, count in news.items():
-                session.merge(WitnessRow(peer=peer, counter=count))
+                if count > known.get(peer, 0)
+            ]
             if news:
-                _count(session)
+                noted = upsert(WitnessRow)
+                write_many(
+                    session,
+                    noted.on_conflict_do_update(
+                        index_elements=["peer"], set_={"counter": noted.excluded.counter}
+                    ),
+                    news,
+                )
+                count_write(session)
 
-    def witnessed(self, peer: bytes) -> int:
+    def witnessed(self) -> dict[bytes, int]:
         """See `RoundJournal.witnessed`."""
         with self._transaction() as session:
-            row = session.get(WitnessRow, peer)
-            return 0 if row is None else row.counter
+            return _witnessed(session)
 
     def halt(self, counter: int) -> None:
         """See `RoundJournal.halt`."""
         with self._transaction() as session:
-            journal = _journal(session)
+            journal = the_journal(session)
             if counter > journal.halted_at:
                 journal.halted_at = counter
-                _count(session)
+                count_write(session)
 
     def require_whole(self) -> None:
         """See `RoundJournal.require_whole`."""
         with self._transaction() as session:
-            _require_whole(session)
+            require_whole(session)
 
     def __repr__(self) -> str:
-        return f"SqlJournal({self._database!r})"
+        return f"Journal({self._database!r})"
 
     # Helpers ----------------------------------------------------------------------------------
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Session]:
-        with _as_journal():
-            if not self._database.is_node:
-                raise StorageError("a journal must be open to be used", "one that is not")
-            with self._database.transaction() as session:
-                yield session
+    def _transaction(self) -> AbstractContextManager[Session]:
+        return transaction(self._database)
 
     def _erase(self, condition: Any) -> None:
         with self._transaction() as session:
@@ -358,51 +273,19 @@ class SqlJournal(Journal):
                 delete(VectorRow).where(condition(VectorRow)).returning(VectorRow.plan_digest)
             )
             erased = len(set(done.scalars()))
-            _count(session, times=erased)
+            if erased:
+                count_write(session, times=erased)
         if erased:
             self._forget_erased()
 
     def _forget_erased(self) -> None:
-        with _as_journal():
+        with as_journal():
             self._database.forget_erased()
 
 
-@contextmanager
-def _as_journal() -> Iterator[None]:
-    """Raise errors of the database as errors of the journal."""
-    try:
-        yield
-    except StorageDamagedError as error:
-        raise JournalDamagedError(error.must, error.got) from error
-    except StorageError as error:
-        raise JournalStorageError(error.must, error.got) from error
-
-
-def _journal(session: Session) -> JournalRow:
-    row = session.get(JournalRow, 1)
-    if row is None:
-        raise JournalDamagedError("a journal must have its counter", "none")
-    return row
-
-
-def _count(session: Session, *, times: int = 1) -> None:
-    session.execute(update(JournalRow).values(counter=JournalRow.counter + times))
-
-
-def _require_whole(session: Session) -> None:
-    """Refuse if the journal was halted: records may be missing."""
-    journal = _journal(session)
-    if journal.halted_at:
-        raise RestoredJournalError(shown=journal.halted_at, counter=journal.counter)
-
-
-def _plan(session: Session, plan_digest: bytes) -> PlanRow:
-    """Return a plan's row; a new one is stored only if the transaction is."""
-    row = session.get(PlanRow, plan_digest)
-    if row is None:
-        row = PlanRow(plan_digest=plan_digest, is_answered=False, is_abandoned=False)
-        session.add(row)
-    return row
+def _witnessed(session: Session) -> dict[bytes, int]:
+    rows = session.execute(select(WitnessRow.peer, WitnessRow.counter))
+    return {row.peer: row.counter for row in rows}
 
 
 def _note_unserved(session: Session, plan: PlanRow, run_id: bytes) -> None:
@@ -414,40 +297,3 @@ def _note_unserved(session: Session, plan: PlanRow, run_id: bytes) -> None:
     if unserved >= MOST_UNSERVED:
         raise KeyReuseError(f"a run must have at most {MOST_UNSERVED} unserved plans", "more")
     plan.run_id = run_id
-
-
-def _claimed_among(session: Session, queries: Sequence[bytes]) -> set[bytes]:
-    """Return those of some queries that were claimed."""
-    return {
-        query
-        for part in _parts(queries)
-        for query in session.scalars(select(ClaimRow.query).where(ClaimRow.query.in_(part)))
-    }
-
-
-def _claim_bytes(claim: PlanClaim) -> bytes:
-    bound = claim.openable
-    allowed = None if bound is None or bound.allowed is None else sorted(bound.allowed)
-    openable = None if bound is None else [sorted(bound.needed), allowed]
-    return wire.encode_value([openable, claim.is_free, claim.task, claim.teachers])
-
-
-def _claim_of(record: bytes) -> PlanClaim:
-    openable, is_free, task, teachers = wire.decode_value(record)
-    if openable is None:
-        return PlanClaim(None, is_free, task, teachers)
-    needed, allowed = openable
-    bound = SetBound(frozenset(needed), None if allowed is None else frozenset(allowed))
-    return PlanClaim(bound, is_free, task, teachers)
-
-
-def _insert(session: Session, statement: Insert, rows: Iterable[dict[str, Any]]) -> None:
-    """Write many rows past the object mapper: thousands of queries come at once."""
-    listed = list(rows)
-    if listed:
-        session.connection().execute(statement, listed)
-
-
-def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]

@@ -1,19 +1,32 @@
-"""A party's memory for ever: the plans it served and the queries it answered.
+"""Every query that a party ever answered, over all runs and federations (rule R3).
 
-A journal belongs to the hospital and its records, not to one federation. The rules that span runs
-(rule R3) stand here once, in `QueryJournal.bound_on`; implementations only store. `MemoryJournal`
-keeps everything in memory, for simulations and tests.
+A journal belongs to the hospital and its records, not to one federation.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import func, insert, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.orm import Session
 
+from party.storage.engine import PartyDatabase
+from party.storage.journal_rows import (
+    claim_of,
+    count_write,
+    plan_row,
+    record_of,
+    require_whole,
+    the_journal,
+    transaction,
+    write_many,
+)
+from party.storage.schema import ClaimRow, PlanRow, SketchRow
 from pate_fed.query_sketches import (
     Sketches,
     from_bytes,
@@ -22,9 +35,11 @@ from pate_fed.query_sketches import (
     neighbors,
     to_bytes,
 )
-from protocols.errors import KeyReuseError, RestoredJournalError
-from protocols.rounds import PlanClaim, RoundJournal, RunNote, SetBound, bound_on
-from protocols.rounds.journal import MOST_UNSERVED
+from protocols.errors import KeyReuseError
+from protocols.rounds import PlanClaim, SetBound, bound_on
+
+_CHUNK = 500
+"""Values in one statement: databases bound their number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -90,10 +105,17 @@ class Neighbors:
     is_new: bool
 
 
-class QueryJournal(ABC):
-    """Every query that a party ever answered, over all runs and federations (rule R3)."""
+class QueryJournal:
+    """The queries of a party's plans, their claims and their sketches, in its database.
 
-    # Rules: once, for every implementation ----------------------------------------------------
+    Args:
+        database: The site's; this process is its node.
+    """
+
+    def __init__(self, database: PartyDatabase) -> None:
+        self._database = database
+
+    # Rules ------------------------------------------------------------------------------------
 
     def bound_on(
         self, queries: Sequence[bytes], *, near: Collection[bytes] = (), after: bytes = b""
@@ -110,8 +132,7 @@ class QueryJournal(ABC):
             KeyReuseError: a query comes twice or was answered, or a set that nobody knows may be
                 open for it or for one close to it.
         """
-        if len(set(queries)) != len(queries):
-            raise KeyReuseError("a batch must ask each query once", "one twice")
+        _require_each_once(queries)
         return bound_on(self.claims_of(queries, but=after), self.claims_of(near, but=after))
 
     def near_to(
@@ -172,15 +193,18 @@ class QueryJournal(ABC):
     # Storage ----------------------------------------------------------------------------------
 
     @property
-    @abstractmethod
     def sketch_key(self) -> bytes:
         """Key of all sketches that are kept here; secret, so that nobody else can fit them."""
+        with transaction(self._database) as session:
+            return the_journal(session).sketch_key
 
-    @abstractmethod
     def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
         """Return the claims of all plans, but one, that claimed one of these queries."""
+        if not queries:
+            return []
+        with transaction(self._database) as session:
+            return _claims_of(session, queries, but=but)
 
-    @abstractmethod
     def claim(
         self,
         batch: SketchedQueries,
@@ -202,233 +226,99 @@ class QueryJournal(ABC):
                 refuses a query. None is noted.
             RestoredJournalError: the journal was halted.
         """
+        with transaction(self._database) as session:
+            require_whole(session)
+            plan = plan_row(session, plan_digest)
+            if plan.claim is not None or plan.is_abandoned or plan.verdict is not None:
+                raise KeyReuseError("a plan must ask its queries once", "one that did")
+            _require_each_once(batch.queries)
+            bound_on(_claims_of(session, batch.queries, but=after), ())
+            plan.claim = record_of(claim)
+            session.flush()  # its queries name it
+            _note_sketches(session, batch)
+            write_many(
+                session,
+                insert(ClaimRow),
+                ({"query": query, "plan_digest": plan_digest} for query in batch.queries),
+            )
+            count_write(session)
 
-    @abstractmethod
     def count(self) -> int:
         """Return the number of queries that were claimed, each once."""
+        with transaction(self._database) as session:
+            return session.scalar(select(func.count(ClaimRow.query.distinct()))) or 0
 
-    @abstractmethod
     def count_new(self, queries: Sequence[bytes]) -> int:
         """Return how many of these queries were never claimed."""
+        with transaction(self._database) as session:
+            return len(set(queries) - _claimed_among(session, queries))
 
-    @abstractmethod
     def known_sketches(self) -> KnownSketches:
         """Return the sketches of all claimed queries that have one."""
-
-
-class Journal(RoundJournal, QueryJournal):
-    """Both journals of a party."""
-
-
-class MemoryJournal(Journal):
-    """Both journals, in memory."""
-
-    def __init__(self) -> None:
-        self._runs: dict[bytes, RunNote] = {}
-        self._epochs: dict[bytes, int] = {}
-        self._plans: set[bytes] = set()
-        self._runs_of: dict[bytes, bytes] = {}
-        self._unserved: dict[bytes, set[bytes]] = {}
-        self._answered: set[bytes] = set()
-        self._frames: dict[bytes, tuple[bytes, ...]] = {}
-        self._verdicts: dict[bytes, bytes] = {}
-        self._expiries: dict[bytes, int] = {}
-        self._abandoned: set[bytes] = set()
-        self._claims: dict[bytes, PlanClaim] = {}
-        self._claimed_by: dict[bytes, list[bytes]] = {}
-        self._sketches: dict[bytes, tuple[bytes, bool]] = {}
-        self._witnessed: dict[bytes, int] = {}
-        self._counter = self._halted_at = 0
-
-    @property
-    def counter(self) -> int:
-        """See `RoundJournal.counter`."""
-        return self._counter
-
-    # Plans ------------------------------------------------------------------------------------
-
-    def enter(self, run: RunNote) -> None:
-        """See `RoundJournal.enter`."""
-        self.require_whole()
-        if run.run_id not in self._runs:
-            self._runs[run.run_id] = run
-            self._counter += 1
-
-    def run(self, run_id: bytes) -> RunNote | None:
-        """See `RoundJournal.run`."""
-        return self._runs.get(run_id)
-
-    def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
-        """See `RoundJournal.begin`."""
-        self.require_whole()
-        known = (self._plans, self._abandoned, self._verdicts)
-        if any(plan_digest in each for each in known) or epoch <= self._epochs.get(run_id, 0):
-            raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
-        self._plans.add(plan_digest)
-        self._runs_of[plan_digest] = run_id
-        self._epochs[run_id] = epoch
-        self._counter += 1
-
-    def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
-        """See `RoundJournal.abandon`."""
-        self.require_whole()
-        if plan_digest in self._answered:
-            raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
-        if plan_digest in self._abandoned:
-            return
-        self._note_unserved(plan_digest, run_id)
-        self._abandoned.add(plan_digest)
-        if self._claims.pop(plan_digest, None) is not None:
-            for plans in self._claimed_by.values():
-                if plan_digest in plans:
-                    plans.remove(plan_digest)
-        self._counter += 1
-
-    def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
-        """See `RoundJournal.keep`."""
-        over = (self._answered, self._abandoned, self._verdicts)
-        if plan_digest not in self._plans or any(plan_digest in each for each in over):
-            raise KeyReuseError(
-                "a plan must be begun and answered once", "one that is over or unknown"
-            )
-        self._answered.add(plan_digest)
-        self._expiries[plan_digest] = expires_at
-        self._frames[plan_digest] = frames
-        self._counter += 1
-
-    def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
-        """See `RoundJournal.find`."""
-        return self._frames.get(plan_digest)
-
-    def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
-        """See `RoundJournal.decide`."""
-        self.require_whole()
-        given = self._verdicts.get(plan_digest)
-        if given not in (None, verdict_digest):
-            raise KeyReuseError("a party must give one verdict on a plan", "another")
-        if given is None:
-            self._note_unserved(plan_digest, run_id)
-            self._verdicts[plan_digest] = verdict_digest
-            self._counter += 1
-
-    def verdict_on(self, plan_digest: bytes) -> bytes:
-        """See `RoundJournal.verdict_on`."""
-        return self._verdicts.get(plan_digest, b"")
-
-    def run_of(self, plan_digest: bytes) -> bytes:
-        """See `RoundJournal.run_of`."""
-        return self._runs_of.get(plan_digest, b"")
-
-    def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
-        """See `RoundJournal.resolve`."""
-        self.require_whole()
-        known = self._claims.get(plan_digest)
-        if known is not None and not known.is_free and known != known.learning(claim):
-            self._claims[plan_digest] = known.learning(claim)
-            self._counter += 1
-
-    def erase(self, plan_digest: bytes) -> None:
-        """See `RoundJournal.erase`."""
-        if self._frames.pop(plan_digest, None) is not None:
-            self._expiries.pop(plan_digest, None)
-            self._counter += 1
-
-    def sweep(self, *, now: float) -> None:
-        """See `RoundJournal.sweep`."""
-        for plan_digest in [plan for plan, end in self._expiries.items() if now >= end]:
-            self.erase(plan_digest)
-
-    # Other journals ---------------------------------------------------------------------------
-
-    def witness(self, counters: Mapping[bytes, int]) -> None:
-        """See `RoundJournal.witness`."""
-        news = {peer: count for peer, count in counters.items() if count > self.witnessed(peer)}
-        if news:
-            self._witnessed.update(news)
-            self._counter += 1
-
-    def witnessed(self, peer: bytes) -> int:
-        """See `RoundJournal.witnessed`."""
-        return self._witnessed.get(peer, 0)
-
-    def halt(self, counter: int) -> None:
-        """See `RoundJournal.halt`."""
-        if counter > self._halted_at:
-            self._halted_at = counter
-            self._counter += 1
-
-    def require_whole(self) -> None:
-        """See `RoundJournal.require_whole`."""
-        if self._halted_at:
-            raise RestoredJournalError(shown=self._halted_at, counter=self._counter)
-
-    def require_room(self, size: int) -> None:
-        """See `RoundJournal.require_room`."""
-
-    # Queries ----------------------------------------------------------------------------------
-
-    @property
-    def sketch_key(self) -> bytes:
-        """See `QueryJournal.sketch_key`; none, so that a simulation can be repeated."""
-        return b""
-
-    def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
-        """See `QueryJournal.claims_of`."""
-        plans = {plan for query in queries for plan in self._claimed_by.get(query, ())}
-        return [self._claims[plan] for plan in plans - {but}]
-
-    def claim(
-        self,
-        batch: SketchedQueries,
-        *,
-        plan_digest: bytes,
-        claim: PlanClaim,
-        after: bytes = b"",
-    ) -> None:
-        """See `QueryJournal.claim`."""
-        self.require_whole()
-        over = (self._claims, self._abandoned, self._verdicts)
-        if any(plan_digest in each for each in over):
-            raise KeyReuseError("a plan must ask its queries once", "one that did")
-        self.bound_on(batch.queries, after=after)
-        self._claims[plan_digest] = claim
-        items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
-        for query, data, near in items:
-            plans = self._claimed_by.setdefault(query, [])
-            if not plans:  # one that was claimed keeps its sketch
-                self._sketches[query] = (data, near)
-            plans.append(plan_digest)
-        self._counter += 1
-
-    def count(self) -> int:
-        """See `QueryJournal.count`."""
-        return len(list(self._claimed()))
-
-    def count_new(self, queries: Sequence[bytes]) -> int:
-        """See `QueryJournal.count_new`."""
-        return sum(not self._claimed_by.get(query) for query in queries)
-
-    def known_sketches(self) -> KnownSketches:
-        """See `QueryJournal.known_sketches`."""
-        kept = [query for query in self._sketches if self._claimed_by.get(query)]
-        sketches = from_bytes(b"".join(self._sketches[query][0] for query in kept))
-        near = sum(self._sketches[query][1] for query in kept)
-        return KnownSketches(tuple(kept), sketches, near)
-
-    # Helpers ----------------------------------------------------------------------------------
-
-    def _claimed(self) -> Iterable[bytes]:
-        return (query for query, plans in self._claimed_by.items() if plans)
-
-    def _note_unserved(self, plan_digest: bytes, run_id: bytes) -> None:
-        """Count a plan that was never begun here against its run."""
-        unserved = self._unserved.setdefault(run_id, set())
-        if plan_digest in self._plans or plan_digest in unserved:
-            return
-        if len(unserved) >= MOST_UNSERVED:
-            raise KeyReuseError(f"a run must have at most {MOST_UNSERVED} unserved plans", "more")
-        unserved.add(plan_digest)
-        self._runs_of.setdefault(plan_digest, run_id)
+        claimed = select(ClaimRow.query)
+        kept = select(SketchRow.query, SketchRow.sketch, SketchRow.is_near)
+        with transaction(self._database) as session:
+            rows = session.execute(
+                kept.where(SketchRow.query.in_(claimed)).order_by(SketchRow.number)
+            ).all()
+        sketches = from_bytes(b"".join(row.sketch for row in rows))
+        return KnownSketches(
+            tuple(row.query for row in rows), sketches, sum(row.is_near for row in rows)
+        )
 
     def __repr__(self) -> str:
-        return f"MemoryJournal(plans={len(self._plans)})"
+        return f"QueryJournal({self._database!r})"
+
+
+def _require_each_once(queries: Sequence[bytes]) -> None:
+    if len(set(queries)) != len(queries):
+        raise KeyReuseError("a batch must ask each query once", "one twice")
+
+
+def _claims_of(
+    session: Session, queries: Collection[bytes], *, but: bytes = b""
+) -> list[PlanClaim]:
+    found = {
+        record
+        for part in _parts(list(queries))
+        for record in session.scalars(
+            select(PlanRow.claim)
+            .join(ClaimRow, ClaimRow.plan_digest == PlanRow.plan_digest)
+            .where(ClaimRow.query.in_(part), ClaimRow.plan_digest != but)
+            .distinct()
+        )
+    }
+    return [claim_of(record) for record in found if record is not None]
+
+
+def _note_sketches(session: Session, batch: SketchedQueries) -> None:
+    """Keep the sketches of a batch; a query that is claimed already keeps its own."""
+    claimed = _claimed_among(session, batch.queries)
+    items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
+    noted = upsert(SketchRow)
+    write_many(
+        session,
+        noted.on_conflict_do_update(
+            index_elements=["query"],
+            set_={"sketch": noted.excluded.sketch, "is_near": noted.excluded.is_near},
+        ),
+        (
+            {"query": query, "sketch": data, "is_near": near}
+            for query, data, near in items
+            if query not in claimed
+        ),
+    )
+
+
+def _claimed_among(session: Session, queries: Sequence[bytes]) -> set[bytes]:
+    """Return those of some queries that were claimed."""
+    return {
+        query
+        for part in _parts(queries)
+        for query in session.scalars(select(ClaimRow.query).where(ClaimRow.query.in_(part)))
+    }
+
+
+def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]

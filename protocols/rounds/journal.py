@@ -159,8 +159,8 @@ class RoundJournal(ABC):
         """Remember the counters of peers' journals, by fingerprint, as the peers signed them."""
 
     @abstractmethod
-    def witnessed(self, peer: bytes) -> int:
-        """Return the highest counter that a peer signed; 0 for a stranger."""
+    def witnessed(self) -> Mapping[bytes, int]:
+        """Return the highest counter that each known peer signed, by fingerprint."""
 
     @abstractmethod
     def halt(self, counter: int) -> None:

@@ -170,13 +170,14 @@ class PartySetup:
         if self._statement.frame not in record.statements:
             raise UnknownPeerError("our own statement must be in the run record", "none")
         statements, fingerprints = [], []
+        counters = self._journal.witnessed()
         for frame in record.statements:
             signed = wire.decode(frame)
             statement = wire.expect(signed, KeyStatement)
             identity = PublicIdentity(statement.identity_key)
             self._check_statement(statement, identity.fingerprint, record)
             verify_handed_over(signed, identity)
-            self._check_keys(statement, identity.fingerprint, record)
+            self._check_keys(statement, identity.fingerprint, record, counters)
             statements.append(statement)
             fingerprints.append(identity.fingerprint)
         if fingerprints != sorted(set(fingerprints)):
@@ -202,12 +203,18 @@ class PartySetup:
         if not fits:
             raise UnexpectedMessageError("every statement must be for this offer", "another")
 
-    def _check_keys(self, statement: KeyStatement, fingerprint: bytes, record: RunRecord) -> None:
+    def _check_keys(
+        self,
+        statement: KeyStatement,
+        fingerprint: bytes,
+        record: RunRecord,
+        counters: Mapping[bytes, int],
+    ) -> None:
         try:
             require_key_of(record.suite, statement.sealing_key)
         except SuiteError as error:
             raise error.from_peer(fingerprint.hex()) from error
-        if statement.journal_counter < self._journal.witnessed(fingerprint):
+        if statement.journal_counter < counters.get(fingerprint, 0):
             raise HistoryError(
                 "a party's journal must not be older than what it signed",
                 "an older one",

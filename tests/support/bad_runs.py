@@ -24,8 +24,7 @@ from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage import LedgerStore
-from party.storage.query_journal import MemoryJournal
+from party.storage import Journal, LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, charge_of, outcomes_of
 from pate_fed.errors import PateFedError
@@ -108,13 +107,12 @@ class BadRuns:
         self.witness = Witness([one.public for one in self.people[:-1]])
         self.pool = QueryPool(np.arange(2.0 * POOL).reshape(POOL, 2))
         self.teachers = [Teachers(node) for node in range(course.parties)]
-        self.journals = [MemoryJournal() for _ in self.teachers]
+        databases = [CopiedPartyDatabase.in_memory() for _ in self.teachers]
+        self.journals = [Journal(database, sketch_key=b"") for database in databases]
         order = ORDER if course.at_parties else None
         self.ledgers = [
-            LedgerStore(
-                CopiedPartyDatabase.in_memory(), budget=PrivacyLedger(5.0, 1e-5, order=order)
-            )
-            for _ in self.teachers
+            LedgerStore(database, budget=PrivacyLedger(5.0, 1e-5, order=order))
+            for database in databases
         ]
         self.randoms = [Stream(f"party {node}") for node in range(course.parties)]
         self.network = BadNetwork(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.runs.transport import Silence
-from party.storage.query_journal import MemoryJournal
+from party.storage import Journal
 from protocols import wire
 from protocols.envelope import SUITES
 from protocols.errors import (
@@ -32,6 +32,7 @@ from protocols.ring import Words
 from protocols.rounds import CoordinatorRound, MemoryCoordinatorJournal, PartyRound, PartyState
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
+from tests.support.stores import CopiedPartyDatabase
 
 NOW = 1_000.0
 LIFETIME_S = 3_600
@@ -71,7 +72,7 @@ class SumDoor:
         self._coordinator = people[-1].public
         self._pins = {one.fingerprint: one.public for one in people[:-1]}
         self._forms = {form: WATCHED[form]().watched_by(witness, node)}
-        self._journal = MemoryJournal()
+        self._journal = Journal(CopiedPartyDatabase.in_memory())
         self._random = Stream(f"party {node}")
         self._witness = witness
         self._clock = clock

@@ -31,8 +31,7 @@ from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, Vote, tasks_of
-from party.storage import LedgerStore, PartyDatabase
-from party.storage.query_journal import MemoryJournal
+from party.storage import Journal, LedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import DEPLOYED
@@ -45,6 +44,7 @@ from protocols.masked import MaskedSum
 from protocols.messages import Plan
 from tests.support.invariants import HospitalSeen, Seen, messages_in, runs_seen
 from tests.support.loopback_home import environment, free_ports, make_home
+from tests.support.stores import journal_in_memory
 
 NAMES = ("North", "South", "West")
 TEACHERS = 10
@@ -81,7 +81,7 @@ class Hospital:
     site: Site
     teachers: Vote = field(default=lambda batch: np.tile(true_class(batch.inputs), (TEACHERS, 1)))
     node: PartyNode | None = None
-    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    journal: Journal = field(default_factory=journal_in_memory)
     ledger: Any = None
     asked: list[int] = field(default_factory=list)
     exchanges: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Hospital:
             one.site.identity.fingerprint: one.site.membership().settings.party for one in others
         }
         budget = PrivacyLedger.for_life(1000.0, 1e-5, additive_delta=self.delta_for_tests)
-        self.ledger = self.ledger or LedgerStore(PartyDatabase.in_memory(), budget=budget)
+        self.ledger = self.ledger or LedgerStore(self.journal._database, budget=budget)
         self.node = PartyNode(
             identity=self.site.identity,
             coordinator=self.site.membership().coordinator,

@@ -18,9 +18,9 @@ from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage import LedgerStore, PartyDatabase
+from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.ledger import RunCharges
-from party.storage.query_journal import MemoryJournal, SketchedQueries
+from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.federation import NO_TASK, RunTerms
@@ -155,9 +155,9 @@ class RecordingStore(RunStore):
 class RecordingLedger(LedgerStore):
     """A party's ledger that notes each write."""
 
-    def __init__(self, ledger: PrivacyLedger, steps: list[str]) -> None:
+    def __init__(self, database: PartyDatabase, ledger: PrivacyLedger, steps: list[str]) -> None:
         self.steps: list[str] = []
-        super().__init__(PartyDatabase.in_memory(), budget=ledger)
+        super().__init__(database, budget=ledger)
         self.steps = steps
 
     def _save(self, ledger: PrivacyLedger, runs: Mapping[bytes, RunCharges]) -> None:
@@ -166,11 +166,24 @@ class RecordingLedger(LedgerStore):
         super()._save(ledger, runs)
 
 
-class RecordingJournal(MemoryJournal):
-    """A party's journals that note each write."""
+class RecordingQueries(QueryJournal):
+    """The queries of a `RecordingJournal`."""
 
-    def __init__(self, steps: list[str]) -> None:
-        super().__init__()
+    def __init__(self, database: PartyDatabase, steps: list[str]) -> None:
+        super().__init__(database)
+        self.steps = steps
+
+    def claim(self, batch: SketchedQueries, **fields: Any) -> None:
+        self.steps.append("claim")
+        super().claim(batch, **fields)
+
+
+class RecordingJournal(Journal):
+    """A party's journal that notes each write."""
+
+    def __init__(self, database: PartyDatabase, steps: list[str]) -> None:
+        super().__init__(database, sketch_key=b"")
+        self.queries = RecordingQueries(database, steps)
         self.steps = steps
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
@@ -189,14 +202,10 @@ class RecordingJournal(MemoryJournal):
         super().decide(plan_digest, verdict_digest, run_id=run_id)
         self.steps.append("decide")
 
-    def claim(self, batch: SketchedQueries, **fields: Any) -> None:
-        self.steps.append("claim")
-        super().claim(batch, **fields)
-
     def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
-        before = self._counter
+        before = self.counter
         super().resolve(plan_digest, claim)
-        if self._counter > before:
+        if self.counter > before:
             self.steps.append("free" if claim.is_free else "resolve")
 
 
@@ -448,7 +457,7 @@ class Federation:
         noise: RandomBytes | None,
     ) -> LyingNode:
         bodies = dict(zip(self.pins, self.names, strict=True))
-        steps = self.steps[place]
+        steps, database = self.steps[place], PartyDatabase.in_memory()
 
         def voting(batch: QueryBatch) -> Any:
             steps.append("vote")
@@ -461,8 +470,8 @@ class Federation:
             guard=Guard(policy=policy, weights=self.weights[place], checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, voting)),
             forms={name: make() for name, make in FORMS.items()},
-            journal=RecordingJournal(steps),
-            ledger=RecordingLedger(ledger, steps),
+            journal=RecordingJournal(database, steps),
+            ledger=RecordingLedger(database, ledger, steps),
             random_bytes=secrets.token_bytes,
             clock=lambda: self.now,
             noise_bytes=noise,

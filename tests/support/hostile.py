@@ -18,10 +18,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import combinations
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -33,14 +30,8 @@ from party.decision.node import PartyNode
 from party.errors import Reason
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
-from party.storage import LedgerStore, PartyDatabase, SqlJournal
-from party.storage.query_journal import (
-    Journal,
-    MemoryJournal,
-    NearQueries,
-    QueryJournal,
-    SketchedQueries,
-)
+from party.storage import Journal, LedgerStore, PartyDatabase
+from party.storage.query_journal import NearQueries, QueryJournal, SketchedQueries
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.federation import NO_TASK, BatchTerms, PhaseTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
@@ -86,20 +77,11 @@ WEIGHTS = TeacherWeights.equal(TEACHERS)
 Places = Collection[int]
 
 
-class ForgetfulJournal(MemoryJournal):
-    """A liar's journal: no query that it answered binds it later."""
+class ForgetfulQueries(QueryJournal):
+    """A liar's queries: none that it answered binds it later."""
 
     def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         """Note nothing."""
-
-
-@cache
-def new_database() -> bytes:
-    """A hospital's new database: to copy it is quicker than to make it."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "party.db"
-        PartyDatabase.create(path).close()
-        return path.read_bytes()
 
 
 @dataclass
@@ -133,7 +115,6 @@ class World:
         queries: Number of questions. The pool has them twice: query `index + queries` differs from
             query `index` by a millionth, and gets the same votes.
         federations: How many federations every hospital is in.
-        folder: Where hospitals keep their journals in databases; None to keep them in memory.
         order: Renyi order of the ledgers; None where Gaussian noise is composed exactly.
         policy: What the owners of all hospitals allow, beside the defaults.
         seed: Of votes and queries.
@@ -146,7 +127,6 @@ class World:
         liars: Places = (),
         queries: int = 4,
         federations: int = 1,
-        folder: Path | None = None,
         order: float | None = None,
         policy: Mapping[str, Any] | None = None,
         seed: int = 1,
@@ -161,7 +141,6 @@ class World:
         self.coordinators = [SigningIdentity.generate() for _ in range(federations)]
         self.runs: list[Run] = []
         self.uncoded: list[int] = []
-        self.databases: list[PartyDatabase] = []
         people = [SigningIdentity.generate() for _ in range(hospitals)]
         people.sort(key=lambda identity: identity.fingerprint)
         self._pins = {identity.fingerprint: identity.public for identity in people}
@@ -178,26 +157,13 @@ class World:
         for place, identity in enumerate(people):
             votes = np.tile(rng.integers(0, CLASSES, size=(TEACHERS, queries)), 2)
             budget = PrivacyLedger(EPSILON, 1e-5, order=order)
-            ledger = LedgerStore(PartyDatabase.in_memory(), budget=budget)
-            hospital = Hospital(identity, self._open_journal(place, folder), ledger, votes)
-            self.hospitals.append(hospital)
+            database = PartyDatabase.in_memory()
+            journal = Journal(database, sketch_key=b"")
+            if place in self.liars:
+                journal.queries = ForgetfulQueries(database)
+            ledger = LedgerStore(database, budget=budget)
+            self.hospitals.append(Hospital(identity, journal, ledger, votes))
             self.restart(place)
-
-    def _open_journal(self, place: int, folder: Path | None) -> Journal:
-        if place in self.liars:
-            return ForgetfulJournal()
-        if folder is None:
-            return MemoryJournal()
-        path = folder / f"{place}.db"
-        path.touch(0o600)
-        path.write_bytes(new_database())
-        self.databases.append(PartyDatabase.at(path))
-        return SqlJournal(self.databases[-1])
-
-    def close(self) -> None:
-        """Let go of the databases."""
-        for database in self.databases:
-            database.close()
 
     @property
     def honest(self) -> list[int]:
@@ -914,8 +880,7 @@ def without_proof_of_opening(patch: Patch) -> None:
 
 def without_one_verdict(patch: Patch) -> None:
     """A party forgets its verdict on a plan."""
-    for journal in (MemoryJournal, SqlJournal):
-        patch.setattr(journal, "decide", lambda self, plan, verdict, *, run_id: None)
+    patch.setattr(Journal, "decide", lambda self, plan, verdict, *, run_id: None)
 
 
 def without_neighbors(patch: Patch) -> None:

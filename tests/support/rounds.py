@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from party.storage.query_journal import MemoryJournal
+from party.storage import Journal, PartyDatabase
 from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -22,20 +22,12 @@ NOW = 1_000.0
 EXPIRES_AT = 10_000
 
 
-class ListJournal(MemoryJournal):
+class ListJournal(Journal):
     """A journal in memory that keeps the order of what was written."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(PartyDatabase.in_memory(), sketch_key=b"")
         self.steps: list[str] = []
-
-    @property
-    def halted_at(self) -> int:
-        return self._halted_at
-
-    @property
-    def peers(self) -> dict[bytes, int]:
-        return self._witnessed
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         super().begin(run_id=run_id, epoch=epoch, plan_digest=plan_digest)

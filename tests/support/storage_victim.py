@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from party.errors import JournalError, PartyError
-from party.storage import LedgerStore, PartyDatabase, SqlJournal
+from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
 from pate_fed.query_sketches import sketch
@@ -59,12 +59,12 @@ def charge_for_ever(folder: Path) -> None:
     """Charge, claim, begin and keep as a node does, until somebody stops it."""
     say = acknowledging(folder / "acknowledged")
     with PartyDatabase.create(folder / "party.db") as database:
-        journal, ledger = SqlJournal(database), LedgerStore(database, budget=BUDGET)
+        journal, ledger = Journal(database), LedgerStore(database, budget=BUDGET)
         for number in count(1):
             plan = plan_of(number)
             ledger.save(ledger.load().reserve(plan.hex(), CHARGE))
             say(f"charged {number}")
-            journal.claim(questions(plan), plan_digest=plan, claim=SENT)
+            journal.queries.claim(questions(plan), plan_digest=plan, claim=SENT)
             journal.begin(run_id=RUN, epoch=number, plan_digest=plan)
             say(f"begun {number}")
             journal.keep(plan, (y_of(number),), expires_at=10_000)
@@ -75,7 +75,7 @@ def run_out_of_disk(folder: Path) -> None:
     """Keep y's until a file may not grow any more; then erase some and go on."""
     say = acknowledging(folder / "acknowledged")
     with PartyDatabase.create(folder / "party.db") as database:
-        journal = SqlJournal(database)
+        journal = Journal(database)
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT, hard))
         for number in count(1):
@@ -114,7 +114,7 @@ def become_second_node(folder: Path) -> None:
     with PartyDatabase.at(folder / "party.db") as database:
         print(LedgerStore(database).load().charged_epsilon() > 0)
         try:
-            SqlJournal(database)
+            Journal(database)
         except JournalError as error:
             print(error.code)
 

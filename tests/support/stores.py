@@ -6,9 +6,12 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from sqlalchemy import select
+
 from coordinator.database import Database, RunAttempt
 from coordinator.runs.queue import RunQueue
-from party.storage import PartyDatabase
+from party.storage import Journal, PartyDatabase
+from party.storage.schema import PlanRow
 from pate_fed.nodes.database import NodeDatabase
 
 
@@ -18,6 +21,17 @@ def run_in_memory(database: Database | None = None) -> RunAttempt:
     name = f"run {len(runs.all())}"
     runs.add(name, "{}")
     return runs.take_up(name)
+
+
+def journal_in_memory() -> Journal:
+    """A hospital's new journal; its sketches are the same in every test."""
+    return Journal(PartyDatabase.in_memory(), sketch_key=b"")
+
+
+def plans_in(journal: Journal) -> list[bytes]:
+    """Every plan that a journal knows of, in no order."""
+    with journal._database.transaction() as session:
+        return list(session.scalars(select(PlanRow.plan_digest)))
 
 
 class _Copied(NodeDatabase):

@@ -11,7 +11,7 @@ none. It visits every state once, and stops at the first that breaks a promise:
   difference of two sums is one hospital's votes.
 - A plan has at most one certificate.
 
-The rules are the product's own. Each honest party of the model has a `MemoryJournal`; bounds,
+The rules are the product's own. Each honest party of the model has a `PlainJournal`; bounds,
 claims, verdicts and signers are checked by the functions that `PartyRound` and `Guard` call.
 `Rules` holds these functions, so that a test can take one of them out.
 
@@ -37,7 +37,6 @@ Not modelled: the second phase of a batch, for which a party asks its journal no
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +48,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from party.storage.query_journal import MemoryJournal, SketchedQueries
+from party.storage.query_journal import SketchedQueries
 from pate_fed.query_sketches import sketch
 from protocols.additive import AdditiveSum
 from protocols.errors import (
@@ -64,6 +63,7 @@ from protocols.rounds.seating import LEAST_PARTIES
 from protocols.rounds.settlement import note_settled
 from protocols.rounds.verdicts import require_open_set, require_seats, require_signers
 from protocols.secure_sum import SecureSum
+from tests.support.plain_journal import PlainJournal
 
 CLOSED: Final = 0
 """The verdict that no set opens: the set without parties."""
@@ -311,19 +311,19 @@ def _hangs_together(scenario: Scenario) -> bool:
 
 
 def _product_bound(
-    journal: MemoryJournal, queries: Sequence[bytes], near: frozenset[bytes]
+    journal: PlainJournal, queries: Sequence[bytes], near: frozenset[bytes]
 ) -> SetBound:
-    return journal.bound_on(queries, near=near)
+    return journal.queries.bound_on(queries, near=near)
 
 
-def _near_queries(journal: MemoryJournal, batch: SketchedQueries) -> frozenset[bytes]:
+def _near_queries(journal: PlainJournal, batch: SketchedQueries) -> frozenset[bytes]:
     """Return the known queries close to a batch, as the guard finds them, without a quota."""
-    found = journal.near_to(batch.queries, batch.sketches, distance=_DISTANCE, most=None)
+    found = journal.queries.near_to(batch.queries, batch.sketches, distance=_DISTANCE, most=None)
     return found.known
 
 
 def _product_resolve(
-    journal: MemoryJournal, plan_digest: bytes, run_id: bytes, claim: PlanClaim
+    journal: PlainJournal, plan_digest: bytes, run_id: bytes, claim: PlanClaim
 ) -> None:
     """Note what a settlement proves, as a party's round does."""
     note_settled(journal, plan_digest, claim, run_id=run_id)
@@ -348,15 +348,13 @@ class Rules:
             gets whether this party gave a verdict on it.
     """
 
-    bound_on: Callable[[MemoryJournal, Sequence[bytes], frozenset[bytes]], SetBound] = (
-        _product_bound
-    )
+    bound_on: Callable[[PlainJournal, Sequence[bytes], frozenset[bytes]], SetBound] = _product_bound
     leaves_room: Callable[..., bool] = SetBound.leaves_room
     require_open_set: Callable[..., None] = require_open_set
     require_signers: Callable[..., None] = require_signers
     abandoned_by: Callable[..., PlanClaim] = PlanClaim.abandoned_by
     certified: Callable[..., PlanClaim] = PlanClaim.certified
-    resolve: Callable[[MemoryJournal, bytes, bytes, PlanClaim], None] = _product_resolve
+    resolve: Callable[[PlainJournal, bytes, bytes, PlanClaim], None] = _product_resolve
     shows_shares: Callable[[bool], bool] = bool
     void_frees: Callable[[bool], bool] = lambda has_judged: False
 
@@ -402,7 +400,7 @@ class Party:
     __slots__ = ("journal", "origin", "parts", "place", "steps")
 
     def __init__(
-        self, place: int, journal: MemoryJournal, parts: tuple[Part, ...], origin: Any
+        self, place: int, journal: PlainJournal, parts: tuple[Part, ...], origin: Any
     ) -> None:
         self.place = place
         self.journal = journal
@@ -510,7 +508,7 @@ class Search:
         """Visit every state, or as many as it takes to find a broken promise."""
         parts = (Part(),) * len(self._plans)
         start = tuple(
-            self._number(Party(place, MemoryJournal(), parts, None))
+            self._number(Party(place, PlainJournal(), parts, None))
             for place in members(self._scenario.honest)
         )
         for plan in self._served:
@@ -739,7 +737,7 @@ class Search:
         steps = self._parties[number].steps
         if event not in steps:
             party = self._parties[number]
-            journal = _copied(party.journal)
+            journal = party.journal.copied()
             verb, plan, *rest = event
             acts: dict[str, Callable[..., Part | None]] = {
                 _settled_in(run): partial(self._settle, run=run) for run in range(len(self._plans))
@@ -770,7 +768,7 @@ class Search:
                 steps[event] = self._number(new)
         return steps[event]
 
-    def _serve(self, place: int, journal: MemoryJournal, part: Part, plan: int) -> Part | None:
+    def _serve(self, place: int, journal: PlainJournal, part: Part, plan: int) -> Part | None:
         """Judge a plan as the guard does; send a y or refuse."""
         if part.stage is not Stage.UNSEEN or part.verdict is not None:
             return None
@@ -785,13 +783,13 @@ class Search:
         journal.keep(name, (b"y",), expires_at=1)
         return Part(Stage.SENT, bound)
 
-    def _review(self, journal: MemoryJournal, plan: int) -> SetBound | None:
+    def _review(self, journal: PlainJournal, plan: int) -> SetBound | None:
         spec, batch = self._plans[plan], self._scenario.batches[plan]
         claimed = tuple(
             query
             for other in self._scenario.batches
             for query in other.queries
-            if journal.claims_of((query,))
+            if journal.queries.claims_of((query,))
         )
         if (plan, claimed) not in self._near:
             self._near[plan, claimed] = _near_queries(journal, batch)
@@ -802,15 +800,15 @@ class Search:
         has_room = self._rules.leaves_room(bound, spec.fingerprints, threshold=spec.threshold)
         return bound if has_room else None
 
-    def _claim(self, journal: MemoryJournal, plan: int) -> None:
+    def _claim(self, journal: PlainJournal, plan: int) -> None:
         spec = self._plans[plan]
-        journal.claim(
+        journal.queries.claim(
             self._scenario.batches[plan],
             plan_digest=_plan_name(plan),
             claim=PlanClaim.sent(spec.fingerprints, survives_dropouts=spec.is_masked),
         )
 
-    def _refuse(self, place: int, journal: MemoryJournal, part: Part, plan: int) -> Part | None:
+    def _refuse(self, place: int, journal: PlainJournal, part: Part, plan: int) -> Part | None:
         """Promise never to send."""
         if part.stage not in (Stage.UNSEEN, Stage.BEGUN) or part.verdict is not None:
             return None
@@ -819,7 +817,7 @@ class Search:
         journal.abandon(_plan_name(plan), run_id=_plan_name(plan))
         return Part(Stage.REFUSED)
 
-    def _fail(self, place: int, journal: MemoryJournal, part: Part, plan: int) -> Part | None:
+    def _fail(self, place: int, journal: PlainJournal, part: Part, plan: int) -> Part | None:
         """Crash after the claim and before the y is kept."""
         if part.stage is not Stage.UNSEEN or part.verdict is not None:
             return None
@@ -830,20 +828,20 @@ class Search:
         journal.begin(run_id=name, epoch=1, plan_digest=name)
         return Part(Stage.BEGUN, is_gone=True)
 
-    def _lose(self, place: int, journal: MemoryJournal, part: Part, plan: int) -> Part | None:
+    def _lose(self, place: int, journal: PlainJournal, part: Part, plan: int) -> Part | None:
         """Forget a plan: a restart, another run, or a void settlement. The journal stays."""
         if part.stage is not Stage.SENT or part.is_gone:
             return None
         return Part(part.stage, None, is_gone=True, verdict=part.verdict, is_shown=part.is_shown)
 
-    def _void(self, place: int, journal: MemoryJournal, part: Part, plan: int) -> Part | None:
+    def _void(self, place: int, journal: PlainJournal, part: Part, plan: int) -> Part | None:
         """Take a void settlement without evidence."""
         if part.stage is not Stage.SENT or not self._rules.void_frees(part.verdict is not None):
             return None
         return self._settle(place, journal, part, plan, CLOSED, run=plan)
 
     def _judge(
-        self, place: int, journal: MemoryJournal, part: Part, plan: int, chosen: Parties
+        self, place: int, journal: PlainJournal, part: Part, plan: int, chosen: Parties
     ) -> Part | None:
         """Give the one verdict on a plan."""
         spec = self._plans[plan]
@@ -869,13 +867,13 @@ class Search:
             return None
         return Part(part.stage, part.bound, part.is_gone or not chosen, chosen, part.is_shown)
 
-    def _show(self, place: int, journal: MemoryJournal, part: Part, plan: int) -> Part:
+    def _show(self, place: int, journal: PlainJournal, part: Part, plan: int) -> Part:
         return Part(part.stage, part.bound, part.is_gone, part.verdict, is_shown=True)
 
     def _settle(
         self,
         place: int,
-        journal: MemoryJournal,
+        journal: PlainJournal,
         part: Part,
         plan: int,
         chosen: Parties,
@@ -895,7 +893,7 @@ class Search:
 
     def _number(self, party: Party) -> int:
         """Number a party's state; the same state gets the same number."""
-        key = party.place, party.parts, _frozen(party.journal)
+        key = party.place, party.parts, party.journal.content
         if key not in self._numbers:
             self._numbers[key] = len(self._parties)
             self._parties.append(party)
@@ -1072,7 +1070,7 @@ class _Symmetries:
             party = self._search._parties[number]
             if party.origin is None:
                 parts = (Part(),) * len(party.parts)
-                new = Party(places[party.place], MemoryJournal(), parts, None)
+                new = Party(places[party.place], PlainJournal(), parts, None)
                 moved[number] = self._search._number(new)
             else:
                 earlier, (verb, plan, *sets) = party.origin
@@ -1091,7 +1089,7 @@ class _Symmetries:
             sets: list[tuple[int, int, Parties]] = []
             for plan, part in enumerate(party.parts):
                 own.append((part.stage.value, part.is_gone, part.is_shown))
-                claim = party.journal._claims.get(_plan_name(plan))
+                claim = party.journal.claim_on(_plan_name(plan))
                 own.append((claim is None, claim is not None and claim.is_free, False))
                 if part.verdict is not None:
                     sets.append((plan, 0, part.verdict))
@@ -1133,34 +1131,6 @@ def _settled_in(run: int) -> str:
 @cache
 def _plan_name(plan: int) -> bytes:
     return f"plan {plan}".encode()
-
-
-def _copied(journal: MemoryJournal) -> MemoryJournal:
-    """Return a journal that can be written to without changing this one."""
-    fresh = copy.copy(journal)
-    for name, value in vars(journal).items():
-        if isinstance(value, dict):
-            copied = {
-                key: type(held)(held) if isinstance(held, list | set) else held
-                for key, held in value.items()
-            }
-            setattr(fresh, name, copied)
-        elif isinstance(value, set):
-            setattr(fresh, name, set(value))
-    return fresh
-
-
-def _frozen(journal: MemoryJournal) -> Any:
-    """Return all that a journal holds, without the count of its entries and their order."""
-
-    def freeze(value: Any) -> Any:
-        if isinstance(value, dict):
-            return frozenset((key, freeze(held)) for key, held in value.items())
-        if isinstance(value, list | set):
-            return frozenset(value)
-        return value
-
-    return tuple(freeze(value) for name, value in vars(journal).items() if name != "_counter")
 
 
 def _trace(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:

@@ -9,11 +9,11 @@ import pytest
 
 from coordinator.errors import RunDamagedError, SetupError
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
-from party.storage.query_journal import MemoryJournal
 from protocols.additive import AdditiveSum
 from protocols.errors import RestoredJournalError
 from tests.support.federation import Federation, kinds
 from tests.support.killing import MortalFederation
+from tests.support.stores import journal_in_memory
 
 
 class TestTerms:
@@ -77,13 +77,13 @@ class TestStatements:
         assert shown.count(["Ready", "RunRecord"]) == len(federation.nodes)
 
     def test_a_restored_journal_is_stopped_for_good(self, federation: Federation) -> None:
-        true, restored = federation.nodes[0]._journal, MemoryJournal()
+        true, restored = federation.nodes[0]._journal, journal_in_memory()
         federation.nodes[0]._journal = federation.nodes[0]._round._run.journal = restored
         assert restored.counter < true.counter
         with pytest.raises(SetupError, match="PF-229"):
             self.another_run(federation).set_up()
-        assert 0 < restored._halted_at <= true.counter
-        with pytest.raises(RestoredJournalError):
+        with pytest.raises(RestoredJournalError) as caught:
             restored.begin(run_id=bytes(32), epoch=1, plan_digest=bytes(32))
+        assert 0 < caught.value.shown <= true.counter
         for node in federation.nodes[1:]:
-            assert not node._journal._halted_at  # type: ignore[attr-defined]
+            node._journal.require_whole()

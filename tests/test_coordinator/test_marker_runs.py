@@ -19,7 +19,7 @@ import pytest
 
 from coordinator.errors import VoidBatchError
 from coordinator.simulation.hospitals import Hospital
-from party.storage import PartyDatabase, SqlJournal
+from party.storage import Journal, PartyDatabase
 from pate_fed.mechanisms import DistributedNoise
 from pate_fed.votes import NoiseShare
 from tests.support.attacked import KINDS, PARTIES, Kind, every_kind, honestly
@@ -62,7 +62,7 @@ def marked_federation(kind: Kind, folder: Path) -> Federation:
         terms=terms,
     )
     for place, node in enumerate(federation.nodes):
-        node._journal = SqlJournal(PartyDatabase.create(folder / f"{place}.db"))
+        node._journal = Journal(PartyDatabase.create(folder / f"{place}.db"))
         node._round = node._new_round()
     federation.run.set_up()
     return federation

@@ -517,7 +517,7 @@ class TestClosing:
         federation.run.close()
         for place in range(PARTIES):
             assert federation.party_states(place) == ["cancelled", "committed"]
-            assert federation.nodes[place]._journal.count() == len(BATCHES[0])
+            assert federation.nodes[place]._journal.queries.count() == len(BATCHES[0])
         assert federation.coordinator_states == ["cancelled", "committed"]
         assert {node.state for node in federation.nodes} == {PartyState.DONE}
         assert verify_transcript(federation.transcript).is_good

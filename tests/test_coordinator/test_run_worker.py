@@ -1209,9 +1209,11 @@ def answer_elsewhere(federation: Worked, place: int, indices: tuple[int, ...]) -
     batch = federation.task.pool.ask(indices)
     seats = [one.site.identity.fingerprint for one in federation.hospitals.values()]
     claimed = SketchedQueries(
-        batch.digests, sketch(batch.inputs, key=journal.sketch_key), np.zeros(len(batch), bool)
+        batch.digests,
+        sketch(batch.inputs, key=journal.queries.sketch_key),
+        np.zeros(len(batch), bool),
     )
-    journal.claim(
+    journal.queries.claim(
         claimed, plan_digest=bytes([7]) * 32, claim=PlanClaim.sent(seats, survives_dropouts=False)
     )
 

@@ -14,7 +14,8 @@ from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
 from party.site.policy import Policy
-from party.storage.query_journal import KnownSketches, MemoryJournal
+from party.storage import Journal
+from party.storage.query_journal import KnownSketches
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.statement import NoisePlace
 from pate_fed.errors import OutcomeCapError
@@ -27,6 +28,7 @@ from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
 from tests.support.federation import TEACHERS, Federation, messages
+from tests.support.stores import journal_in_memory
 
 OTHER_POOL = bytes(32)
 EVEN = TeacherWeights.equal(TEACHERS)
@@ -446,10 +448,10 @@ class TestBatch:
         node, asked = federation.nodes[place], federation.pool.ask((5,))
         seats = federation.run.round.seats
         batch, _ = node._guard.review_queries(
-            asked, queries=node._journal, seats=seats, threshold=len(seats)
+            asked, queries=node._journal.queries, seats=seats, threshold=len(seats)
         )
         claim = PlanClaim.sent(seats, survives_dropouts=False)
-        node._journal.claim(batch, plan_digest=bytes(32), claim=claim)
+        node._journal.queries.claim(batch, plan_digest=bytes(32), claim=claim)
         with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
             federation.ask(4, 5)
         assert void.value.reservation == "cancelled"
@@ -542,7 +544,7 @@ class TestBatch:
             "seat": run.seat,
             "void_batches": 0,
             "pool": federation.pool,
-            "queries": MemoryJournal(),
+            "queries": journal_in_memory().queries,
             "ledger": node.ledger,
             "run_ledger": run.account.ledger,
         }
@@ -566,13 +568,16 @@ class TestBatch:
 
     def test_guard_changes_neither_journal_nor_ledger(self) -> None:
         federation = self.ready()
-        journal, ledger = MemoryJournal(), PrivacyLedger(5.0, 1e-5)
+        journal, ledger = journal_in_memory(), PrivacyLedger(5.0, 1e-5)
         before = federation.nodes[0]._agreed_run.account.ledger
         self.review(
-            federation, BatchTerms(federation.run.terms, (2, 3)), queries=journal, ledger=ledger
+            federation,
+            BatchTerms(federation.run.terms, (2, 3)),
+            queries=journal.queries,
+            ledger=ledger,
         )
         assert ledger.entries == ()
-        assert journal.count() == 0
+        assert journal.queries.count() == 0
         assert federation.nodes[0]._agreed_run.account.ledger is before
 
     def test_noise_too_small_to_price_is_refused_by_every_budget(self) -> None:
@@ -637,14 +642,15 @@ class TestNearQueries:
             assert federation.ask(index).answered == 1
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             federation.ask(11)
-        assert federation.nodes[0]._journal.count() == 11
+        assert federation.nodes[0]._journal.queries.count() == 11
 
     def test_variants_of_a_record_of_an_earlier_run_are_refused(self) -> None:
         """Another federation, other parties, another pool: the journal is the same."""
         first = self.federation(self.RECORD[None, :])
         first.ask(0)
         second = self.federation(self.variants(1, by=0.001), most_near_queries=0)
-        second.nodes[0]._journal = first.nodes[0]._journal
+        node = second.nodes[0]
+        node._journal = node._agreed_run.journal = first.nodes[0]._journal
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             second.ask(0)
 
@@ -660,7 +666,7 @@ class TestNearQueries:
         federation = self.federation(self.variants(50, by=0.001), most_near_queries=None)
         assert len(federation.ask(*range(40))) == 40
         node = federation.nodes[0]
-        assert node._journal.known_sketches().near == 39
+        assert node._journal.queries.known_sketches().near == 39
         node._guard = replace(node._guard, policy=replace(node._guard.policy, most_near_queries=0))
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             federation.ask(40)
@@ -690,7 +696,7 @@ class TestNearQueries:
         federation = self.federation(self.variants(3, by=0.001), most_near_queries=0)
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1)
-        assert federation.nodes[0]._journal.known_sketches().queries == ()
+        assert federation.nodes[0]._journal.queries.known_sketches().queries == ()
         assert federation.ask(2).answered == 1
 
 
@@ -701,28 +707,28 @@ class TestEarlierPlans:
     INPUTS = np.array([RECORD, RECORD * 1.001, RECORD[::-1] * 2])
     """Two that are close to each other, and another."""
 
-    def ready(self, **policy: Any) -> tuple[Guard, MemoryJournal, Federation]:
+    def ready(self, **policy: Any) -> tuple[Guard, Journal, Federation]:
         federation = Federation(parties=6, form="masked", pool_inputs=self.INPUTS, policy=policy)
         federation.run.set_up()
-        return federation.nodes[0]._guard, MemoryJournal(), federation
+        return federation.nodes[0]._guard, journal_in_memory(), federation
 
     def asked_before(
-        self, journal: MemoryJournal, federation: Federation, index: int, claim: PlanClaim
+        self, journal: Journal, federation: Federation, index: int, claim: PlanClaim
     ) -> None:
         """Note a plan of another run for one query, and what is known of it since."""
         batch = federation.pool.ask((index,))
-        known = journal.near_to(batch.digests, sketch(batch.inputs), distance=0.02, most=10)
+        known = journal.queries.near_to(batch.digests, sketch(batch.inputs), distance=0.02, most=10)
         plan = bytes([index]) * 32
         sent = PlanClaim.sent(federation.run.round.seats, survives_dropouts=claim.openable is None)
-        journal.claim(known.batch, plan_digest=plan, claim=sent)
+        journal.queries.claim(known.batch, plan_digest=plan, claim=sent)
         journal.resolve(plan, claim)
 
     def review(
-        self, guard: Guard, journal: MemoryJournal, federation: Federation, *indices: int
+        self, guard: Guard, journal: Journal, federation: Federation, *indices: int
     ) -> SetBound:
         seats, batch = federation.run.round.seats, federation.pool.ask(indices)
         before = journal.counter
-        _, bound = guard.review_queries(batch, queries=journal, seats=seats, threshold=5)
+        _, bound = guard.review_queries(batch, queries=journal.queries, seats=seats, threshold=5)
         assert journal.counter == before
         return bound
 
@@ -799,7 +805,7 @@ class TestEarlierPlans:
         seats, batch = federation.run.round.seats, federation.pool.ask((index,))
         with pytest.raises(RefusalError) as refusal:
             guard.review_queries(
-                batch, queries=journal, seats=seats, threshold=5, teachers=b"others"
+                batch, queries=journal.queries, seats=seats, threshold=5, teachers=b"others"
             )
         assert refusal.value.reason is Reason.QUERIES
         assert self.review(guard, journal, federation, index) == ANY_SET
@@ -809,9 +815,12 @@ class TestEarlierPlans:
         guard, journal, federation = self.ready(most_near_queries=1, most_queries=2)
         self.asked_before(journal, federation, 0, PlanClaim.certified(()))
         self.asked_before(journal, federation, 1, PlanClaim.certified(()))
-        assert journal.known_sketches().near == 1
+        assert journal.queries.known_sketches().near == 1
         assert self.review(guard, journal, federation, 0, 1) == ANY_SET
-        assert (journal.count(), journal.count_new(federation.pool.ask((0, 1)).digests)) == (2, 0)
+        assert (
+            journal.queries.count(),
+            journal.queries.count_new(federation.pool.ask((0, 1)).digests),
+        ) == (2, 0)
 
     @pytest.mark.parametrize("seed", range(8))
     @pytest.mark.parametrize("most", [0, 3, None])
@@ -823,7 +832,7 @@ class TestEarlierPlans:
         inputs = around + chance.normal(size=around.shape) * chance.choice([1e-4, 1.0], (24, 1))
         federation = Federation(parties=5, pool_inputs=inputs, policy={"most_near_queries": most})
         federation.run.set_up()
-        journal, seats = MemoryJournal(), federation.run.round.seats
+        journal, seats = journal_in_memory(), federation.run.round.seats
         guard = federation.nodes[0]._guard
         claims = (
             PlanClaim.certified(()),
@@ -837,21 +846,21 @@ class TestEarlierPlans:
         for index in chance.permutation(24)[:10].tolist():
             self.asked_before(journal, federation, index, claims[chance.integers(len(claims))])
         asked = tuple(chance.permutation(24).tolist())
-        terms: dict[str, Any] = {"queries": journal, "seats": seats, "threshold": 5}
+        terms: dict[str, Any] = {"queries": journal.queries, "seats": seats, "threshold": 5}
         served: list[int] = []
         for index in asked:
             with suppress(RefusalError):
                 guard.review_queries(federation.pool.ask((*served, index)), **terms)
                 served.append(index)
         looks = 0
-        known = journal.known_sketches
+        known = journal.queries.known_sketches
 
         def look() -> KnownSketches:
             nonlocal looks
             looks += 1
             return known()
 
-        monkeypatch.setattr(journal, "known_sketches", look)
+        monkeypatch.setattr(journal.queries, "known_sketches", look)
         refused = guard.refused_alone(federation.pool.ask(asked), **terms)
         assert [asked[place] for place in refused] == [one for one in asked if one not in served]
         assert refused

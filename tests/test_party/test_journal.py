@@ -1,10 +1,8 @@
-"""What a party remembers: plans, verdicts, queries, runs. One contract, in memory and on disk."""
+"""What a party remembers: plans, verdicts, queries, runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from party.storage import PartyDatabase, SqlJournal
-from party.storage.query_journal import Journal, MemoryJournal, NearQueries, SketchedQueries
+from party.storage import Journal, PartyDatabase
+from party.storage.query_journal import NearQueries, SketchedQueries
 from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import sketch, to_bytes
 from protocols.additive import AdditiveSum
@@ -22,6 +20,8 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.rounds import ANY_SET, PlanClaim, RunNote, SetBound
 from protocols.rounds.journal import MOST_UNSERVED
+from tests.support.plain_journal import PlainJournal
+from tests.support.stores import journal_in_memory
 
 RUN, OTHER_RUN = b"r" * 32, b"s" * 32
 PLAN, OTHER_PLAN, THIRD_PLAN = b"1" * 32, b"2" * 32, b"3" * 32
@@ -56,7 +56,7 @@ def sketched(*queries: bytes, near: tuple[bool, ...] = ()) -> SketchedQueries:
 
 def look(journal: Journal, *queries: bytes, most: int = 10) -> NearQueries:
     """What the guard asks before a batch is served."""
-    return journal.near_to(queries, sketched(*queries).sketches, distance=0.02, most=most)
+    return journal.queries.near_to(queries, sketched(*queries).sketches, distance=0.02, most=most)
 
 
 def ask(
@@ -64,7 +64,7 @@ def ask(
 ) -> NearQueries:
     """Look at a batch and claim it, as a node does."""
     near = look(journal, *queries)
-    journal.claim(near.batch, plan_digest=plan, claim=claim)
+    journal.queries.claim(near.batch, plan_digest=plan, claim=claim)
     return near
 
 
@@ -84,15 +84,15 @@ class JournalContract:
         counter = journal.counter
         with pytest.raises(KeyReuseError):
             ask(journal, FAR, TWO, plan=OTHER_PLAN)
-        assert (journal.count(), journal.counter) == (2, counter)  # FAR was not noted
-        assert journal.count_new([FAR, TWO]) == 1
+        assert (journal.queries.count(), journal.counter) == (2, counter)  # FAR was not noted
+        assert journal.queries.count_new([FAR, TWO]) == 1
 
     def test_the_same_query_twice_in_one_claim_is_refused(self, journal: Journal) -> None:
         with pytest.raises(KeyReuseError):
-            journal.bound_on([ONE, ONE])
+            journal.queries.bound_on([ONE, ONE])
         with pytest.raises(KeyReuseError):
             ask(journal, ONE, ONE)
-        assert journal.count() == 0
+        assert journal.queries.count() == 0
 
     def test_a_plan_claims_once(self, journal: Journal) -> None:
         ask(journal, ONE)
@@ -101,7 +101,7 @@ class JournalContract:
         journal.resolve(PLAN, CLOSED)
         with pytest.raises(KeyReuseError):
             ask(journal, FAR)
-        assert journal.count() == 1
+        assert journal.queries.count() == 1
 
     def test_an_input_is_one_query_in_whatever_pool_and_place_it_stands(
         self, journal: Journal
@@ -109,26 +109,26 @@ class JournalContract:
         here = QueryPool(np.array([[0.0, 1.0], [2.0, 3.0]])).ask((0, 1))
         there = QueryPool(np.array([[9.0, 9.0], [8.0, 8.0], [2.0, 3.0]]))
         batch = SketchedQueries(here.digests, sketch(here.inputs), np.zeros(2, dtype=np.bool_))
-        journal.claim(batch, plan_digest=PLAN, claim=SENT)
+        journal.queries.claim(batch, plan_digest=PLAN, claim=SENT)
         with pytest.raises(KeyReuseError):
-            journal.bound_on(there.ask((2,)).digests)
-        assert journal.bound_on(there.ask((0, 1)).digests) == ANY_SET
+            journal.queries.bound_on(there.ask((2,)).digests)
+        assert journal.queries.bound_on(there.ask((0, 1)).digests) == ANY_SET
 
     def test_a_query_that_is_asked_again_is_counted_once(self, journal: Journal) -> None:
         ask(journal, ONE, FAR)
         journal.resolve(PLAN, CLOSED)
-        assert journal.count() == 2  # it was sent, whatever opens
+        assert journal.queries.count() == 2  # it was sent, whatever opens
         ask(journal, ONE, TWO, plan=OTHER_PLAN)
-        assert journal.count() == 3
-        assert journal.count_new([ONE, TWO, THREE, FAR]) == 1
+        assert journal.queries.count() == 3
+        assert journal.queries.count_new([ONE, TWO, THREE, FAR]) == 1
 
     # Bounds (rule R3) -------------------------------------------------------------------------
 
     def test_nothing_binds_a_query_that_nobody_asked(self, journal: Journal) -> None:
         ask(journal, FAR)
-        assert journal.claims_of([ONE]) == []
-        assert journal.claims_of([]) == []
-        assert journal.bound_on([ONE]) == ANY_SET
+        assert journal.queries.claims_of([ONE]) == []
+        assert journal.queries.claims_of([]) == []
+        assert journal.queries.bound_on([ONE]) == ANY_SET
 
     @pytest.mark.parametrize(
         ("claim", "proven"),
@@ -148,7 +148,7 @@ class JournalContract:
         journal.erase(PLAN)
         for query in (ONE, FAR):
             with pytest.raises(KeyReuseError):
-                journal.bound_on([TWO, query])
+                journal.queries.bound_on([TWO, query])
             with pytest.raises(KeyReuseError):
                 ask(journal, query, plan=OTHER_PLAN)
 
@@ -156,7 +156,7 @@ class JournalContract:
         ask(journal, ONE, FAR)
         serve(journal)
         journal.resolve(PLAN, refused_by(C))
-        bound = journal.bound_on([ONE, TWO])
+        bound = journal.queries.bound_on([ONE, TWO])
         assert bound == SetBound(SEATS - {C}, SEATS)
         for chosen in (SEATS, SEATS - {C}):
             assert bound.allows(chosen)
@@ -167,30 +167,30 @@ class JournalContract:
         ask(journal, ONE, FAR, claim=SENT_MASKED)
         serve(journal)
         journal.resolve(PLAN, CLOSED)
-        assert journal.bound_on([ONE, FAR]) == ANY_SET
+        assert journal.queries.bound_on([ONE, FAR]) == ANY_SET
         ask(journal, FAR, plan=OTHER_PLAN, claim=SENT_MASKED)
-        assert journal.bound_on([ONE]) == ANY_SET
+        assert journal.queries.bound_on([ONE]) == ANY_SET
         with pytest.raises(KeyReuseError):
-            journal.bound_on([FAR])  # the second plan binds now
+            journal.queries.bound_on([FAR])  # the second plan binds now
 
     def test_all_earlier_plans_of_a_query_bind_together(self, journal: Journal) -> None:
         ask(journal, ONE, FAR)
         journal.resolve(PLAN, refused_by(C))
         ask(journal, ONE, plan=OTHER_PLAN)
         journal.resolve(OTHER_PLAN, refused_by(B, D))
-        assert journal.bound_on([ONE]) == SetBound(SEATS, SEATS)
-        assert journal.bound_on([FAR]) == SetBound(SEATS - {C}, SEATS)
+        assert journal.queries.bound_on([ONE]) == SetBound(SEATS, SEATS)
+        assert journal.queries.bound_on([FAR]) == SetBound(SEATS - {C}, SEATS)
         ask(journal, ONE, plan=THIRD_PLAN, claim=SENT_MASKED)
         journal.resolve(THIRD_PLAN, CLOSED)  # which takes nothing back
-        assert journal.bound_on([ONE]) == SetBound(SEATS, SEATS)
+        assert journal.queries.bound_on([ONE]) == SetBound(SEATS, SEATS)
 
     def test_plans_of_two_queries_of_a_batch_bind_together(self, journal: Journal) -> None:
         ask(journal, ONE)
         journal.resolve(PLAN, refused_by(C))
         ask(journal, FAR, plan=OTHER_PLAN)
         journal.resolve(OTHER_PLAN, refused_by(B))
-        assert journal.bound_on([ONE, FAR]) == SetBound(SEATS, SEATS)
-        assert not journal.bound_on([ONE, FAR]).leaves_room(SEATS - {B}, threshold=4)
+        assert journal.queries.bound_on([ONE, FAR]) == SetBound(SEATS, SEATS)
+        assert not journal.queries.bound_on([ONE, FAR]).leaves_room(SEATS - {B}, threshold=4)
 
     def test_plans_that_no_set_can_satisfy_leave_no_room(self, journal: Journal) -> None:
         fewer = SEATS - {E}
@@ -198,7 +198,7 @@ class JournalContract:
         journal.resolve(PLAN, refused_by(C))  # E has to be in it
         ask(journal, FAR, plan=OTHER_PLAN, claim=PlanClaim.sent(fewer, survives_dropouts=False))
         journal.resolve(OTHER_PLAN, PlanClaim.abandoned_by((A,), seats=fewer))  # E may not
-        bound = journal.bound_on([ONE, FAR])
+        bound = journal.queries.bound_on([ONE, FAR])
         assert not bound.leaves_room(SEATS, threshold=3)
         assert not any(bound.allows(chosen) for chosen in (SEATS, fewer))
 
@@ -210,7 +210,7 @@ class JournalContract:
         counter = journal.counter
         for claim in (CLOSED, OPENED, refused_by(A)):
             journal.resolve(PLAN, claim)
-        assert journal.claims_of([ONE]) == [CLOSED]
+        assert journal.queries.claims_of([ONE]) == [CLOSED]
         assert journal.counter == counter
 
     def test_a_plan_that_claimed_nothing_frees_nothing(self, journal: Journal) -> None:
@@ -219,7 +219,7 @@ class JournalContract:
         counter = journal.counter
         for plan in (OTHER_PLAN, THIRD_PLAN):
             journal.resolve(plan, CLOSED)
-        assert (journal.claims_of([ONE]), journal.counter) == ([SENT], counter)
+        assert (journal.queries.claims_of([ONE]), journal.counter) == ([SENT], counter)
 
     def test_nothing_is_begun_kept_or_claimed_for_a_freed_plan(self, journal: Journal) -> None:
         ask(journal, ONE)
@@ -238,7 +238,7 @@ class JournalContract:
         journal.halt(90)
         with pytest.raises(RestoredJournalError):
             journal.resolve(PLAN, CLOSED)
-        assert journal.claims_of([ONE]) == [SENT]
+        assert journal.queries.claims_of([ONE]) == [SENT]
 
     def test_a_halted_journal_enters_no_run_and_claims_nothing(self, journal: Journal) -> None:
         journal.halt(90)
@@ -249,7 +249,7 @@ class JournalContract:
         ):
             with pytest.raises(RestoredJournalError):
                 act()
-        assert journal.count() == 0
+        assert journal.queries.count() == 0
         assert journal.run(RUN) is None
 
     # Near queries -----------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class JournalContract:
         near = look(journal, TWO)
         assert (near.known, near.total) == (frozenset({ONE}), 1)
         assert near.batch.near.tolist() == [True]
-        assert journal.known_sketches().near == 0  # looking notes nothing
+        assert journal.queries.known_sketches().near == 0  # looking notes nothing
         ask(journal, TWO, plan=OTHER_PLAN)
         near = look(journal, THREE)
         assert (near.known, near.total) == (frozenset({ONE, TWO}), 2)
@@ -292,7 +292,7 @@ class JournalContract:
         for plan in (PLAN, OTHER_PLAN):
             if freed is not None:
                 journal.resolve(plan, freed)
-        assert journal.known_sketches().near == 1
+        assert journal.queries.known_sketches().near == 1
         assert look(journal, FAR).total == 1
         assert look(journal, THREE).total == 2
 
@@ -302,7 +302,7 @@ class JournalContract:
         again = ask(journal, TWO, ONE, plan=OTHER_PLAN)
         assert again.batch.near.tolist() == [False, False]
         assert (again.known, again.total) == (frozenset(), 1)
-        kept = journal.known_sketches()
+        kept = journal.queries.known_sketches()
         assert (kept.queries, kept.near) == ((ONE, TWO), 1)  # what was noted first stays
 
     def test_a_query_that_is_asked_again_is_bound_by_its_neighbors(self, journal: Journal) -> None:
@@ -311,7 +311,7 @@ class JournalContract:
         journal.resolve(PLAN, CLOSED)
         again = look(journal, ONE)
         assert (again.known, again.total) == (frozenset({TWO}), 1)
-        assert journal.bound_on([ONE], near=again.known) == SetBound.exactly(SEATS)
+        assert journal.queries.bound_on([ONE], near=again.known) == SetBound.exactly(SEATS)
 
     @pytest.mark.parametrize(
         ("claim", "proven", "bound"),
@@ -332,13 +332,13 @@ class JournalContract:
         ask(journal, ONE, claim=claim)
         if proven is not None:
             journal.resolve(PLAN, proven)
-        assert journal.bound_on([TWO], near=look(journal, TWO).known) == bound
+        assert journal.queries.bound_on([TWO], near=look(journal, TWO).known) == bound
 
     def test_a_near_query_waits_while_nobody_knows_what_opens(self, journal: Journal) -> None:
         ask(journal, ONE, claim=SENT_MASKED)
         with pytest.raises(KeyReuseError):
-            journal.bound_on([TWO], near=look(journal, TWO).known)
-        assert journal.bound_on([FAR], near=look(journal, FAR).known) == ANY_SET
+            journal.queries.bound_on([TWO], near=look(journal, TWO).known)
+        assert journal.queries.bound_on([FAR], near=look(journal, FAR).known) == ANY_SET
 
     def test_same_and_near_queries_bind_together(self, journal: Journal) -> None:
         ask(journal, FAR)
@@ -347,14 +347,14 @@ class JournalContract:
         journal.resolve(OTHER_PLAN, OPENED)
         near = look(journal, FAR, TWO)
         assert near.known == {ONE}
-        bound = journal.bound_on([FAR, TWO], near=near.known)
+        bound = journal.queries.bound_on([FAR, TWO], near=near.known)
         assert bound == SetBound.exactly((A, B, C, D))
 
     def test_sketches_come_back_as_they_were_noted(self, journal: Journal) -> None:
         first, second = sketched(TWO, ONE, near=(False, True)), sketched(FAR)
-        journal.claim(first, plan_digest=PLAN, claim=SENT)
-        journal.claim(second, plan_digest=OTHER_PLAN, claim=SENT)
-        kept = journal.known_sketches()
+        journal.queries.claim(first, plan_digest=PLAN, claim=SENT)
+        journal.queries.claim(second, plan_digest=OTHER_PLAN, claim=SENT)
+        kept = journal.queries.known_sketches()
         assert (kept.queries, kept.near) == ((TWO, ONE, FAR), 1)
         assert to_bytes(kept.sketches) == to_bytes(first.sketches) + to_bytes(second.sketches)
 
@@ -443,7 +443,7 @@ class JournalContract:
         counter = journal.counter
         with pytest.raises(KeyReuseError):
             journal.abandon(PLAN, run_id=RUN)
-        assert (journal.counter, journal.count()) == (counter, 1)
+        assert (journal.counter, journal.queries.count()) == (counter, 1)
 
     def test_an_abandoned_plan_leaves_its_queries_and_sketches_as_if_never_asked(
         self, journal: Journal
@@ -451,13 +451,13 @@ class JournalContract:
         """Only this party could have answered them, and it did not."""
         ask(journal, ONE, TWO)
         journal.abandon(PLAN, run_id=RUN)
-        assert journal.count() == journal.known_sketches().near == 0
-        assert journal.bound_on([ONE, TWO]) == ANY_SET
+        assert journal.queries.count() == journal.queries.known_sketches().near == 0
+        assert journal.queries.bound_on([ONE, TWO]) == ANY_SET
         assert look(journal, THREE).total == 0
         with pytest.raises(KeyReuseError):
             ask(journal, FAR)  # the plan itself is over
         ask(journal, TWO, plan=OTHER_PLAN)
-        kept = journal.known_sketches()
+        kept = journal.queries.known_sketches()
         assert (kept.queries, kept.near) == ((TWO,), 0)
 
     def test_an_abandoned_plan_takes_no_other_plans_claim_along(self, journal: Journal) -> None:
@@ -465,8 +465,8 @@ class JournalContract:
         journal.resolve(PLAN, refused_by(C))
         ask(journal, ONE, plan=OTHER_PLAN)
         journal.abandon(OTHER_PLAN, run_id=RUN)
-        assert journal.bound_on([ONE]) == SetBound(SEATS - {C}, SEATS)
-        assert journal.count() == 1
+        assert journal.queries.bound_on([ONE]) == SetBound(SEATS - {C}, SEATS)
+        assert journal.queries.count() == 1
 
     def test_a_plan_is_abandoned_once(self, journal: Journal) -> None:
         for _ in range(3):
@@ -496,7 +496,7 @@ class JournalContract:
             ask(journal, ONE)
         with pytest.raises(KeyReuseError):
             journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
-        assert journal.count() == 0
+        assert journal.queries.count() == 0
 
     def test_a_plan_that_was_begun_is_never_answered_after_its_verdict(
         self, journal: Journal
@@ -580,15 +580,15 @@ class JournalContract:
         journal.find(PLAN)
         journal.run(RUN)
         journal.verdict_on(PLAN)
-        journal.bound_on([FAR])
+        journal.queries.bound_on([FAR])
         look(journal, TWO)
         assert journal.counter == 10
 
     def test_the_highest_counter_of_a_peer_is_kept(self, journal: Journal) -> None:
-        assert journal.witnessed(b"peer") == 0
+        assert journal.witnessed() == {}
         journal.witness({b"peer": 7, b"other": 3})
         journal.witness({b"peer": 6, b"other": 4})
-        assert (journal.witnessed(b"peer"), journal.witnessed(b"other")) == (7, 4)
+        assert journal.witnessed() == {b"peer": 7, b"other": 4}
 
     def test_a_halted_journal_begins_and_promises_nothing(self, journal: Journal) -> None:
         ask(journal, ONE)
@@ -601,80 +601,52 @@ class JournalContract:
             with pytest.raises(RestoredJournalError) as caught:
                 act()
             assert caught.value.shown == 9
-        assert (journal.verdict_on(PLAN), journal.count()) == (b"", 1)
+        assert (journal.verdict_on(PLAN), journal.queries.count()) == (b"", 1)
 
 
-Opens = Callable[[], AbstractContextManager[Journal]]
+class Reopened:
+    """A journal whose process ends after every call: all that counts is in its database."""
+
+    def __init__(self) -> None:
+        self.database = PartyDatabase.in_memory()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(Journal(self.database, sketch_key=b""), name)
 
 
-def forgetful(opens: Opens) -> Journal:
-    """A journal whose process ends after every call: all that counts is on disk."""
-
-    def reopening(name: str) -> Callable[..., Any]:
-        def call(_: Journal, *arguments: Any, **named: Any) -> Any:
-            with opens() as journal:
-                return getattr(journal, name)(*arguments, **named)
-
-        return call
-
-    def counter(_: Journal) -> int:
-        with opens() as journal:
-            return journal.counter
-
-    calls: dict[str, Any] = {name: reopening(name) for name in Journal.__abstractmethods__}
-    made = type("ForgetfulParty", (Journal,), {**calls, "counter": property(counter)})
-    journal: Journal = made()
-    return journal
-
-
-@contextmanager
-def in_database(path: Path) -> Iterator[SqlJournal]:
-    kept = PartyDatabase.at(path) if path.exists() else PartyDatabase.create(path)
-    with kept as database:
-        yield SqlJournal(database)
-
-
-class TestMemoryJournal(JournalContract):
+class TestJournal(JournalContract):
     @pytest.fixture
     def journal(self) -> Journal:
-        return MemoryJournal()
+        return Reopened()  # type: ignore[return-value]
 
-    def test_it_prints_no_frame(self) -> None:
-        journal = MemoryJournal()
-        serve(journal)
-        assert repr(journal) == "MemoryJournal(plans=1)"
-
-
-class TestSqlJournal(JournalContract):
-    @pytest.fixture
-    def journal(self, tmp_path: Path) -> Iterator[Journal]:
-        with in_database(tmp_path / "party.db") as journal:
-            yield journal
-
-    def test_many_queries_and_their_sketches_fit_it(self, tmp_path: Path) -> None:
+    def test_many_queries_and_their_sketches_fit_it(self, journal: Journal) -> None:
         queries = tuple(place.to_bytes(32, "big") for place in range(25_000))
         batch = SketchedQueries(
             queries, sketch(np.arange(50_000.0).reshape(-1, 2)), np.zeros(25_000, dtype=np.bool_)
         )
-        with in_database(tmp_path / "large.db") as journal:
-            journal.claim(batch, plan_digest=PLAN, claim=SENT_MASKED)
-        with in_database(tmp_path / "large.db") as journal:
-            kept = journal.known_sketches()
-            assert kept.queries == queries
-            assert np.array_equal(kept.sketches, batch.sketches)
-            assert journal.claims_of(queries) == [SENT_MASKED]
-            assert (journal.count(), journal.count_new(queries)) == (25_000, 0)
+        journal.queries.claim(batch, plan_digest=PLAN, claim=SENT_MASKED)
+        kept = journal.queries.known_sketches()
+        assert kept.queries == queries
+        assert np.array_equal(kept.sketches, batch.sketches)
+        assert journal.queries.claims_of(queries) == [SENT_MASKED]
+        assert (journal.queries.count(), journal.queries.count_new(queries)) == (25_000, 0)
+
+    def test_its_sketches_have_a_key_of_their_own_unless_one_is_given(self) -> None:
+        one, other = Journal(PartyDatabase.in_memory()), Journal(PartyDatabase.in_memory())
+        assert len(one.queries.sketch_key) == 32
+        assert one.queries.sketch_key != other.queries.sketch_key
+        again = Journal(one._database, sketch_key=b"another")
+        assert again.queries.sketch_key == one.queries.sketch_key
+        given = Journal(PartyDatabase.in_memory(), sketch_key=b"given")
+        assert given.queries.sketch_key == b"given"
+
+    def test_it_prints_no_frame(self) -> None:
+        journal = Journal(PartyDatabase.in_memory())
+        serve(journal)
+        assert repr(journal) == "Journal(PartyDatabase(in memory))"
 
 
-class TestReopenedSqlJournal(JournalContract):
-    """The process ends after every call."""
-
-    @pytest.fixture
-    def journal(self, tmp_path: Path) -> Journal:
-        return forgetful(lambda: in_database(tmp_path / "party.db"))
-
-
-# Minus zero, sketches, and the law that both journals are one ---------------------------------
+# Minus zero, sketches, and the law that the model's plain journal is this one ------------------
 
 
 def test_minus_zero_is_zero() -> None:
@@ -696,15 +668,12 @@ _claims = st.one_of(
     st.builds(PlanClaim.certified, _seats),
 )
 _calls = st.one_of(
-    st.tuples(st.just("enter"), _name, st.sampled_from(["additive", "masked"])),
-    st.tuples(st.just("run"), _name),
     st.tuples(st.just("begin"), _name, st.integers(1, 6), _name),
-    st.tuples(st.just("keep"), _name, st.binary(max_size=40), st.integers(1, 4)),
+    st.tuples(st.just("keep"), _name),
     st.tuples(st.just("abandon"), _name, _name),
     st.tuples(st.just("decide"), _name, _name, _name),
     st.tuples(st.just("verdict_on"), _name),
-    st.tuples(st.just("sweep"), st.integers(1, 4)),
-    st.tuples(st.just("find"), _name),
+    st.tuples(st.just("run_of"), _name),
     st.tuples(st.just("erase"), _name),
     st.tuples(st.just("claim"), _queries, _name, _claims),
     st.tuples(st.just("resolve"), _name, _claims),
@@ -712,70 +681,55 @@ _calls = st.one_of(
     st.tuples(st.just("bound_on"), _queries, _queries),
     st.tuples(st.just("near_to"), _queries, st.integers(0, 3)),
     st.tuples(st.just("known_sketches")),
-    st.tuples(st.just("witness"), st.dictionaries(_name, st.integers(0, 5), max_size=3)),
-    st.tuples(st.just("witnessed"), _name),
-    st.tuples(st.just("halt"), st.integers(40, 60)),
     st.tuples(st.just("count")),
     st.tuples(st.just("count_new"), st.lists(_name, max_size=3, unique=True)),
 )
 
 
-def value_of(journal: Journal, name: str, arguments: Sequence[Any]) -> object:
+def value_of(journal: Journal | PlainJournal, name: str, arguments: Sequence[Any]) -> object:
     """What a call gives, in a form that can be compared."""
     match name, arguments:
-        case "enter", (run_id, form):
-            journal.enter(RunNote(run_id, ONE, form, (ONE, TWO)))
-            return None
         case "begin", (run_id, epoch, plan):
-            journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan)
-            return None
-        case "keep", (plan, frame, expires_at):
-            journal.keep(plan, (frame, frame), expires_at=expires_at)
-            return None
+            return journal.begin(run_id=run_id, epoch=epoch, plan_digest=plan)
+        case "keep", (plan,):
+            return journal.keep(plan, (b"y",), expires_at=1)
         case "abandon", (plan, run_id):
-            journal.abandon(plan, run_id=run_id)
-            return None
+            return journal.abandon(plan, run_id=run_id)
         case "decide", (plan, verdict, run_id):
-            journal.decide(plan, verdict, run_id=run_id)
-            return None
-        case "sweep", (now,):
-            journal.sweep(now=now)
-            return None
+            return journal.decide(plan, verdict, run_id=run_id)
         case "claim", (queries, plan, claim):
             ask(journal, *queries, plan=plan, claim=claim)
             return None
         case "claims_of", (queries,):
-            return frozenset(journal.claims_of(queries))
+            return frozenset(journal.queries.claims_of(queries))
         case "bound_on", (queries, near):
-            return journal.bound_on(queries, near=near)
+            return journal.queries.bound_on(queries, near=near)
         case "near_to", (queries, most):
             near = look(journal, *queries, most=most)
             return near.batch.near.tolist(), near.known, near.total
         case "known_sketches", ():
-            kept = journal.known_sketches()
+            kept = journal.queries.known_sketches()
             return kept.queries, to_bytes(kept.sketches), kept.near
+        case (("count" | "count_new"), _):
+            return getattr(journal.queries, name)(*arguments)
         case _:
             return getattr(journal, name)(*arguments)
 
 
-def outcome(journal: Journal, call: tuple[Any, ...]) -> object:
-    """What a call gives: its value, or its error's code; and the counter then."""
+def outcome(journal: Journal | PlainJournal, call: tuple[Any, ...]) -> object:
+    """What a call gives: its value, or its error's code."""
     name, *arguments = call
     try:
-        value = value_of(journal, name, arguments)
+        return value_of(journal, name, arguments)
     except ProtocolError as error:
-        value = error.code
-    return value, journal.counter
+        return error.code
 
 
-@settings(max_examples=40)
-@given(calls=st.lists(_calls, max_size=25), halts=st.booleans())
-def test_a_journal_in_a_database_answers_as_one_in_memory(
-    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[Any, ...]], *, halts: bool
+@settings(max_examples=100)
+@given(calls=st.lists(_calls, max_size=25))
+def test_the_plain_journal_of_the_model_answers_as_the_product_s(
+    calls: list[tuple[Any, ...]],
 ) -> None:
-    memory = MemoryJournal()
-    with in_database(tmp_path_factory.mktemp("law") / "party.db") as stored:
-        for place, call in enumerate(calls):
-            if call[0] == "halt" and not halts:
-                continue
-            assert outcome(stored, call) == outcome(memory, call), (place, call)
+    plain, journal = PlainJournal(), journal_in_memory()
+    for place, call in enumerate(calls):
+        assert outcome(plain, call) == outcome(journal, call), (place, call)

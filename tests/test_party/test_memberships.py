@@ -218,7 +218,7 @@ class TestOneHospital:
         run.ask((7,))
         run.close()
         both.set_up(both.heart).ask((0, 1))
-        assert both.services[0]._journal.known_sketches().near == 1
+        assert both.services[0]._journal.queries.known_sketches().near == 1
 
     def test_a_pause_pauses_both(self, both: Both) -> None:
         runs = both.set_up(both.lung), both.set_up(both.heart)

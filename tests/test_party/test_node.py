@@ -517,7 +517,7 @@ class TestDoor:
         def fail(*_: object, **__: object) -> None:
             raise RuntimeError("patient 4711")
 
-        monkeypatch.setattr(federation.nodes[0]._journal, "claim", fail)
+        monkeypatch.setattr(federation.nodes[0]._journal.queries, "claim", fail)
         caplog.set_level("DEBUG")
         with pytest.raises(VoidBatchError) as void:
             federation.ask(0)

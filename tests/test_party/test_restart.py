@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.errors import VoidBatchError
 from party.decision.node import PartyNode
-from party.storage import PartyDatabase, SqlJournal
+from party.storage import Journal, PartyDatabase
 from protocols import wire
 from protocols.errors import (
     BadSignatureError,
@@ -23,6 +23,7 @@ from protocols.messages import Plan, Ready, Refusal
 from protocols.rounds import PartyState
 from tests.support.federation import Federation, holds_vector
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.stores import plans_in
 from tests.support.walk import altered
 
 WORDS = 5
@@ -35,15 +36,15 @@ def run_on_disk(folder: Path) -> MemoryRun:
     return run
 
 
-def opened(path: Path) -> SqlJournal:
+def opened(path: Path) -> Journal:
     """A journal in a database of its own, closed once nobody has it any more."""
     database = PartyDatabase.at(path) if path.exists() else PartyDatabase.create(path)
-    journal = SqlJournal(database)
+    journal = Journal(database)
     weakref.finalize(journal, database.close)
     return journal
 
 
-def closed(journal: SqlJournal) -> Path:
+def closed(journal: Journal) -> Path:
     """End the process that has a journal; return where it is."""
     journal._database.close()
     return journal._database.path
@@ -54,7 +55,7 @@ def serve(run: MemoryRun, batch: int) -> None:
     run.settle()
 
 
-def reopened(run: MemoryRun, party: bytes) -> SqlJournal:
+def reopened(run: MemoryRun, party: bytes) -> Journal:
     return opened(closed(run.journals[party]))
 
 
@@ -189,7 +190,7 @@ class TestRestartedNode:
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1)
         old = federation.nodes[0]
-        (plan,) = old._journal._plans
+        (plan,) = plans_in(old._journal)
         assert old._journal.find(plan) is not None  # it was sent, and lost on the way
         with pytest.raises(KeyReuseError):
             old._journal.begin(run_id=bytes(32), epoch=9, plan_digest=plan)
@@ -205,7 +206,7 @@ class TestRestored:
         run.close()
         return run
 
-    def restored(self, run: MemoryRun, tmp_path: Path) -> SqlJournal:
+    def restored(self, run: MemoryRun, tmp_path: Path) -> Journal:
         """A journal as it was before the run; `run` goes on with it."""
         me = run.coordinator.seats[0]
         closed(run.journals[me]).unlink()
@@ -248,7 +249,7 @@ class TestRestored:
             with pytest.raises((BadSignatureError, UnexpectedMessageError)):
                 party.receive(frame, now=NOW)
         assert party.state is PartyState.NEW
-        assert not run.journals[me].halted_at
+        run.journals[me].require_whole()
 
     def test_its_peers_remember_its_counter(self, run: MemoryRun, tmp_path: Path) -> None:
         """Also where the coordinator would rather have forgotten."""
@@ -256,7 +257,7 @@ class TestRestored:
         counter = run.journals[me].counter
         run.journals[me] = self.restored(run, tmp_path)
         for peer in run.coordinator.seats[1:]:
-            assert 0 < run.journals[peer].witnessed(me) <= counter
+            assert 0 < run.journals[peer].witnessed()[me] <= counter
         run.new_run()
         run.coordinator = run.new_coordinator({})
         run.broadcast("offer", run.coordinator.setup.offer.frame)

@@ -238,14 +238,14 @@ class TestApprovals:
         for digest in offers[:MOST_PENDING]:
             records.ask(Subject.RUN, digest, coordinator=ASKING)
         before = records.approvals()
-        written = AuditLog(database).count
+        written = AuditLog(database).end
         for digest in offers[MOST_PENDING:]:
             with pytest.raises(TooManyPendingError):
                 records.ask(Subject.RUN, digest, coordinator=ASKING)
         for digest in offers[:MOST_PENDING]:  # what waits may be offered again
             records.ask(Subject.RUN, digest, coordinator=ASKING)
         assert records.approvals() == before
-        assert AuditLog(database).count == written
+        assert AuditLog(database).end == written
         assert records.decided().approved_pools == {ASKING: {POOL}}
 
     @pytest.mark.parametrize("says_yes", [True, False])

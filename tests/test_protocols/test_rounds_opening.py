@@ -698,12 +698,12 @@ def claimed(journal: Any, plan: bytes, claim: PlanClaim) -> None:
     """Note two queries of a plan, as a node does before it votes."""
     sketches = sketch(np.arange(12.0).reshape(2, 6))
     near = np.zeros(2, dtype=np.bool_)
-    journal.claim(SketchedQueries(QUERIES, sketches, near), plan_digest=plan, claim=claim)
+    journal.queries.claim(SketchedQueries(QUERIES, sketches, near), plan_digest=plan, claim=claim)
 
 
 def is_closed_for_ever(journal: Any) -> bool:
     try:
-        journal.bound_on(QUERIES)
+        journal.queries.bound_on(QUERIES)
     except KeyReuseError:
         return True
     return False
@@ -735,7 +735,7 @@ def test_a_closed_plan_frees_its_queries_for_any_set(absent: tuple[int, ...]) ->
     run.close_plan()
     assert all(map(is_closed_for_ever, journals(run, absent=absent)))  # until they hear of it
     run.settle(released=False)
-    bounds = [journal.bound_on(QUERIES) for journal in journals(run, absent=absent)]
+    bounds = [journal.queries.bound_on(QUERIES) for journal in journals(run, absent=absent)]
     assert bounds == [ANY_SET] * (N - len(absent))
     kinds = [entry.kind for entry in run.coordinator.transcript.entries]
     assert kinds[-3:] == ["plan", "verdict", "settlement"]
@@ -770,7 +770,7 @@ def test_a_set_that_was_certified_keeps_its_queries_closed(released: bool) -> No
         assert is_closed_for_ever(journal)
         # A query close to them may be asked of the same set alone.
         exactly = SetBound.exactly((*seats[:3], seats[4]))
-        assert journal.bound_on([b"n" * 32], near=QUERIES) == exactly
+        assert journal.queries.bound_on([b"n" * 32], near=QUERIES) == exactly
 
 
 def test_too_few_to_close_a_plan_keep_its_queries_closed() -> None:
@@ -801,7 +801,7 @@ def test_those_who_agreed_to_a_set_do_not_hinder_enough_others_to_close() -> Non
         run.coordinator.batch.open_total()
     run.settle(released=False)
     # Whoever agreed to open learns as well that nothing did.
-    assert run.journals[first[0]].bound_on(QUERIES) == ANY_SET
+    assert run.journals[first[0]].queries.bound_on(QUERIES) == ANY_SET
     assert run.parties[first[0]].state is PartyState.READY
 
 
@@ -908,7 +908,7 @@ def test_a_false_certificate_frees_nothing_at_a_restarted_party(spoil: Settle) -
     assert is_closed_for_ever(run.journals[me])
     # The true one is taken still.
     assert party.receive(frame, now=NOW).replies == ()
-    assert run.journals[me].bound_on(QUERIES) == ANY_SET
+    assert run.journals[me].queries.bound_on(QUERIES) == ANY_SET
 
 
 @pytest.mark.parametrize("form", [AdditiveSum, MaskedSum])
@@ -964,7 +964,7 @@ def test_parties_of_another_run_free_no_plan_that_they_never_saw(restarted: bool
     party.receive(frame, now=NOW)
     assert is_closed_for_ever(run.journals[me])
     exactly = SetBound.exactly(run.coordinator.seats)
-    assert run.journals[me].bound_on([b"n" * 32], near=QUERIES) == exactly
+    assert run.journals[me].queries.bound_on([b"n" * 32], near=QUERIES) == exactly
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["live", "restarted"])
@@ -1031,7 +1031,7 @@ def test_a_restarted_party_learns_from_a_settlement(was_closed: bool) -> None:
         assert is_closed_for_ever(journal) != was_closed
     if not was_closed:
         exactly = SetBound.exactly(run.coordinator.seats)
-        assert journal.bound_on([b"n" * 32], near=QUERIES) == exactly
+        assert journal.queries.bound_on([b"n" * 32], near=QUERIES) == exactly
     assert journal.find(run.coordinator.settled[-1].plan_digest) is None  # nobody needs its y
 
 
@@ -1055,7 +1055,7 @@ def test_a_restarted_party_learns_who_refused_an_additive_plan() -> None:
     for seat, party in ((seats[0], live), (seats[1], restarted)):
         assert is_closed_for_ever(run.journals[seat])
         party.receive(frame, now=NOW)
-        assert run.journals[seat].bound_on(QUERIES) == wanted
+        assert run.journals[seat].queries.bound_on(QUERIES) == wanted
     # A refusal that its party did not sign proves nothing.
     settlement = wire.expect(wire.decode(frame), Settlement)
     (refusal,) = settlement.refusals
@@ -1078,7 +1078,7 @@ def test_a_plan_is_closed_though_every_party_was_restarted() -> None:
     frame = run.coordinator.batch.settle(released=False, result=b"")
     for seat, party in run.parties.items():
         assert party.receive(frame, now=NOW).replies == ()
-        assert run.journals[seat].bound_on(QUERIES) == ANY_SET
+        assert run.journals[seat].queries.bound_on(QUERIES) == ANY_SET
 
 
 def test_a_restarted_party_closes_no_additive_plan() -> None:
