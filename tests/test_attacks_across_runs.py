@@ -647,7 +647,7 @@ def test_an_envelope_that_the_relay_spoils_names_no_dealer_alone(
     assert named_by(run) == {(dealer, holder)}
     # The holder's own log names the dealer beside the coordinator.
     run.void(to=[holder])
-    [line] = [line for line in caplog.messages if "did not fit" in line]
+    [line] = [line for line in caplog.messages if "differed from its signed hash" in line]
     assert line.endswith(f"{run.fingerprint(dealer).hex()[:16]} or the coordinator")
 
 
