@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -390,9 +390,14 @@ def _is_value(item: object) -> bool:
     parameters = getattr(type(item), "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
         return False
-    # A form is no value: a watched one tells its own witness. Nor is what writes to a database.
-    changing = SecureSum | NodeDatabase
-    return not any(isinstance(getattr(item, each.name), changing) for each in fields(item))
+    # A form is no value: a watched one tells its own witness. Nor is what writes to a database, nor
+    # a frozen object that holds either.
+    held = [getattr(item, each.name) for each in fields(item)]
+    return not any(
+        isinstance(one, SecureSum | NodeDatabase)
+        or (is_dataclass(one) and not isinstance(one, type) and not _is_value(one))
+        for one in held
+    )
 
 
 def _frames(packet: bytes) -> list[bytes]:
