@@ -873,7 +873,7 @@ class TestSilenceAfterTheVote:
     ) -> None:
         federation = ready()
         with monkeypatch.context() as broken:
-            broken.setattr(federation.nodes[CULPRIT], "_count", lambda batch: 1 / 0)
+            broken.setattr(federation.nodes[CULPRIT]._ballots, "vector", lambda *_, **__: 1 / 0)
             with pytest.raises(VoidBatchError, match=r"hospital-1 \[no answer\]"):
                 federation.ask(0, 1)
         assert federation.ask(2, 3).labels.tolist() == [2, 0]

@@ -133,7 +133,7 @@ def test_a_hospital_whose_teachers_fail_to_answer_in_time_goes_on_later(
 ) -> None:
     federation = ready()
     with monkeypatch.context() as broken:
-        broken.setattr(federation.nodes[CULPRIT], "_count", lambda batch: 1 / 0)
+        broken.setattr(federation.nodes[CULPRIT]._ballots, "vector", lambda *_, **__: 1 / 0)
         assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
     assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
     federation.run.close()
