@@ -98,6 +98,11 @@ class Hospital:
         self.voted.append(self._plan)
         return self.teachers(batch)
 
+    def start_over(self, *, delta_for_tests: float) -> None:
+        """Forget its records, as if it had never started: a ledger keeps its budget for life."""
+        self.journal, self.ledger = journal_in_memory(), None
+        self.delta_for_tests = delta_for_tests
+
     def open(
         self, others: list[Hospital], task: LearningTask, *, approved: bool, **policy: Any
     ) -> None:

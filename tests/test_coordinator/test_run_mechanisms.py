@@ -298,7 +298,7 @@ class TestStable:
     def test_many_small_runs_do_not_overspend_a_hospitals_delta(self, tmp_path: Path) -> None:
         federation = made(tmp_path, "additive")
         poorest = federation.hospitals[1]
-        poorest.delta_for_tests, poorest.ledger = 5.5 * self.TEST_DELTA, None
+        poorest.start_over(delta_for_tests=5.5 * self.TEST_DELTA)
         asked = 0
         for number, queries in enumerate((2, 4, 6, 5, 7), start=1):
             self.reopen(federation)
@@ -324,7 +324,7 @@ class TestStable:
     ) -> None:
         federation = made(tmp_path, "additive")
         poorest = federation.hospitals[1]
-        poorest.delta_for_tests, poorest.ledger = kept, None
+        poorest.start_over(delta_for_tests=kept)
         self.reopen(federation)
         federation.ask(**self.settings("stable-gaussian"))
         run = federation.work()
