@@ -30,7 +30,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.bars import Bar, Figure, arguments, report
-from benchmarks.secure_sum import masked_bytes
+from benchmarks.secure_sum import BYTES
 from coordinator.federation.home import FederationHome
 from coordinator.flower.app import GridTransport
 from coordinator.operator import Coordinator
@@ -332,7 +332,8 @@ def rows(form: str, parties: int, queries: int, found: Measured) -> tuple[list[B
     """The bars and figures of one form."""
     words = queries * CLASSES
     size = f"{form}; {parties} hospitals, {queries:,} x {CLASSES}"
-    most_bytes = masked_bytes(parties, words) if form == "masked" else 4 * words + 1000 * parties
+    masked = BYTES["masked"][1](parties, words)
+    most_bytes = masked if form == "masked" else 4 * words + 1000 * parties
     peak = sum(found.memory.values())
     bars = [
         Bar(f"seconds of a batch, {size}", found.seconds, MOST_SECONDS, is_most=True),

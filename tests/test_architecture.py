@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -29,6 +30,7 @@ SOURCES = sorted(
     for package in PACKAGES
     for path in (REPOSITORY / package).rglob("*.py")
 )
+BENCHMARKS = sorted((REPOSITORY / "benchmarks").rglob("*.py"))
 INITS = [path for path in SOURCES if path.name == "__init__.py"]
 
 
@@ -165,6 +167,18 @@ class TestModules:
             assert len(set(names)) == len(names), module
             for name in names:
                 assert hasattr(module, name), f"{module.__name__}.{name}"
+
+    @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
+    def test_what_a_benchmark_takes_from_our_modules_is_there(self, path: Path) -> None:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.module is None:
+                continue
+            if node.module.split(".")[0] not in (*PACKAGES, "benchmarks"):
+                continue
+            taken = importlib.import_module(node.module)
+            for name in node.names:
+                has = hasattr(taken, name.name)
+                assert has or importlib.util.find_spec(f"{node.module}.{name.name}"), name.name
 
     def test_no_module_is_called_utils(self) -> None:
         vague = {"utils", "util", "helpers", "common", "misc"}
