@@ -55,7 +55,7 @@ def test_the_tables_of_messages_are_those_of_the_code() -> None:
     # Where this fails: python -m tests.support.wire_format_tables
     assert written_tables(TEXT) == tables()
     for kind in MESSAGE_TYPES.values():
-        assert f"### {kind.TYPE} {kind.__name__}\n" in TEXT
+        assert f"\n{kind.TYPE} {kind.__name__}: " in section("Messages")
 
 
 def test_every_domain_of_the_code_is_on_the_page_and_no_other() -> None:

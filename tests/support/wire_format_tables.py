@@ -15,8 +15,8 @@ BEGIN, END = "<!-- messages: written by a program -->\n", "<!-- end of messages 
 
 
 def tables() -> str:
-    """One section per message type, in the order of their numbers."""
-    return "\n".join(_section(kind) for kind in MESSAGE_TYPES.values())
+    """One block: the message types in the order of their numbers, each with its fields."""
+    return "\n".join(["```text", "\n".join(map(_section, MESSAGE_TYPES.values())), "```", ""])
 
 
 def written_tables(page: str) -> str:
@@ -25,17 +25,13 @@ def written_tables(page: str) -> str:
 
 
 def _section(kind: type[Message]) -> str:
-    purpose = f'signed for "{kind.PURPOSE}"' if kind.PURPOSE else "unsigned container"
+    purpose = f'"{kind.PURPOSE}"' if kind.PURPOSE else "unsigned"
     fields = field_types(kind)
     width = max(map(len, fields)) + 2
     return "\n".join(
         [
-            f"### {kind.TYPE} {kind.__name__}",
-            "",
-            "```text",
-            f"{purpose}, at most {kind.MAX_BYTES:,} bytes",
+            f"{kind.TYPE} {kind.__name__}: {purpose}, {kind.MAX_BYTES:,}",
             *(f"  {name:{width}}{_described(hint)}" for name, hint in fields.items()),
-            "```",
             "",
         ]
     )
@@ -44,17 +40,17 @@ def _section(kind: type[Message]) -> str:
 def _described(hint: Any) -> str:
     base, bound = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
     if get_origin(base) is tuple:
-        return f"array {_span(bound)} of {_described(get_args(base)[0])}"
+        return f"[{_span(bound)}] {_described(get_args(base)[0])}"
     if base is bool:
-        return "true or false"
+        return "true/false"
     if isinstance(bound, Range):
         return f"{bound.least:,}..{bound.most:,}"
     assert isinstance(bound, Size)
     if isinstance(bound, Letters):
-        return f"name {_span(bound)}"
+        return f"name:{_span(bound)}"
     if base is str:
-        return f"text {_span(bound)}"
-    return f"{_span(bound)} bytes"
+        return f"text:{_span(bound)}"
+    return f"bytes:{_span(bound)}"
 
 
 def _span(size: Size) -> str:
