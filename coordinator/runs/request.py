@@ -26,7 +26,7 @@ from pate_fed.planning.fine_noise import require_fine_noise
 from protocols.forms import FORMS
 
 SCHEMA_VERSION = 1
-_NOT_DEPLOYED = ("data", "engine", "seed", "timeout_s", "partition", "teachers", "teacher_model")
+_NOT_DEPLOYED = ("data", "engine", "seed", "partition", "teachers", "teacher_model")
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
 

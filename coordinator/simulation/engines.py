@@ -7,12 +7,13 @@ and share processes, so the hospitals' memory lives in one Ray actor that every 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 from coordinator.flower import app as server_side
 from coordinator.flower.local_grid import LocalGrid
@@ -21,6 +22,11 @@ from coordinator.simulation.hospitals import HospitalsBlueprint
 from party.flower import app as client_side
 from pate_fed.errors import InvalidSettingError, MissingExtraError
 from pate_fed.nodes import QUIET_FLOWER
+
+_EXCHANGE_S: Final = {"local": math.inf, "ray": 3600.0}
+"""Longest exchange. A node in this process always answers, if only by an error; a slow machine must
+not end the run. Ray can die without an answer.
+"""
 
 
 def require_engine(name: str) -> None:
@@ -44,7 +50,6 @@ def run_engine(
     hospitals: HospitalsBlueprint,
     *,
     workers: int,
-    timeout_s: float,
 ) -> None:
     """Open all hospitals' nodes, run the coordinator's `main` against them, and return.
 
@@ -67,7 +72,7 @@ def run_engine(
         except Exception as error:
             failure.append(error)
 
-    server_app = server_side.build(guarded, nodes=count, timeout_s=timeout_s)
+    server_app = server_side.build(guarded, nodes=count, timeout_s=_EXCHANGE_S[name])
     if name == "ray":
         _run_on_ray(server_app, hospitals, workers=workers)
     else:

@@ -198,7 +198,6 @@ class _Rehearsal:
                 lambda transport: self._ask_all(transport, identity),
                 blueprint,
                 workers=self._workers,
-                timeout_s=settings.timeout_s,
             )
 
     def write(self, out: Path) -> Simulation:

@@ -57,7 +57,6 @@ class RunSettings:
         student: Kind of student.
         engine: "local" or "ray".
         seed: Makes a run repeatable; None draws everything fresh.
-        timeout_s: Longest exchange.
     """
 
     data: DataSource
@@ -91,7 +90,6 @@ class RunSettings:
     student: str = "auto"
     engine: str = "local"
     seed: int | None = None
-    timeout_s: float = 600.0
 
     def check(self, sums: Sums) -> None:
         """Refuse wrong settings that show without data.
@@ -114,7 +112,7 @@ class RunSettings:
             if value is not None and value < 1:
                 raise InvalidSettingError(f"{option_of(name)} must be at least 1", value)
         self._check_parts(sums)
-        for name in ("sigma1", "sigma2", "epsilon", "timeout_s"):
+        for name in ("sigma1", "sigma2", "epsilon"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InvalidSettingError(f"{option_of(name)} must be above 0 and finite", value)

@@ -7,8 +7,10 @@ import gc
 import json
 import re
 import secrets
+import time
 import tomllib
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 
 from coordinator.errors import SpoiledBatchError
+from coordinator.flower import app as flower_app
 from coordinator.simulation.hospitals import KEYSTREAM
 from coordinator.simulation.run import _Chance
 from party.decision.ballots import Ballots
@@ -366,6 +369,17 @@ class TestKindsOfData:
         assert metrics["queries"]["asked"] <= 30
         assert privacy["mechanism"]["pricing"] == "joint"
         assert privacy["views"]["public"]["bounds"]["gdp"]["epsilon"] > 4.9
+
+
+def test_no_machine_is_too_slow_for_a_simulation(
+    pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour passes at every look at the clock."""
+    hours = count()
+    clock = SimpleNamespace(monotonic=lambda: 3600.0 * next(hours), sleep=time.sleep)
+    monkeypatch.setattr(flower_app, "time", clock)
+    assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
+    assert next(hours) > 7  # exchanges
 
 
 class TestVoidBatches:

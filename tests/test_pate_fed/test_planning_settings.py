@@ -265,8 +265,6 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "changed",
         [
-            pytest.param({"timeout_s": 0.0}, id="no time"),
-            pytest.param({"timeout_s": float("nan")}, id="time no number"),
             pytest.param({"sigma1": float("nan")}, id="noise no number"),
             pytest.param({"sigma2": float("inf")}, id="endless noise"),
             pytest.param({"vote_threshold": float("inf")}, id="endless threshold"),
