@@ -184,7 +184,13 @@ class FederationHome:
         )
         return cls(
             folder,
-            with_environment(settings, prefix=PREFIX, only=FROM_ENVIRONMENT, fault=HomeError),
+            with_environment(
+                settings,
+                prefix=PREFIX,
+                only=FROM_ENVIRONMENT,
+                fault=HomeError,
+                others={DATABASE_VARIABLE.removeprefix(PREFIX)},
+            ),
         )
 
     # Contents ---------------------------------------------------------------------------------

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 SETTINGS_FILE = "party.toml"
 DATABASE_FILE = "party.db"
-DATA_PREFIX = "PATE_PARTY_DATA_"
-"""Of the environment variable for the path of the table, `PATE_PARTY_DATA_FILE`."""
+PREFIX = "PATE_PARTY_"
+"""Of the environment's one variable, `PATE_PARTY_DATA_FILE`: the path of the table."""
 
 IDENTITY_KEY = "identity.key"
 """The hospital's private key: its holder speaks for the hospital in every federation."""
@@ -269,7 +269,7 @@ class Site:
             SiteError: the environment's variable is wrong.
         """
         return with_environment(
-            self.settings.data, prefix=DATA_PREFIX, only={"file"}, fault=SiteError
+            self.settings.data, prefix=PREFIX, table="DATA_", only={"file"}, fault=SiteError
         )
 
     @property

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -99,7 +100,13 @@ def checked(kind: type[T], table: Mapping[str, Any], *, where: str, fault: type[
 
 
 def with_environment(
-    settings: T, *, prefix: str, only: Collection[str], fault: type[Exception]
+    settings: T,
+    *,
+    prefix: str,
+    only: Collection[str],
+    fault: type[Exception],
+    table: str = "",
+    others: Collection[str] = (),
 ) -> T:
     """Return settings with the values that the environment overrides.
 
@@ -108,17 +115,24 @@ def with_environment(
 
     Args:
         settings: A dataclass, as its file has it.
-        prefix: Of the variables.
+        prefix: Of all our variables. Others may have it too: orchestrators name variables after
+            services. Only a likely slip is refused.
         only: Keys that may be overridden.
         fault: Makes the exception from a rule and the value that broke it.
+        table: More of the prefix of these keys' variables.
+        others: Further known variables, without prefix.
 
     Raises:
-        Exception: a `fault`: a variable is wrong.
+        Exception: a `fault`: a variable is wrong, misspelled or of another key.
     """
     from pydantic import create_model  # noqa: PLC0415
     from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError  # noqa: PLC0415
 
     kind = type(settings)
+    of_file = {table + one.name.upper() for one in fields(kind)}  # type: ignore[arg-type]
+    known = {table + name for name in _variables_of(kind, only)}.union(others)
+    _refuse_slips(prefix, known, of_file, fault)
+    prefix += table
     kinds: dict[str, Any] = {name: (get_type_hints(kind)[name], ...) for name in only}
     variables = create_model("Variables", __base__=BaseSettings, **kinds)
     source = EnvSettingsSource(variables, env_prefix=prefix, env_nested_delimiter="__")
@@ -131,13 +145,13 @@ def with_environment(
         raise fault(must, "another text")
     if not given:
         return settings
-    table: dict[str, Any] = asdict(settings)  # type: ignore[call-overload]  # a dataclass
+    values: dict[str, Any] = asdict(settings)  # type: ignore[call-overload]  # a dataclass
     named = []
     for name, value in given.items():
         named += [f"{name}__{key}" for key in value] if isinstance(value, dict) else [name]
-        table[name] = {**table[name], **value} if isinstance(value, dict) else value
+        values[name] = {**values[name], **value} if isinstance(value, dict) else value
     where = f"{', '.join(prefix + name.upper() for name in named)}: "
-    return _validated(kind, lambda known: known.validate_python(table), where, fault)
+    return _validated(kind, lambda known: known.validate_python(values), where, fault)
 
 
 def record_of(value: object, *, leave_out: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -185,6 +199,28 @@ def meanings(kind: type[Any]) -> dict[str, str]:
     text = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")[2]
     found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
     return {name: " ".join(meaning.split()) for name, meaning in found}
+
+
+def _variables_of(kind: Any, only: Collection[str]) -> Iterator[str]:
+    """Return the variables of some keys, without their prefix."""
+    for name in only:
+        yield name.upper()
+        held = get_type_hints(kind)[name]
+        if is_dataclass(held):
+            yield from (f"{name}__{one.name}".upper() for one in fields(held))
+
+
+def _refuse_slips(prefix: str, known: Set[str], of_file: Set[str], fault: Fault) -> None:
+    """Refuse names that are close to those of known variables, and those of keys of the file."""
+    for variable in sorted(os.environ):
+        name = variable.upper().removeprefix(prefix)
+        if not variable.upper().startswith(prefix) or name in known:
+            continue
+        likely = get_close_matches(name, sorted(known), 1)
+        if likely or name in of_file:
+            hint = f" (did you mean {prefix}{likely[0]}?)" if likely else ""
+            must = f"{variable} must name a setting that the environment may change{hint}"
+            raise fault(must, "another name")
 
 
 def _adapter(kind: type[T]) -> TypeAdapter[T]:

@@ -243,7 +243,19 @@ class TestTheEnvironment:
     ) -> None:
         home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         monkeypatch.setenv(f"PATE_FED_{key.upper()}", text)
+        with pytest.raises(HomeError, match=f"PATE_FED_{key.upper()} must name a setting"):
+            FederationHome.open(home.folder)
+
+    def test_a_slip_is_a_coded_error_and_the_databases_variable_is_none(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+        monkeypatch.setenv("PATE_FED_DATABASE_URL", "sqlite:///elsewhere.db")
         assert FederationHome.open(home.folder).settings == SETTINGS
+        monkeypatch.setenv("PATE_FED_LIMITS_CONNECTIONS", "50")
+        with pytest.raises(HomeError, match="mean PATE_FED_LIMITS__CONNECTIONS") as caught:
+            FederationHome.open(home.folder)
+        assert caught.value.code == "PF-432"
 
     def test_a_variable_that_cannot_be_is_a_coded_error_without_the_databases_password(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

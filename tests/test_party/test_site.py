@@ -225,6 +225,7 @@ def test_the_environment_changes_no_promise_to_patients_and_no_membership(
     keys = {one.name for one in fields(SiteSettings)} | {one.name for one in fields(Rules)}
     parts = [f"{table}_{one}" for table in ("policy", "memberships_lung-study") for one in keys]
     texts = ("2", "true", "pool", '{"least_parties": 3}', '["plain"]')
+    keys.remove("data")  # too close to the one variable: refused
     for text in texts:
         for key in (*keys, *parts, *(part.replace("_", "__", 1) for part in parts)):
             monkeypatch.setenv(f"PATE_PARTY_{key.upper()}", text)
@@ -238,8 +239,15 @@ def test_the_environment_may_say_where_the_table_is_and_no_file_keeps_it(
 ) -> None:
     site = site.save(replace(site.settings, data=DataSettings(file="a.csv", digest="00", rows=3)))
     monkeypatch.setenv("PATE_PARTY_DATA_FILE", "/mnt/b.csv")
-    for name in ("DIGEST", "ROWS", "FLOOR", "LABEL", "PATIENT_ID"):
-        monkeypatch.setenv(f"PATE_PARTY_DATA_{name}", "7")
     assert site.data == replace(site.settings.data, file="/mnt/b.csv")
     saved = site.save(replace(site.settings, teachers=4))
     assert Site.open(saved.folder).settings.data.file == "a.csv"
+
+
+@pytest.mark.parametrize("name", ["DATA_DIGEST", "DATA_ROWS", "DATA_FLOOR", "DATA_LABEL", "DATA"])
+def test_a_variable_of_another_key_of_the_table_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(f"PATE_PARTY_{name}", "7")
+    with pytest.raises(SiteError, match=f"PATE_PARTY_{name} must name a setting"):
+        _ = site.data

@@ -196,6 +196,7 @@ class TestTheEnvironment:
             prefix="SOME_",
             only=("port", "share", "hosts", "most", "inner"),
             fault=InvalidParameterError,
+            others={"STORE_URL"},
         )
 
     def test_without_variables_settings_are_those_of_the_file(self) -> None:
@@ -220,13 +221,56 @@ class TestTheEnvironment:
         assert self.over(settings) == replace(settings, **changed)
 
     @pytest.mark.parametrize("name", ["name", "url", "rules", "is_on"])
-    def test_a_key_that_may_not_be_overridden_is_the_files(
+    def test_a_key_that_may_not_be_overridden_is_refused(
         self, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
-        settings = Outer("n", url=SECRET)
-        monkeypatch.setenv(f"SOME_{name.upper()}", "true")
-        monkeypatch.setenv("SOME_PORT", "7")
-        assert self.over(settings) == replace(settings, port=7)
+        monkeypatch.setenv(f"SOME_{name.upper()}", SECRET)
+        with pytest.raises(InvalidParameterError) as caught:
+            self.over(Outer("n", url=SECRET))
+        must = f"SOME_{name.upper()} must name a setting that the environment may change"
+        assert caught.value.must.startswith(must)
+        assert SECRET not in everything_said(caught.value)
+
+    @pytest.mark.parametrize(
+        ("slip", "meant"),
+        [
+            ("SOME_PROT", "SOME_PORT"),
+            ("some_prot", "SOME_PORT"),
+            ("SOME_INNER_ROWS", "SOME_INNER__ROWS"),
+            ("SOME_INNER__ROW", "SOME_INNER__ROWS"),
+            ("SOME_STORE", "SOME_STORE_URL"),
+        ],
+    )
+    def test_a_slip_is_refused_with_the_name_that_was_meant(
+        self, monkeypatch: pytest.MonkeyPatch, slip: str, meant: str
+    ) -> None:
+        monkeypatch.setenv(slip, "7")
+        with pytest.raises(InvalidParameterError) as caught:
+            self.over(Outer("n"))
+        assert caught.value.must == (
+            f"{slip} must name a setting that the environment may change (did you mean {meant}?)"
+        )
+
+    def test_known_variables_and_those_of_others_are_no_slips(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("SOME_STORE_URL", "SOME_QUITE_ELSE", "OTHER_PROT", "SOMEPORTS"):
+            monkeypatch.setenv(name, "7")
+        settings = Outer("n")
+        assert self.over(settings) is settings
+
+    def test_a_table_has_a_longer_prefix(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def over() -> Inner:
+            fault = InvalidParameterError
+            return with_environment(
+                Inner(4), prefix="SOME_", table="INNER_", only={"rows"}, fault=fault
+            )
+
+        monkeypatch.setenv("SOME_INNER_ROWS", "5")
+        assert over() == Inner(5)
+        monkeypatch.setenv("SOME_INNERROWS", "6")
+        with pytest.raises(InvalidParameterError, match=r"SOME_INNERROWS .* SOME_INNER_ROWS\?"):
+            over()
 
     @pytest.mark.parametrize(
         ("variable", "text", "must", "got"),
@@ -243,8 +287,8 @@ class TestTheEnvironment:
                 "'x'",
             ),
             (
-                "SOME_INNER__ROW",
-                "1",
+                "SOME_INNER",
+                '{"row": 1}',
                 "SOME_INNER__ROW: [inner] every key must be known (did you mean rows?)",
                 "row",
             ),
