@@ -238,4 +238,5 @@ _BY_RUN: Final = {
     "void": "Batches that are void.",
     "exchanges": "Exchanges with all hospitals, of the last life of the service.",
     "epsilon": "Epsilon charged or held, at the run's delta.",
+    "tests_delta": "Delta charged or held for tests of stability.",
 }

@@ -338,7 +338,9 @@ def _tell_of_batches(name: str, before: Mapping[str, Any], now: Mapping[str, Any
         _log.warning("run %s: a batch is void, %s in all", name, now["void"], extra=extra)
 
 
-_COUNTS: Final = ("batches", "void", "queries", "asked", "answered", "refused", "epsilon")
+_COUNTS: Final = (
+    *("batches", "void", "queries", "asked", "answered", "refused", "epsilon", "tests_delta"),
+)
 _BY_OPERATOR: Final = "by the operator"
 
 

@@ -51,6 +51,7 @@ ANSWERS_VERSION: Final = 1
 ASKED_RULES: Final = (
     "lifetime_epsilon",
     "delta",
+    "delta_for_tests",
     "most_epsilon",
     "least_checked_peers",
     "teachers",

@@ -114,7 +114,7 @@ def test_a_database_that_is_gone_is_not_ready_and_no_traceback(watched: Watched)
 
 def test_metrics_are_counts_and_released_values(watched: Watched) -> None:
     watched.asked.runs = [
-        run("first", RunState.DONE, answered=7, refused=2, epsilon=1.5, void=1, batches=4),
+        run("first", RunState.DONE, answered=7, refused=2, epsilon=1.5, tests_delta=2e-6, void=1),
         run("second", RunState.WAITING),
     ]
     watched.monitor.note_exchange(4.2)
@@ -124,6 +124,7 @@ def test_metrics_are_counts_and_released_values(watched: Watched) -> None:
         'pate_fed_runs{state="failed"} 0.0',
         'pate_fed_run_answered{run="first"} 7.0',
         'pate_fed_run_epsilon{run="first"} 1.5',
+        'pate_fed_run_tests_delta{run="first"} 2e-06',
         'pate_fed_run_answered{run="second"} 0.0',
         'pate_fed_members{state="member"} 3.0',
         "pate_fed_superlink_restarts_total 2.0",

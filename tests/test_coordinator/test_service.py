@@ -149,7 +149,16 @@ def test_runs_and_batches_are_told_of_in_the_log_by_counts_alone(
     ]
     assert told[-1]["state"] == "done"
     kept = {"event", "run", "state", "reason"}
-    counts = {"batches", "void", "queries", "asked", "answered", "refused", "epsilon"}
+    counts = {
+        "batches",
+        "void",
+        "queries",
+        "asked",
+        "answered",
+        "refused",
+        "epsilon",
+        "tests_delta",
+    }
     assert set().union(*told) <= kept | counts
 
 

@@ -21,8 +21,8 @@ from tests.test_party.test_cli import PateParty, error_code, pate_party
 __all__ = ["pate_party"]
 
 BY = "M. Curie"
-RULES = "\n\n\n2\n4\n\n"
-"""What a person types to six rules: Enter for the value that is shown."""
+RULES = "\n\n\n\n2\n4\n\n"
+"""What a person types to seven rules: Enter for the value that is shown."""
 
 
 def typed(answers: list[str]) -> str:
@@ -110,8 +110,8 @@ class TestAtATerminal:
             if record.kind is AuditKind.SETTINGS_CHANGED and record.detail["by"] == BY
         ]
         assert rules == [
-            *("lifetime_epsilon", "delta", "most_epsilon", "least_checked_peers"),
-            *("teachers", "operator_body"),
+            *("lifetime_epsilon", "delta", "delta_for_tests", "most_epsilon"),
+            *("least_checked_peers", "teachers", "operator_body"),
         ]
 
         day.approve()
@@ -127,11 +127,11 @@ class TestAtATerminal:
         assert "Stopped" not in ended.err
         assert "Did they read" not in ended.err
 
-    @pytest.mark.parametrize("answered", range(1, 11))
+    @pytest.mark.parametrize("answered", range(1, 12))
     def test_it_can_be_stopped_at_every_question(
         self, day: FirstDay, table: Path, answered: int
     ) -> None:
-        answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "2", "4", ""]
+        answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "", "2", "4", ""]
         ended = day.setup(day.invite(), "--by", BY, typed=typed(answers[:answered]))
         assert ended.code == 1
         assert (
@@ -150,13 +150,14 @@ class TestAtATerminal:
         missing = day.folder / "none.csv"
         answers = (
             f"{BY}\ny\n{missing}\n{table}\nill\n-\n{table}\n{LABEL}\n{PATIENT}\n"
-            "much\n5\n\n\n2\n4\n\nlater\n"
+            "much\n5\n\n1\n0.000001\n\n2\n4\n\nlater\n"
         )
         ended = day.setup(day.invite(), typed=answers)
         assert ended.code == 1, ended.err
-        for code in ("PF-112", "PF-302"):
+        for code in ("PF-112", "PF-302", "delta_for_tests must be below delta"):
             assert code in ended.err
-        assert Site.open(day.site).settings.data.patient_id == PATIENT
+        settings = Site.open(day.site).settings
+        assert (settings.data.patient_id, settings.delta_for_tests) == (PATIENT, 1e-6)
 
     def test_a_no_joins_nothing(self, day: FirstDay) -> None:
         ended = day.setup(day.invite(), typed=f"{BY}\nn\n")
@@ -185,7 +186,8 @@ class TestFromAnswers:
             "compared": day.words,
             "data": {"file": str(table), "label": LABEL, "patient_id": PATIENT},
             "policy": {
-                **{"lifetime_epsilon": 4, "delta": 1e-5, "most_epsilon": 1.5, "teachers": 4},
+                **{"lifetime_epsilon": 4, "delta": 1e-5, "delta_for_tests": 1e-6},
+                **{"most_epsilon": 1.5, "teachers": 4},
                 **{"least_checked_peers": 2, "operator_body": "", "forms": ["additive", "masked"]},
             },
         }
