@@ -602,6 +602,23 @@ def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
     assert np.array_equal(run.coordinator.batch.open_total(), np.sum(VECTORS, axis=0))
 
 
+def test_a_settlement_makes_no_party_check_again_a_proof_that_it_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many parties would check many signatures each."""
+    run = MemoryRun(N, form=MaskedSum)
+    run.set_up()
+    run.show(certified(run, batch=0), mute=[run.coordinator.seats[ME]])
+    run.coordinator.batch.open_total()
+    checked: list[Certificate] = []
+    monkeypatch.setattr(
+        "protocols.rounds.settlement.require_certificate",
+        lambda certificate, **_: checked.append(certificate),
+    )
+    run.settle()
+    assert len(checked) == 1  # by the party that was shown no proof
+
+
 def macs_for(cheat: Cheat, survivors: Collection[int]) -> VerdictMacs:
     return wire.expect(wire.decode(cheat.proof(ME, survivors)), VerdictMacs)
 

@@ -59,11 +59,16 @@ class _Asked:
 class Batches:
     """The batches of a run, asked, decided and settled.
 
+    A resumed run has to `finish` first. A run that was set up anew may have no open batch.
+
     Args:
         context: The run.
         messenger: Reaches the parties.
         collector: Opens sums.
         decider: Makes labels of them.
+
+    Raises:
+        RunDamagedError: it was set up anew, though a batch is open.
     """
 
     def __init__(
@@ -81,10 +86,21 @@ class Batches:
         self._collector = collector
         self._decider = decider
         self._on_stage = context.job.on_stage
-        self._next = 0
-        self._voids = 0
-        self._asked: set[int] = set()
-        self._is_unfinished = False
+        asked = self._store.asked()
+        self._next = max(asked, default=-1) + 1
+        self._asked = {
+            index
+            for each in asked.values()
+            if each.state is not BatchState.FREED
+            for index in each.indices
+        }
+        # Hospitals count void batches from the setup.
+        self._voids = len({each.plan.batch for each in self._round.settled if each.is_void})
+        self._is_unfinished = context.was_resumed
+        if not context.was_resumed and any(
+            each.state is BatchState.OPEN for each in asked.values()
+        ):
+            raise RunDamagedError("every batch of an earlier setup must be settled", "an open one")
 
     @property
     def asked(self) -> frozenset[int]:
@@ -95,29 +111,6 @@ class Batches:
     def voids(self) -> int:
         """Void batches so far."""
         return self._voids
-
-    def take_up(self, *, is_resumed: bool) -> None:
-        """Read the earlier batches off the store.
-
-        Args:
-            is_resumed: Whether it is the same setup of the run: then `finish` has to follow.
-                Otherwise it was set up anew, and hospitals count void batches from the start.
-
-        Raises:
-            RunDamagedError: it was set up anew, though a batch is open.
-        """
-        asked = self._store.asked()
-        self._next = max(asked, default=-1) + 1
-        self._asked = {
-            index
-            for each in asked.values()
-            if each.state is not BatchState.FREED
-            for index in each.indices
-        }
-        self._voids = len({each.plan.batch for each in self._round.settled if each.is_void})
-        self._is_unfinished = is_resumed
-        if not is_resumed and any(each.state is BatchState.OPEN for each in asked.values()):
-            raise RunDamagedError("every batch of an earlier setup must be settled", "an open one")
 
     def require_askable(self, indices: tuple[int, ...]) -> None:
         """Raise InvalidParameterError if one of these may not be asked now."""
@@ -150,7 +143,7 @@ class Batches:
         return self._answer(asked)
 
     def finish(self, *, gives_up: bool) -> NoisyRelease | None:
-        """Finish the open batch, if there is one, after `take_up`.
+        """Finish the open batch, if there is one, after a resumption.
 
         Args:
             gives_up: Whether to void an open batch, with no noise drawn for it any more.

@@ -78,7 +78,6 @@ class LabelingRun:
             journal=job.journal,
         )
         self._compose(RunContext(job, terms, store, roster, round_, expires_at, was_resumed=False))
-        self._batches.take_up(is_resumed=False)
 
     @classmethod
     def resume(cls, job: LabelingJob, *, is_read_only: bool = False) -> Self:
@@ -109,7 +108,9 @@ class LabelingRun:
         run._compose(
             RunContext(job, terms, store, roster, round_, record.expires_at, was_resumed=True)
         )
-        run._take_up(find_nodes=not is_read_only)
+        if not is_read_only and round_.state is not CoordinatorState.DONE:
+            run._finder.find_again()
+        store.statements.save(round_.statements)
         return run
 
     def _agree(self, job: LabelingJob, *, is_metered: bool) -> tuple[RunTerms, RunStore, Roster]:
@@ -134,13 +135,6 @@ class LabelingRun:
             collector=self._collector,
             decider=self._decider,
         )
-
-    def _take_up(self, *, find_nodes: bool) -> None:
-        """Read the run's state off journal and store, and find the parties."""
-        self._batches.take_up(is_resumed=True)
-        if find_nodes and self._round.state is not CoordinatorState.DONE:
-            self._finder.find_again()
-        self._context.store.statements.save(self._round.statements)
 
     # Public facts -------------------------------------------------------------------------------
 
