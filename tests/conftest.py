@@ -1,14 +1,17 @@
 """Settings that hold for all tests."""
 
+import gc
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import Connection
 
 from pate_fed.nodes.database import NodeDatabase
+from protocols.identity import PublicIdentity
 
 # A slow machine is no reason to fail: speed is measured in benchmarks/, never here.
 settings.register_profile(
@@ -18,6 +21,45 @@ settings.load_profile("pate_fed")
 
 # Parties run side by side; more threads below them would only fight for the same cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def _memory_holds_files(folder: str = "/dev/shm") -> bool:  # noqa: S108 - pytest makes its own in it
+    """Say whether tests may keep their files in memory, and run programs from there."""
+    if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        return False
+    return shutil.disk_usage(folder).free > 2**32
+
+
+# Every commit waits for the disk, which no test measures.
+if _memory_holds_files():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")  # noqa: S108
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among thousands of cases, which stay to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _verified_once() -> Iterator[None]:
+    """Verify each good signature once: many hospitals of one process are shown the same."""
+    verify, good = PublicIdentity.verify, set[tuple[bytes, str, bytes, bytes]]()
+
+    def verify_once(self: PublicIdentity, *, purpose: str, digest: bytes, signature: bytes) -> None:
+        shown = (self.key, purpose, digest, signature)
+        if shown not in good:
+            verify(self, purpose=purpose, digest=digest, signature=signature)
+            good.add(shown)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PublicIdentity, "verify", verify_once)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.errors import ProtocolError, TooFewSharesError
-from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.identity import SigningIdentity
 from protocols.messages import MaskedVector, Message, Refusal, Settlement, Verdict
 from protocols.rounds import CoordinatorState
 from protocols.rounds.contribution import Contribution
@@ -51,7 +51,7 @@ from tests.support.hostile import (
 )
 from tests.support.markers import more
 
-QUICK, MOST = 50, 5_000
+QUICK, MOST = 25, 5_000
 """Schedules of each kind in every test run, and in exhaustive ones."""
 PART = 500
 QUESTIONS = 3
@@ -74,20 +74,9 @@ def test_there_are_10_000_schedules() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _remembered_frames() -> Iterator[None]:
-    """Read and check each frame once: hospitals get the same ones."""
-    check = PublicIdentity.verify
-    decode = lru_cache(maxsize=2**12)(wire.decode)
-
-    @lru_cache(maxsize=2**12)
-    def checked(key: bytes, purpose: str, digest: bytes, signature: bytes) -> None:
-        check(PublicIdentity(key), purpose=purpose, digest=digest, signature=signature)
-
-    def verify(self: PublicIdentity, *, purpose: str, digest: bytes, signature: bytes) -> None:
-        checked(self.key, purpose, digest, signature)  # a failure is not remembered
-
+    """Read each frame once: hospitals get the same ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "decode", decode)
-        patch.setattr(PublicIdentity, "verify", verify)
+        patch.setattr(wire, "decode", lru_cache(maxsize=2**12)(wire.decode))
         yield
 
 
@@ -796,7 +785,7 @@ def test_with_a_lying_hospital_sums_are_exact_or_fail_with_a_code(seeds: range) 
         play_lying_hospital(seed, seen)
     # Neither always nor never: both sides of the rules were tried.
     for what in ("lie", "restart", "batch: opened", "batch: closed", "batch: PF-212"):
-        assert seen.counts[what] >= len(seeds) // 50, what
+        assert seen.counts[what] >= max(1, len(seeds) // 50), what
 
 
 @pytest.mark.parametrize("seeds", parts())
@@ -805,7 +794,7 @@ def test_with_a_lying_coordinator_no_two_sums_tell_one_hospital(seeds: range) ->
     for seed in seeds:
         play_lying_coordinator(seed, seen)
     for what in ("plan refused", "plan served", "certified", "opened", "opened twice", "proven"):
-        assert seen.counts[what] >= len(seeds) // 50, what
+        assert seen.counts[what] >= max(1, len(seeds) // 50), what
 
 
 @pytest.mark.parametrize(
