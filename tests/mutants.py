@@ -254,8 +254,8 @@ def record(processes: int) -> None:
     """Run all tests once, in a process of its own."""
     FOLDER.mkdir(exist_ok=True)
     rules = FOLDER / "coveragerc"
-    sources = ",".join(sorted({path.partition("/")[0] for path in module_paths()}))
-    rules.write_text(f"[run]\nsource = {sources}\ndata_file = {FOLDER / 'coverage'}\n")
+    traced = "".join(f"    {ROOT / path}\n" for path in module_paths())
+    rules.write_text(f"[run]\ninclude =\n{traced}data_file = {FOLDER / 'coverage'}\n")
     if os.fork():
         os.wait()
         return
