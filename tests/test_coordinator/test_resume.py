@@ -217,6 +217,21 @@ class TestBatch:
         assert federation.coordinator_states == ["committed"]
         assert {digest for digest, _ in federation.ys()} == {plan}
 
+    def test_a_resumed_run_waits_until_its_hospitals_are_back(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        federation = killed(tmp_path, Stage.PLANNED)
+        transport, back = federation.transport, list[int]()
+
+        def wait() -> list[int]:
+            back[:] = range(PARTIES)
+            return back
+
+        monkeypatch.setattr(transport, "nodes", wait)
+        monkeypatch.setattr(transport, "nodes_now", lambda: back)
+        federation.resume()
+        assert federation.run.finish() is not None
+
     def test_a_batch_whose_plan_could_not_be_stored_was_never_asked(self, tmp_path: Path) -> None:
         federation = started(tmp_path, NOISE_AT_COORDINATOR, "additive")
         exchanges = federation.transport.traffic.exchanges
