@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import func, select
 
 from party.storage import Journal
 from party.storage.schema import Base
@@ -727,8 +728,11 @@ def test_without_its_rule_an_empty_disclosure_names_the_dealer_alone(
 def rows_of(world: World, place: int) -> int:
     """How many records a hospital's journal has."""
     journal = world.hospitals[place].journal
-    with journal._database.transaction() as session:
-        return sum(session.query(table).count() for table in Base.metadata.sorted_tables)
+    with journal._database.transaction() as connection:
+        return sum(
+            connection.scalars(select(func.count()).select_from(table)).one()
+            for table in Base.metadata.sorted_tables
+        )
 
 
 def forged(run_id: bytes, number: int, world: World) -> list[Any]:

@@ -81,7 +81,7 @@ class ReleasedAnswers:
             .where(AnswerRow.task_digest == task_digest)
             .order_by(AnswerRow.run, AnswerRow.batch, AnswerRow.place)
         )
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             for part in _parts(queries):
                 for row in session.execute(wanted.where(AnswerRow.query_digest.in_(part))):
                     found.setdefault(
@@ -98,7 +98,7 @@ class ReleasedAnswers:
         wanted = (
             select(AnswerRow.query_digest).where(AnswerRow.task_digest != task_digest).distinct()
         )
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             return sum(
                 len(session.execute(wanted.where(AnswerRow.query_digest.in_(part))).all())
                 for part in _parts(queries)

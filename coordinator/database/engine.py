@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from coordinator.database.schema import Base
 from coordinator.errors import DatabaseError, DatabaseVersionError
@@ -34,6 +38,13 @@ class Database(NodeDatabase):
         "the database must be brought up to date: back it up, then `pate-fed upgrade`, or "
         "`pate-fed serve`, which does so when it starts"
     )
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Run the body as a whole, as `transaction` does, on mapped rows."""
+        with self.transaction() as connection, Session(connection) as session:
+            yield session
+            session.flush()
 
     def _connected(self, url: URL, *, is_new: bool) -> Engine:
         if url.get_backend_name() == "sqlite":

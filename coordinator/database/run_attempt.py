@@ -134,7 +134,7 @@ class RunAttempt:
         if self._open:
             yield self._open[-1]
             return
-        with self.database.transaction() as session:
+        with self.database.session() as session:
             row = session.get(RunRow, self.run, with_for_update=True)
             attempt = session.get(AttemptRow, self.attempt)
             if row is None or attempt is None:

@@ -153,7 +153,7 @@ class Enrollment:
         if not timedelta(0) < lifetime <= timedelta(days=30):
             raise EnrollmentError("an invitation must last above 0 and up to 30 days", lifetime)
         now, token = self._clock(), self._random_bytes(TOKEN_BYTES)
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             if self._member_called(session, party) is not None:
                 raise EnrollmentError("a hospital is invited once", f"a member called {party}")
             self._require_unlike(session, party, now=now)
@@ -178,13 +178,13 @@ class Enrollment:
 
     def invitations(self) -> list[MadeInvitation]:
         """Return all invitations, oldest first."""
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             rows = session.scalars(select(InvitationRow).order_by(InvitationRow.made_at)).all()
             return [_invitation(row) for row in rows]
 
     def parties(self) -> list[EnrolledParty]:
         """Return all hospitals that ever asked, by name."""
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             rows = session.scalars(select(MemberRow).order_by(MemberRow.name)).all()
             return [_party(row) for row in rows]
 
@@ -208,7 +208,7 @@ class Enrollment:
         if not 1 <= teachers <= MAX_TOTAL_VOTES:
             raise EnrollmentError("a hospital must have at least one teacher", teachers)
         party = normalized(party)
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             row = self._member_called(session, party)
             if row is None:
                 raise EnrollmentError("a hospital must have asked to join", f"none called {party}")
@@ -237,7 +237,7 @@ class Enrollment:
             EnrollmentError: there is no hospital or invitation of this name.
         """
         party = normalized(party)
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             row = self._member_called(session, party)
             was_invited = self._withdraw(session, party, now=self._clock())
             if row is None and was_invited:
@@ -264,7 +264,7 @@ class Enrollment:
             SuperLinkError: the door does not answer; another try does the rest.
         """
         inside = _inside(door)
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             rows = session.scalars(select(MemberRow)).all()
         members = {_one_form(row.node_key.encode()): row for row in rows if row.state == "member"}
         for key, node_id in inside.items():
@@ -280,7 +280,7 @@ class Enrollment:
                 self._note_node(row.fingerprint, None)
 
     def _note_node(self, fingerprint: bytes, node_id: int | None) -> None:
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             row = session.get(MemberRow, fingerprint)
             if row is not None:
                 row.node_id = None if node_id is None else str(node_id)
@@ -303,7 +303,7 @@ class Enrollment:
         self._require_ours(request.coordinator, request.asked_at)
         _require_node_key(request.node_key)
         now = self._clock()
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             invitation = session.get(InvitationRow, token_digest(request.token))
             if invitation is None or invitation.party != request.party_name:
                 raise _refused()
@@ -384,7 +384,7 @@ class Enrollment:
     def _asking(
         self, signed: wire.Signed, sender: bytes, coordinator: bytes, asked_at: int
     ) -> MemberRow:
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             row = session.get(MemberRow, sender)
         if row is None:
             raise _refused()
@@ -399,7 +399,7 @@ class Enrollment:
             The frame that is kept now; empty if there is none.
         """
         head = _read_head(query.audit_head, identity) if query.audit_head else None
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             row = session.get_one(MemberRow, identity.fingerprint, with_for_update=True)
             kept = row.audit_head or b""
             is_found = not kept or query.goes_on_from == hashlib.sha256(kept).digest()
@@ -435,7 +435,7 @@ class Enrollment:
     def _open_runs(self) -> tuple[str, ...]:
         """Return the names of open runs, the first ones if there are too many."""
         names = select(RunRow.name).where(RunRow.state.not_in(ENDED)).order_by(RunRow.number)
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             return tuple(session.scalars(names.limit(MOST_OPEN_RUNS)))
 
     @staticmethod

@@ -67,7 +67,7 @@ class RunFiles:
             raise _none() from error
 
     def _name_of(self, run_id: bytes) -> str | None:
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             return session.scalar(
                 select(RunRow.name)
                 .join(AttemptRow, AttemptRow.run == RunRow.number)

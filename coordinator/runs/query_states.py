@@ -90,7 +90,7 @@ def query_states(
     known = {
         place: AskedQuery(place, QueryState.OPEN) for place in request.queries
     } | _of_earlier_runs(database, request, task)
-    with database.transaction() as session:
+    with database.session() as session:
         number = session.scalar(select(RunRow.number).where(RunRow.name == request.name))
         for row in session.scalars(select(SkippedRow).where(SkippedRow.run == number)):
             names = tuple(json.loads(row.parties))

@@ -98,7 +98,7 @@ class RunQueue:
 
     def all(self) -> list[Run]:
         """Return all runs, oldest first."""
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             return _runs(session, _SHOWN.order_by(RunRow.number))
 
     def find(self, name: str) -> Run:
@@ -107,7 +107,7 @@ class RunQueue:
         Raises:
             RunQueueError: there is none of this name.
         """
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             return _shown(session, name)
 
     def request(self, name: str) -> str:
@@ -116,7 +116,7 @@ class RunQueue:
         Raises:
             RunQueueError: there is none of this name.
         """
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             found = session.scalar(select(RunRow.request).where(RunRow.name == name))
         if found is None:
             raise _unknown(name)
@@ -131,7 +131,7 @@ class RunQueue:
             RunRequestError: the name is taken.
         """
         now = self._clock()
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             if session.scalar(select(RunRow.number).where(RunRow.name == name)) is not None:
                 raise RunRequestError("a run must have a name of its own", f"{name} again")
             row = RunRow(
@@ -211,7 +211,7 @@ class RunQueue:
         New runs take turns: one that waits for its hospitals keeps no other back. A run that has
         begun is worked on until it is over, or rests, before any other.
         """
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             found = _runs(session, _SHOWN.where(RunRow.state.in_(_OPEN)).order_by(RunRow.turn))
         return min(found, key=_rank, default=None)
 
@@ -222,7 +222,7 @@ class RunQueue:
             RunQueueError: there is none of this name.
             DatabaseError: it could not be stored.
         """
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             row = _row(session, name)
             row.turn = _last_turn(session)
             return RunAttempt.take_up(self._database, row, session, now=self._clock())
@@ -273,7 +273,7 @@ class RunQueue:
             name: The run.
             now: The time, with its zone.
         """
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             row = _row(session, name)
             if row.waiting_since is None:
                 row.waiting_since = now
@@ -299,7 +299,7 @@ class RunQueue:
         _tell_of_batches(name, before, progress)
 
     def _change(self, name: str, change: Callable[[RunRow], None]) -> Run:
-        with self._database.transaction() as session:
+        with self._database.session() as session:
             row = _row(session, name)
             change(row)
             row.updated_at = self._clock()

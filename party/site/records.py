@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPendingError
 from party.site.peers import Pin
@@ -50,6 +50,17 @@ class ApprovalState(StrEnum):
 
 
 _APPROVED = ApprovalState.APPROVED.value
+_PENDING = ApprovalState.PENDING.value
+
+_APPROVAL_COLUMNS = ApprovalRow.__table__.columns
+_PINS = select(PinRow).order_by(PinRow.name)
+_APPROVALS = select(ApprovalRow).order_by(ApprovalRow.number)
+_APPROVAL = select(ApprovalRow).where(
+    ApprovalRow.kind == bindparam("kind"),
+    ApprovalRow.digest == bindparam("digest"),
+    ApprovalRow.coordinator == bindparam("coordinator"),
+)
+_HALTED_AT = select(JournalRow.halted_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +147,16 @@ class SiteRecords:
         Raises:
             StorageError: it cannot be read: then nothing may be answered.
         """
-        with self._database.transaction() as session:
-            approvals = _approvals(session)
+        with self._database.transaction() as connection:
+            approvals = _approvals(connection)
             return Decided(
-                _pins(session),
+                _pins(connection),
                 _pools(approvals),
                 _runs(approvals),
                 sum(one.state is ApprovalState.PENDING for one in approvals),
-                is_paused(session),
-                next((count for count, _ in witness_in(session)), None),
-                session.scalar(select(JournalRow.halted_at)) or 0,
+                is_paused(connection),
+                next((count for count, _ in witness_in(connection)), None),
+                connection.scalar(_HALTED_AT) or 0,
             )
 
     # Pins -------------------------------------------------------------------------------------
@@ -168,16 +179,16 @@ class SiteRecords:
             StorageError: it could not be stored.
         """
         pin = Pin(name, body or name, identity, how, by, self._clock())
-        with self._database.transaction() as session:
+        with self._database.transaction() as connection:
             same = (PinRow.name == name) | (PinRow.fingerprint == identity.fingerprint)
-            if session.scalar(select(PinRow.name).where(same)) is not None:
+            if connection.scalar(select(PinRow.name).where(same)) is not None:
                 raise PinError(
                     "a peer must be pinned once: remove the old pin first, or name another peer "
                     "otherwise with --as",
                     f"{name!r} again",
                 )
-            session.add(
-                PinRow(
+            connection.execute(
+                insert(PinRow).values(
                     fingerprint=identity.fingerprint,
                     name=name,
                     body=pin.body,
@@ -197,7 +208,7 @@ class SiteRecords:
                     "by": by,
                 },
                 at=pin.at,
-                session=session,
+                connection=connection,
             )
         return pin
 
@@ -209,23 +220,23 @@ class SiteRecords:
             StorageError: it could not be stored.
         """
         require_somebody(by)
-        with self._database.transaction() as session:
-            row = session.scalar(select(PinRow).where(PinRow.name == name))
+        with self._database.transaction() as connection:
+            removed = delete(PinRow).where(PinRow.name == name).returning(*PinRow.__table__.columns)
+            row = connection.execute(removed).one_or_none()
             if row is None:
                 raise PinError("a peer must be pinned to be removed", f"no pin of {name!r}")
-            session.delete(row)
             self._log.append(
                 AuditKind.PIN_REMOVED,
                 {"name": name, "fingerprint": row.fingerprint, "by": by},
                 at=self._clock(),
-                session=session,
+                connection=connection,
             )
             return _pin_of(row)
 
     def pins(self) -> tuple[Pin, ...]:
         """Return all pins, by name."""
-        with self._database.transaction() as session:
-            return _pins(session)
+        with self._database.transaction() as connection:
+            return _pins(connection)
 
     # Approvals --------------------------------------------------------------------------------
 
@@ -261,27 +272,27 @@ class SiteRecords:
             TooManyPendingError: as much waits as may; nothing was changed.
             StorageError: it could not be stored.
         """
-        with self._database.transaction() as session:
-            row = _row_of(session, subject, digest, coordinator)
+        with self._database.transaction() as connection:
+            row = _row_of(connection, subject, digest, coordinator)
             if row is None:
-                _require_room(session, subject, coordinator)
-                row = ApprovalRow(
+                _require_room(connection, subject, coordinator)
+                asked = insert(ApprovalRow).values(
                     kind=subject.value,
                     digest=digest,
                     coordinator=coordinator,
-                    state=ApprovalState.PENDING.value,
+                    state=_PENDING,
                     asked_at=self._clock(),
                     terms=terms,
                     seats=wire.encode_value(list(seats)),
                     form=form,
                     suite=suite,
                 )
-                session.add(row)
+                row = connection.execute(asked.returning(*_APPROVAL_COLUMNS)).one()
                 self._log.append(
                     AuditKind.ASKED,
                     {"subject": subject.value, "digest": digest, "coordinator": coordinator},
                     at=row.asked_at,
-                    session=session,
+                    connection=connection,
                 )
             return _approval_of(row)
 
@@ -316,22 +327,22 @@ class SiteRecords:
         """
         if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
             return
-        with self._database.transaction() as session:
+        with self._database.transaction() as connection:
             waiting = (
                 select(ApprovalRow)
                 .where(ApprovalRow.coordinator == coordinator)
-                .where(ApprovalRow.state == ApprovalState.PENDING.value)
+                .where(ApprovalRow.state == _PENDING)
             )
-            for row in session.scalars(waiting).all():
+            for row in connection.execute(waiting).all():
                 name = _run_name(row.terms)
                 if not name or name in open_runs:
                     continue
-                session.delete(row)
+                connection.execute(delete(ApprovalRow).where(ApprovalRow.number == row.number))
                 self._log.append(
                     AuditKind.WITHDRAWN,
                     {"subject": row.kind, "digest": row.digest, "coordinator": coordinator},
                     at=self._clock(),
-                    session=session,
+                    connection=connection,
                 )
 
     def use(
@@ -354,17 +365,17 @@ class SiteRecords:
             ApprovalError: nobody approved it: nothing is noted.
             StorageError: it could not be stored.
         """
-        with self._database.transaction() as session:
-            row = _row_of(session, Subject.RUN, digest, coordinator)
+        with self._database.transaction() as connection:
+            row = _row_of(connection, Subject.RUN, digest, coordinator)
             # Read once more: somebody may have taken it back since the guard looked.
             if row is None or row.state != _APPROVED:
                 raise ApprovalError("a run must be approved to be answered", "not so")
-            self._log.append(kind, detail, at=self._clock(), session=session)
+            self._log.append(kind, detail, at=self._clock(), connection=connection)
 
     def approvals(self, state: ApprovalState | None = None) -> tuple[Approval, ...]:
         """Return all approvals, or those in one state, in the order in which they were asked."""
-        with self._database.transaction() as session:
-            found = _approvals(session)
+        with self._database.transaction() as connection:
+            found = _approvals(connection)
         return tuple(one for one in found if state in (None, one.state))
 
     def find(self, digits: str, *, coordinator: bytes | None = None) -> Approval:
@@ -395,11 +406,16 @@ class SiteRecords:
         self, subject: Subject, digest: bytes, coordinator: bytes, state: ApprovalState, *, by: str
     ) -> Approval:
         require_somebody(by)
-        with self._database.transaction() as session:
-            row = _row_of(session, subject, digest, coordinator)
-            if row is None:
+        with self._database.transaction() as connection:
+            found = _row_of(connection, subject, digest, coordinator)
+            if found is None:
                 raise ApprovalError("a decision must be about something that was asked", "another")
-            row.state, row.decided_at, row.decided_by = state.value, self._clock(), by
+            decided = (
+                update(ApprovalRow)
+                .where(ApprovalRow.number == found.number)
+                .values(state=state.value, decided_at=self._clock(), decided_by=by)
+            )
+            row = connection.execute(decided.returning(*_APPROVAL_COLUMNS)).one()
             self._log.append(
                 AuditKind(state.value),
                 {
@@ -409,7 +425,7 @@ class SiteRecords:
                     "by": by,
                 },
                 at=row.decided_at,
-                session=session,
+                connection=connection,
             )
             return _approval_of(row)
 
@@ -418,11 +434,10 @@ class SiteRecords:
 
 
 def _row_of(
-    session: Session, subject: Subject, digest: bytes, coordinator: bytes
-) -> ApprovalRow | None:
-    same = ApprovalRow.kind == subject.value, ApprovalRow.digest == digest
-    theirs = ApprovalRow.coordinator == coordinator
-    return session.scalar(select(ApprovalRow).where(*same, theirs))
+    connection: Connection, subject: Subject, digest: bytes, coordinator: bytes
+) -> Row[Any] | None:
+    key = {"kind": subject.value, "digest": digest, "coordinator": coordinator}
+    return connection.execute(_APPROVAL, key).one_or_none()
 
 
 def _run_name(terms: bytes) -> str:
@@ -433,21 +448,20 @@ def _run_name(terms: bytes) -> str:
         return ""
 
 
-def _require_room(session: Session, subject: Subject, coordinator: bytes) -> None:
+def _require_room(connection: Connection, subject: Subject, coordinator: bytes) -> None:
     pending = (
         select(func.count())
         .select_from(ApprovalRow)
         .where(ApprovalRow.kind == subject.value)
         .where(ApprovalRow.coordinator == coordinator)
-        .where(ApprovalRow.state == ApprovalState.PENDING.value)
+        .where(ApprovalRow.state == _PENDING)
     )
-    if session.scalars(pending).one() >= MOST_PENDING:
+    if connection.scalars(pending).one() >= MOST_PENDING:
         raise TooManyPendingError(f"at most {MOST_PENDING} may wait for a person", "more")
 
 
-def _approvals(session: Session) -> tuple[Approval, ...]:
-    rows = session.scalars(select(ApprovalRow).order_by(ApprovalRow.number))
-    return tuple(_approval_of(row) for row in rows)
+def _approvals(connection: Connection) -> tuple[Approval, ...]:
+    return tuple(_approval_of(row) for row in connection.execute(_APPROVALS))
 
 
 def _approved(approvals: tuple[Approval, ...], subject: Subject) -> list[Approval]:
@@ -467,16 +481,16 @@ def _runs(approvals: tuple[Approval, ...]) -> frozenset[bytes]:
     return frozenset(one.digest for one in _approved(approvals, Subject.RUN))
 
 
-def _pins(session: Session) -> tuple[Pin, ...]:
-    return tuple(_pin_of(row) for row in session.scalars(select(PinRow).order_by(PinRow.name)))
+def _pins(connection: Connection) -> tuple[Pin, ...]:
+    return tuple(_pin_of(row) for row in connection.execute(_PINS))
 
 
-def _pin_of(row: PinRow) -> Pin:
+def _pin_of(row: Row[Any]) -> Pin:
     identity = PublicIdentity(row.identity_key)
     return Pin(row.name, row.body, identity, row.checked_how, row.checked_by, row.pinned_at)
 
 
-def _approval_of(row: ApprovalRow) -> Approval:
+def _approval_of(row: Row[Any]) -> Approval:
     try:
         subject, state = Subject(row.kind), ApprovalState(row.state)
         seats = tuple(wire.decode_value(row.seats))

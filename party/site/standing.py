@@ -6,16 +6,18 @@ A change and its record in the audit log are one transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Row, bindparam, select
 
 from party.errors import ApprovalError, StorageDamagedError
 from party.storage import AuditLog, PartyDatabase
 from party.storage.audit import AuditKind, Detail
-from party.storage.schema import StandingRow
+from party.storage.schema import StandingRow, put_into
 from protocols.identity import PublicIdentity
 
 _PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership ", "witness"
+_NOTE = select(StandingRow).where(StandingRow.name == bindparam("name"))
 
 
 class Standing:
@@ -57,9 +59,9 @@ class Standing:
         Raises:
             StorageError: it cannot be read.
         """
-        with self._database.transaction() as session:
-            row = session.get(StandingRow, _PAUSE)
-            return (row.changed_by, row.changed_at) if row and is_paused(session) else None
+        with self._database.transaction() as connection:
+            row = _note_in(connection, _PAUSE)
+            return (row.changed_by, row.changed_at) if row and is_paused(connection) else None
 
     def note_settings(self, *, file: bytes, table: str) -> None:
         """Put on record which settings hold, if they are others than before.
@@ -150,8 +152,8 @@ class Standing:
 
     def witness(self) -> tuple[tuple[int, bytes], ...]:
         """Return the head, if any, that contradicts our audit log: records, link of the last."""
-        with self._database.transaction() as session:
-            return witness_in(session)
+        with self._database.transaction() as connection:
+            return witness_in(connection)
 
     def _note(
         self,
@@ -164,14 +166,15 @@ class Standing:
         is_decision: bool = False,
     ) -> None:
         """Put a change on record; a decision is one though nothing changes by it."""
-        with self._database.transaction() as session:
-            row = session.get(StandingRow, name)
+        with self._database.transaction() as connection:
+            row = _note_in(connection, name)
             if row is not None and row.value == value and not is_decision:
                 return
             at = self._clock()
-            session.merge(StandingRow(name=name, value=value, changed_by=by, changed_at=at))
+            new = {"name": name, "value": value, "changed_by": by, "changed_at": at}
+            connection.execute(put_into(StandingRow), new)
             who: dict[str, Detail] = {"by": by} if by else {}
-            self._log.append(kind, {**detail, **who}, at=at, session=session)
+            self._log.append(kind, {**detail, **who}, at=at, connection=connection)
 
 
 def require_somebody(by: str) -> None:
@@ -184,19 +187,19 @@ def require_somebody(by: str) -> None:
         raise ApprovalError("a decision must be somebody's", "nobody's")
 
 
-def is_paused(session: Session) -> bool:
+def is_paused(connection: Connection) -> bool:
     """Tell whether the site takes no part for now."""
-    row = session.get(StandingRow, _PAUSE)
+    row = _note_in(connection, _PAUSE)
     return row is not None and row.value != "resumed"  # an unreadable value is a pause
 
 
-def witness_in(session: Session) -> tuple[tuple[int, bytes], ...]:
+def witness_in(connection: Connection) -> tuple[tuple[int, bytes], ...]:
     """Return the head, if any, that contradicts our audit log: records, link of the last.
 
     Raises:
         StorageDamagedError: what was noted is not that.
     """
-    row = session.get(StandingRow, _WITNESS)
+    row = _note_in(connection, _WITNESS)
     if row is None:
         return ()
     count, _, head = row.value.partition(":")
@@ -204,3 +207,7 @@ def witness_in(session: Session) -> tuple[tuple[int, bytes], ...]:
         return ((int(count), bytes.fromhex(head)),)
     except ValueError as error:
         raise StorageDamagedError("a head must be as it was noted", "another") from error
+
+
+def _note_in(connection: Connection, name: str) -> Row[Any] | None:
+    return connection.execute(_NOTE, {"name": name}).one_or_none()

@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from sqlalchemy import LargeBinary, cast, insert, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, LargeBinary, bindparam, cast, insert, select
 
 from party.errors import BrokenAuditLogError
 from party.storage.audit import AuditKind, AuditRecord, Detail, is_plain
@@ -22,6 +21,21 @@ from protocols.errors import ProtocolError
 
 _DOMAIN = b"pate-fed/1/audit log\0"
 _READ_AT_ONCE = 1_000
+
+_NEW_RECORD = insert(AuditRow)
+_NEWEST = select(AuditRow.number, AuditRow.link).order_by(AuditRow.number.desc()).limit(1)
+_LINK = select(AuditRow.link).where(AuditRow.number == bindparam("number"))
+_PART = (
+    # As bytes, for any stored type: a difference is then named.
+    select(
+        AuditRow.number,
+        cast(AuditRow.body, LargeBinary).label("body"),
+        cast(AuditRow.link, LargeBinary).label("link"),
+    )
+    .where(AuditRow.number >= bindparam("first"))
+    .order_by(AuditRow.number)
+    .limit(_READ_AT_ONCE)
+)
 
 
 class AuditLog:
@@ -40,7 +54,7 @@ class AuditLog:
         detail: Mapping[str, Detail],
         *,
         at: float,
-        session: Session | None = None,
+        connection: Connection | None = None,
     ) -> AuditRecord:
         """Add a record; it is on disk when this returns.
 
@@ -48,30 +62,29 @@ class AuditLog:
             kind: Its kind.
             detail: Its facts: no vote, no cell, no key.
             at: Unix time, in seconds.
-            session: A transaction of the same database that the record is a part of: it is on disk
-                together with its subject.
+            connection: A transaction of the same database that the record is a part of: it is on
+                disk together with its subject.
 
         Raises:
             StorageError: it could not be stored.
         """
-        if session is not None:
-            return _append(session, kind, at=at, detail=detail)
+        if connection is not None:
+            return _append(connection, kind, at=at, detail=detail)
         with self._database.transaction() as own:
             return _append(own, kind, at=at, detail=detail)
 
     @property
     def end(self) -> tuple[int, bytes]:
         """Number of records, and link of the last of them."""
-        with self._database.transaction() as session:
-            return _end_of(session)
+        with self._database.transaction() as connection:
+            return _end_of(connection)
 
     def goes_on_from(self, count: int, head: bytes) -> bool:
         """Tell whether the log goes on from the records of a head, by its links."""
-        with self._database.transaction() as session:
+        with self._database.transaction() as connection:
             if count == 0:
                 return head == _first_link()
-            row = session.get(AuditRow, count)
-            return row is not None and row.link == head
+            return connection.scalar(_LINK, {"number": count}) == head
 
     def records(self, *, first: int = 1) -> Iterator[AuditRecord]:
         """Return the records from one on, in order, as they stand; `verify` checks them.
@@ -122,18 +135,8 @@ class AuditLog:
     def _rows(self, *, first: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Read in parts, so that the node need not wait until all is read."""
         while True:
-            with self._database.transaction() as session:
-                part = session.execute(
-                    # As bytes, for any stored type: a difference is then named.
-                    select(
-                        AuditRow.number,
-                        cast(AuditRow.body, LargeBinary).label("body"),
-                        cast(AuditRow.link, LargeBinary).label("link"),
-                    )
-                    .where(AuditRow.number >= first)
-                    .order_by(AuditRow.number)
-                    .limit(_READ_AT_ONCE)
-                ).all()
+            with self._database.transaction() as connection:
+                part = connection.execute(_PART, {"first": first}).all()
             if not part:
                 return
             yield from ((row.number, row.body, row.link) for row in part)
@@ -141,20 +144,19 @@ class AuditLog:
 
 
 def _append(
-    session: Session, kind: AuditKind, *, at: float, detail: Mapping[str, Detail]
+    connection: Connection, kind: AuditKind, *, at: float, detail: Mapping[str, Detail]
 ) -> AuditRecord:
     assert is_plain(detail)
-    count, head = _end_of(session)
+    count, head = _end_of(connection)
     record = AuditRecord(count + 1, round(at * 1000), kind, dict(detail))
     body = record.to_bytes()
     row = {"number": record.number, "body": body, "link": _link(head, body)}
-    session.execute(insert(AuditRow), row)
+    connection.execute(_NEW_RECORD, row)
     return record
 
 
-def _end_of(session: Session) -> tuple[int, bytes]:
-    newest = select(AuditRow.number, AuditRow.link).order_by(AuditRow.number.desc()).limit(1)
-    row = session.execute(newest).one_or_none()
+def _end_of(connection: Connection) -> tuple[int, bytes]:
+    row = connection.execute(_NEWEST).one_or_none()
     return (0, _first_link()) if row is None else (row.number, row.link)
 
 

@@ -113,6 +113,8 @@ class PartyDatabase(NodeDatabase):
 
         While another process reads, the log stays until the next time.
         """
+        if self._is_in_memory:  # it has none
+            return
         with self._reported():
             connection = self._engine.raw_connection()  # in no transaction: a checkpoint wants none
             try:

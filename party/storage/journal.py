@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningDelete
 
 from party.errors import JournalDamagedError
 from party.storage.engine import PartyDatabase
@@ -28,7 +28,8 @@ from party.storage.journal_rows import (
     as_journal,
     claim_of,
     count_write,
-    plan_row,
+    note_plan,
+    plan_in,
     record_of,
     require_whole,
     the_journal,
@@ -43,12 +44,44 @@ from party.storage.schema import (
     PlanRow,
     VectorRow,
     WitnessRow,
+    put_into,
 )
 from protocols.errors import KeyReuseError
 from protocols.rounds import PlanClaim, RoundJournal, RunNote
 from protocols.rounds.journal import MOST_UNSERVED
 
 _KEY_BYTES = _SKETCH_KEY_BYTES = 32
+
+_NEW_JOURNAL = upsert(JournalRow).values(number=1, counter=0, halted_at=0).on_conflict_do_nothing()
+_HALT = update(JournalRow).values(halted_at=bindparam("shown"))
+_RUN = select(PartyRunRow).where(PartyRunRow.run_id == bindparam("run"))
+_NEW_RUN = upsert(PartyRunRow).on_conflict_do_nothing().returning(PartyRunRow.run_id)
+_LAST_EPOCH = select(func.max(PlanRow.epoch)).where(PlanRow.run_id == bindparam("run"))
+_UNSERVED = (
+    select(func.count())
+    .select_from(PlanRow)
+    .where(PlanRow.run_id == bindparam("run"), PlanRow.epoch.is_(None))
+)
+_VERDICT_ON = select(PlanRow.verdict).where(PlanRow.plan_digest == bindparam("plan"))
+_RUN_OF = select(PlanRow.run_id).where(PlanRow.plan_digest == bindparam("plan"))
+_FREE = delete(ClaimRow).where(ClaimRow.plan_digest == bindparam("plan"))
+_NEW_VECTOR = insert(VectorRow)
+_KEPT = (
+    select(VectorRow.frame, VectorRow.digest)
+    .where(VectorRow.plan_digest == bindparam("plan"))
+    .order_by(VectorRow.place)
+)
+_ERASE = (
+    delete(VectorRow)
+    .where(VectorRow.plan_digest == bindparam("plan"))
+    .returning(VectorRow.plan_digest)
+)
+_SWEEP = (
+    delete(VectorRow)
+    .where(VectorRow.expires_at <= bindparam("now"))
+    .returning(VectorRow.plan_digest)
+)
+_WITNESSED = select(WitnessRow.peer, WitnessRow.counter)
 
 
 class Journal(RoundJournal):
@@ -72,17 +105,16 @@ class Journal(RoundJournal):
         self._database = database
         with as_journal():
             database.become_node()
-        with self._transaction() as session:
-            if session.get(JournalRow, 1) is None:
-                key = secrets.token_bytes(_SKETCH_KEY_BYTES) if sketch_key is None else sketch_key
-                session.add(JournalRow(number=1, counter=0, halted_at=0, sketch_key=key))
+        with self._transaction() as connection:
+            key = secrets.token_bytes(_SKETCH_KEY_BYTES) if sketch_key is None else sketch_key
+            connection.execute(_NEW_JOURNAL, {"sketch_key": key})
         self._forget_erased()
 
     @property
     def counter(self) -> int:
         """See `RoundJournal.counter`."""
-        with self._transaction() as session:
-            return the_journal(session).counter
+        with self._transaction() as connection:
+            return int(the_journal(connection).counter)
 
     def require_room(self, size: int) -> None:
         """See `RoundJournal.require_room`.
@@ -97,21 +129,21 @@ class Journal(RoundJournal):
 
     def enter(self, run: RunNote) -> None:
         """See `RoundJournal.enter`."""
-        with self._transaction() as session:
-            require_whole(session)
-            if session.get(PartyRunRow, run.run_id) is None:
-                keys = b"".join(run.keys)
-                session.add(
-                    PartyRunRow(
-                        run_id=run.run_id, coordinator=run.coordinator, form=run.form, keys=keys
-                    )
-                )
-                count_write(session)
+        with self._transaction() as connection:
+            require_whole(the_journal(connection))
+            row = {
+                "run_id": run.run_id,
+                "coordinator": run.coordinator,
+                "form": run.form,
+                "keys": b"".join(run.keys),
+            }
+            if connection.scalar(_NEW_RUN, row) is not None:
+                count_write(connection)
 
     def run(self, run_id: bytes) -> RunNote | None:
         """See `RoundJournal.run`."""
-        with self._transaction() as session:
-            row = session.get(PartyRunRow, run_id)
+        with self._transaction() as connection:
+            row = connection.execute(_RUN, {"run": run_id}).one_or_none()
         if row is None:
             return None
         size = _KEY_BYTES
@@ -120,161 +152,138 @@ class Journal(RoundJournal):
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """See `RoundJournal.begin`."""
-        with self._transaction() as session:
-            require_whole(session)
-            plan = plan_row(session, plan_digest)
-            last = session.scalar(select(func.max(PlanRow.epoch)).where(PlanRow.run_id == run_id))
+        with self._transaction() as connection:
+            plan = plan_in(connection, plan_digest)
+            require_whole(plan)
+            last = connection.scalar(_LAST_EPOCH, {"run": run_id})
             is_known = plan.epoch is not None or plan.is_abandoned or plan.verdict is not None
             if is_known or epoch <= (last or 0):
                 raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
-            plan.run_id, plan.epoch = run_id, epoch
-            count_write(session)
+            note_plan(connection, plan_digest, run_id=run_id, epoch=epoch)
 
     def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
         """See `RoundJournal.abandon`."""
-        with self._transaction() as session:
-            require_whole(session)
-            plan = plan_row(session, plan_digest)
+        with self._transaction() as connection:
+            plan = plan_in(connection, plan_digest)
+            require_whole(plan)
             if plan.is_answered:
                 raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
             if plan.is_abandoned:
                 return
-            _note_unserved(session, plan, run_id)
-            plan.is_abandoned, plan.claim = True, None
-            session.execute(delete(ClaimRow).where(ClaimRow.plan_digest == plan_digest))
-            count_write(session)
+            counted = _run_that_counts(connection, plan, run_id)
+            note_plan(connection, plan_digest, run_id=counted, is_abandoned=True, claim=None)
+            connection.execute(_FREE, {"plan": plan_digest})
 
     def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
         """See `RoundJournal.keep`."""
-        with self._transaction() as session:
-            plan = plan_row(session, plan_digest)
+        with self._transaction() as connection:
+            plan = plan_in(connection, plan_digest)
             is_over = plan.is_answered or plan.is_abandoned or plan.verdict is not None
             if plan.epoch is None or is_over:
                 raise KeyReuseError(
                     "a plan must be begun and answered once", "one that is over or unknown"
                 )
-            plan.is_answered = True
-            session.add_all(
-                VectorRow(
-                    plan_digest=plan_digest,
-                    place=place,
-                    frame=frame,
-                    digest=hashlib.sha256(frame).digest(),
-                    expires_at=expires_at,
-                )
+            note_plan(connection, plan_digest, is_answered=True)
+            of_all = {"plan_digest": plan_digest, "expires_at": expires_at}
+            rows = (
+                {**of_all, "place": place, "frame": frame, "digest": hashlib.sha256(frame).digest()}
                 for place, frame in enumerate(frames)
             )
-            count_write(session)
+            write_many(connection, _NEW_VECTOR, rows)
 
     def find(self, plan_digest: bytes) -> tuple[bytes, ...] | None:
         """See `RoundJournal.find`; raises `JournalDamagedError` if the y was changed."""
-        kept = select(VectorRow).where(VectorRow.plan_digest == plan_digest)
-        with self._transaction() as session:
-            rows = session.scalars(kept.order_by(VectorRow.place)).all()
+        with self._transaction() as connection:
+            rows = connection.execute(_KEPT, {"plan": plan_digest}).all()
         if any(hashlib.sha256(row.frame).digest() != row.digest for row in rows):
             raise JournalDamagedError("a y must be the one that was kept", "another")
         return tuple(row.frame for row in rows) or None
 
     def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
         """See `RoundJournal.decide`."""
-        with self._transaction() as session:
-            require_whole(session)
-            plan = plan_row(session, plan_digest)
+        with self._transaction() as connection:
+            plan = plan_in(connection, plan_digest)
+            require_whole(plan)
             if plan.verdict not in (None, verdict_digest):
                 raise KeyReuseError("a party must give one verdict on a plan", "another")
             if plan.verdict is None:
-                _note_unserved(session, plan, run_id)
-                plan.verdict = verdict_digest
-                count_write(session)
+                counted = _run_that_counts(connection, plan, run_id)
+                note_plan(connection, plan_digest, run_id=counted, verdict=verdict_digest)
 
     def verdict_on(self, plan_digest: bytes) -> bytes:
         """See `RoundJournal.verdict_on`."""
-        with self._transaction() as session:
-            plan = session.get(PlanRow, plan_digest)
-            return b"" if plan is None or plan.verdict is None else plan.verdict
+        with self._transaction() as connection:
+            return connection.scalar(_VERDICT_ON, {"plan": plan_digest}) or b""
 
     def run_of(self, plan_digest: bytes) -> bytes:
         """See `RoundJournal.run_of`."""
-        with self._transaction() as session:
-            plan = session.get(PlanRow, plan_digest)
-            return b"" if plan is None or plan.run_id is None else plan.run_id
+        with self._transaction() as connection:
+            return connection.scalar(_RUN_OF, {"plan": plan_digest}) or b""
 
     def resolve(self, plan_digest: bytes, claim: PlanClaim) -> None:
         """See `RoundJournal.resolve`."""
-        with self._transaction() as session:
-            require_whole(session)
-            plan = session.get(PlanRow, plan_digest)
-            if plan is None or plan.claim is None:
+        with self._transaction() as connection:
+            plan = plan_in(connection, plan_digest)
+            require_whole(plan)
+            if plan.claim is None:
                 return
             known = claim_of(plan.claim)
             if not known.is_free and known != known.learning(claim):
-                plan.claim = record_of(known.learning(claim))
-                count_write(session)
+                note_plan(connection, plan_digest, claim=record_of(known.learning(claim)))
 
     def erase(self, plan_digest: bytes) -> None:
         """See `RoundJournal.erase`."""
-        self._erase(lambda row: row.plan_digest == plan_digest)
+        self._erase(_ERASE, plan=plan_digest)
 
     def sweep(self, *, now: float) -> None:
         """See `RoundJournal.sweep`."""
-        self._erase(lambda row: row.expires_at <= now)
+        self._erase(_SWEEP, now=now)
 
     # Other journals ---------------------------------------------------------------------------
 
     def witness(self, counters: Mapping[bytes, int]) -> None:
         """See `RoundJournal.witness`."""
-        with self._transaction() as session:
-            known = _witnessed(session)
+        with self._transaction() as connection:
+            known = _witnessed(connection)
             news = [
                 {"peer": peer, "counter": count}
                 for peer, count in counters.items()
                 if count > known.get(peer, 0)
             ]
             if news:
-                noted = upsert(WitnessRow)
-                write_many(
-                    session,
-                    noted.on_conflict_do_update(
-                        index_elements=["peer"], set_={"counter": noted.excluded.counter}
-                    ),
-                    news,
-                )
-                count_write(session)
+                write_many(connection, put_into(WitnessRow), news)
+                count_write(connection)
 
     def witnessed(self) -> dict[bytes, int]:
         """See `RoundJournal.witnessed`."""
-        with self._transaction() as session:
-            return _witnessed(session)
+        with self._transaction() as connection:
+            return _witnessed(connection)
 
     def halt(self, counter: int) -> None:
         """See `RoundJournal.halt`."""
-        with self._transaction() as session:
-            journal = the_journal(session)
-            if counter > journal.halted_at:
-                journal.halted_at = counter
-                count_write(session)
+        with self._transaction() as connection:
+            if counter > the_journal(connection).halted_at:
+                connection.execute(_HALT, {"shown": counter})
+                count_write(connection)
 
     def require_whole(self) -> None:
         """See `RoundJournal.require_whole`."""
-        with self._transaction() as session:
-            require_whole(session)
+        with self._transaction() as connection:
+            require_whole(the_journal(connection))
 
     def __repr__(self) -> str:
         return f"Journal({self._database!r})"
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _transaction(self) -> AbstractContextManager[Session]:
+    def _transaction(self) -> AbstractContextManager[Connection]:
         return transaction(self._database)
 
-    def _erase(self, condition: Any) -> None:
-        with self._transaction() as session:
-            done = session.execute(
-                delete(VectorRow).where(condition(VectorRow)).returning(VectorRow.plan_digest)
-            )
-            erased = len(set(done.scalars()))
+    def _erase(self, statement: ReturningDelete[bytes], **values: object) -> None:
+        with self._transaction() as connection:
+            erased = len(set(connection.scalars(statement, values)))
             if erased:
-                count_write(session, times=erased)
+                count_write(connection, times=erased)
         if erased:
             self._forget_erased()
 
@@ -283,17 +292,14 @@ class Journal(RoundJournal):
             self._database.forget_erased()
 
 
-def _witnessed(session: Session) -> dict[bytes, int]:
-    rows = session.execute(select(WitnessRow.peer, WitnessRow.counter))
-    return {row.peer: row.counter for row in rows}
+def _witnessed(connection: Connection) -> dict[bytes, int]:
+    return {row.peer: row.counter for row in connection.execute(_WITNESSED)}
 
 
-def _note_unserved(session: Session, plan: PlanRow, run_id: bytes) -> None:
-    """Count a plan that was never begun here against its run."""
+def _run_that_counts(connection: Connection, plan: Row[Any], run_id: bytes) -> bytes:
+    """Return the run of a plan: a plan that was never begun here counts against its run."""
     if plan.run_id is not None:
-        return
-    of_run = select(func.count()).select_from(PlanRow).where(PlanRow.run_id == run_id)
-    unserved = session.scalar(of_run.where(PlanRow.epoch.is_(None))) or 0
-    if unserved >= MOST_UNSERVED:
+        return bytes(plan.run_id)
+    if connection.scalars(_UNSERVED, {"run": run_id}).one() >= MOST_UNSERVED:
         raise KeyReuseError(f"a run must have at most {MOST_UNSERVED} unserved plans", "more")
-    plan.run_id = run_id
+    return run_id

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Insert, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, CursorResult, Insert, Row, bindparam, outerjoin, select, update
 
 from party.errors import (
     JournalDamagedError,
@@ -16,14 +15,20 @@ from party.errors import (
     StorageError,
 )
 from party.storage.engine import PartyDatabase
-from party.storage.schema import JournalRow, PlanRow
+from party.storage.schema import JournalRow, PlanRow, put_into
 from protocols import wire
 from protocols.errors import RestoredJournalError
 from protocols.rounds import PlanClaim, SetBound
 
+_THE_JOURNAL = select(JournalRow.counter, JournalRow.halted_at, JournalRow.sketch_key)
+_PLAN = select(JournalRow.counter, JournalRow.halted_at, *PlanRow.__table__.columns).select_from(
+    outerjoin(JournalRow, PlanRow, PlanRow.plan_digest == bindparam("plan"))
+)
+_COUNT = update(JournalRow).values(counter=JournalRow.counter + bindparam("times"))
+
 
 @contextmanager
-def transaction(database: PartyDatabase) -> Iterator[Session]:
+def transaction(database: PartyDatabase) -> Iterator[Connection]:
     """Run the body as a whole, as `PartyDatabase.transaction` does.
 
     Raises:
@@ -33,8 +38,8 @@ def transaction(database: PartyDatabase) -> Iterator[Session]:
     with as_journal():
         if not database.is_node:
             raise StorageError("a journal must be open to be used", "one that is not")
-        with database.transaction() as session:
-            yield session
+        with database.transaction() as connection:
+            yield connection
 
 
 @contextmanager
@@ -48,40 +53,45 @@ def as_journal() -> Iterator[None]:
         raise JournalStorageError(error.must, error.got) from error
 
 
-def the_journal(session: Session) -> JournalRow:
+def the_journal(connection: Connection) -> Row[Any]:
     """Return the row of the journal as a whole."""
-    row = session.get(JournalRow, 1)
-    if row is None:
-        raise JournalDamagedError("a journal must have its counter", "none")
-    return row
+    return _found(connection.execute(_THE_JOURNAL))
 
 
-def require_whole(session: Session) -> None:
+def plan_in(connection: Connection, plan_digest: bytes) -> Row[Any]:
+    """Return a plan's row, beside `halted_at` and `counter`; its columns are None if it is new."""
+    return _found(connection.execute(_PLAN, {"plan": plan_digest}))
+
+
+def require_whole(journal: Row[Any]) -> None:
     """Refuse if the journal was halted: records may be missing."""
-    journal = the_journal(session)
     if journal.halted_at:
         raise RestoredJournalError(shown=journal.halted_at, counter=journal.counter)
 
 
-def count_write(session: Session, *, times: int = 1) -> None:
+def count_write(connection: Connection, *, times: int = 1) -> None:
     """Count that the journal was written to."""
-    session.execute(update(JournalRow).values(counter=JournalRow.counter + times))
+    connection.execute(_COUNT, {"times": times})
 
 
-def plan_row(session: Session, plan_digest: bytes) -> PlanRow:
-    """Return a plan's row; a new one is stored only if the transaction is."""
-    row = session.get(PlanRow, plan_digest)
-    if row is None:
-        row = PlanRow(plan_digest=plan_digest, is_answered=False, is_abandoned=False)
-        session.add(row)
-    return row
+def note_plan(connection: Connection, plan_digest: bytes, **columns: object) -> None:
+    """Change these columns of a plan, new or known, and count it."""
+    connection.execute(put_into(PlanRow, *columns), {"plan_digest": plan_digest, **columns})
+    count_write(connection)
 
 
-def write_many(session: Session, statement: Insert, rows: Iterable[dict[str, Any]]) -> None:
-    """Write many rows past the object mapper: thousands of queries come at once."""
+def write_many(connection: Connection, statement: Insert, rows: Iterable[dict[str, Any]]) -> None:
+    """Write many rows: thousands of queries come at once."""
     listed = list(rows)
     if listed:
-        session.connection().execute(statement, listed)
+        connection.execute(statement, listed)
+
+
+def _found(result: CursorResult[Any]) -> Row[Any]:
+    row = result.one_or_none()
+    if row is None:
+        raise JournalDamagedError("a journal must have its counter", "none")
+    return row
 
 
 def record_of(claim: PlanClaim) -> bytes:

@@ -10,24 +10,35 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from sqlalchemy import select
-from sqlalchemy.dialects.sqlite import Insert, insert
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from party.errors import RecordError, StorageDamagedError, StorageError
 from party.storage.audit import AuditKind
 from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase
-from party.storage.schema import Base, BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
+from party.storage.schema import (
+    BudgetRow,
+    ClaimRow,
+    EntryRow,
+    RunChargesRow,
+    RunSetupRow,
+    put_into,
+)
 from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
 from protocols import wire
 from protocols.errors import ProtocolError
+
+_BUDGET = select(BudgetRow.record)
+_NEW_BUDGET = insert(BudgetRow).values(number=1)
+_ENTRIES = select(EntryRow.record).order_by(EntryRow.number)
+_CHARGES = select(RunChargesRow).where(RunChargesRow.scope == bindparam("scope"))
+_SCOPE = select(RunSetupRow.scope).where(RunSetupRow.run_id == bindparam("run"))
+_ANY_CLAIM = select(ClaimRow.query).limit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +88,9 @@ class LedgerStore:
         self._charges: dict[bytes, RunCharges] = {}
         stored = self._stored_budget()
         if stored is None and budget is not None:
-            with database.transaction() as session:
-                _require_nothing_answered(session)
-                session.add(BudgetRow(number=1, record=_budget_of(budget)))
+            with database.transaction() as connection:
+                _require_nothing_answered(connection)
+                connection.execute(_NEW_BUDGET, {"record": _budget_of(budget)})
             stored = _budget_of(budget)
             if budget.entries:
                 self.save(budget)
@@ -101,15 +112,15 @@ class LedgerStore:
         """Return the charges of a run; None if it was never set up."""
         if scope in self._charges:
             return self._charges[scope]
-        with self._database.transaction() as session:
-            row = session.get(RunChargesRow, scope)
+        with self._database.transaction() as connection:
+            row = connection.execute(_CHARGES, {"scope": scope}).one_or_none()
         return None if row is None else _charges_of(row)
 
     def charges_of(self, run_id: bytes) -> RunCharges | None:
         """Return the same of the run that was once set up under an id."""
-        with self._database.transaction() as session:
-            setup = session.get(RunSetupRow, run_id)
-        return None if setup is None else self.charges(setup.scope)
+        with self._database.transaction() as connection:
+            scope = connection.scalar(_SCOPE, {"run": run_id})
+        return None if scope is None else self.charges(scope)
 
     def save(self, ledger: PrivacyLedger) -> None:
         """Replace the ledger for life; raises as `save_run` does."""
@@ -143,46 +154,45 @@ class LedgerStore:
         self._saved = None  # if this fails, the state on disk counts
         self._charges.clear()
         records, used = _entries_of(ledger, changed), repr(ledger.charged_epsilon())
-        with self._database.transaction() as session:
+        with self._database.transaction() as connection:
             for place, record in zip(changed, records, strict=True):
                 entry = ledger.entries[place]
                 row = {"number": place, "entry_id": entry.entry_id, "record": record}
-                session.execute(_put_into(EntryRow), row)
-                self._note(session, entry, is_new=place >= len(before.entries), used=used)
+                connection.execute(put_into(EntryRow), row)
+                self._note(connection, entry, is_new=place >= len(before.entries), used=used)
             for run_id, charges in runs.items():
-                session.execute(_put_into(RunChargesRow), _row_of(charges))
+                connection.execute(put_into(RunChargesRow), _row_of(charges))
                 setup = {"run_id": run_id, "scope": charges.scope}
-                session.execute(_put_into(RunSetupRow), setup)
+                connection.execute(put_into(RunSetupRow), setup)
         self._saved = ledger
         self._charges.update({charges.scope: charges for charges in runs.values()})
 
     def __repr__(self) -> str:
         return f"LedgerStore({self._database!r})"
 
-    def _note(self, session: Session, entry: LedgerEntry, *, is_new: bool, used: str) -> None:
+    def _note(self, connection: Connection, entry: LedgerEntry, *, is_new: bool, used: str) -> None:
         at = self._clock()
         if is_new:
             charge = {"charge": entry.entry_id, "price": repr(entry.reserved)}
             charged = {**charge, "lifetime_epsilon": used}
-            self._log.append(AuditKind.CHARGED, charged, at=at, session=session)
+            self._log.append(AuditKind.CHARGED, charged, at=at, connection=connection)
         if entry.state is not EntryState.RESERVED:
             charge = {"charge": entry.entry_id, "state": entry.state.value}
             settled = {**charge, "lifetime_epsilon": used}
-            self._log.append(AuditKind.SETTLED, settled, at=at, session=session)
+            self._log.append(AuditKind.SETTLED, settled, at=at, connection=connection)
 
     def _stored_budget(self) -> str | None:
-        with self._database.transaction() as session:
-            row = session.get(BudgetRow, 1)
-            return None if row is None else row.record
+        with self._database.transaction() as connection:
+            return connection.scalar(_BUDGET)
 
     def _read(self) -> PrivacyLedger:
-        with self._database.transaction() as session:
-            row = session.get(BudgetRow, 1)
-            entries = session.scalars(select(EntryRow.record).order_by(EntryRow.number)).all()
-        if row is None:
+        with self._database.transaction() as connection:
+            budget = connection.scalar(_BUDGET)
+            entries = connection.scalars(_ENTRIES).all()
+        if budget is None:
             raise StorageDamagedError("a ledger must have its budget", "none")
         try:
-            record = {**json.loads(row.record), "entries": [json.loads(each) for each in entries]}
+            record = {**json.loads(budget), "entries": [json.loads(each) for each in entries]}
             return PrivacyLedger.from_record(record)
         except (ValueError, TypeError, LookupError, PateFedError) as error:
             raise StorageDamagedError("a ledger must be readable", "another") from error
@@ -195,21 +205,11 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
         RecordError: there is none, though queries were answered.
         StorageError: it cannot be read.
     """
-    with database.transaction() as session:
-        if session.get(BudgetRow, 1) is None:
-            _require_nothing_answered(session)
+    with database.transaction() as connection:
+        if connection.scalar(_BUDGET) is None:
+            _require_nothing_answered(connection)
             return budget
     return LedgerStore(database).load()
-
-
-@cache
-def _put_into(kind: type[Base]) -> Insert:
-    """Return the statement that adds a row or replaces the one with its key."""
-    statement = insert(kind)
-    columns = kind.__table__.columns
-    changed = {c.name: statement.excluded[c.name] for c in columns if not c.primary_key}
-    keys = [c for c in columns if c.primary_key]
-    return statement.on_conflict_do_update(index_elements=keys, set_=changed)
 
 
 def _row_of(charges: RunCharges) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _row_of(charges: RunCharges) -> dict[str, Any]:
     }
 
 
-def _charges_of(row: RunChargesRow) -> RunCharges:
+def _charges_of(row: Row[Any]) -> RunCharges:
     try:
         terms = RunTerms.from_record(wire.decode_value(row.terms))
         ledger = RunLedger.of(terms, seat=row.seat).with_record(json.loads(row.record))
@@ -231,9 +231,9 @@ def _charges_of(row: RunChargesRow) -> RunCharges:
     return RunCharges(row.scope, row.seat, ledger)
 
 
-def _require_nothing_answered(session: Session) -> None:
+def _require_nothing_answered(connection: Connection) -> None:
     """A new ledger would forget the charges of the answered queries."""
-    if session.scalar(select(ClaimRow.query).limit(1)) is not None:
+    if connection.scalar(_ANY_CLAIM) is not None:
         raise RecordError("the ledger must be there: queries were answered", "none")
 
 

@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, insert, select
+from sqlalchemy import BindParameter, Connection, bindparam, func, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.orm import Session
 
 from party.storage.engine import PartyDatabase
 from party.storage.journal_rows import (
     claim_of,
-    count_write,
-    plan_row,
+    note_plan,
+    plan_in,
     record_of,
     require_whole,
     the_journal,
@@ -40,6 +39,27 @@ from protocols.rounds import PlanClaim, SetBound, bound_on
 
 _CHUNK = 500
 """Values in one statement: databases bound their number."""
+
+_SOME: BindParameter[bytes] = bindparam("queries", expanding=True)
+_CLAIMS = (
+    select(PlanRow.claim)
+    .join(ClaimRow, ClaimRow.plan_digest == PlanRow.plan_digest)
+    .where(ClaimRow.query.in_(_SOME), ClaimRow.plan_digest != bindparam("but"))
+    .distinct()
+)
+_CLAIMED = select(ClaimRow.query).where(ClaimRow.query.in_(_SOME))
+_COUNT = select(func.count(ClaimRow.query.distinct()))
+_NEW_CLAIM = insert(ClaimRow)
+_NEW_SKETCH = upsert(SketchRow)
+_NEW_SKETCH = _NEW_SKETCH.on_conflict_do_update(
+    index_elements=["query"],
+    set_={"sketch": _NEW_SKETCH.excluded.sketch, "is_near": _NEW_SKETCH.excluded.is_near},
+)
+_SKETCHES = (
+    select(SketchRow.query, SketchRow.sketch, SketchRow.is_near)
+    .where(SketchRow.query.in_(select(ClaimRow.query)))
+    .order_by(SketchRow.number)
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -195,15 +215,15 @@ class QueryJournal:
     @property
     def sketch_key(self) -> bytes:
         """Key of all sketches that are kept here; secret, so that nobody else can fit them."""
-        with transaction(self._database) as session:
-            return the_journal(session).sketch_key
+        with transaction(self._database) as connection:
+            return bytes(the_journal(connection).sketch_key)
 
     def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
         """Return the claims of all plans, but one, that claimed one of these queries."""
         if not queries:
             return []
-        with transaction(self._database) as session:
-            return _claims_of(session, queries, but=but)
+        with transaction(self._database) as connection:
+            return _claims_of(connection, queries, but=but)
 
     def claim(
         self,
@@ -226,41 +246,32 @@ class QueryJournal:
                 refuses a query. None is noted.
             RestoredJournalError: the journal was halted.
         """
-        with transaction(self._database) as session:
-            require_whole(session)
-            plan = plan_row(session, plan_digest)
+        with transaction(self._database) as connection:
+            plan = plan_in(connection, plan_digest)
+            require_whole(plan)
             if plan.claim is not None or plan.is_abandoned or plan.verdict is not None:
                 raise KeyReuseError("a plan must ask its queries once", "one that did")
             _require_each_once(batch.queries)
-            bound_on(_claims_of(session, batch.queries, but=after), ())
-            plan.claim = record_of(claim)
-            session.flush()  # its queries name it
-            _note_sketches(session, batch)
-            write_many(
-                session,
-                insert(ClaimRow),
-                ({"query": query, "plan_digest": plan_digest} for query in batch.queries),
-            )
-            count_write(session)
+            bound_on(_claims_of(connection, batch.queries, but=after), ())
+            note_plan(connection, plan_digest, claim=record_of(claim))
+            _note_sketches(connection, batch)
+            rows = ({"query": query, "plan_digest": plan_digest} for query in batch.queries)
+            write_many(connection, _NEW_CLAIM, rows)
 
     def count(self) -> int:
         """Return the number of queries that were claimed, each once."""
-        with transaction(self._database) as session:
-            return session.scalar(select(func.count(ClaimRow.query.distinct()))) or 0
+        with transaction(self._database) as connection:
+            return connection.scalars(_COUNT).one()
 
     def count_new(self, queries: Sequence[bytes]) -> int:
         """Return how many of these queries were never claimed."""
-        with transaction(self._database) as session:
-            return len(set(queries) - _claimed_among(session, queries))
+        with transaction(self._database) as connection:
+            return len(set(queries) - _claimed_among(connection, queries))
 
     def known_sketches(self) -> KnownSketches:
         """Return the sketches of all claimed queries that have one."""
-        claimed = select(ClaimRow.query)
-        kept = select(SketchRow.query, SketchRow.sketch, SketchRow.is_near)
-        with transaction(self._database) as session:
-            rows = session.execute(
-                kept.where(SketchRow.query.in_(claimed)).order_by(SketchRow.number)
-            ).all()
+        with transaction(self._database) as connection:
+            rows = connection.execute(_SKETCHES).all()
         sketches = from_bytes(b"".join(row.sketch for row in rows))
         return KnownSketches(
             tuple(row.query for row in rows), sketches, sum(row.is_near for row in rows)
@@ -276,46 +287,34 @@ def _require_each_once(queries: Sequence[bytes]) -> None:
 
 
 def _claims_of(
-    session: Session, queries: Collection[bytes], *, but: bytes = b""
+    connection: Connection, queries: Collection[bytes], *, but: bytes = b""
 ) -> list[PlanClaim]:
     found = {
         record
         for part in _parts(list(queries))
-        for record in session.scalars(
-            select(PlanRow.claim)
-            .join(ClaimRow, ClaimRow.plan_digest == PlanRow.plan_digest)
-            .where(ClaimRow.query.in_(part), ClaimRow.plan_digest != but)
-            .distinct()
-        )
+        for record in connection.scalars(_CLAIMS, {"queries": part, "but": but})
     }
     return [claim_of(record) for record in found if record is not None]
 
 
-def _note_sketches(session: Session, batch: SketchedQueries) -> None:
+def _note_sketches(connection: Connection, batch: SketchedQueries) -> None:
     """Keep the sketches of a batch; a query that is claimed already keeps its own."""
-    claimed = _claimed_among(session, batch.queries)
+    claimed = _claimed_among(connection, batch.queries)
     items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
-    noted = upsert(SketchRow)
-    write_many(
-        session,
-        noted.on_conflict_do_update(
-            index_elements=["query"],
-            set_={"sketch": noted.excluded.sketch, "is_near": noted.excluded.is_near},
-        ),
-        (
-            {"query": query, "sketch": data, "is_near": near}
-            for query, data, near in items
-            if query not in claimed
-        ),
+    rows = (
+        {"query": query, "sketch": data, "is_near": near}
+        for query, data, near in items
+        if query not in claimed
     )
+    write_many(connection, _NEW_SKETCH, rows)
 
 
-def _claimed_among(session: Session, queries: Sequence[bytes]) -> set[bytes]:
+def _claimed_among(connection: Connection, queries: Sequence[bytes]) -> set[bytes]:
     """Return those of some queries that were claimed."""
     return {
         query
         for part in _parts(queries)
-        for query in session.scalars(select(ClaimRow.query).where(ClaimRow.query.in_(part)))
+        for query in connection.scalars(_CLAIMED, {"queries": part})
     }
 
 

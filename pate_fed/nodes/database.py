@@ -29,7 +29,7 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy.util import LRUCache
 
 from pate_fed.nodes.owner_files import OWNER_ONLY
 
@@ -42,7 +42,7 @@ _PRAGMAS: Final = (
     "foreign_keys=ON",
     "busy_timeout=10000",
 )
-_COMPILED: Final[dict[Any, Any]] = {}
+_COMPILED: Final = LRUCache[Any, Any](500)
 _MUST: Final = "the database must be there and writable"
 
 
@@ -118,7 +118,7 @@ class NodeDatabase:
     # Calls ------------------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[Connection]:
         """Run the body as a whole: all of it is on disk at the end, or nothing is.
 
         Raises:
@@ -127,12 +127,8 @@ class NodeDatabase:
         # A connection shared over a fork would garble the file.
         if os.getpid() != self._process:
             raise self.fault("a database must be opened by the process that uses it", "another")
-        with (
-            self._reported(),
-            Session(self._engine, expire_on_commit=False) as session,
-            session.begin(),
-        ):
-            yield session
+        with self._reported(), self._engine.begin() as connection:
+            yield connection
 
     def try_to_write(self) -> None:
         """Write, and change nothing.

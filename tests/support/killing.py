@@ -176,7 +176,7 @@ class MortalFederation(Federation):
     def stored(self, ledger: RunLedger) -> RunStore:
         """Read the results as they are in the database; whoever works on the run may go on."""
         with closing(Database(self.url)) as database:
-            with database.transaction() as session:
+            with database.session() as session:
                 [run] = session.scalars(select(RunRow)).all()
                 attempt = RunAttempt(database, run.number, self._attempt.attempt, run.fence)
             return self._store_of(attempt, ledger)

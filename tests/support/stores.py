@@ -30,8 +30,8 @@ def journal_in_memory() -> Journal:
 
 def plans_in(journal: Journal) -> list[bytes]:
     """Every plan that a journal knows of, in no order."""
-    with journal._database.transaction() as session:
-        return list(session.scalars(select(PlanRow.plan_digest)))
+    with journal._database.transaction() as connection:
+        return list(connection.scalars(select(PlanRow.plan_digest)))
 
 
 class _Copied(NodeDatabase):

@@ -92,7 +92,7 @@ def test_an_invitation_that_is_out_stays_good_where_its_file_is_in_the_way(
     assert out.read_bytes() == before
     with (
         closing(Database(FederationHome.open(home).database_url)) as database,
-        database.transaction() as session,
+        database.session() as session,
     ):
         (row,) = session.scalars(select(InvitationRow)).all()
         assert row.expires_at - row.made_at == timedelta(days=7)

@@ -133,7 +133,7 @@ class TestOpening:
     def test_one_of_an_older_version_is_brought_up_to_date_by_nobody_who_only_reads(
         self, database: Database, database_url: str, open_database: OpenDatabase
     ) -> None:
-        with database.transaction() as session:
+        with database.session() as session:
             session.execute(text("UPDATE alembic_version SET version_num = '0000'"))
         for _ in range(2):
             with pytest.raises(DatabaseVersionError, match="`pate-fed upgrade`") as caught:
@@ -144,7 +144,7 @@ class TestOpening:
     def test_a_file_that_could_not_be_written_is_opened_anew(self, tmp_path: Path) -> None:
         """A connection that was opened meanwhile only reads, for as long as it is kept."""
         with closing(Database(f"sqlite:///{tmp_path / 'one.db'}", is_new=True)) as database:
-            with database.transaction() as session:
+            with database.session() as session:
                 session.execute(text("PRAGMA query_only = ON"))
             with pytest.raises(DatabaseError):
                 database.try_to_write()
@@ -164,7 +164,7 @@ class TestOpening:
         engine.dispose()
 
     def test_a_newer_version_is_refused(self, database: Database, database_url: str) -> None:
-        with database.transaction() as session:
+        with database.session() as session:
             session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
         with pytest.raises(DatabaseVersionError) as caught:
             Database(database_url)
@@ -222,7 +222,7 @@ class TestOpening:
     def test_a_commit_is_on_disk_when_it_returns(
         self, database: Database, database_url: str
     ) -> None:
-        with database.transaction() as session:
+        with database.session() as session:
             if database_url.startswith("sqlite"):
                 found = [
                     session.execute(text(f"PRAGMA {name}")).scalar()
@@ -346,13 +346,13 @@ class TestSteps:
     ) -> None:
         for step in STEPS:
             SqlCoordinatorJournal(run).append(step)
-        with database.transaction() as session:
+        with database.session() as session:
             row = session.get(RunStepRow, (run.attempt, 1))
             assert row is not None
             body, row.body = row.body, b"\xff"
         with pytest.raises(RunDamagedError):
             SqlCoordinatorJournal(run)
-        with database.transaction() as session:
+        with database.session() as session:
             row = session.get(RunStepRow, (run.attempt, 1))
             assert row is not None
             row.body = body
@@ -420,7 +420,7 @@ class TestResults:
     ) -> None:
         for number in range(2):
             release_next(store, number)
-        with database.transaction() as session:
+        with database.session() as session:
             row = session.get(RunEntryRow, (1, -1, 0))
             assert row is not None
             if harm == "gap":
@@ -522,7 +522,7 @@ def check_releases(store: RunStore, database: Database, released: list[int]) -> 
         POOL.ask(tuple(kept)).digests, task_digest=TASK, members=MEMBERS
     )
     assert [answer.label for answer in found.values()] == [label_of(number) for number in kept]
-    with database.transaction() as session:
+    with database.session() as session:
         assert session.query(AnswerRow).count() == len(kept)
 
 
@@ -659,7 +659,7 @@ class TestTogether:
 
     def rows(self, database: Database) -> list[list[tuple[Any, ...]]]:
         """All that is stored of the run: charges, batches, steps, released answers."""
-        with database.transaction() as session:
+        with database.session() as session:
             tables = [kind.__table__ for kind in self.TABLES]
             return [sorted(map(tuple, session.execute(each.select())), key=repr) for each in tables]
 

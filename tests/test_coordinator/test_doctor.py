@@ -210,7 +210,7 @@ class TestTheMachine:
         assert "192.0.2.1 is no address of this machine" in checks["service"].said
 
     def test_an_older_database_is_found_and_not_touched(self, home: FederationHome) -> None:
-        with closing(Database(home.database_url)) as database, database.transaction() as session:
+        with closing(Database(home.database_url)) as database, database.session() as session:
             session.execute(text("UPDATE alembic_version SET version_num = '0000'"))
         before = contents(home.folder)
         checks = found(home)

@@ -273,7 +273,7 @@ class TestBatch:
 
     def test_counters_that_were_not_stored_come_back_from_the_journal(self, tmp_path: Path) -> None:
         federation = killed(tmp_path, Stage.ANSWERED)
-        with closing(Database(federation.url)) as database, database.transaction() as session:
+        with closing(Database(federation.url)) as database, database.session() as session:
             session.execute(delete(StatementRow))
         federation.resume()
         assert len(federation.store.statements.frames()) == PARTIES

@@ -932,7 +932,7 @@ def test_who_was_taken_over_says_nothing_more(federation: Worked) -> None:
     assert federation.work().state is RunState.RUNNING
     # The plan that was stored went out; the later one goes on with it, and nobody votes again.
     before = [list(one.asked) for one in federation.hospitals.values()]
-    with federation.coordinator._database.transaction() as session:
+    with federation.coordinator._database.session() as session:
         assert session.query(AnswerRow).count() == 0
     federation.on_stage = lambda stage: None
     run = federation.work()
@@ -949,7 +949,7 @@ def test_an_offer_that_came_to_nothing_stays_on_record(tmp_path: Path) -> None:
     federation.work()
     federation.approve_pool(True)
     federation.work()
-    with federation.coordinator._database.transaction() as session:
+    with federation.coordinator._database.session() as session:
         attempts = session.query(AttemptRow).order_by(AttemptRow.number).all()
     assert ["PF-314" in (one.given_up or "") for one in attempts] == [True, False]
     assert [bool(one.run_id) for one in attempts] == [True, True]

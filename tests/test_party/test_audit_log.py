@@ -127,8 +127,8 @@ class TestRecords:
         log = filled(database)
 
         def fail_after_it() -> None:
-            with database.transaction() as session:
-                log.append(AuditKind.APPROVED, {}, at=1.0, session=session)
+            with database.transaction() as connection:
+                log.append(AuditKind.APPROVED, {}, at=1.0, connection=connection)
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
@@ -137,9 +137,9 @@ class TestRecords:
 
     def test_many_records_are_checked_in_parts(self, database: PartyDatabase) -> None:
         log = AuditLog(database)
-        with database.transaction() as session:
+        with database.transaction() as connection:
             for _ in range(2_100):
-                log.append(AuditKind.SETTLED, {}, at=1.0, session=session)
+                log.append(AuditKind.SETTLED, {}, at=1.0, connection=connection)
         assert log.verify() == 2_100
         tampered(database, edit(2_050))
         with pytest.raises(BrokenAuditLogError) as caught:

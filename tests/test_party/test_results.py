@@ -117,7 +117,7 @@ def a_run_that_ended(folder: Path) -> Iterator[Ended]:
         run.close()
         queue = RunQueue(federation.enrollment._database, clock=utc_now)
         number = queue.add("first", "{}").number
-        with federation.enrollment._database.transaction() as session:
+        with federation.enrollment._database.session() as session:
             session.add(
                 AttemptRow(run=number, run_id=run.round.run_id, given_up=None, begun_at=utc_now())
             )

@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine, event, text
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, create_engine, event, insert, select, text, update
 
 from party.errors import (
     JournalDamagedError,
@@ -87,9 +86,9 @@ class TestOpening:
     def test_every_connection_waits_for_the_disk_and_overwrites_what_is_deleted(
         self, database: PartyDatabase
     ) -> None:
-        with database.transaction() as session:
+        with database.transaction() as connection:
             found = {
-                name: session.execute(text(f"PRAGMA {name}")).scalar()
+                name: connection.execute(text(f"PRAGMA {name}")).scalar()
                 for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys")
             }
         expected = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
@@ -97,8 +96,8 @@ class TestOpening:
 
     def test_a_file_that_could_not_be_written_is_opened_anew(self, database: PartyDatabase) -> None:
         """A connection that was opened meanwhile only reads, for as long as it is kept."""
-        with database.transaction() as session:
-            session.execute(text("PRAGMA query_only = ON"))
+        with database.transaction() as connection:
+            connection.execute(text("PRAGMA query_only = ON"))
         with pytest.raises(StorageError):
             database.require_room()
         database.require_room()
@@ -216,8 +215,8 @@ class TestJournal:
         reader = create_engine(f"sqlite:///{path}").connect()
         reader.exec_driver_sql("BEGIN")
         assert reader.exec_driver_sql("SELECT count(*) FROM vectors").scalar() == 1
-        with database.transaction() as session:  # a checkpoint waits for it as long as this says
-            session.execute(text("PRAGMA busy_timeout=50"))
+        with database.transaction() as connection:  # a checkpoint waits for it as long as this says
+            connection.execute(text("PRAGMA busy_timeout=50"))
         journal.erase(PLAN)
         assert journal.find(PLAN) is None
         reader.close()
@@ -228,10 +227,8 @@ class TestJournal:
         journal = Journal(database)
         journal.begin(run_id=RUN, epoch=1, plan_digest=PLAN)
         journal.keep(PLAN, (b"y",), expires_at=10_000)
-        with database.transaction() as session:
-            row = session.get(VectorRow, (PLAN, 0))
-            assert row is not None
-            row.frame = b"z"
+        with database.transaction() as connection:
+            connection.execute(update(VectorRow).values(frame=b"z"))
         with pytest.raises(JournalDamagedError):
             journal.find(PLAN)
 
@@ -284,8 +281,8 @@ class TestLedger:
             if " entries " in statement and not statement.startswith("SELECT"):
                 written.append(parameters[0])
 
-        with database.transaction() as session:
-            event.listen(session.get_bind(), "before_cursor_execute", note)
+        with database.transaction() as connection:
+            event.listen(connection.engine, "before_cursor_execute", note)
         store.save(store.load().commit("4", CHARGE, bytes(32)).reserve("new", CHARGE))
         assert written == [4, 10]
 
@@ -343,8 +340,8 @@ class TestLedger:
         self, database: PartyDatabase, record: str
     ) -> None:
         LedgerStore(database, budget=BUDGET)
-        with database.transaction() as session:
-            session.add(EntryRow(number=0, entry_id="odd", record=record))
+        with database.transaction() as connection:
+            connection.execute(insert(EntryRow).values(number=0, entry_id="odd", record=record))
         with pytest.raises(StorageDamagedError):
             LedgerStore(database).load()
 
@@ -361,11 +358,11 @@ class MortalDatabase(PartyDatabase):
     stores_it = False
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[Connection]:
         self.passed += 1
         dies = self.passed == self.fatal
-        with super().transaction() as session:
-            yield session
+        with super().transaction() as connection:
+            yield connection
             if dies and not self.stores_it:
                 raise KilledError
         if dies:
@@ -429,10 +426,11 @@ class TestKilled:
             move_in(federation, 0, again)
             federation.restart(0)
             answer = federation.nodes[0].receive(plans[0])
-            with again.transaction() as session:
-                begun = {row.plan_digest for row in session.query(PlanRow) if row.epoch}
-                kept = {row.plan_digest for row in session.query(VectorRow)}
-                claims = {row.plan_digest for row in session.query(PlanRow) if row.claim}
+            with again.transaction() as connection:
+                plans = connection.execute(select(PlanRow)).all()
+                begun = {row.plan_digest for row in plans if row.epoch}
+                kept = {row.plan_digest for row in connection.execute(select(VectorRow))}
+                claims = {row.plan_digest for row in plans if row.claim}
             charged = {
                 bytes.fromhex(entry.entry_id)
                 for entry in federation.nodes[0].ledger.entries
@@ -584,9 +582,9 @@ class TestRestored:
 
 def test_a_database_in_memory_is_gone_with_its_last_user() -> None:
     database = PartyDatabase.in_memory()
-    with database.transaction() as session:
-        session.execute(text("SELECT 1"))
+    with database.transaction() as connection:
+        connection.execute(text("SELECT 1"))
     left = weakref.ref(database)
-    del database, session
+    del database, connection
     gc.collect()
     assert left() is None
