@@ -13,13 +13,31 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import BindParameter, bindparam, func, select
 
 from coordinator.database.engine import Database
 from coordinator.database.schema import AnswerRow, RunRow
 
 _CHUNK = 500
 """Values in one statement: databases bound their number."""
+
+_SOME: BindParameter[bytes] = bindparam("queries", expanding=True)
+_ANSWERS = (
+    select(
+        AnswerRow.query_digest,
+        AnswerRow.label,
+        AnswerRow.was_looked_at,
+        RunRow.name,
+        AnswerRow.batch,
+    )
+    .join(RunRow, RunRow.number == AnswerRow.run)
+    .where(AnswerRow.members_digest == bindparam("members"))
+    .where(AnswerRow.task_digest == bindparam("task"), AnswerRow.query_digest.in_(_SOME))
+    .order_by(AnswerRow.run, AnswerRow.batch, AnswerRow.place)
+)
+_OF_OTHER_TASKS = select(func.count(AnswerRow.query_digest.distinct())).where(
+    AnswerRow.task_digest != bindparam("task"), AnswerRow.query_digest.in_(_SOME)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +86,10 @@ class ReleasedAnswers:
             The first answer of each query that has one.
         """
         found: dict[bytes, Answer] = {}
-        wanted = (
-            select(
-                AnswerRow.query_digest,
-                AnswerRow.label,
-                AnswerRow.was_looked_at,
-                RunRow.name,
-                AnswerRow.batch,
-            )
-            .join(RunRow, RunRow.number == AnswerRow.run)
-            .where(AnswerRow.members_digest == members_digest(members))
-            .where(AnswerRow.task_digest == task_digest)
-            .order_by(AnswerRow.run, AnswerRow.batch, AnswerRow.place)
-        )
-        with self._database.session() as session:
+        of = {"members": members_digest(members), "task": task_digest}
+        with self._database.transaction() as connection:
             for part in _parts(queries):
-                for row in session.execute(wanted.where(AnswerRow.query_digest.in_(part))):
+                for row in connection.execute(_ANSWERS, {**of, "queries": part}):
                     found.setdefault(
                         row.query_digest,
                         Answer(row.label, row.was_looked_at, row.name, row.batch),
@@ -95,12 +101,9 @@ class ReleasedAnswers:
 
         Hospitals know a query by its row, for any task, and vote on it once.
         """
-        wanted = (
-            select(AnswerRow.query_digest).where(AnswerRow.task_digest != task_digest).distinct()
-        )
-        with self._database.session() as session:
+        with self._database.transaction() as connection:
             return sum(
-                len(session.execute(wanted.where(AnswerRow.query_digest.in_(part))).all())
+                connection.scalars(_OF_OTHER_TASKS, {"task": task_digest, "queries": part}).one()
                 for part in _parts(queries)
             )
 

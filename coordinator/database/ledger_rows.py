@@ -10,35 +10,42 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, bindparam, insert, select
 
 from coordinator.database.schema import RunBudgetRow, RunEntryRow
 from coordinator.errors import RunDamagedError
 from pate_fed.accounting import OutcomeLedger, PrivacyLedger
 from pate_fed.charging import RunLedger
+from pate_fed.nodes.database import put
 
 _OUTCOMES_PART = -1
+
+_BUDGETS = select(RunBudgetRow).where(RunBudgetRow.run == bindparam("run"))
+_NEW_BUDGET = insert(RunBudgetRow)
+_ENTRIES = (
+    select(RunEntryRow)
+    .where(RunEntryRow.run == bindparam("run"))
+    .order_by(RunEntryRow.part, RunEntryRow.number)
+)
+
 _Part: TypeAlias = PrivacyLedger | OutcomeLedger
 
 
-def read_ledger(session: Session, run: int, *, empty: RunLedger) -> RunLedger:
+def read_ledger(connection: Connection, run: int, *, empty: RunLedger) -> RunLedger:
     """Return the stored ledger of a run, of the same budgets as an empty one; store a new run's.
 
     Raises:
         RunDamagedError: it is of other terms, or has a gap.
     """
     budgets = {part: _budget_of(each) for part, each in _parts(empty)}
-    of_run = select(RunBudgetRow).where(RunBudgetRow.run == run)
-    stored = {row.part: row.record for row in session.scalars(of_run)}
+    stored = {row.part: row.record for row in connection.execute(_BUDGETS, {"run": run})}
     if not stored:
-        for part, record in budgets.items():
-            session.add(RunBudgetRow(run=run, part=part, record=record))
+        new = [{"run": run, "part": part, "record": record} for part, record in budgets.items()]
+        connection.execute(_NEW_BUDGET, new)
     elif stored != budgets:
         raise RunDamagedError("a run's results must be of its terms", "others")
     entries: dict[int, list[Any]] = {part: [] for part in budgets}
-    wanted = select(RunEntryRow).where(RunEntryRow.run == run)
-    for row in session.scalars(wanted.order_by(RunEntryRow.part, RunEntryRow.number)):
+    for row in connection.execute(_ENTRIES, {"run": run}):
         if row.number != len(entries[row.part]):
             raise RunDamagedError("a ledger must have all its entries", "a gap")
         entries[row.part].append(json.loads(row.record))
@@ -54,7 +61,7 @@ def read_ledger(session: Session, run: int, *, empty: RunLedger) -> RunLedger:
     )
 
 
-def write_ledger(session: Session, run: int, *, before: RunLedger, after: RunLedger) -> None:
+def write_ledger(connection: Connection, run: int, *, before: RunLedger, after: RunLedger) -> None:
     """Write the entries that differ from the stored ones.
 
     Raises:
@@ -63,7 +70,8 @@ def write_ledger(session: Session, run: int, *, before: RunLedger, after: RunLed
     stored = dict(_parts(before))
     for part, ledger in _parts(after):
         for place, record in _changed_entries(stored[part], ledger):
-            session.merge(RunEntryRow(run=run, part=part, number=place, record=record))
+            row = {"run": run, "part": part, "number": place, "record": record}
+            put(connection, RunEntryRow, row)
 
 
 def _parts(ledger: RunLedger) -> Iterable[tuple[int, _Part]]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from coordinator.database.engine import Database
@@ -16,6 +16,39 @@ from coordinator.errors import RunDamagedError, RunLockedError
 
 _WAS_SET_UP = select(RunStepRow.attempt).where(RunStepRow.attempt == AttemptRow.number).exists()
 """The first step of a journal is the end of the setup."""
+
+_FENCE = (
+    select(RunRow.fence)
+    .join(AttemptRow, AttemptRow.number == bindparam("attempt"))
+    .where(RunRow.number == bindparam("run"))
+    .with_for_update(of=RunRow)
+)
+_RUN_ID = select(AttemptRow.run_id).where(AttemptRow.number == bindparam("attempt"))
+_CHANGE = update(AttemptRow).where(AttemptRow.number == bindparam("attempt"))
+_EARLIER = (
+    select(AttemptRow.number, AttemptRow.given_up)
+    .where(AttemptRow.run == bindparam("run"), AttemptRow.number < bindparam("attempt"))
+    .where(_WAS_SET_UP)
+    .order_by(AttemptRow.number)
+)
+_NEWEST = func.max(AttemptRow.number)
+_LAST_SETUPS = (
+    select(_NEWEST)
+    .where(_WAS_SET_UP, AttemptRow.number != bindparam("attempt"))
+    .group_by(AttemptRow.run)
+    .order_by(_NEWEST)
+)
+_LAST_RELEASED = (
+    select(func.coalesce(func.max(RunBatchRow.attempt), 0))
+    .where(RunBatchRow.run == bindparam("run"), RunBatchRow.release.is_not(None))
+    .scalar_subquery()
+)
+_FRUITLESS = (
+    select(func.count())
+    .select_from(AttemptRow)
+    .where(AttemptRow.run == bindparam("run"), AttemptRow.number > _LAST_RELEASED)
+    .where(_WAS_SET_UP)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +69,7 @@ class RunAttempt:
     run: int
     attempt: int
     fence: int
-    _open: list[tuple[Session, AttemptRow]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
+    _open: list[Connection] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def take_up(
@@ -72,17 +103,9 @@ class RunAttempt:
         Raises:
             See `transaction`.
         """
-        found = (
-            select(AttemptRow)
-            .where(AttemptRow.run == self.run, AttemptRow.number < self.attempt)
-            .where(_WAS_SET_UP)
-            .order_by(AttemptRow.number)
-        )
-        with self.transaction() as (session, _):
-            return [
-                (replace(self, attempt=row.number), row.given_up or "")
-                for row in session.scalars(found)
-            ]
+        with self.transaction() as connection:
+            found = connection.execute(_EARLIER, {"run": self.run, "attempt": self.attempt})
+            return [(replace(self, attempt=row.number), row.given_up or "") for row in found]
 
     def last_setups(self) -> list[RunAttempt]:
         """Return the last attempt of each run that was set up, but for this one, to be read.
@@ -92,15 +115,9 @@ class RunAttempt:
         Raises:
             See `transaction`.
         """
-        newest = func.max(AttemptRow.number)
-        found = (
-            select(newest)
-            .where(_WAS_SET_UP, AttemptRow.number != self.attempt)
-            .group_by(AttemptRow.run)
-            .order_by(newest)
-        )
-        with self.transaction() as (session, _):
-            return [replace(self, attempt=number) for number in session.scalars(found)]
+        with self.transaction() as connection:
+            found = connection.scalars(_LAST_SETUPS, {"attempt": self.attempt})
+            return [replace(self, attempt=number) for number in found]
 
     def fruitless(self) -> int:
         """Return how often the run was set up since a batch was last released, this time too.
@@ -108,20 +125,11 @@ class RunAttempt:
         Raises:
             See `transaction`.
         """
-        of_run = RunBatchRow.run == self.run
-        released = select(func.max(RunBatchRow.attempt)).where(of_run, RunBatchRow.release != None)  # noqa: E711
-        with self.transaction() as (session, _):
-            newest = session.scalar(released) or 0
-            since = (
-                select(func.count())
-                .select_from(AttemptRow)
-                .where(AttemptRow.run == self.run, AttemptRow.number > newest)
-                .where(_WAS_SET_UP)
-            )
-            return session.scalar(since) or 0
+        with self.transaction() as connection:
+            return connection.scalars(_FRUITLESS, {"run": self.run}).one()
 
     @contextmanager
-    def transaction(self) -> Iterator[tuple[Session, AttemptRow]]:
+    def transaction(self) -> Iterator[Connection]:
         """Run the body as a whole, if the run is still this one's.
 
         A transaction inside another one is a part of it.
@@ -134,18 +142,35 @@ class RunAttempt:
         if self._open:
             yield self._open[-1]
             return
-        with self.database.session() as session:
-            row = session.get(RunRow, self.run, with_for_update=True)
-            attempt = session.get(AttemptRow, self.attempt)
-            if row is None or attempt is None:
+        with self.database.transaction() as connection:
+            fence = connection.scalar(_FENCE, {"run": self.run, "attempt": self.attempt})
+            if fence is None:
                 raise RunDamagedError("a run must be in the database", "none")
-            if row.fence != self.fence:
+            if fence != self.fence:
                 raise RunLockedError("a run must be worked on by one process", "another took over")
-            self._open.append((session, attempt))
+            self._open.append(connection)
             try:
-                yield session, attempt
+                yield connection
             finally:
                 self._open.pop()
+
+    def run_id(self) -> bytes:
+        """Return the id under which it was set up; empty before it was.
+
+        Raises:
+            See `transaction`.
+        """
+        with self.transaction() as connection:
+            return connection.scalars(_RUN_ID, {"attempt": self.attempt}).one()
+
+    def save_run_id(self, run_id: bytes) -> None:
+        """Note under which id it is set up.
+
+        Raises:
+            See `transaction`.
+        """
+        with self.transaction() as connection:
+            connection.execute(_CHANGE, {"attempt": self.attempt, "run_id": run_id})
 
     def give_up(self, reason: str) -> None:
         """Note that this attempt came to nothing: who takes the run up next begins another.
@@ -153,5 +178,5 @@ class RunAttempt:
         Raises:
             See `transaction`.
         """
-        with self.transaction() as (_, attempt):
-            attempt.given_up = reason
+        with self.transaction() as connection:
+            connection.execute(_CHANGE, {"attempt": self.attempt, "given_up": reason})

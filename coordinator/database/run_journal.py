@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, insert, select
 
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.schema import RunStepRow
@@ -16,6 +16,19 @@ from protocols.rounds.coordinator_journal import (
     step_from_record,
     step_to_record,
 )
+
+_STEPS = (
+    select(RunStepRow.number, RunStepRow.body)
+    .where(RunStepRow.attempt == bindparam("attempt"))
+    .order_by(RunStepRow.number)
+)
+_LAST_TWO = (
+    select(RunStepRow.body)
+    .where(RunStepRow.attempt == bindparam("attempt"))
+    .order_by(RunStepRow.number.desc())
+    .limit(2)
+)
+_NEW_STEP = insert(RunStepRow)
 
 
 class SqlCoordinatorJournal(CoordinatorJournal):
@@ -33,13 +46,8 @@ class SqlCoordinatorJournal(CoordinatorJournal):
     def __init__(self, run: RunAttempt) -> None:
         self._run = run
         self._is_open = True
-        stored = (
-            select(RunStepRow.number, RunStepRow.body)
-            .where(RunStepRow.attempt == run.attempt)
-            .order_by(RunStepRow.number)
-        )
-        with run.transaction() as (session, _):
-            rows = session.execute(stored).all()
+        with run.transaction() as connection:
+            rows = connection.execute(_STEPS, {"attempt": run.attempt}).all()
         if [row.number for row in rows] != list(range(len(rows))):
             raise RunDamagedError("a run's steps must all be there", "a gap")
         self._steps = [_step(row.body) for row in rows]
@@ -49,8 +57,9 @@ class SqlCoordinatorJournal(CoordinatorJournal):
         if not self._is_open:
             raise RunLockedError("a journal must be open to be written", "one that is closed")
         body = wire.encode_value(step_to_record(step))
-        with self._run.transaction() as (session, _):
-            session.add(RunStepRow(attempt=self._run.attempt, number=len(self._steps), body=body))
+        row = {"attempt": self._run.attempt, "number": len(self._steps), "body": body}
+        with self._run.transaction() as connection:
+            connection.execute(_NEW_STEP, row)
         self._steps.append(step)
 
     def steps(self) -> tuple[Step, ...]:
@@ -81,14 +90,8 @@ def unclosed_setups(run: RunAttempt) -> list[SqlCoordinatorJournal]:
 
 def _is_closed(run: RunAttempt) -> bool:
     """Tell whether the heads of all hospitals were compared: one of the last two steps says so."""
-    newest = (
-        select(RunStepRow.body)
-        .where(RunStepRow.attempt == run.attempt)
-        .order_by(RunStepRow.number.desc())
-        .limit(2)
-    )
-    with run.transaction() as (session, _):
-        steps = [_step(body) for body in session.scalars(newest)]
+    with run.transaction() as connection:
+        steps = [_step(body) for body in connection.scalars(_LAST_TWO, {"attempt": run.attempt})]
     return any(isinstance(step, HeadsCollected) and all(step.heads) for step in steps)
 
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import insert, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from coordinator.database.answers import members_digest
 from coordinator.database.ledger_rows import read_ledger, write_ledger
@@ -33,8 +32,19 @@ from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import FirstPhase
+from pate_fed.nodes.database import put
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
+
+_NEW_BATCH = insert(RunBatchRow)
+_CHANGE_BATCH = update(RunBatchRow).where(
+    RunBatchRow.run == bindparam("of"), RunBatchRow.number == bindparam("batch")
+)
+_BATCHES = (
+    select(RunBatchRow).where(RunBatchRow.run == bindparam("run")).order_by(RunBatchRow.number)
+)
+_SKIPPED = select(SkippedRow).where(SkippedRow.run == bindparam("run"))
+_NEW_ANSWER = insert(AnswerRow)
 
 
 class BatchState(StrEnum):
@@ -110,11 +120,11 @@ class RunStore:
         self._pool = pool
         self._task_digest = task_digest
         self._members_digest = members_digest(members)
-        with run.transaction() as (session, attempt):
+        with run.transaction() as connection:
             self.statements = Statements(run)
-            self._run_id = attempt.run_id
+            self._run_id = run.run_id()
             try:
-                self._load(session)
+                self._load(connection)
             except (LookupError, TypeError, ValueError, PateFedError) as error:
                 raise RunDamagedError("a run's results must be readable", "others") from error
 
@@ -128,36 +138,36 @@ class RunStore:
 
     def save_asked(self, ledger: RunLedger, asked: AskedBatch) -> None:
         """Store a batch together with the ledger that holds its worst case, in one step."""
-        with self._run.transaction() as (session, _):
-            write_ledger(session, self._run.run, before=self._ledger, after=ledger)
-            session.merge(
-                RunBatchRow(
-                    run=self._run.run,
-                    number=asked.number,
-                    attempt=self._run.attempt,
-                    state=asked.state.value,
-                    record=_batch_record(asked),
-                )
-            )
+        with self._run.transaction() as connection:
+            write_ledger(connection, self._run.run, before=self._ledger, after=ledger)
+            row = {
+                "run": self._run.run,
+                "number": asked.number,
+                "attempt": self._run.attempt,
+                "state": asked.state.value,
+                "record": _batch_record(asked),
+            }
+            put(connection, RunBatchRow, row)
         self._asked[asked.number] = asked
         self._ledger = ledger
 
     def save_first_phase(self, batch: int, first: FirstPhase) -> None:
         """Store the outcome of a batch's first phase."""
-        with self._run.transaction() as (session, _):
-            self._batch(session, batch).first_phase = json.dumps(first.as_record())
+        with self._run.transaction() as connection:
+            record = json.dumps(first.as_record())
+            self._change_batch(connection, batch, {"first_phase": record})
         self._first_phases[batch] = first
 
     def save_release(
         self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
     ) -> None:
         """Store a release together with the ledger that was charged for it, in one step."""
-        with self._run.transaction() as (session, _):
-            write_ledger(session, self._run.run, before=self._ledger, after=ledger)
-            self._end_batch(session, batch, BatchState.RELEASED, indices=indices, release=release)
-            # Past the object mapper: thousands of queries come at once.
-            rows = list(self._answers(batch, indices, release))
-            session.connection().execute(insert(AnswerRow), rows)
+        with self._run.transaction() as connection:
+            write_ledger(connection, self._run.run, before=self._ledger, after=ledger)
+            self._end_batch(
+                connection, batch, BatchState.RELEASED, indices=indices, release=release
+            )
+            connection.execute(_NEW_ANSWER, list(self._answers(batch, indices, release)))
         self._ledger = ledger
         self._releases[batch] = indices, release
         self._end(batch, BatchState.RELEASED)
@@ -171,9 +181,9 @@ class RunStore:
             is_freed: Whether its queries may be asked again.
         """
         state = BatchState.FREED if is_freed else BatchState.VOID
-        with self._run.transaction() as (session, _):
-            write_ledger(session, self._run.run, before=self._ledger, after=ledger)
-            self._end_batch(session, batch, state)
+        with self._run.transaction() as connection:
+            write_ledger(connection, self._run.run, before=self._ledger, after=ledger)
+            self._end_batch(connection, batch, state)
         self._ledger = ledger
         self._end(batch, state)
 
@@ -183,16 +193,17 @@ class RunStore:
         Args:
             skipped: By position in the pool, names of the parties that would refuse it.
         """
-        with self._run.transaction() as (session, _):
-            for index, names in skipped.items():
-                row = SkippedRow(run=self._run.run, place=index, parties=json.dumps(list(names)))
-                session.merge(row)
+        with self._run.transaction() as connection:
+            rows = (
+                {"run": self._run.run, "place": index, "parties": json.dumps(list(names))}
+                for index, names in skipped.items()
+            )
+            put(connection, SkippedRow, *rows)
         self._skipped.update({index: tuple(names) for index, names in skipped.items()})
 
     def save_run_id(self, run_id: bytes) -> None:
         """Note under which id it is set up this time."""
-        with self._run.transaction() as (_, attempt):
-            attempt.run_id = run_id
+        self._run.save_run_id(run_id)
         self._run_id = run_id
 
     # Reading ----------------------------------------------------------------------------------
@@ -226,30 +237,33 @@ class RunStore:
 
     # Rows -------------------------------------------------------------------------------------
 
-    def _batch(self, session: Session, number: int) -> RunBatchRow:
-        row = session.get(RunBatchRow, (self._run.run, number))
-        if row is None:
-            row = RunBatchRow(
-                run=self._run.run, number=number, attempt=self._run.attempt, state="", record=""
-            )
-            session.add(row)
-        return row
+    def _change_batch(
+        self, connection: Connection, number: int, columns: Mapping[str, object]
+    ) -> None:
+        run = self._run
+        done = connection.execute(_CHANGE_BATCH, {"of": run.run, "batch": number, **columns})
+        if not done.rowcount:
+            new = {"run": run.run, "number": number, "attempt": run.attempt}
+            connection.execute(_NEW_BATCH, {**new, "state": "", "record": "", **columns})
 
     def _end_batch(
         self,
-        session: Session,
+        connection: Connection,
         number: int,
         state: BatchState,
         *,
         indices: tuple[int, ...] = (),
         release: NoisyRelease | None = None,
     ) -> None:
-        row, asked = self._batch(session, number), self._asked.get(number)
+        asked = self._asked.get(number)
         if asked is None:  # a release alone, of a batch that was never noted as asked
             asked = AskedBatch(number, indices, Outcomes(0, 0, 0))
-        row.state = state.value
-        row.record = _batch_record(_ended(asked, state))
-        row.release = None if release is None else json.dumps(release.as_record())
+        columns = {
+            "state": state.value,
+            "record": _batch_record(_ended(asked, state)),
+            "release": None if release is None else json.dumps(release.as_record()),
+        }
+        self._change_batch(connection, number, columns)
 
     def _end(self, batch: int, state: BatchState) -> None:
         if batch in self._asked:
@@ -277,16 +291,15 @@ class RunStore:
                 "was_looked_at": bool(outcome != Outcome.NOT_ASKED),
             }
 
-    def _load(self, session: Session) -> None:
+    def _load(self, connection: Connection) -> None:
         run = self._run.run
-        self._ledger = read_ledger(session, run, empty=self._ledger)
-        batches = select(RunBatchRow).where(RunBatchRow.run == run).order_by(RunBatchRow.number)
-        for row in session.scalars(batches):
+        self._ledger = read_ledger(connection, run, empty=self._ledger)
+        for row in connection.execute(_BATCHES, {"run": run}):
             self._load_batch(row)
-        for each in session.scalars(select(SkippedRow).where(SkippedRow.run == run)):
+        for each in connection.execute(_SKIPPED, {"run": run}):
             self._skipped[each.place] = tuple(json.loads(each.parties))
 
-    def _load_batch(self, row: RunBatchRow) -> None:
+    def _load_batch(self, row: Row[Any]) -> None:
         record = json.loads(row.record)
         indices, predictions = tuple(record["indices"]), record["predictions"]
         self._asked[row.number] = AskedBatch(

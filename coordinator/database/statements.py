@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, select
 
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.schema import StatementRow
+from pate_fed.nodes.database import put
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.messages import HeadStatement, KeyStatement, Ready
+
+_STATEMENTS = select(StatementRow)
 
 
 class Statements:
@@ -26,8 +28,8 @@ class Statements:
 
     def __init__(self, run: RunAttempt) -> None:
         self._run = run
-        with run.transaction() as (session, _):
-            self._frames = _frames_in(session)
+        with run.transaction() as connection:
+            self._frames = _frames_in(connection)
 
     def frames(self) -> dict[bytes, bytes]:
         """Return the frame of each party's last signed counter, by fingerprint."""
@@ -35,16 +37,16 @@ class Statements:
 
     def save(self, frames: Mapping[bytes, bytes]) -> None:
         """Keep these statements, unless newer ones are known."""
-        with self._run.transaction() as (session, _):
-            known = _frames_in(session)
+        with self._run.transaction() as connection:
+            known = _frames_in(connection)
             newer = _newer(known, frames)
-            for party, frame in newer.items():
-                session.merge(StatementRow(party=party, frame=frame))
+            rows = ({"party": party, "frame": frame} for party, frame in newer.items())
+            put(connection, StatementRow, *rows)
         self._frames = {**known, **newer}
 
 
-def _frames_in(session: Session) -> dict[bytes, bytes]:
-    return {each.party: each.frame for each in session.scalars(select(StatementRow))}
+def _frames_in(connection: Connection) -> dict[bytes, bytes]:
+    return {row.party: row.frame for row in connection.execute(_STATEMENTS)}
 
 
 def _newer(known: Mapping[bytes, bytes], frames: Mapping[bytes, bytes]) -> dict[bytes, bytes]:

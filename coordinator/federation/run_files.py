@@ -67,8 +67,8 @@ class RunFiles:
             raise _none() from error
 
     def _name_of(self, run_id: bytes) -> str | None:
-        with self._database.session() as session:
-            return session.scalar(
+        with self._database.transaction() as connection:
+            return connection.scalar(
                 select(RunRow.name)
                 .join(AttemptRow, AttemptRow.run == RunRow.number)
                 .where(AttemptRow.run_id == run_id)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, select
 
 from coordinator.database import Database, ReleasedAnswers, RunRow
 from coordinator.database.run_store import BatchState
@@ -90,12 +89,12 @@ def query_states(
     known = {
         place: AskedQuery(place, QueryState.OPEN) for place in request.queries
     } | _of_earlier_runs(database, request, task)
-    with database.session() as session:
-        number = session.scalar(select(RunRow.number).where(RunRow.name == request.name))
-        for row in session.scalars(select(SkippedRow).where(SkippedRow.run == number)):
+    with database.transaction() as connection:
+        number = connection.scalar(select(RunRow.number).where(RunRow.name == request.name))
+        for row in connection.execute(select(SkippedRow).where(SkippedRow.run == number)):
             names = tuple(json.loads(row.parties))
             known[row.place] = AskedQuery(row.place, QueryState.REFUSED, parties=names)
-        for asked in _of_batches(session, number, request):
+        for asked in _of_batches(connection, number, request):
             known[asked.place] = asked
     return [known[place] for place in sorted(known)]
 
@@ -126,10 +125,12 @@ def _of_earlier_runs(
     }
 
 
-def _of_batches(session: Session, number: int | None, request: RunRequest) -> list[AskedQuery]:
+def _of_batches(
+    connection: Connection, number: int | None, request: RunRequest
+) -> list[AskedQuery]:
     found = []
     batches = select(RunBatchRow).where(RunBatchRow.run == number).order_by(RunBatchRow.number)
-    for row in session.scalars(batches):
+    for row in connection.execute(batches):
         indices = json.loads(row.record)["indices"]
         if row.state == BatchState.VOID.value:
             found += [AskedQuery(place, QueryState.LOST) for place in indices]

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Row, bindparam, select
 from party.errors import ApprovalError, StorageDamagedError
 from party.storage import AuditLog, PartyDatabase
 from party.storage.audit import AuditKind, Detail
-from party.storage.schema import StandingRow, put_into
+from party.storage.schema import StandingRow
+from pate_fed.nodes.database import put
 from protocols.identity import PublicIdentity
 
 _PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership ", "witness"
@@ -172,7 +173,7 @@ class Standing:
                 return
             at = self._clock()
             new = {"name": name, "value": value, "changed_by": by, "changed_at": at}
-            connection.execute(put_into(StandingRow), new)
+            put(connection, StandingRow, new)
             who: dict[str, Detail] = {"by": by} if by else {}
             self._log.append(kind, {**detail, **who}, at=at, connection=connection)
 

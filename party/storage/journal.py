@@ -44,8 +44,8 @@ from party.storage.schema import (
     PlanRow,
     VectorRow,
     WitnessRow,
-    put_into,
 )
+from pate_fed.nodes.database import put
 from protocols.errors import KeyReuseError
 from protocols.rounds import PlanClaim, RoundJournal, RunNote
 from protocols.rounds.journal import MOST_UNSERVED
@@ -251,7 +251,7 @@ class Journal(RoundJournal):
                 if count > known.get(peer, 0)
             ]
             if news:
-                write_many(connection, put_into(WitnessRow), news)
+                put(connection, WitnessRow, *news)
                 count_write(connection)
 
     def witnessed(self) -> dict[bytes, int]:

@@ -15,7 +15,8 @@ from party.errors import (
     StorageError,
 )
 from party.storage.engine import PartyDatabase
-from party.storage.schema import JournalRow, PlanRow, put_into
+from party.storage.schema import JournalRow, PlanRow
+from pate_fed.nodes.database import put
 from protocols import wire
 from protocols.errors import RestoredJournalError
 from protocols.rounds import PlanClaim, SetBound
@@ -76,7 +77,7 @@ def count_write(connection: Connection, *, times: int = 1) -> None:
 
 def note_plan(connection: Connection, plan_digest: bytes, **columns: object) -> None:
     """Change these columns of a plan, new or known, and count it."""
-    connection.execute(put_into(PlanRow, *columns), {"plan_digest": plan_digest, **columns})
+    put(connection, PlanRow, {"plan_digest": plan_digest, **columns})
     count_write(connection)
 
 

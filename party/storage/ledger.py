@@ -18,18 +18,12 @@ from party.errors import RecordError, StorageDamagedError, StorageError
 from party.storage.audit import AuditKind
 from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase
-from party.storage.schema import (
-    BudgetRow,
-    ClaimRow,
-    EntryRow,
-    RunChargesRow,
-    RunSetupRow,
-    put_into,
-)
+from party.storage.schema import BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
 from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
+from pate_fed.nodes.database import put
 from protocols import wire
 from protocols.errors import ProtocolError
 
@@ -158,12 +152,11 @@ class LedgerStore:
             for place, record in zip(changed, records, strict=True):
                 entry = ledger.entries[place]
                 row = {"number": place, "entry_id": entry.entry_id, "record": record}
-                connection.execute(put_into(EntryRow), row)
+                put(connection, EntryRow, row)
                 self._note(connection, entry, is_new=place >= len(before.entries), used=used)
             for run_id, charges in runs.items():
-                connection.execute(put_into(RunChargesRow), _row_of(charges))
-                setup = {"run_id": run_id, "scope": charges.scope}
-                connection.execute(put_into(RunSetupRow), setup)
+                put(connection, RunChargesRow, _row_of(charges))
+                put(connection, RunSetupRow, {"run_id": run_id, "scope": charges.scope})
         self._saved = ledger
         self._charges.update({charges.scope: charges for charges in runs.values()})
 

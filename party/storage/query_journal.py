@@ -50,10 +50,10 @@ _CLAIMS = (
 _CLAIMED = select(ClaimRow.query).where(ClaimRow.query.in_(_SOME))
 _COUNT = select(func.count(ClaimRow.query.distinct()))
 _NEW_CLAIM = insert(ClaimRow)
-_NEW_SKETCH = upsert(SketchRow)
-_NEW_SKETCH = _NEW_SKETCH.on_conflict_do_update(
+_SKETCH = upsert(SketchRow)
+_PUT_SKETCH = _SKETCH.on_conflict_do_update(
     index_elements=["query"],
-    set_={"sketch": _NEW_SKETCH.excluded.sketch, "is_near": _NEW_SKETCH.excluded.is_near},
+    set_={"sketch": _SKETCH.excluded.sketch, "is_near": _SKETCH.excluded.is_near},
 )
 _SKETCHES = (
     select(SketchRow.query, SketchRow.sketch, SketchRow.is_near)
@@ -306,7 +306,7 @@ def _note_sketches(connection: Connection, batch: SketchedQueries) -> None:
         for query, data, near in items
         if query not in claimed
     )
-    write_many(connection, _NEW_SKETCH, rows)
+    write_many(connection, _PUT_SKETCH, rows)
 
 
 def _claimed_among(connection: Connection, queries: Sequence[bytes]) -> set[bytes]:

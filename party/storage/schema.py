@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from sqlalchemy import Double, ForeignKey, Index, LargeBinary, String, UniqueConstraint
-from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Digest = LargeBinary(32)
@@ -13,21 +10,6 @@ Digest = LargeBinary(32)
 
 class Base(DeclarativeBase):
     """Base of all tables."""
-
-
-@cache
-def put_into(table: type[Base], *names: str) -> Insert:
-    """Return the statement that adds a row, or changes the one with its key.
-
-    Args:
-        table: Its table.
-        names: The columns to change in a known row; all by default.
-    """
-    statement, columns = insert(table), table.__table__.columns
-    keys = [column for column in columns if column.primary_key]
-    changed = names or [column.name for column in columns if not column.primary_key]
-    values = {name: statement.excluded[name] for name in changed}
-    return statement.on_conflict_do_update(index_elements=keys, set_=values)
 
 
 # The journal --------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ import errno
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -21,6 +22,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     ExceptionContext,
+    Insert,
     MetaData,
     QueuePool,
     create_engine,
@@ -29,6 +31,7 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.util import LRUCache
 
 from pate_fed.nodes.owner_files import OWNER_ONLY
@@ -271,6 +274,29 @@ class NodeDatabase:
             raise self.fault(must, got) from error
         except SQLAlchemyError as error:
             raise self.fault(_MUST, type(error).__name__) from error
+
+
+def put(connection: Connection, table: type[DeclarativeBase], *rows: Mapping[str, object]) -> None:
+    """Add rows; where a key is known, change these columns of its row.
+
+    Args:
+        connection: A transaction.
+        table: Their table.
+        rows: All of the same columns.
+    """
+    if rows:
+        statement = _put(table, tuple(rows[0]), connection.dialect.name)
+        connection.execute(statement, list(map(dict, rows)))
+
+
+@cache
+def _put(table: type[DeclarativeBase], names: tuple[str, ...], dialect: str) -> Insert:
+    """Return the statement of `put`; each kind of database has its own."""
+    statement = import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
+    keys = [column.name for column in table.__table__.primary_key]
+    changed = {name: statement.excluded[name] for name in names if name not in keys}
+    done: Insert = statement.on_conflict_do_update(index_elements=keys, set_=changed)
+    return done
 
 
 @cache
