@@ -22,11 +22,12 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, select, text
 
 from coordinator.database import (
     Base,
     Database,
+    InvitationRow,
     ReleasedAnswers,
     RunAttempt,
     RunStore,
@@ -45,6 +46,7 @@ from coordinator.errors import (
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.stages import Stage
 from pate_fed.charging import RunLedger
+from pate_fed.nodes.database import put
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from protocols.rounds.contribution import Contribution
@@ -162,6 +164,17 @@ class TestOpening:
             ).scalars()
             assert version == Database.newest
         engine.dispose()
+
+    def test_a_row_that_is_put_again_keeps_its_other_columns(self, database: Database) -> None:
+        row = {"token_digest": bytes(32), "party": "north", "made_at": NOON, "expires_at": NOON}
+        other = {**row, "token_digest": bytes([1]) * 32}
+        with database.transaction() as connection:
+            put(connection, InvitationRow, {**row, "used_at": NOON}, {**other, "used_at": NOON})
+            put(connection, InvitationRow, {**row, "party": "west"})
+            put(connection, InvitationRow)
+            found = {each.party: each for each in connection.execute(select(InvitationRow))}
+        assert set(found) == {"north", "west"}
+        assert all(each.used_at is not None for each in found.values())
 
     def test_a_newer_version_is_refused(self, database: Database, database_url: str) -> None:
         with database.session() as session:
