@@ -111,7 +111,7 @@ class NodeDatabase:
         # One dialect and one store of statements: they are compiled once, not in each database.
         database._engine = engine = Engine(first.pool.recreate(), first.dialect, first.url)
         engine.update_execution_options(compiled_cache=_COMPILED)
-        event.listen(engine, "begin", _lock_at_once)
+        event.listen(engine, "begin", _lock_memory)
         with closing(engine.raw_connection()) as connection:
             assert connection.driver_connection is not None
             connection.driver_connection.deserialize(empty)
@@ -342,6 +342,12 @@ def _make_durable(pragmas: tuple[str, ...]) -> Callable[[Any, object], None]:
 def _lock_at_once(connection: Connection) -> None:
     # Otherwise two transactions that read and then write would meet, and one of them fail.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _lock_memory(connection: Connection) -> None:
+    # Past the wrapper of errors, for speed: no such failure has to be opened anew.
+    assert connection.connection.driver_connection is not None
+    connection.connection.driver_connection.execute("BEGIN IMMEDIATE")
 
 
 def _open_anew(context: ExceptionContext) -> None:
