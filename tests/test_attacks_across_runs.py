@@ -62,7 +62,7 @@ from tests.support.hostile import (
     without_quota,
     without_refusers_bound,
 )
-from tests.support.markers import in_turn, more
+from tests.support.markers import each_once, in_turn, more
 
 QUERIES_CODE = "PF-317"
 NEAR_CODE = "PF-337"
@@ -253,7 +253,9 @@ def ended_masked_run(make: Make, hospitals: int, end: str) -> Run:
     return run
 
 
-@in_turn(("make", BOTH), ("form", ["additive", "masked"]), ("end", MASKED_ENDS), indirect=["make"])
+@each_once(
+    ("make", BOTH), ("form", ["additive", "masked"]), ("end", MASKED_ENDS), indirect=["make"]
+)
 def test_a_masked_batch_that_may_have_opened_is_never_asked_again(
     make: Make, end: str, form: str
 ) -> None:
@@ -308,15 +310,17 @@ def test_without_its_rule_an_additive_retry_reads_the_victim(
 
 
 @companions
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(
-    ("take_out", "end"),
-    [
-        (with_void_as_proof, "void"),
-        (with_void_as_proof, "refused"),
-        (without_any_bound, "opened"),
-        (without_any_bound, "no word"),
-    ],
+@in_turn(
+    ("form", ["additive", "masked"]),
+    (
+        "take_out, end",
+        [
+            (with_void_as_proof, "void"),
+            (with_void_as_proof, "refused"),
+            (without_any_bound, "opened"),
+            (without_any_bound, "no word"),
+        ],
+    ),
 )
 def test_without_its_rule_a_retry_of_a_masked_batch_reads_the_victim(
     make: Make, monkeypatch: Patch, take_out: TakenOut, end: str, form: str
@@ -449,9 +453,9 @@ def test_who_closed_a_plan_never_agrees_to_a_set_of_it(make: Make) -> None:
 
 
 @companions
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(
-    "take_out", [without_one_verdict, without_proof_of_closing, with_void_as_proof]
+@in_turn(
+    ("form", ["additive", "masked"]),
+    ("take_out", [without_one_verdict, without_proof_of_closing, with_void_as_proof]),
 )
 def test_without_its_rule_two_stories_read_the_victim(
     make: Make, monkeypatch: Patch, take_out: TakenOut, form: str
@@ -512,7 +516,7 @@ def test_near_queries_beyond_the_quota_are_refused_however_the_first_batch_ended
     first.world.assert_nothing_is_read()
 
 
-@in_turn(("make", BOTH), ("form", ["additive", "masked"]), ("end", NEAR_ENDS), indirect=["make"])
+@each_once(("make", BOTH), ("form", ["additive", "masked"]), ("end", NEAR_ENDS), indirect=["make"])
 def test_near_queries_within_the_quota_open_for_the_same_hospitals_only(
     make: Make, end: str, form: str
 ) -> None:
@@ -575,16 +579,18 @@ def test_an_exact_query_is_bound_by_its_neighbors_too(make: Make) -> None:
 
 
 @companions
-@pytest.mark.parametrize("end", ["no word", "void", "refused"])
-@pytest.mark.parametrize(
-    ("take_out", "queries"),
-    [
-        (without_neighbors, NEAR_QUOTA + 10),
-        (without_quota, NEAR_QUOTA + 10),
-        (without_near_bound, NEAR_QUOTA),
-        (without_bound_on_seats, NEAR_QUOTA),
-        (without_any_bound, NEAR_QUOTA),
-    ],
+@each_once(
+    ("end", ["no word", "void", "refused"]),
+    (
+        "take_out, queries",
+        [
+            (without_neighbors, NEAR_QUOTA + 10),
+            (without_quota, NEAR_QUOTA + 10),
+            (without_near_bound, NEAR_QUOTA),
+            (without_bound_on_seats, NEAR_QUOTA),
+            (without_any_bound, NEAR_QUOTA),
+        ],
+    ),
 )
 def test_without_its_rule_near_queries_read_the_victim(
     make: Make, monkeypatch: Patch, take_out: TakenOut, queries: int, end: str
@@ -872,7 +878,7 @@ PROOFS = [
 ]
 
 
-@pytest.mark.parametrize("proof", PROOFS)
+@in_turn(("make", BOTH), ("proof", PROOFS), indirect=["make"])
 def test_no_share_is_shown_without_the_proof_of_its_set(make: Make, proof: str) -> None:
     world = make(7, liars={0, 1})
     run = Run(world, range(7), "masked").set_up()

@@ -38,7 +38,7 @@ from tests.support.federation import (
     holds_vector,
     wrapped,
 )
-from tests.support.markers import in_turn
+from tests.support.markers import each_once, in_turn
 
 CULPRIT = 1
 Forge = Callable[[Federation, MaskedVector], list[bytes]]
@@ -111,7 +111,7 @@ PHASES = [(kind, phase) for kind in KINDS for phase in range(kind.phases)]
 EACH_PHASE = [pytest.param(*each, id=f"{each[0]}: phase {each[1]}") for each in PHASES]
 
 
-@in_turn(("kind, phase", EACH_PHASE), ("forge, code", Y_ATTACKS), every=4)
+@each_once(("kind, phase", EACH_PHASE), ("forge, code", Y_ATTACKS))
 def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     kind: Kind, phase: int, forge: Forge, code: str
 ) -> None:
@@ -296,7 +296,7 @@ is an outcome that is charged for; all else must tell nothing."""
 SIZES = [0, TEACHERS, 2**31 - 5 * TEACHERS, 2**31 - SURE - 1, 2**31 - 1]
 
 
-@in_turn(("kind, phase", EACH_PHASE), ("size", SIZES), every=4)
+@each_once(("kind, phase", EACH_PHASE), ("size", SIZES))
 def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(
     kind: Kind, phase: int, size: int
 ) -> None:

@@ -80,6 +80,7 @@ from tests.support.hostile import (
     without_any_bound,
     without_near_bound,
 )
+from tests.support.markers import in_turn
 
 ANY_RUN = {"came_here": True}
 PARTIES_CODE = "PF-310"
@@ -465,8 +466,7 @@ HOSPITALS_AND_HEADS = [
 ]
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(("hospitals", "heads"), HOSPITALS_AND_HEADS)
+@in_turn(("form", ["additive", "masked"]), ("hospitals, heads", HOSPITALS_AND_HEADS))
 def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     form: str, hospitals: int, heads: int
 ) -> None:
@@ -626,8 +626,10 @@ AGAIN = [("refused", "the same"), ("refused", "near"), ("opened", "near")]
 """How a batch ended that opened, and how its questions may be asked again."""
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(("end", "how"), [*AGAIN, ("closed", "the same"), ("closed", "near")])
+@in_turn(
+    ("form", ["additive", "masked"]),
+    ("end, how", [*AGAIN, ("closed", "the same"), ("closed", "near")]),
+)
 def test_new_teachers_answer_no_question_of_the_old_ones(end: str, how: str, form: str) -> None:
     first = answered_batch(end)
     assert train_again(first.world, VICTIM).any()
@@ -640,8 +642,7 @@ def test_new_teachers_answer_no_question_of_the_old_ones(end: str, how: str, for
     assert again.plan_digest.hex() not in {entry.entry_id for entry in entries}
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(("end", "how"), AGAIN)
+@in_turn(("form", ["additive", "masked"]), ("end, how", AGAIN))
 def test_the_same_teachers_answer_again_what_may_be_asked_again(
     end: str, how: str, form: str
 ) -> None:
@@ -663,8 +664,7 @@ def test_new_teachers_answer_what_was_asked_but_never_answered() -> None:
     assert again.ask(indices) == {}
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(("end", "how"), AGAIN)
+@in_turn(("form", ["additive", "masked"]), ("end, how", AGAIN))
 def test_without_its_rule_new_teachers_show_how_one_hospitals_votes_changed(
     monkeypatch: Patch, end: str, how: str, form: str
 ) -> None:
@@ -849,8 +849,7 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize("policy", CARELESS)
+@in_turn(("form", ["additive", "masked"]), ("policy", CARELESS))
 def test_a_careless_hospital_does_not_help_to_read_another(
     policy: dict[str, Any], form: str
 ) -> None:

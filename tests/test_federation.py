@@ -57,7 +57,7 @@ from tests.support.federation import (
     messages,
     unanimous,
 )
-from tests.support.markers import in_turn
+from tests.support.markers import each_once
 
 CULPRIT = 1
 
@@ -681,15 +681,17 @@ class Stranger:
 class TestSetup:
     """Before any plan: nothing is charged, and the error says who."""
 
-    @pytest.mark.parametrize("stage", ["EnvelopeBundle", "Confirmations", "Ready"])
-    @pytest.mark.parametrize(
-        ("change", "code"),
-        [
-            pytest.param(lambda answer: None, "no answer in time", id="silence"),
-            pytest.param(lambda answer: b"\0", "PF-221", id="garbage"),
-            pytest.param(lambda answer: wire.pack([]), "no answer", id="an empty packet"),
-            pytest.param(lambda answer: bytes(6 * 2**20), "PF-221", id="too large"),
-        ],
+    @each_once(
+        ("stage", ["EnvelopeBundle", "Confirmations", "Ready"]),
+        (
+            "change, code",
+            [
+                pytest.param(lambda answer: None, "no answer in time", id="silence"),
+                pytest.param(lambda answer: b"\0", "PF-221", id="garbage"),
+                pytest.param(lambda answer: wire.pack([]), "no answer", id="an empty packet"),
+                pytest.param(lambda answer: bytes(6 * 2**20), "PF-221", id="too large"),
+            ],
+        ),
     )
     def test_failing_party_is_named(
         self, stage: str, change: Callable[[bytes], Answer], code: str
@@ -1067,7 +1069,7 @@ CAPS = [
 class TestCapsAreCountedAlike:
     """Whoever counts otherwise refuses what the others serve, and the run is void for all."""
 
-    @in_turn(("mix", mixes()), ("caps", CAPS))
+    @each_once(("mix", mixes()), ("caps", CAPS))
     def test_after_a_batch_that_some_refused_and_others_served(
         self, mix: tuple[str, ...], caps: dict[str, int]
     ) -> None:

@@ -35,6 +35,7 @@ from tests.support.federation import (
     holds_vector,
     messages,
 )
+from tests.support.markers import in_turn
 
 PARTIES = 5
 TERMS = {
@@ -197,8 +198,7 @@ def test_rows_that_a_cap_cut_off_were_opened_and_stay_charged() -> None:
         assert [entry.charged for entry in node.ledger.entries] == [event(4, 1)]
 
 
-@pytest.mark.parametrize("phase", [None, 0, 1])
-@pytest.mark.parametrize("place", [0, PARTIES - 1])
+@in_turn(("phase", [None, 0, 1]), ("place", [0, PARTIES - 1]))
 def test_masked_goes_on_without_a_hospital_that_misses_a_phase_or_both(
     phase: int | None, place: int, opened: list[NoisyHistogram]
 ) -> None:
@@ -260,19 +260,21 @@ class Told:
         return {**self.honest.as_record(), "rows": list(self.rows), **self.changed}
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(
-    ("told", "reason"),
-    [
-        pytest.param(Told((0, 1, 2)), Reason.QUERIES, id="a row that was refused, too"),
-        pytest.param(Told((1,)), Reason.QUERIES, id="a row that was refused"),
-        pytest.param(Told((0,)), Reason.QUERIES, id="not all that passed"),
-        pytest.param(Told((0, 2, 3)), Reason.QUERIES, id="a row that was never asked"),
-        pytest.param(Told((0, 0)), Reason.TERMS, id="a row twice"),
-        pytest.param(Told((2, 0)), Reason.TERMS, id="another order"),
-        pytest.param(Told((0, 2), first_plan=bytes(32)), Reason.TERMS, id="another batch's"),
-        pytest.param(Told((0, 2), first_result=bytes(32)), Reason.TERMS, id="another result"),
-    ],
+@in_turn(
+    ("form", ["additive", "masked"]),
+    (
+        "told, reason",
+        [
+            pytest.param(Told((0, 1, 2)), Reason.QUERIES, id="a row that was refused, too"),
+            pytest.param(Told((1,)), Reason.QUERIES, id="a row that was refused"),
+            pytest.param(Told((0,)), Reason.QUERIES, id="not all that passed"),
+            pytest.param(Told((0, 2, 3)), Reason.QUERIES, id="a row that was never asked"),
+            pytest.param(Told((0, 0)), Reason.TERMS, id="a row twice"),
+            pytest.param(Told((2, 0)), Reason.TERMS, id="another order"),
+            pytest.param(Told((0, 2), first_plan=bytes(32)), Reason.TERMS, id="another batch's"),
+            pytest.param(Told((0, 2), first_result=bytes(32)), Reason.TERMS, id="another result"),
+        ],
+    ),
 )
 def test_only_rows_that_the_signed_first_result_says_passed_are_opened(
     form: str, told: Told, reason: Reason, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def marked_votes(batch: QueryBatch) -> NDArray[np.int64]:
     return np.repeat(column[:, None], len(batch), axis=1)
 
 
+@lru_cache(maxsize=2**12)
 def forms_of(number: int) -> dict[str, bytes]:
     """Byte forms of one count that are looked for literally.
 
@@ -80,13 +82,20 @@ def _texts(data: bytes, numbers: tuple[int, ...]) -> dict[int, list[str]]:
     """Name every way in which counts are written in `data`, by count."""
     found: dict[int, list[str]] = {}
     for number in numbers:
-        digits = hex(abs(number))[2:]
-        for text in (str(number), f"{number:_}", f"{number:,}", digits):
-            around = rb"\b0x%s\b" if text == digits else _NOT_A_NUMBER_AROUND
+        for text, pattern in _texts_of(number):
             # The plain search is quick, and finds next to nothing in next to all data.
-            if text.encode() in data and re.search(around % re.escape(text.encode()), data):
-                found.setdefault(number, []).append(f"{number} as text {text}")
+            if text in data and re.search(pattern, data):
+                found.setdefault(number, []).append(f"{number} as text {text.decode()}")
     return found
+
+
+@lru_cache(maxsize=2**12)
+def _texts_of(number: int) -> list[tuple[bytes, bytes]]:
+    """Every way in which a count is written, and its pattern."""
+    digits = hex(abs(number))[2:]
+    texts = [text.encode() for text in (str(number), f"{number:_}", f"{number:,}")]
+    written = [(text, _NOT_A_NUMBER_AROUND % re.escape(text)) for text in texts]
+    return [*written, (digits.encode(), rb"\b0x%s\b" % digits.encode())]
 
 
 def findings_in_files(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -32,6 +32,41 @@ def in_turn(
         every: Which part of the cases is tried: half of them, a third ...
         indirect: Names that are fixtures.
     """
+    return _cases(axes, lambda places: sum(places) % every == 0, indirect)
+
+
+def each_once(
+    *axes: tuple[str, Sequence[Any]], indirect: Sequence[str] = ()
+) -> pytest.MarkDecorator:
+    """Try every value of the longest axis once, with the values of the others in turn.
+
+    Exhaustive runs try all cases. Shorter axes take turns like digits: all pairs of two axes of two
+    values meet within four values of the longest.
+
+    Args:
+        axes: Names and cases, each as `pytest.mark.parametrize` has them.
+        indirect: Names that are fixtures.
+    """
+    longest = max(range(len(axes)), key=lambda place: len(axes[place][1]))
+
+    def is_next(places: tuple[int, ...]) -> bool:
+        turn = places[longest]
+        for number, (place, (_, values)) in enumerate(zip(places, axes, strict=True)):
+            if number != longest:
+                if place != turn % len(values):
+                    return False
+                turn //= len(values)
+        return True
+
+    return _cases(axes, is_next, indirect)
+
+
+def _cases(
+    axes: Sequence[tuple[str, Sequence[Any]]],
+    is_tried: Callable[[tuple[int, ...]], bool],
+    indirect: Sequence[str],
+) -> pytest.MarkDecorator:
+    """Leave all cases whose places are not tried to exhaustive runs."""
     names = [name.strip() for axis, _ in axes for name in axis.split(",")]
     cases = []
     for places in product(*(range(len(values)) for _, values in axes)):
@@ -40,7 +75,7 @@ def in_turn(
             for each in (values[place] for (_, values), place in zip(axes, places, strict=True))
         ]
         marks = [mark for each in chosen for mark in each.marks]
-        if sum(places) % every:
+        if not is_tried(places):
             marks.append(pytest.mark.exhaustive)
         given = [value for each in chosen for value in each.values]
         said = [each.id or "-".join(map(_name, each.values)) for each in chosen]

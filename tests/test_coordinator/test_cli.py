@@ -17,7 +17,7 @@ import pytest
 from coordinator import cli
 from pate_fed import __version__
 from tests.support.command import Command, leftovers, pate_fed, small_run, write_table
-from tests.support.markers import more
+from tests.support.markers import each_once, more
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -480,15 +480,17 @@ STAGES = [
 
 
 class TestInterruptions:
-    @pytest.mark.parametrize("stage", STAGES)
-    @pytest.mark.parametrize(
-        "error",
-        [
-            pytest.param(KeyboardInterrupt(), id="Ctrl-C"),
-            pytest.param(ValueError("7919 votes\nof patient 4711"), id="our fault"),
-            pytest.param(MemoryError(), id="no memory"),
-            pytest.param(RecursionError("deep"), id="too deep"),
-        ],
+    @each_once(
+        ("stage", STAGES),
+        (
+            "error",
+            [
+                pytest.param(KeyboardInterrupt(), id="Ctrl-C"),
+                pytest.param(ValueError("7919 votes\nof patient 4711"), id="our fault"),
+                pytest.param(MemoryError(), id="no memory"),
+                pytest.param(RecursionError("deep"), id="too deep"),
+            ],
+        ),
     )
     def test_nothing_is_left_and_nothing_is_told(
         self,

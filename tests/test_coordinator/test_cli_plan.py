@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import Command, pate_fed, write_table
+from tests.support.markers import in_turn
 
 __all__ = ["pate_fed"]
 
@@ -119,8 +120,7 @@ def test_the_advised_sum_is_printed(pate_fed: Command) -> None:
     assert "--sum masked: a batch goes on without 9 of 30 hospitals" in masked
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize("name", ["gnmax", "confident"])
+@in_turn(("form", ["additive", "masked"]), ("name", ["gnmax", "confident"]))
 def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
     pate_fed: Command, tmp_path: Path, form: str, name: str
 ) -> None:

@@ -38,6 +38,7 @@ from tests.support.marker import (
     marked_votes,
     printed,
 )
+from tests.support.markers import in_turn
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -318,17 +319,19 @@ class TestCommandLine:
         pate_fed(*marked)
         assert findings_in_files(Path(str(marked[-1])), (20_000,))
 
-    @pytest.mark.parametrize(
-        "place",
-        [
-            pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
-            pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
-            pytest.param("pate_fed.mechanisms.gaussian_max.threshold_total_rdp", id="pricing"),
-            pytest.param("pate_fed.report.tables.formal_cost_at", id="writing down"),
-            pytest.param("pate_fed.students.make_student", id="teaching the student"),
-        ],
+    @in_turn(
+        (
+            "place",
+            [
+                pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
+                pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
+                pytest.param("pate_fed.mechanisms.gaussian_max.threshold_total_rdp", id="pricing"),
+                pytest.param("pate_fed.report.tables.formal_cost_at", id="writing down"),
+                pytest.param("pate_fed.students.make_student", id="teaching the student"),
+            ],
+        ),
+        ("how", ["text", "json"]),
     )
-    @pytest.mark.parametrize("how", ["text", "json"])
     def test_error_where_votes_are_held_is_one_coded_line(
         self,
         *,

@@ -36,6 +36,7 @@ from pate_fed.pricing import formal_bounds, formal_cost_at, public_cost_at
 from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
 from tests.support.command import Command, pate_fed, write_table
+from tests.support.markers import in_turn
 from tests.test_pate_fed.test_planning_settings import dataset
 
 __all__ = ["pate_fed"]  # a fixture
@@ -142,8 +143,7 @@ class TestRun:
             mechanism = tomllib.load(file)["mechanism"]
         assert (mechanism["noise"], mechanism["colluders"]) == ("parties", 2)
 
-    @pytest.mark.parametrize("mechanism", ["confident", "interactive"])
-    @pytest.mark.parametrize("form", ["additive", "masked"])
+    @in_turn(("mechanism", ["confident", "interactive"]), ("form", ["additive", "masked"]))
     def test_a_run_of_two_phases_is_repeatable_and_priced_in_both_views(
         self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str, form: str
     ) -> None:

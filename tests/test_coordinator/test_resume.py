@@ -46,7 +46,7 @@ from tests.support.marker import (
     findings_in_files,
     marked_votes,
 )
-from tests.support.markers import in_turn
+from tests.support.markers import in_turn, more
 
 VARIANTS = [
     pytest.param(kind, form, id=f"{form}, {kind}")
@@ -554,7 +554,7 @@ class TestClosing:
             federation.run.round.seats
         }
 
-    @pytest.mark.parametrize("stage", EVERY_STAGE)
+    @in_turn(("stage", EVERY_STAGE))
     def test_a_coordinator_that_dies_over_a_batch_that_is_asked_again_goes_on(
         self, tmp_path: Path, stage: Stage
     ) -> None:
@@ -642,7 +642,7 @@ class TestProcess:
     @pytest.mark.parametrize(
         ("kind", "form"),
         [
-            pytest.param("noise at the coordinator", "additive", id="additive, coordinator"),
+            more("noise at the coordinator", "additive", id="additive, coordinator"),
             pytest.param("noise at the parties, two phases", "masked", id="masked, two phases"),
         ],
     )

@@ -23,7 +23,7 @@ from protocols import wire
 from protocols.messages import Plan
 from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.invariants import messages_in
-from tests.support.markers import more
+from tests.support.markers import in_turn, more
 from tests.support.worked import QUERIES, KilledError, Worked
 
 FIVE = (*NAMES, "East", "Mid")
@@ -116,8 +116,7 @@ class TestInteractive:
         states = charges(federation)
         assert states == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
 
-    @pytest.mark.parametrize("noise", ["coordinator", "parties"])
-    @pytest.mark.parametrize("form", ["additive", "masked"])
+    @in_turn(("noise", ["coordinator", "parties"]), ("form", ["additive", "masked"]))
     def test_a_student_learns_between_the_batches(
         self, tmp_path: Path, form: str, noise: str
     ) -> None:
@@ -227,8 +226,7 @@ class TestStable:
         """Start every hospital anew, on its ledger."""
         federation.approve_pool(True)
 
-    @pytest.mark.parametrize("mechanism", ["stable-gaussian", "stable-laplace"])
-    @pytest.mark.parametrize("form", ["additive", "masked"])
+    @in_turn(("mechanism", ["stable-gaussian", "stable-laplace"]), ("form", ["additive", "masked"]))
     def test_labels_are_the_exact_winners_and_every_ask_costs_delta(
         self, tmp_path: Path, form: str, mechanism: str
     ) -> None:

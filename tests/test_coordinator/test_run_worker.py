@@ -52,7 +52,7 @@ from protocols.rounds import PlanClaim
 from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.invariants import messages_in
-from tests.support.markers import more
+from tests.support.markers import in_turn, more
 from tests.support.worked import QUERIES, KilledError, Worked
 
 
@@ -1005,10 +1005,9 @@ def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
 # What a database and a clock can do ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lasts", [True, False], ids=["for a while", "once"])
-@pytest.mark.parametrize(
-    "stage",
-    [Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING],
+@in_turn(
+    ("lasts", [pytest.param(True, id="for a while"), pytest.param(False, id="once")]),
+    ("stage", [Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING]),
 )
 def test_a_database_that_does_not_store_voids_no_batch(
     federation: Worked, stage: Stage, lasts: bool, monkeypatch: pytest.MonkeyPatch
@@ -1326,8 +1325,13 @@ def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
     federation.coordinator.close()
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["the first setup", "a setup anew"])
-@pytest.mark.parametrize("exchange", [1, 2, 3])
+@in_turn(
+    (
+        "anew",
+        [pytest.param(False, id="the first setup"), pytest.param(True, id="a setup anew")],
+    ),
+    ("exchange", [1, 2, 3]),
+)
 def test_a_hospital_that_is_restarted_in_the_middle_of_a_setup_ends_nothing(
     federation: Worked, exchange: int, anew: bool
 ) -> None:
@@ -1400,18 +1404,18 @@ def test_hospitals_hear_in_the_next_run_how_the_last_batch_of_this_one_ended(
 
 def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Path) -> None:
     federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
-    federation.ask(form="masked", queries=32, batch_size=1)
+    federation.ask(form="masked", queries=20, batch_size=1)
     stored = 0
 
     def on_stage(stage: Stage) -> None:
         nonlocal stored
         stored += stage is Stage.STORED
-        if stage is Stage.STORED and stored in (2, 30):
+        if stage is Stage.STORED and stored in (2, 18):
             restart_hospital(federation, 0 if stored == 2 else 1)
 
     federation.on_stage = on_stage
     run = federation.work()
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, 32)
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, 20)
     federation.coordinator.close()
 
 

@@ -27,6 +27,7 @@ from pate_fed.report import tables
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
 from protocols.prg import ctr_keystream, gcm_keystream
 from tests.support.command import Command, Ended, pate_fed, small_run, write_table
+from tests.support.markers import in_turn
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -299,8 +300,7 @@ class TestKindsOfData:
         assert len(records) == 12
         assert sum(records) == 72  # 60 % of 120
 
-    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
-    @pytest.mark.parametrize("unit", ["record", "party"])
+    @in_turn(("mechanism", ["confident", "gnmax"]), ("unit", ["record", "party"]))
     def test_every_mechanism_and_unit_ends_well(
         self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str, unit: str
     ) -> None:

@@ -28,6 +28,7 @@ from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
 from tests.support.federation import TEACHERS, Federation, messages
+from tests.support.markers import each_once
 from tests.support.stores import journal_in_memory
 
 OTHER_POOL = bytes(32)
@@ -822,8 +823,7 @@ class TestEarlierPlans:
             journal.queries.count_new(federation.pool.ask((0, 1)).digests),
         ) == (2, 0)
 
-    @pytest.mark.parametrize("seed", range(8))
-    @pytest.mark.parametrize("most", [0, 3, None])
+    @each_once(("seed", range(8)), ("most", [0, 3, None]))
     def test_what_is_refused_alone_is_what_a_review_one_by_one_refuses(
         self, seed: int, most: int | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:

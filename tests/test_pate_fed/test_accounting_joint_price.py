@@ -615,7 +615,7 @@ class TestDivergence:
                 # which is all there is where gaps are wide.
                 assert exact <= bound <= exact * (1 + 1e-7) + 1e-25
 
-    @pytest.mark.parametrize("gap", [-20, 0, 2, 30])
+    @pytest.mark.parametrize("gap", [more(-20), 0, more(2), 30])
     def test_cells_enclose_the_three_way_law_of_thirty_digits(self, gap: int) -> None:
         sigma, teachers, orders = 12.0, 40, (1.5, 9.0)
         left = label_divergence._left_end(teachers, sigma, 1, max(orders))

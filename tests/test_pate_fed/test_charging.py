@@ -55,6 +55,7 @@ from pate_fed.pricing import (
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import TeacherWeights
+from tests.support.markers import in_turn
 
 DIGEST = bytes(range(32))
 DELTA = 1e-5
@@ -533,8 +534,7 @@ def worst_run(run: RunTerms, *, batch: int) -> RunLedger:
 
 
 class TestAffordable:
-    @pytest.mark.parametrize(("base", "way"), WHOLE_RUNS)
-    @pytest.mark.parametrize("budget", [0.37, 0.81])
+    @in_turn(("base, way", WHOLE_RUNS), ("budget", [0.37, 0.81]))
     def test_so_many_fit_and_one_more_does_not(
         self, base: RunTerms, way: Pricing, budget: float
     ) -> None:
@@ -641,8 +641,7 @@ def histories(draw: st.DrawFn, run: RunTerms) -> list[Outcomes]:
 
 
 class TestJointBatches:
-    @pytest.mark.parametrize("order", [4.0, 12.0, 17.4])
-    @pytest.mark.parametrize("max_asks", [60, 75, 90])
+    @in_turn(("order", [4.0, 12.0, 17.4]), ("max_asks", [60, 75, 90]), every=3)
     @settings(max_examples=40, deadline=None)
     @given(data=st.data())
     def test_batches_cost_at_most_the_whole_run(

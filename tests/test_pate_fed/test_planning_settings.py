@@ -22,6 +22,7 @@ from pate_fed.pricing import formal_cost_at
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
+from tests.support.markers import in_turn
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
@@ -171,10 +172,12 @@ def need(resolved: RunSettings, queries: int, pricing: str) -> float:
 
 
 class TestQueries:
-    @pytest.mark.parametrize("pricing", ["auto", "gdp"])
-    @pytest.mark.parametrize("unit", ["record", "party"])
-    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
-    @pytest.mark.parametrize("epsilon", [2.0, 9.0])
+    @in_turn(
+        ("pricing", ["auto", "gdp"]),
+        ("unit", ["record", "party"]),
+        ("mechanism", ["confident", "gnmax"]),
+        ("epsilon", [2.0, 9.0]),
+    )
     def test_as_many_are_asked_as_the_budget_affords(
         self, epsilon: float, mechanism: str, unit: str, pricing: str
     ) -> None:

@@ -42,6 +42,7 @@ from protocols.rounds import CoordinatorState, PartyRound, PartyState, opening
 from protocols.rounds.opening import ShareFault, ShareHolder
 from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
+from tests.support.markers import more
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.walk import altered
 
@@ -74,7 +75,7 @@ def but(seats: Collection[int], *lost: int) -> list[int]:
 # Sums that open --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parties", [5, 10, 31])
+@pytest.mark.parametrize("parties", [5, 10, more(31)])
 def test_a_masked_run_opens_the_exact_sum_batch_after_batch(parties: int) -> None:
     run, numbers = ready(parties), np.random.default_rng(parties)
     for batch in range(3):
@@ -101,7 +102,7 @@ def test_a_masked_run_of_a_hundred_parties_opens_the_exact_sum() -> None:
     run.close()
 
 
-@pytest.mark.parametrize("parties", [5, 6, 7])
+@pytest.mark.parametrize("parties", [5, 6, more(7)])
 def test_every_pattern_of_dropouts_before_y_opens_the_others_sum(parties: int) -> None:
     run, vectors = ready(parties), vectors_of(parties)
     most = parties - MaskedSum.threshold(parties)
@@ -113,7 +114,7 @@ def test_every_pattern_of_dropouts_before_y_opens_the_others_sum(parties: int) -
     run.close()
 
 
-@pytest.mark.parametrize("parties", [5, 6, 7])
+@pytest.mark.parametrize("parties", [5, 6, more(7)])
 def test_every_pattern_of_dropouts_after_y_opens_everybodys_sum(parties: int) -> None:
     run, vectors = ready(parties), vectors_of(parties)
     most = parties - MaskedSum.threshold(parties)
@@ -569,7 +570,7 @@ BOTH_PROOFS = pytest.mark.parametrize("by_macs", [False, True], ids=["certificat
 
 
 @BOTH_PROOFS
-@pytest.mark.parametrize("victim", [0, 2, 4])
+@pytest.mark.parametrize("victim", [0, more(2), 4])
 def test_two_sets_open_no_y_to_a_coordinator_with_c_parties(victim: int, by_macs: bool) -> None:
     """n = 5, t = 4, c = 2. Lists the victim as survivor to some, as drop-out to the others."""
     colluders = but(ALL, victim)[:2]

@@ -12,6 +12,7 @@ from protocols.errors import HistoryError
 from protocols.messages import MaskedVector
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorState, PartyState
+from tests.support.markers import more
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
 from tests.support.walk import altered
 
@@ -22,7 +23,7 @@ def ready_run(parties: int = 4) -> MemoryRun:
     return run
 
 
-@pytest.mark.parametrize("parties", [3, 4, 10, 31])
+@pytest.mark.parametrize("parties", [3, 4, 10, more(31)])
 def test_a_run_opens_the_exact_sum_batch_after_batch(parties: int) -> None:
     run, numbers = ready_run(parties), np.random.default_rng(parties)
     for batch in range(3):

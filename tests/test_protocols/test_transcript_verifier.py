@@ -23,6 +23,7 @@ from protocols.rounds import CoordinatorRound
 from protocols.signed_transcript import HeadsRecord, transcript_lines
 from protocols.transcript import EntrySignature, Transcript
 from protocols.transcript_verifier import EXIT_BROKEN, EXIT_GOOD, main, verify_transcript
+from tests.support.markers import in_turn
 from tests.support.rounds import MemoryRun
 
 Lines = list[str]
@@ -81,8 +82,7 @@ def test_a_transcript_with_all_heads_needs_more_than_half_to_lie_for_another(
     assert verdict.liars_needed == needed
 
 
-@pytest.mark.parametrize("batches", [0, 1, 5])
-@pytest.mark.parametrize("parties", [3, 30])
+@in_turn(("batches", [0, 1, 5]), ("parties", [30, 3]))
 def test_transcripts_of_many_shapes_are_good(batches: int, parties: int) -> None:
     assert verify_transcript(text_of(written(closed_run(batches, parties).coordinator))).is_good
 
