@@ -752,7 +752,11 @@ def forged(run_id: bytes, number: int, world: World) -> list[Any]:
     return [plan, Proposal(run_id, plan_digest, ()), Proposal(run_id, plan_digest, some), void]
 
 
-@pytest.mark.parametrize("is_in_a_run", [False, True], ids=["in no run", "in a run"])
+@in_turn(
+    ("make", BOTH),
+    ("is_in_a_run", [pytest.param(False, id="in no run"), pytest.param(True, id="in a run")]),
+    indirect=["make"],
+)
 def test_messages_of_unknown_runs_leave_no_row_and_at_most_one_refusal(
     make: Make, is_in_a_run: bool
 ) -> None:
@@ -770,7 +774,14 @@ def test_messages_of_unknown_runs_leave_no_row_and_at_most_one_refusal(
     assert (journal.counter, rows_of(world, 0)) == before
 
 
-@pytest.mark.parametrize("is_restarted", [False, True], ids=["in the run", "after a restart"])
+@in_turn(
+    ("make", BOTH),
+    (
+        "is_restarted",
+        [pytest.param(False, id="in the run"), pytest.param(True, id="after a restart")],
+    ),
+    indirect=["make"],
+)
 def test_plans_that_a_run_never_served_leave_few_rows(make: Make, is_restarted: bool) -> None:
     world = make(5)
     run = Run(world, range(5), "masked").set_up()
