@@ -101,6 +101,33 @@ RUN_REFUSALS = [
 
 
 class TestRun:
+    @pytest.mark.parametrize(
+        ("least", "reason"),
+        [
+            pytest.param(40.0, Reason.PRICING, id="enough: only the delta for tests is missing"),
+            pytest.param(40.5, Reason.MECHANISM, id="too quiet"),
+        ],
+    )
+    def test_noise_of_a_test_of_stability_is_counted_in_steps_and_not_in_votes(
+        self, least: float, reason: Reason
+    ) -> None:
+        federation = Federation(
+            terms={
+                "mechanism": "stable-gaussian",
+                "sigma1": 40.0,
+                "sigma2": None,
+                "test_delta": 1e-8,
+                "pricing": "renyi",
+                "orders": (12.0,) * 3,
+                "max_refusals": 100,
+            },
+            policy={"mechanisms": frozenset({"stable-gaussian"}), "least_sigma1": least},
+            weights=dict.fromkeys(range(3), (2,) * TEACHERS),
+        )
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == reason
+
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
     def test_party_refuses_a_run_outside_its_policy(
         self, terms: dict[str, Any], policy: dict[str, Any], reason: Reason
