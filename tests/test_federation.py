@@ -57,7 +57,7 @@ from tests.support.federation import (
     messages,
     unanimous,
 )
-from tests.support.markers import each_once
+from tests.support.markers import each_once, in_turn
 
 CULPRIT = 1
 
@@ -75,8 +75,7 @@ def heal(federation: Federation) -> None:
 
 
 class TestHonestRun:
-    @pytest.mark.parametrize("parties", [3, 4, 10])
-    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
+    @in_turn(("parties", [3, 4, 10]), ("mechanism", ["confident", "gnmax"]))
     def test_labels_are_what_the_teachers_say(self, parties: int, mechanism: str) -> None:
         federation = ready(parties=parties, terms={"mechanism": mechanism})
         release = federation.ask(5, 0, 7)

@@ -270,20 +270,30 @@ def counted(federation: Federation, batch: QueryBatch) -> NDArray[np.int64]:
     return node._ballots._count(node._agreed_run, batch, node._guard.weights).counts
 
 
+def seen_of(federation: Federation) -> list[tuple[list[str], int]]:
+    """Kinds and sizes of all that parties answered."""
+    return [(kinds(answer), len(answer)) for _, answer in federation.transport.answers]
+
+
+@pytest.fixture(scope="module")
+def seen_of_healthy() -> list[tuple[list[str], int]]:
+    """The answers on one batch of which every teacher votes."""
+    federation = ready()
+    release = federation.ask(0, 1, 3, 4)
+    assert (release.asked, release.labels.tolist()) == (4, [0, 1, 0, 1])
+    return seen_of(federation)
+
+
 class TestBrokenTeachers:
     @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
-    def test_nothing_but_a_vector_is_seen_of_them(self, vote: Any) -> None:
+    def test_nothing_but_a_vector_is_seen_of_them(
+        self, vote: Any, seen_of_healthy: list[tuple[list[str], int]]
+    ) -> None:
         # Every teacher of one party fails: its votes become the fixed class, rows stay whole, and
         # the answer has the kind and size that it always has.
-        healthy, broken = ready(), ready(votes={1: vote})
-        expected, got = healthy.ask(0, 1, 3, 4), broken.ask(0, 1, 3, 4)
-        assert (expected.asked, got.asked) == (4, 4)
-        assert expected.labels.tolist() == [0, 1, 0, 1]
-        sizes = [
-            [(kinds(answer), len(answer)) for _, answer in federation.transport.answers]
-            for federation in (healthy, broken)
-        ]
-        assert sizes[0] == sizes[1]
+        broken = ready(votes={1: vote})
+        assert broken.ask(0, 1, 3, 4).asked == 4
+        assert seen_of(broken) == seen_of_healthy
         assert broken.coordinator_states == ["committed"]
         broken.run.close()
         assert broken.party_states(1) == ["committed"]

@@ -76,8 +76,7 @@ def test_affordable_queries_are_those_that_would_be_asked_if_nobody_said_how_man
 
 
 class TestDefaults:
-    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
-    @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
+    @in_turn(("mechanism", ["confident", "gnmax"]), ("name", ["digits", "breast-cancer"]))
     def test_bundled_sets_fit_their_budget_with_all_their_queries(
         self, name: str, mechanism: str
     ) -> None:

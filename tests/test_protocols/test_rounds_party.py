@@ -51,6 +51,7 @@ from protocols.pair_keys import MAX_SKIPPED_EPOCHS
 from protocols.rounds import PartyRound, PartyState, Received, RoundJournal
 from protocols.rounds.seating import COORDINATOR
 from protocols.secure_sum import SecureSum
+from tests.support.markers import in_turn
 from tests.support.rounds import EXPIRES_AT, NOW, ListJournal, MemoryRun
 from tests.support.walk import WORDS, Walk, altered, vector
 
@@ -673,9 +674,12 @@ def test_messages_of_an_unknown_run_change_nothing(form: type[SecureSum]) -> Non
     walk.finish()
 
 
-@pytest.mark.parametrize("form", [AdditiveSum, MaskedSum])
-@pytest.mark.parametrize(
-    "state", [PartyState.NEW, PartyState.STATED, PartyState.READY, PartyState.SENT, PartyState.DONE]
+@in_turn(
+    ("form", [AdditiveSum, MaskedSum]),
+    (
+        "state",
+        [PartyState.NEW, PartyState.STATED, PartyState.READY, PartyState.SENT, PartyState.DONE],
+    ),
 )
 def test_messages_of_an_earlier_run_change_nothing_in_this_one(
     form: type[SecureSum], state: PartyState
