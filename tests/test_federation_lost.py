@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.errors import PartyFailedError, VoidBatchError
 from coordinator.runs.transport import Silence
+from party.decision.run_account import RunAccount
 from party.errors import Reason, RefusalError, StorageError
 from pate_fed.federation import MOST_VOID_BATCHES
 from protocols import wire
@@ -1018,6 +1019,19 @@ def test_a_later_run_without_another_hospital_does_not() -> None:
     signed = [wire.expect(wire.decode(frame), Refusal) for frame in plan.settlement.refusals]
     assert {refusal.sender for refusal in signed} == refused
     assert all(federation.steps[place].count("vote") == 1 for place in (2, 3))
+
+
+def test_a_settlement_that_comes_twice_changes_no_charge() -> None:
+    federation = ready()
+    federation.ask(0, 1)
+    federation.run.close()
+    store = federation.nodes[0]._ledger
+    account = RunAccount.find(store, run_id=federation.run.round.run_id)
+    assert account is not None
+    settlement, before = told(federation, Settlement)[0], (store.load(), account.ledger)
+    [entry] = store.load().entries
+    assert account.settle(settlement, None, entry_id=entry.entry_id, queries=2) is None
+    assert (store.load(), account.ledger) == before
 
 
 # Closing ---------------------------------------------------------------------------------------

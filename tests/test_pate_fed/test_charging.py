@@ -860,3 +860,14 @@ class TestLifelongCharge:
         assert reserved is not None
         assert spent is not None
         assert spent.is_covered_by(reserved)
+
+
+def test_a_record_of_a_run_comes_back_under_the_same_budgets_and_caps_alone() -> None:
+    run = terms()
+    ledger = RunLedger.of(run).reserve("a", Outcomes(1, 1)).forfeit("a")
+    record = ledger.to_record()
+    assert RunLedger.of(run).with_record(record) == ledger
+    assert ledger.without_entries == RunLedger.of(run)
+    for other in (terms(max_answers=59), terms(budgets=(2.5,) * 3)):
+        with pytest.raises(LedgerError, match="keep its budgets and caps"):
+            RunLedger.of(other).with_record(record)
