@@ -30,9 +30,11 @@ def _memory_holds_files(folder: str = "/dev/shm") -> bool:  # noqa: S108 - pytes
     return shutil.disk_usage(folder).free > 2**32
 
 
-# Every commit waits for the disk, which no test measures.
-if _memory_holds_files():
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")  # noqa: S108
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the files of fast tests in memory; slow ones break real disks, and need one."""
+    # Every commit waits for the disk, which no test measures.
+    if "not slow" in config.getoption("markexpr") and _memory_holds_files():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")  # noqa: S108
 
 
 @pytest.hookimpl(wrapper=True)
