@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 
 Cell = float | str | None
@@ -15,6 +16,10 @@ Cell = float | str | None
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "#n/a"})
 """Cells, in small letters, that stand for "not known"."""
+
+_MEASUREMENT = re.compile(
+    r"(?P<number>[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)\s*(?P<unit>[^\W\d_]\S{0,15}|%)?"
+)
 
 LARGEST_NUMBER = 1e100
 """Numbers beyond this are taken for broken cells; squares of smaller ones stay finite."""
@@ -71,3 +76,18 @@ def is_text(text: str) -> bool:
 def plain(text: str) -> str:
     """Strip blanks, and write accented letters in their one form, which looks the same."""
     return unicodedata.normalize("NFC", text).strip()
+
+
+def folded(text: str) -> str:
+    """Return a text without capitals and extra blanks: texts that people take for one are equal."""
+    return " ".join(text.split()).casefold()
+
+
+def measurement(text: str) -> tuple[str, str] | None:
+    """Split a measurement, such as 5.1 mg/dL, into its number and its unit without capitals.
+
+    Returns:
+        The number as text and the unit, "" for a number alone; None if it is no measurement.
+    """
+    found = _MEASUREMENT.fullmatch(text)
+    return None if found is None else (found["number"], folded(found["unit"] or ""))

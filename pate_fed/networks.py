@@ -43,15 +43,20 @@ class Network:
                 "others",
             )
 
-    def pick(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Pick the class with the highest score; shape (inputs, features) to (inputs,)."""
-        with _one_thread(), torch.no_grad():
-            picked = [
-                _forward(self.tensors, torch.from_numpy(chunk.astype(np.float32))).argmax(dim=1)
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.tensors["output.weight"])
+
+    def scores(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return scores, higher for likelier classes; (inputs, features) to (inputs, classes)."""
+        with one_thread(), torch.no_grad():
+            parts = [
+                _forward(self.tensors, torch.from_numpy(chunk.astype(np.float32)))
                 for chunk in np.array_split(inputs, max(1, -(-len(inputs) // _CHUNK)))
             ]
-            classes: NDArray[np.int64] = torch.cat(picked).numpy()
-        return classes
+            found: NDArray[np.float64] = torch.cat(parts).double().numpy()
+        return found
 
 
 def train_network(
@@ -74,7 +79,7 @@ def train_network(
     deviation = np.maximum(inputs.std(axis=0), 1e-6 + 1e-3 * inputs.std())
     features = torch.from_numpy(inputs.astype(np.float32))
     targets = torch.from_numpy(np.array(labels))  # a copy: torch wants to be able to write
-    with _one_thread():
+    with one_thread():
         tensors = {
             "mean": torch.from_numpy(mean.astype(np.float32)),
             "deviation": torch.from_numpy(deviation.astype(np.float32)),
@@ -141,7 +146,8 @@ def _forward(tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread."""
     # Networks this small lose more to waiting threads than they gain; one thread also fixes the
     # order of additions, hence the result.
     before = torch.get_num_threads()

@@ -299,6 +299,37 @@ def _check_numbers(parties: int | None, teachers: int, scheme: str, concentratio
         raise InvalidParameterError("concentration must be above 0 and finite", concentration)
 
 
+def limited_rows(
+    records: Records, *, patients: int, parties: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Choose the records of at most so many patients of each hospital.
+
+    Args:
+        records: All private records.
+        patients: Of each hospital; the first of them at random.
+        parties: Hospitals, where the data name none.
+        rng: Draws the patients.
+
+    Returns:
+        Positions of their records, ascending.
+    """
+    rows_of = _rows_by_unit(records.unit_ids)
+    units = list(rows_of)
+    if records.hospitals is None:
+        homes = [0] * len(units)
+        room = {0: patients * parties}
+    else:
+        _, placed = _parties_by_hospital(records, rows_of)
+        homes = [int(place) for place in placed]
+        room = dict.fromkeys(homes, patients)
+    kept: list[int] = []
+    for place in rng.permutation(len(units)):
+        if room[homes[place]] > 0:
+            room[homes[place]] -= 1
+            kept.extend(rows_of[units[place]])
+    return np.array(sorted(kept), dtype=np.int64)
+
+
 def _check_enough(units: int, teachers: int) -> None:
     if units < teachers:
         raise TooFewRecordsError(

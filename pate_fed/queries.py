@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.inputs import Inputs
 from pate_fed.public_rows import PublicRows
 
 
@@ -25,6 +26,7 @@ class QueryPool:
         inputs: Features; float64, shape (inputs, features), read-only, finite.
         rows: The public rows that they are the features of; None in a rehearsal.
         task: Digest of the task that says how rows become inputs, 32 bytes.
+        images: The images that they describe, as in `Inputs`; None for a table.
         digest: The digest that an owner approves, SHA-256, 32 bytes: of the task and all rows in
             order; without rows, of shape and values.
     """
@@ -32,6 +34,7 @@ class QueryPool:
     inputs: NDArray[np.float64]
     rows: PublicRows | None = None
     task: bytes = bytes(32)
+    images: NDArray[np.uint8] | None = None
     digest: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,6 +50,11 @@ class QueryPool:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    @property
+    def views(self) -> Inputs:
+        """The inputs in each view that a model may ask for."""
+        return Inputs(self.inputs, self.images)
 
     def __repr__(self) -> str:
         return f"QueryPool(inputs={len(self)}, features={self.inputs.shape[1]})"
@@ -91,7 +99,8 @@ class QueryPool:
                 f"{len(indices)} indices" if not indices else "one outside",
             )
         rows = None if self.rows is None else self.rows.pick(indices)
-        return QueryBatch(indices, self.inputs[list(indices)], rows)
+        images = None if self.images is None else self.images[list(indices)]
+        return QueryBatch(indices, self.inputs[list(indices)], rows, images)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -102,11 +111,13 @@ class QueryBatch:
         indices: Positions in the pool, in the order asked.
         inputs: Their features; float64, shape (queries, features), read-only.
         rows: Their public rows; None in a rehearsal.
+        images: Their images; None for a table.
     """
 
     indices: tuple[int, ...]
     inputs: NDArray[np.float64]
     rows: PublicRows | None = None
+    images: NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
         inputs = np.array(self.inputs, dtype=np.float64, order="C")
@@ -118,6 +129,11 @@ class QueryBatch:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    @property
+    def views(self) -> Inputs:
+        """The inputs in each view that a model may ask for."""
+        return Inputs(self.inputs, self.images)
 
     @property
     def digests(self) -> tuple[bytes, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
 from typer.testing import CliRunner
 
 from coordinator.cli import app
@@ -38,9 +38,9 @@ def test_it_is_offered_trained_saved_and_read_again(tmp_path: Path) -> None:
     )
     assert out["metrics"]["accuracy"]["student"] > 0.5
     read = load_student(run / "student")
-    assert isinstance(read, CentersStudent)
-    classes = read.predict(np.zeros((3, 30)))
-    assert classes.shape == (3,)
+    assert isinstance(read.student, CentersStudent)
+    named = read.predict({name: [1.0, 2.0, 3.0] for name in load_breast_cancer().feature_names})
+    assert set(named.tolist()) <= {"benign", "malignant"}
     assert json.loads((run / "student" / "student.json").read_text())["form"] == "centers"
 
 

@@ -17,7 +17,7 @@ from coordinator.cli.federation import (
     upgrade,
 )
 from coordinator.cli.pools import pool_app
-from coordinator.cli.results import report, transcript_app
+from coordinator.cli.results import predict, report, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
 from coordinator.cli.simulate import simulate
 from pate_fed.nodes import Format, exit_code, lines_of_checks, table_of_checks
@@ -45,6 +45,7 @@ app.command()(simulate)
 app.command()(account)
 app.command()(plan)
 app.command()(report)
+app.command()(predict)
 for command in (
     *(init, invite, members, approve, revoke, renew, upgrade, schema),
     *(doctor, serve, run, status, pause, resume, stop, export),

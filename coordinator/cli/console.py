@@ -134,6 +134,13 @@ class RegistryChoice(click.Choice[str]):
         """Keep them: the base class would fix them when the command line is built."""
 
 
+def data_sources() -> Iterable[str]:
+    """Name all data sets that a simulation knows."""
+    from pate_fed.data import SOURCE_NAMES  # noqa: PLC0415 - keeps --help fast
+
+    return SOURCE_NAMES
+
+
 def mechanisms() -> Iterable[str]:
     """Name all mechanisms."""
     from pate_fed.mechanisms import SPECS  # noqa: PLC0415 - keeps --help fast

@@ -43,6 +43,34 @@ def report(
         print(render_summary(run.metrics, run.privacy, run_dir))
 
 
+def predict(
+    student_dir: Annotated[
+        Path, typer.Argument(metavar="STUDENT_DIR", help="The folder `student` of a run.")
+    ],
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ROWS",
+            help="A CSV or Parquet file with a row for each patient; for images a file, a folder, "
+            "or a .npz archive.",
+        ),
+    ],
+    separator: Annotated[str, typer.Option(metavar="CHARACTER", help="CSV: between cells.")] = ",",
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+) -> None:
+    """Let a student label raw rows: for each the likeliest class, and the chance of every class.
+
+    Text output is a CSV table on standard output.
+    """
+    from pate_fed.students.prediction import predict_file  # noqa: PLC0415 - keeps --help fast
+
+    found = predict_file(student_dir, rows, separator=separator)
+    if output_format is Format.JSON:
+        print_json(found.as_json())
+    else:
+        print(found.as_csv(), end="")
+
+
 @transcript_app.callback()
 def transcript() -> None:
     """Check a run's transcript."""

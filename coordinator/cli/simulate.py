@@ -11,6 +11,7 @@ import typer
 from coordinator.cli.console import (
     RegistryChoice,
     choice,
+    data_sources,
     mechanisms,
     numbers,
     progress,
@@ -50,18 +51,27 @@ def simulate(  # noqa: PLR0917 - one argument per option
     data: Annotated[
         str,
         typer.Option(
-            click_type=choice("digits", "breast-cancer", "mnist", "csv"),
-            help="digits and breast-cancer are bundled.",
+            click_type=RegistryChoice(data_sources),
+            help="digits and breast-cancer are bundled; csv and images are yours; the others are "
+            "published sets in --data-dir.",
             rich_help_panel=_DATA,
         ),
     ] = "digits",
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of MNIST's .gz files.", rich_help_panel=_DATA),
+        typer.Option(
+            metavar="DIR",
+            help="Folder of a published set; or of images, with a folder for each class.",
+            rich_help_panel=_DATA,
+        ),
     ] = None,
     data_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="CSV file with a header.", rich_help_panel=_DATA),
+        typer.Option(
+            metavar="FILE",
+            help="csv: a CSV file with a header, or a Parquet file; images: a .npz archive.",
+            rich_help_panel=_DATA,
+        ),
     ] = None,
     label: Annotated[
         str | None,
@@ -77,6 +87,40 @@ def simulate(  # noqa: PLR0917 - one argument per option
             metavar="COLUMN",
             help="CSV: column of hospitals; each value becomes a party.",
             rich_help_panel=_DATA,
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN", help="Table: column to leave out; repeatable.", rich_help_panel=_DATA
+        ),
+    ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUE",
+            help="Table: label to tell from all others, in any spelling.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    separator: Annotated[
+        str,
+        typer.Option(metavar="CHARACTER", help="CSV: between cells.", rich_help_panel=_DATA),
+    ] = ",",
+    prevalence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Share of each class among patients, in order of the classes, as the literature "
+            "says. [default: that of the public pool]",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    patients: Annotated[
+        int | None,
+        typer.Option(
+            help="Patients of each hospital; the others are left out. [default: all]",
+            rich_help_panel=FEDERATION,
         ),
     ] = None,
     parties: Annotated[
@@ -96,8 +140,18 @@ def simulate(  # noqa: PLR0917 - one argument per option
     teacher: Annotated[
         str,
         typer.Option(
-            click_type=choice("auto", "nearest", "svm", "forest", "logistic", "network"),
-            help="Kind of teacher.",
+            metavar="NAME",
+            help="Kind of teacher: auto, nearest, svm, forest, boosting, logistic or network; or "
+            "MODULE:FUNCTION for your own.",
+            rich_help_panel=FEDERATION,
+        ),
+    ] = "auto",
+    class_balance: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("auto", "natural", "equal"),
+            help="Teachers vote as they predict, or for each class equally often; auto: equal for "
+            "tables.",
             rich_help_panel=FEDERATION,
         ),
     ] = "auto",
@@ -115,24 +169,25 @@ def simulate(  # noqa: PLR0917 - one argument per option
     queries: Annotated[
         int | None,
         typer.Option(
-            help="Public inputs to ask. [default: as many as the budget affords, at most 100]",
+            help="Public inputs to ask. [default: as many as the budget affords, at most 100; 500 "
+            "for tables]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,
     select: Annotated[
-        str,
+        str | None,
         typer.Option(
             click_type=choice("medoids", "random"),
-            help="Ask cluster centers, or random inputs.",
+            help="Ask cluster centers, or random inputs. [default: medoids; random for tables]",
             rich_help_panel=MECHANISM,
         ),
-    ] = "medoids",
+    ] = None,
     mechanism: Annotated[
         str | None,
         typer.Option(
             click_type=RegistryChoice(mechanisms),
             help=f"{WAYS}immutable protects nobody and is for comparison. "
-            "[default: confident; with --noise parties gnmax]",
+            "[default: confident for images; gnmax for tables and with --noise parties]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,
@@ -214,13 +269,23 @@ def simulate(  # noqa: PLR0917 - one argument per option
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
 
     settings = RunSettings(
-        data=DataSource(data, data_dir, data_file, label, patient_id, hospital),
+        data=DataSource(
+            data,
+            data_dir,
+            data_file,
+            label,
+            patient_id,
+            hospital,
+            ignored_columns=tuple(ignore or ()),
+            positive=positive,
+            separator="\t" if separator == "\\t" else separator,
+        ),
         parties=parties,
         teachers=teachers,
         partition=partition,  # type: ignore[arg-type]  # one of the choices above
         queries=queries,
         select=select,
-        mechanism=mechanism or usual_mechanism(noise),
+        mechanism=mechanism or usual_mechanism(noise, data),
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,
@@ -241,6 +306,9 @@ def simulate(  # noqa: PLR0917 - one argument per option
         max_refusals=max_refusals,
         batch_size=batch_size,
         teacher_model=teacher,
+        class_balance=class_balance,
+        prevalence=numbers("--prevalence", prevalence, float),
+        patients=patients,
         student=student,
         engine=engine,
         seed=seed,

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from coordinator.database import RunStore
 from pate_fed.charging import mechanism_of
-from pate_fed.data.dataset import DatasetKind
+from pate_fed.inputs import DatasetKind
 from pate_fed.mechanisms import InteractiveGaussianMax
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers
 
 if TYPE_CHECKING:
-    from pate_fed.students import Student
+    from pate_fed.students import LabelFacts, Student
 
 
 def reinforced_labels(store: RunStore) -> dict[int, int]:
@@ -64,6 +64,7 @@ def teach(
     pool: QueryPool,
     kind: DatasetKind,
     classes: int,
+    facts: LabelFacts,
     rng: np.random.Generator,
     warnings: list[str],
 ) -> Student | None:
@@ -71,11 +72,13 @@ def teach(
     if not known:
         warnings.append("No query was answered: there is no student.")
         return None
-    from pate_fed.students import make_student  # noqa: PLC0415 - takes seconds
+    from pate_fed.students import Lesson, train_student  # noqa: PLC0415 - takes seconds
 
-    student = make_student(name, kind)
     indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
-    student.fit(pool.inputs, indices, labels, classes=classes, rng=rng)
+    lesson = Lesson(pool.views, indices, labels, classes, facts)
+    student, reason = train_student(name, kind, lesson, rng=rng)
+    if reason:
+        warnings.append(f"The student is {student.name}: {reason}.")
     return student
 
 

@@ -26,6 +26,7 @@ from protocols.forms import FORMS
 from protocols.rounds import CoordinatorRound
 
 if TYPE_CHECKING:
+    from pate_fed.data.preprocessing import Preprocessing
     from pate_fed.students import Student
 
 _SEALING: Mapping[str, str] = {
@@ -142,6 +143,7 @@ def write_results(
     outcomes: Answers,
     class_names: tuple[str, ...],
     student: Student | None,
+    preprocessing: Preprocessing | None,
     source: Mapping[str, object] = MappingProxyType({}),
     partition: Manifest | None = None,
     drawn_in: Mapping[int, str] | None = None,
@@ -181,6 +183,10 @@ def write_results(
         if student is not None:
             folder = directory.student_directory()
             student.save(folder)
+            if preprocessing is not None:
+                from pate_fed.data.preprocessing import write_preprocessing  # noqa: PLC0415
+
+                write_preprocessing(folder, preprocessing, class_names=class_names)
             card = render_model_card(metrics, privacy, table)
             (folder / "model_card.md").write_text(card, encoding="utf-8")
         if run.round.run_id:

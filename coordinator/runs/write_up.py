@@ -85,7 +85,7 @@ def write_up(
         outcomes=outcomes,
         void=void,
         reinforced=len(reinforced_labels(run.store)),
-        student_accuracy=None,
+        student=None,
         yardsticks={},
         sent=run.traffic.sent,
         received=run.traffic.received,
@@ -106,6 +106,7 @@ def write_up(
         outcomes=outcomes,
         class_names=request.class_names,
         student=student,
+        preprocessing=run.task.schema.preprocessing,
         drawn_in=run.drawn_in,
         earlier=setups,
     )
@@ -124,6 +125,7 @@ def _student(run: OpenRun, outcomes: Answers) -> Student | None:
         pool=run.task.pool,
         kind=run.task.kind,
         classes=run.task.classes,
+        facts=run.request.settings.label_facts(run.task.kind),
         rng=np.random.default_rng(list(run.world.random_bytes(32))),
         warnings=run.warnings,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,9 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.report.scores import quality_of
+from pate_fed.students.facts import LabelFacts
+from pate_fed.students.logistic import share_offsets
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
@@ -33,6 +36,9 @@ KEYSTREAM: Keystream = fastest_keystream(time.thread_time)
 """The faster back end of the expansion on this machine; the bytes are the same with either."""
 
 Tick = Callable[[], None]
+
+_LEAST_SCORE = -1e6
+"""Stands for minus infinity where scores are compared."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,6 +76,7 @@ def train_hospitals(
     partition: Partition,
     *,
     model: str,
+    balance: str,
     weights: tuple[int, ...],
     generators: list[np.random.Generator],
     workers: int,
@@ -81,6 +88,7 @@ def train_hospitals(
         dataset: The records.
         partition: Who holds which.
         model: Kind of teacher.
+        balance: How votes are shared out over the classes.
         weights: Votes of each hospital's teachers, in the partition's order.
         generators: One per hospital, so that the order of training changes nothing.
         workers: Threads.
@@ -92,8 +100,13 @@ def train_hospitals(
 
     def train(party: int) -> Hospital:
         shards = [dataset.private.select(shard.rows) for shard in partition.shards_of(party)]
-        ensemble = make_ensemble(model, dataset.kind)
-        ensemble.fit(shards, classes=len(dataset.class_names), rng=generators[party])
+        ensemble = make_ensemble(model, dataset.kind, balance=balance)
+        ensemble.fit(
+            shards,
+            classes=len(dataset.class_names),
+            rng=generators[party],
+            public=dataset.pool.inputs,
+        )
         tick()
         private_bytes = SigningIdentity.generate().private_bytes
         return Hospital(partition.party_names[party], private_bytes, ensemble, weights[party])
@@ -204,48 +217,78 @@ def yardsticks(
     hospitals: list[Hospital],
     *,
     model: str,
+    balance: str,
+    facts: LabelFacts,
     generator: np.random.Generator,
     tick: Tick,
-) -> dict[str, float]:
-    """Measure the accuracies to compare the student with, on the public test records.
+) -> dict[str, dict[str, float | None]]:
+    """Measure the models to compare the student with, on the public test records.
+
+    Each decides as the student does: every class for the same share of the public pool.
 
     Returns:
-        "teacher_mean": mean accuracy of all teachers. "best_single_party": best accuracy of one
-        model per hospital, trained on all its records. "pooled": accuracy of one model trained on
-        all private records together, without privacy.
+        "teacher_mean": mean of all teachers. "best_single_party": best of one model per hospital,
+        trained on all its records. "pooled": one model trained on all private records together,
+        without privacy. Each with "accuracy", "balanced_accuracy" and "auc".
     """
-    test = dataset.test
-    accuracies = [
-        float(np.mean(votes == test.labels))
-        for hospital in hospitals
-        for votes in hospital.ensemble.vote(test.features)
-    ]
-    alone = []
+    measure = partial(_measured, dataset=dataset, facts=facts)
+    teachers = [quality for hospital in hospitals for quality in measure(hospital.ensemble)]
+
+    def alone(rows: NDArray[np.int64]) -> dict[str, float | None]:
+        single = make_ensemble(model, dataset.kind, balance=balance)
+        records: Records = dataset.private.select(rows)
+        single.fit(
+            [records],
+            classes=len(dataset.class_names),
+            rng=generator,
+            public=dataset.pool.inputs,
+        )
+        [quality] = measure(single)
+        return quality
+
+    each = []
     for party in range(partition.parties):
-        shards = partition.shards_of(party)
-        rows = np.concatenate([np.asarray(shard.rows) for shard in shards])
-        alone.append(_accuracy_of_one(dataset, rows, model=model, generator=generator))
+        each.append(
+            alone(np.concatenate([np.asarray(one.rows) for one in partition.shards_of(party)]))
+        )
         tick()
-    everything = np.arange(len(dataset.private.labels))
+    held = np.concatenate([np.asarray(shard.rows) for shard in partition.shards])
     return {
-        "teacher_mean": float(np.mean(accuracies)),
-        "best_single_party": max(alone),
-        "pooled": _accuracy_of_one(dataset, everything, model=model, generator=generator),
+        "teacher_mean": _over(teachers, np.mean),
+        "best_single_party": _over(each, max),
+        "pooled": alone(np.sort(held)),
     }
 
 
-def _accuracy_of_one(
-    dataset: Dataset, rows: NDArray[np.int64], *, model: str, generator: np.random.Generator
-) -> float:
-    records: Records = dataset.private.select(rows)
-    single = make_ensemble(model, dataset.kind)
-    single.fit([records], classes=len(dataset.class_names), rng=generator)
-    votes = single.vote(dataset.test.features)[0]
-    return float(np.mean(votes == dataset.test.labels))
+def _measured(
+    ensemble: TeacherEnsemble, *, dataset: Dataset, facts: LabelFacts
+) -> Iterator[dict[str, float | None]]:
+    """Yield the quality of each model of an ensemble."""
+    shares = facts.decided_shares(len(dataset.class_names))
+    pool = dataset.pool.inputs
+    for on_pool, on_test in zip(
+        ensemble.scores(pool), ensemble.scores(dataset.test.inputs), strict=True
+    ):
+        floor = np.maximum(on_test, _LEAST_SCORE)
+        if shares is not None:
+            floor = floor + share_offsets(np.maximum(on_pool, _LEAST_SCORE), shares)
+        yield quality_of(floor, dataset.test.labels)
+
+
+def _over(
+    found: list[dict[str, float | None]], summary: Callable[[list[float]], float]
+) -> dict[str, float | None]:
+    """Summarize each measure over several models; None where one of them has none."""
+    summed: dict[str, float | None] = {}
+    for name in found[0]:
+        values = [one[name] for one in found]
+        known = [value for value in values if value is not None]
+        summed[name] = float(summary(known)) if len(known) == len(values) else None
+    return summed
 
 
 def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:
-    return ensemble.vote(batch.inputs)
+    return ensemble.vote(batch.views)
 
 
 def _stream_of(seed: bytes | None) -> RandomBytes | None:

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,12 @@ from pate_fed.partition import (
     Manifest,
     Partition,
     build_manifest,
+    limited_rows,
     partition_records,
     verify_manifest,
 )
 from pate_fed.planning import (
+    DEFAULTS,
     RunSettings,
     affordable,
     resolve,
@@ -54,9 +56,10 @@ from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.planning.notes import threshold_notes, unit_notes
 from pate_fed.queries import QueryPool
 from pate_fed.report import refuse_existing
+from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Answers, Truth, metrics_table
 from pate_fed.report.warning_words import end_warnings, slack_warnings
-from pate_fed.students import Student, select_queries
+from pate_fed.students import LabelFacts, Student, select_queries
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
@@ -133,20 +136,21 @@ class _Rehearsal:
         """Load, partition, choose queries, train teachers."""
         settings = self._settings
         with self._timed("data"):
-            self._dataset: Dataset = load_dataset(settings.data, rng=self._chance.of("data"))
+            self._dataset: Dataset = self._load()
             self._asked = asked = settings
             self._settings = settings = resolve(settings, self._dataset, sums=FORMS)
             self._unit_notes = unit_notes(asked, settings)
             self._partition = self._deal()
             self._manifest = self._prove_disjoint()
-            self._pool = QueryPool(self._dataset.pool.features)
+            pool = self._dataset.pool
+            self._pool = QueryPool(pool.features, images=pool.images)
         with self._timed("queries"):
             # Hospitals answer no question twice, and equal inputs are one question.
             distinct = self._pool.distinct
             chosen = select_queries(
                 self._pool.inputs[list(distinct)],
                 settings.queries or 0,
-                method=settings.select,
+                method=settings.select or "",
                 rng=self._chance.of("queries"),
             )
             self._queries = tuple(distinct[place] for place in chosen)
@@ -156,6 +160,7 @@ class _Rehearsal:
                 self._dataset,
                 self._partition,
                 model=settings.teacher_model,
+                balance=settings.class_balance,
                 weights=settings.weights or (),
                 generators=[self._chance.of(f"teachers {party}") for party in range(parties)],
                 workers=self._workers,
@@ -217,6 +222,8 @@ class _Rehearsal:
                 self._partition,
                 self._hospitals,
                 model=self._settings.teacher_model,
+                balance=self._settings.class_balance,
+                facts=self._facts,
                 generator=self._chance.of("yardsticks"),
                 tick=self._ticker("measuring yardsticks", self._partition.parties),
             )
@@ -246,7 +253,7 @@ class _Rehearsal:
             outcomes=outcomes,
             void=labels.void,
             reinforced=len(reinforced_labels(self._store)),
-            student_accuracy=self._accuracy(student),
+            student=self._scores(student),
             yardsticks=measured,
             sent=labels.traffic.sent,
             received=labels.traffic.received,
@@ -293,6 +300,20 @@ class _Rehearsal:
         units = self._partition.parties if self._settings.unit == "party" else private.unit_count
         warning = delta_warning(self._settings.delta, units=units)
         return [] if warning is None else [warning]
+
+    def _load(self) -> Dataset:
+        """Load the records, and leave out patients beyond the number that was asked for."""
+        settings = self._settings
+        dataset = load_dataset(settings.data, rng=self._chance.of("data"))
+        if settings.patients is None:
+            return dataset
+        rows = limited_rows(
+            dataset.private,
+            patients=settings.patients,
+            parties=settings.parties or DEFAULTS[settings.data.name].parties,
+            rng=self._chance.of("patients"),
+        )
+        return replace(dataset, private=dataset.private.select(rows))
 
     def _deal(self) -> Partition:
         settings = self._settings
@@ -392,15 +413,32 @@ class _Rehearsal:
             pool=self._pool,
             kind=self._dataset.kind,
             classes=len(self._dataset.class_names),
+            facts=self._facts,
             rng=self._chance.of("student"),
             warnings=labels.warnings,
         )
 
-    def _accuracy(self, student: Student | None) -> float | None:
+    @property
+    def _facts(self) -> LabelFacts:
+        """Public facts about the labels; prevalence is the pool's where nobody says."""
+        facts = self._settings.label_facts(self._dataset.kind)
+        if facts.prevalence is not None or not facts.equal_shares:
+            return facts
+        labels = self._dataset.pool.labels
+        counts = np.bincount(labels, minlength=len(self._dataset.class_names))
+        shares = tuple(float(one) for one in counts / len(labels))
+        return replace(facts, prevalence=shares) if min(shares) > 0 else facts
+
+    def _scores(self, student: Student | None) -> dict[str, Any] | None:
         if student is None:
             return None
         test = self._dataset.test
-        return float(np.mean(student.predict(test.features) == test.labels))
+        return scores_of(
+            student.chances(test.inputs),
+            test.labels,
+            self._dataset.class_names,
+            hospitals=test.hospitals,
+        )
 
     def _write_files(
         self,
@@ -422,6 +460,7 @@ class _Rehearsal:
             outcomes=outcomes,
             class_names=self._dataset.class_names,
             student=student,
+            preprocessing=self._dataset.preprocessing,
         )
 
     def _known_labels(self) -> _Labels:

@@ -57,8 +57,9 @@ def check_teacher(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
         ensemble = make_ensemble(site.settings.teacher_model, "table")
         classes = max(2, int(sample.labels.max()) + 1)
         # The draw decides nothing here.
-        ensemble.fit([sample], classes=classes, rng=np.random.default_rng(0))
-        ensemble.vote(sample.features[:1])
+        rng = np.random.default_rng(0)
+        ensemble.fit([sample], classes=classes, rng=rng, public=sample.inputs)
+        ensemble.vote(sample.inputs.select([0]))
     except (DataError, DataChangedError, InvalidDataError) as error:
         return Check(
             "teacher",

@@ -149,4 +149,4 @@ def _keep(site: Site, digest: bytes, content: bytes) -> None:
 
 
 def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:
-    return ensemble.vote(batch.inputs)
+    return ensemble.vote(batch.views)

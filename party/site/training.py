@@ -157,6 +157,7 @@ def _train(
         [records.select(shard.rows) for shard in partition.shards],
         classes=task.classes,
         rng=rng,
+        public=task.pool.views,
         on_trained=None if tell is None else lambda done: tell(done, count),
     )
     files = ensemble.dump()

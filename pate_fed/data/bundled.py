@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pate_fed.data.dataset import Dataset, Records
-from pate_fed.data.image_features import fit_projection
+from pate_fed.data.dataset import Dataset
+from pate_fed.data.images import LabeledImages, image_dataset
 from pate_fed.data.table_features import Column
 from pate_fed.data.tables import Table, table_dataset
 
 _DIGITS_PRIVATE = 1000
 _DIGITS_POOL = 500
-_DIGITS_COMPONENTS = 30
 _DIGITS_MAX_GRAY = 16.0
 
 
 def load_bundled_digits(*, rng: np.random.Generator) -> Dataset:
     """Load 1,797 handwritten digits: 1,000 private, 500 public, 297 for the test.
 
-    Features are the first principal components of the 500 public images.
-
     Args:
         rng: Shuffles the images before they are split.
     """
     from sklearn.datasets import load_digits  # noqa: PLC0415 - takes a second
 
-    images, labels = load_digits(return_X_y=True)
+    pixels, labels = load_digits(return_X_y=True)
+    images = np.rint(pixels * (255 / _DIGITS_MAX_GRAY)).astype(np.uint8).reshape(-1, 8, 8, 1)
     order = rng.permutation(len(labels))
-    scaled = images / _DIGITS_MAX_GRAY
-    private, pool, test = np.split(order, [_DIGITS_PRIVATE, _DIGITS_PRIVATE + _DIGITS_POOL])
-    projection = fit_projection(scaled[pool], components=_DIGITS_COMPONENTS)
-
-    def records(rows: NDArray[np.int64]) -> Records:
-        return Records(
-            features=projection.apply(scaled[rows]),
-            labels=labels[rows],
-            unit_ids=tuple(f"digit-{row}" for row in rows),
-        )
-
-    return Dataset(
-        name="digits",
-        kind="image",
-        class_names=tuple(str(digit) for digit in range(10)),
-        private=records(private),
-        pool=records(pool),
-        test=records(test),
+    parts = np.split(order, [_DIGITS_PRIVATE, _DIGITS_PRIVATE + _DIGITS_POOL])
+    everything = LabeledImages(
+        images, labels.astype(np.int64), tuple(f"digit-{row}" for row in range(len(labels)))
     )
+    private, pool, test = (everything.select(rows) for rows in parts)
+    names = tuple(str(digit) for digit in range(10))
+    return image_dataset("digits", private, pool, test, class_names=names)
 
 
 def load_bundled_breast_cancer(*, rng: np.random.Generator) -> Dataset:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -53,26 +53,53 @@ class CsvTable:
         return self.columns[self.header.index(name)]
 
 
-def read_csv(path: Path) -> CsvTable:
-    """Read a comma-separated table in UTF-8 whose first row names the columns.
+def read_csv(path: Path, *, separator: str = ",", header: Sequence[str] | None = None) -> CsvTable:
+    """Read a table of text in UTF-8 whose first row names the columns.
 
     Empty lines are skipped.
 
     Args:
         path: The file; gzip is recognized by its first bytes.
+        separator: Character between cells.
+        header: Names of the columns of a file whose first row has none.
 
     Raises:
         UnreadableFileError: the file is missing, unreadable, no UTF-8 text, damaged, too large,
             has no header, a name twice, or a row whose length differs from the header's.
     """
+    return read_rows(path, lambda lines: lines, separator=separator, header=header)
+
+
+def read_rows(
+    path: Path,
+    mended: Callable[[Iterator[str]], Iterator[str]],
+    *,
+    separator: str = ",",
+    header: Sequence[str] | None = None,
+) -> CsvTable:
+    """Read a table as `read_csv` does, after its lines were mended.
+
+    Args:
+        path: The file.
+        mended: Turns the lines of a known file into those of a table.
+        separator: Character between cells.
+        header: Names of the columns of a file whose first row has none.
+
+    Raises:
+        UnreadableFileError: see `read_csv`.
+    """
+
+    def read(stream: IO[bytes] | gzip.GzipFile) -> CsvTable:
+        return parse(stream, path.name, mended, separator=separator, header=header)
+
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == _GZIP_MAGIC
             raw.seek(0)
             if not packed:
-                return _parse(raw, path.name)
+                return read(raw)
             with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
-                return _parse(unpacked, path.name)
+                return read(unpacked)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UnreadableFileError(
             f"{path.name} must be a whole gzip file", "a damaged or truncated one"
@@ -87,18 +114,31 @@ def read_csv(path: Path) -> CsvTable:
         ) from error
 
 
-def _parse(stream: IO[bytes] | gzip.GzipFile, name: str) -> CsvTable:
-    reader = csv.reader(_lines(stream, name), strict=True)
+def parse(
+    stream: IO[bytes] | gzip.GzipFile,
+    name: str,
+    mended: Callable[[Iterator[str]], Iterator[str]] = lambda lines: lines,
+    *,
+    separator: str = ",",
+    header: Sequence[str] | None = None,
+) -> CsvTable:
+    """Read a table from a stream, as `read_rows` does from a file; `name` is for messages.
+
+    Raises:
+        UnreadableFileError: see `read_csv`.
+    """
+    text = mended(_lines(stream, name))
+    reader = csv.reader(text, strict=True, delimiter=separator, skipinitialspace=True)
     try:
-        header = _header(reader, name)
-        columns, lines = _rows(reader, name, len(header))
+        titles = _header(reader, name) if header is None else tuple(header)
+        columns, lines = _rows(reader, name, len(titles))
     except csv.Error:
         # The reader's own message could quote a cell, so it is not passed on.
         raise UnreadableFileError(
             f"{name} must be a well-formed CSV file",
             f"a broken quotation or too long a cell by line {reader.line_num}",
         ) from None
-    return CsvTable(name, header, columns, lines)
+    return CsvTable(name, titles, columns, lines)
 
 
 def _lines(stream: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:

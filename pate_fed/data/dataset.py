@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidDataError
+from pate_fed.inputs import DatasetKind, Inputs
 
-DatasetKind = Literal["image", "table"]
+if TYPE_CHECKING:
+    from pate_fed.data.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -25,22 +27,19 @@ class Records:
         labels: Class of each record; int64, shape (records,), read-only, non-negative.
         unit_ids: Privacy unit of each record: a patient, or the record itself.
         hospitals: Hospital of each record, or None where the data name none.
+        images: As in `Inputs`.
     """
 
     features: NDArray[np.float64]
     labels: NDArray[np.int64]
     unit_ids: tuple[str, ...]
     hospitals: tuple[str, ...] | None = None
+    images: NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
-        features = np.array(self.features, dtype=np.float64, order="C")
+        inputs = Inputs(self.features, self.images)
         labels = np.array(self.labels, dtype=np.int64)
-        if features.ndim != 2 or not features.shape[1] or not np.isfinite(features).all():
-            raise InvalidDataError(
-                "features must be finite numbers with 2 axes and 1 column or more",
-                f"shape {features.shape}",
-            )
-        lengths = {len(features), len(labels), len(self.unit_ids)}
+        lengths = {len(inputs), len(labels), len(self.unit_ids)}
         if self.hospitals is not None:
             lengths.add(len(self.hospitals))
         if labels.ndim != 1 or len(lengths) != 1:
@@ -50,9 +49,9 @@ class Records:
             )
         if (labels < 0).any():
             raise InvalidDataError("labels must not be negative", "a negative label")
-        for array in (features, labels):
-            array.flags.writeable = False
-        object.__setattr__(self, "features", features)
+        labels.flags.writeable = False
+        object.__setattr__(self, "features", inputs.features)
+        object.__setattr__(self, "images", inputs.images)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "unit_ids", tuple(self.unit_ids))
         if self.hospitals is not None:
@@ -63,6 +62,11 @@ class Records:
 
     def __repr__(self) -> str:
         return f"Records(records={len(self)}, features={self.features.shape[1]})"
+
+    @property
+    def inputs(self) -> Inputs:
+        """The records without their labels."""
+        return Inputs(self.features, self.images)
 
     @property
     def unit_count(self) -> int:
@@ -79,6 +83,7 @@ class Records:
             hospitals=None
             if self.hospitals is None
             else tuple(self.hospitals[row] for row in chosen),
+            images=None if self.images is None else self.images[chosen],
         )
 
 
@@ -97,6 +102,7 @@ class Dataset:
         pool: The public inputs to ask about. Their labels exist in simulations only, to score with.
         test: Public records that measure accuracy and are used for nothing else.
         notes: Remarks for a person on how the file was read; holds no cell.
+        preprocessing: The way from raw records to features, fitted on the pool.
     """
 
     name: str
@@ -106,6 +112,7 @@ class Dataset:
     pool: Records
     test: Records
     notes: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
         if len(self.class_names) < 2 or len(set(self.class_names)) != len(self.class_names):

@@ -1,16 +1,30 @@
-"""Turn raw images into features, with statistics of the public pool only."""
+"""Turn images into features, with statistics of the public pool only.
+
+An image is described by the directions of its edges, cell by cell, and by its pixels; then it is
+projected on the principal components of the public images.
+
+Source:
+    Dalal, Triggs 2005, Histograms of oriented gradients for human detection.
+    https://doi.org/10.1109/CVPR.2005.177
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InvalidParameterError
+from pate_fed.errors import InvalidDataError, InvalidParameterError
 
 _CHUNK = 4096
-_BLUR_WEIGHT = 1.5
+_DIRECTIONS = 8
+_CELLS_PER_SIDE = 7
+_PIXEL_WEIGHT = 0.5
+_MOST_PIXELS = 28
+"""Pixels of a side that are looked at; those of larger images are averaged in blocks."""
+_COMPONENTS = 80
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +45,44 @@ class Projection:
         return projected
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageEncoder:
+    """All that was learned from the public pool about images.
+
+    Attributes:
+        shape: Height, width and channels of an image.
+        projection: Of descriptions on the pool's principal components.
+    """
+
+    shape: tuple[int, int, int]
+    projection: Projection
+
+    def apply(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """Encode images; uint8, shape (n, height, width, channels), to float64, (n, components).
+
+        Raises:
+            InvalidDataError: images of another size.
+        """
+        if images.shape[1:] != self.shape:
+            raise InvalidDataError(
+                f"images must have height, width and channels {self.shape}", images.shape[1:]
+            )
+        return np.concatenate([self.projection.apply(part) for part in _described(images)])
+
+
+def fit_image_encoder(public: NDArray[np.uint8], *, components: int = _COMPONENTS) -> ImageEncoder:
+    """Learn from public images how to encode all.
+
+    Args:
+        public: Images of the pool; uint8, shape (n, height, width, channels).
+        components: Features wanted; fewer if the images have fewer.
+    """
+    described = np.concatenate(list(_described(public)))
+    fitted = fit_projection(described, components=min(components, described.shape[1]))
+    _, height, width, channels = public.shape
+    return ImageEncoder((height, width, channels), fitted)
+
+
 def fit_projection(public: NDArray[np.floating], *, components: int) -> Projection:
     """Find the principal components of public inputs.
 
@@ -48,121 +100,81 @@ def fit_projection(public: NDArray[np.floating], *, components: int) -> Projecti
         raise InvalidParameterError(
             f"components must be between 1 and {public.shape[1]}", components
         )
+    from scipy.linalg import eigh  # noqa: PLC0415 - takes a moment
+
+    inputs = public.shape[1]
     mean = public.mean(axis=0, dtype=np.float64)
     centered = public - mean
-    _, vectors = np.linalg.eigh(centered.T @ centered)
-    axes = vectors[:, ::-1][:, :components]
+    top = (inputs - components, inputs - 1)
+    _, vectors = eigh(centered.T @ centered, subset_by_index=top)
+    axes = vectors[:, ::-1]
     largest = np.abs(axes).argmax(axis=0)
     signs = np.sign(axes[largest, np.arange(components)])
     return Projection(mean, np.ascontiguousarray(axes * signs))
 
 
-def stroke_features(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Describe handwriting: deskewed strokes beside their blur, square roots, unit length.
-
-    Every image is treated by itself, so nothing is learned from any record.
+def describe_images(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Describe each image by itself: nothing is learned from any record.
 
     Args:
-        images: Gray images; uint8, shape (n, height, width).
+        images: uint8, shape (n, height, width, channels); channels are averaged for the edges.
 
     Returns:
-        float32, shape (n, 2 * height * width).
+        Roots of the edges' strength by cell and direction, of length 1, beside the pixels (of a
+        large image: means of square blocks), of length 0.5; an empty part is zeros. float32,
+        shape (n, cells * 8 + rows * columns * channels).
     """
-    count, height, width = images.shape
-    features = np.empty((count, 2 * height * width), dtype=np.float32)
-    for start in range(0, count, _CHUNK):
-        chunk = images[start : start + _CHUNK].astype(np.float32) / np.float32(255)
-        features[start : start + _CHUNK] = _describe(deskew(chunk))
-    return features
+    pixels = images.astype(np.float32) / np.float32(255)
+    edges = np.sqrt(_edge_histograms(pixels.mean(axis=3)))
+    blocks = _block_means(pixels)
+    return np.concatenate([_unit(edges), np.float32(_PIXEL_WEIGHT) * _unit(blocks)], axis=1)
 
 
-def project_strokes(images: NDArray[np.uint8], projection: Projection) -> NDArray[np.float64]:
-    """Describe and project chunk by chunk, so that memory stays small.
-
-    Args:
-        images: uint8, shape (n, height, width).
-        projection: Fitted on `stroke_features` of public images.
-
-    Returns:
-        shape (n, components).
-    """
-    parts = [
-        projection.apply(stroke_features(images[start : start + _CHUNK]))
-        for start in range(0, len(images), _CHUNK)
-    ]
-    return np.concatenate(parts)
+def _described(images: NDArray[np.uint8]) -> Iterator[NDArray[np.float32]]:
+    # In pieces, so that memory stays small.
+    for start in range(0, max(len(images), 1), _CHUNK):
+        yield describe_images(images[start : start + _CHUNK])
 
 
-def deskew(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Straighten slanted handwriting: shear by the second moments, move the mass to the center.
-
-    Args:
-        images: Non-negative gray values; float32, shape (n, height, width).
-
-    Returns:
-        The same shape. An empty image stays as it is.
-    """
-    _, height, width = images.shape
-    rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
-    mass = np.maximum(images.sum(axis=(1, 2)), 1e-9)
-    row_mean = (images * rows).sum(axis=(1, 2)) / mass
-    column_mean = (images * columns).sum(axis=(1, 2)) / mass
-    row_offset = rows - row_mean[:, None, None]
-    column_offset = columns - column_mean[:, None, None]
-    variance = (images * row_offset**2).sum(axis=(1, 2)) / mass
-    covariance = (images * row_offset * column_offset).sum(axis=(1, 2)) / mass
-    slant = covariance / np.maximum(variance, 1e-9)
-    from_center = rows - (height - 1) / 2
-    source_rows = from_center + row_mean[:, None, None]
-    source_columns = (
-        columns - (width - 1) / 2 + column_mean[:, None, None] + slant[:, None, None] * from_center
-    )
-    return _sample(images, source_rows, source_columns)
+def _block_means(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+    count, height, width, channels = pixels.shape
+    size = -(-max(height, width) // _MOST_PIXELS)
+    if size == 1:
+        return pixels
+    rows, columns = height // size, width // size
+    inner = pixels[:, : rows * size, : columns * size]
+    blocks = inner.reshape(count, rows, size, columns, size, channels)
+    means: NDArray[np.float32] = blocks.mean(axis=(2, 4))
+    return means
 
 
-def _sample(
-    images: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Read images at fractional places, bilinearly; outside is 0."""
-    count, height, width = images.shape
-    padded = np.zeros((count, height + 2, width + 2), dtype=np.float32)
-    padded[:, 1:-1, 1:-1] = images
-    flat = padded.reshape(count, -1)
-    top = np.clip(np.floor(rows), -1, height - 1)
-    left = np.clip(np.floor(columns), -1, width - 1)
-    down = np.clip(rows - top, 0.0, 1.0)
-    right = np.clip(columns - left, 0.0, 1.0)
-    corner = ((top + 1) * (width + 2) + left + 1).astype(np.int64).reshape(count, -1)
-
-    def read(offset: int) -> NDArray[np.float32]:
-        return np.take_along_axis(flat, corner + offset, axis=1).reshape(images.shape)
-
-    above = read(0) * (1 - right) + read(1) * right
-    below = read(width + 2) * (1 - right) + read(width + 3) * right
-    sampled: NDArray[np.float32] = above * (1 - down) + below * down
-    return sampled
-
-
-def _describe(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    roots = np.sqrt(np.maximum(images, 0.0))
-    blurred = np.sqrt(np.maximum(_blur(images), 0.0))
-    return _unit(np.concatenate([_unit(roots), _BLUR_WEIGHT * _unit(blurred)], axis=1))
+def _edge_histograms(gray: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Add up the strength of edges; shape (n, rows of cells, columns of cells, directions)."""
+    count, height, width = gray.shape
+    down, right = np.zeros_like(gray), np.zeros_like(gray)
+    down[:, 1:-1] = gray[:, 2:] - gray[:, :-2]
+    right[:, :, 1:-1] = gray[:, :, 2:] - gray[:, :, :-2]
+    strength = np.hypot(down, right)
+    # An edge and its opposite are one direction; it counts for the two nearest bins.
+    direction = np.mod(np.arctan2(down, right), np.pi) * np.float32(_DIRECTIONS / np.pi)
+    lower = np.floor(direction)
+    share = direction - lower
+    first = lower.astype(np.int64) % _DIRECTIONS
+    second = (first + 1) % _DIRECTIONS
+    cell = max(2, min(height, width) // _CELLS_PER_SIDE)
+    rows, columns = max(1, height // cell), max(1, width // cell)
+    found = np.empty((count, rows, columns, _DIRECTIONS), dtype=np.float32)
+    for place in range(_DIRECTIONS):
+        part = strength * ((first == place) * (1 - share) + (second == place) * share)
+        inner = part[:, : rows * cell, : columns * cell]
+        found[..., place] = inner.reshape(count, rows, -1, columns, inner.shape[2] // columns).sum(
+            axis=(2, 4)
+        )
+    return found
 
 
-def _blur(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Average over 3 x 3 neighbors; outside is 0."""
-    count, height, width = images.shape
-    padded = np.zeros((count, height + 2, width + 2), dtype=np.float32)
-    padded[:, 1:-1, 1:-1] = images
-    total = np.zeros_like(images)
-    for down in range(3):
-        for right in range(3):
-            total += padded[:, down : down + height, right : right + width]
-    return total / np.float32(9)
-
-
-def _unit(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    flat = images.reshape(len(images), -1)
+def _unit(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    flat = values.reshape(len(values), -1)
     lengths = np.linalg.norm(flat, axis=1, keepdims=True)
     unit: NDArray[np.float32] = flat / np.maximum(lengths, 1e-12)
     return unit

@@ -8,13 +8,22 @@ from pathlib import Path
 import numpy as np
 
 from pate_fed.data.bundled import load_bundled_breast_cancer, load_bundled_digits
+from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.dataset import Dataset
-from pate_fed.data.mnist import load_mnist
-from pate_fed.data.tables import load_csv
+from pate_fed.data.images import load_idx_images, load_image_folder, load_npz_images
+from pate_fed.data.known_tables import KNOWN_TABLES, read_known_table
+from pate_fed.data.parquet_file import read_parquet
+from pate_fed.data.tables import Roles, find_roles, table_dataset
 from pate_fed.errors import InvalidParameterError
 
-SOURCE_NAMES = ("digits", "breast-cancer", "mnist", "csv")
+_BUNDLED = ("digits", "breast-cancer")
+_IDX = ("mnist", "fashion-mnist")
+_PNEUMONIA = "pneumoniamnist"
+_OWN = ("csv", "images")
+SOURCE_NAMES = (*_BUNDLED, *_IDX, _PNEUMONIA, *KNOWN_TABLES, *_OWN)
 """Every name that `DataSource` knows."""
+
+_PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +32,14 @@ class DataSource:
 
     Attributes:
         name: One of `SOURCE_NAMES`.
-        data_dir: Folder of "mnist", else None.
-        data_file: File of "csv", else None.
+        data_dir: Folder of a published data set, or of "images"; None for others.
+        data_file: File of "csv" (or a Parquet file), or the .npz archive of "images"; else None.
         label_column: Column of "csv" with the class.
         patient_column: Column of "csv" that names the patient, or None.
         hospital_column: Column of "csv" that names the hospital, or None.
+        ignored_columns: Columns of a table that are no features.
+        positive: Class of a table that is told from all others; None to keep all classes.
+        separator: Character between cells of "csv".
     """
 
     name: str
@@ -36,21 +48,39 @@ class DataSource:
     label_column: str | None = None
     patient_column: str | None = None
     hospital_column: str | None = None
+    ignored_columns: tuple[str, ...] = ()
+    positive: str | None = None
+    separator: str = ","
 
     def __post_init__(self) -> None:
         if self.name not in SOURCE_NAMES:
             raise InvalidParameterError(
                 f"data must be one of {', '.join(SOURCE_NAMES)}", repr(self.name)
             )
-        if self.name == "mnist" and self.data_dir is None:
+        if self.name in (*_IDX, _PNEUMONIA, *KNOWN_TABLES) and self.data_dir is None:
             raise InvalidParameterError(
-                "--data mnist needs --data-dir, the folder of its files", "none"
+                f"--data {self.name} needs --data-dir, the folder of its files", "none"
+            )
+        if self.name == "images" and (self.data_dir is None) == (self.data_file is None):
+            raise InvalidParameterError(
+                "--data images needs --data-dir, a folder with a folder for each class, or "
+                "--data-file, a .npz archive",
+                "neither" if self.data_dir is None else "both",
             )
         needed = {"--data-file": self.data_file, "--label": self.label_column}
         missing = [option for option, value in needed.items() if value is None]
         if self.name == "csv" and missing:
             came = "neither" if len(missing) == len(needed) else f"no {missing[0]}"
             raise InvalidParameterError("--data csv needs --data-file and --label", came)
+        if len(self.separator) != 1 or self.separator in '"\r\n ':
+            raise InvalidParameterError(
+                "--separator must be one character, such as ; or a tab", repr(self.separator)
+            )
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table from a file, whose columns have names."""
+        return self.name == "csv" or self.name in KNOWN_TABLES
 
 
 def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:
@@ -63,19 +93,54 @@ def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:
     Raises:
         InvalidDataError: or one of its kinds, if the files cannot be used.
     """
-    if source.name == "digits":
-        return load_bundled_digits(rng=rng)
-    if source.name == "breast-cancer":
-        return load_bundled_breast_cancer(rng=rng)
-    if source.name == "mnist":
+    match source:
+        case DataSource(name="digits"):
+            return load_bundled_digits(rng=rng)
+        case DataSource(name="breast-cancer"):
+            return load_bundled_breast_cancer(rng=rng)
+        case DataSource(name="images", data_dir=Path() as folder):
+            return load_image_folder(folder, rng=rng)
+        case DataSource(name="images", data_file=Path() as file):
+            return load_npz_images(file, name=file.name, rng=rng)
+        case DataSource(name=name, data_dir=Path() as folder) if name in _IDX:
+            return load_idx_images(folder, name=name)
+        case DataSource(name=name, data_dir=Path() as folder) if name == _PNEUMONIA:
+            return load_npz_images(folder / f"{name}.npz", name=name, rng=rng)
+    return _load_table(source, rng)
+
+
+def _load_table(source: DataSource, rng: np.random.Generator) -> Dataset:
+    if source.name in KNOWN_TABLES:
         assert source.data_dir is not None, "checked when the source was made"
-        return load_mnist(source.data_dir)
+        usual = KNOWN_TABLES[source.name].roles
+        roles = Roles(
+            usual.label,
+            usual.patient,
+            usual.hospital,
+            ignored=(*usual.ignored, *source.ignored_columns),
+            positive=source.positive or usual.positive,
+        )
+        text, is_public = read_known_table(source.name, source.data_dir)
+        return table_dataset(source.name, find_roles(text, roles), rng=rng, is_public=is_public)
     assert source.data_file is not None, "checked when the source was made"
     assert source.label_column is not None, "checked when the source was made"
-    return load_csv(
-        source.data_file,
-        label_column=source.label_column,
-        patient_column=source.patient_column,
-        hospital_column=source.hospital_column,
-        rng=rng,
+    roles = Roles(
+        source.label_column,
+        source.patient_column,
+        source.hospital_column,
+        ignored=source.ignored_columns,
+        positive=source.positive,
     )
+    text = read_table(source.data_file, source.separator)
+    return table_dataset(source.data_file.name, find_roles(text, roles), rng=rng)
+
+
+def read_table(path: Path, separator: str) -> CsvTable:
+    """Read a CSV file, or a Parquet file by its name.
+
+    Raises:
+        UnreadableFileError: see `read_csv` and `read_parquet`.
+    """
+    if path.suffix.lower() in _PARQUET:
+        return read_parquet(path)
+    return read_csv(path, separator=separator)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import Cell, is_missing, text_of
+from pate_fed.cells import Cell, folded, is_missing, text_of
 from pate_fed.errors import InvalidDataError
 
 _MOST_DEVIATIONS = 8.0
@@ -29,11 +30,13 @@ class Column:
         numbers: Each cell as a number, NaN where it is none; float64, shape (rows,).
         texts: Each cell as text, numbers as `text_of` writes them; or None where the source has
             numbers only.
+        unit: Unit of its numbers, such as mg/dl, without capitals; empty if they have none.
     """
 
     name: str
     numbers: NDArray[np.float64]
     texts: tuple[str, ...] | None = None
+    unit: str = ""
 
     def __repr__(self) -> str:
         return f"Column({self.name!r}, rows={len(self.numbers)})"
@@ -54,12 +57,14 @@ class NumberEncoder:
         median: Of the pool's known cells.
         mean: Of the pool, after the median filled its gaps.
         deviation: Standard deviation likewise; above 0.
+        unit: Unit of the cells; empty if they have none.
     """
 
     position: int
     median: float
     mean: float
     deviation: float
+    unit: str = ""
 
     def apply(self, column: Column, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Encode some rows; shape (rows, 1)."""
@@ -74,9 +79,12 @@ class NumberEncoder:
 class CategoryEncoder:
     """Turn a text column into one 0/1 feature per category of the pool.
 
+    Texts that differ in capitals or blanks only are one category.
+
     Attributes:
         position: Index of the column in the table.
-        categories: Those of the pool, sorted; all other cells become zeros.
+        categories: Those of the pool, sorted, each in its most frequent spelling; all other cells
+            become zeros.
     """
 
     position: int
@@ -85,10 +93,11 @@ class CategoryEncoder:
     def apply(self, column: Column, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Encode some rows; shape (rows, categories)."""
         assert column.texts is not None, "a category encoder is fitted on text"
-        places = {category: place for place, category in enumerate(self.categories)}
+        places = {folded(category): place for place, category in enumerate(self.categories)}
+        place_of = {text: places.get(folded(text)) for text in set(column.texts)}
         encoded = np.zeros((len(rows), len(self.categories)))
         for target, row in enumerate(rows):
-            place = places.get(column.texts[row])
+            place = place_of[column.texts[row]]
             if place is not None:
                 encoded[target, place] = 1.0
         return encoded
@@ -138,10 +147,11 @@ def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> T
     return TableEncoder(used)
 
 
-def column_of(name: str, cells: Sequence[Cell]) -> Column:
-    """Return a column of cells."""
+def column_of(name: str, cells: Sequence[Cell], *, unit: str = "") -> Column:
+    """Return a column of cells, whose numbers have this unit."""
     numbers = [cell if isinstance(cell, float) else math.nan for cell in cells]
-    return Column(name, np.array(numbers, dtype=np.float64), tuple(text_of(one) for one in cells))
+    texts = tuple(text_of(one) for one in cells)
+    return Column(name, np.array(numbers, dtype=np.float64), texts, unit)
 
 
 def _fit_column(
@@ -164,7 +174,7 @@ def _fit_numbers(
     deviation = float(filled.std())
     if deviation <= 1e-12 * max(1.0, abs(median)) or _is_row_id(column.name, values):
         return None
-    return NumberEncoder(position, median, float(filled.mean()), deviation)
+    return NumberEncoder(position, median, float(filled.mean()), deviation, column.unit)
 
 
 def _is_row_id(name: str, values: NDArray[np.float64]) -> bool:
@@ -176,13 +186,16 @@ def _fit_categories(
     position: int, column: Column, known: NDArray[np.int64]
 ) -> CategoryEncoder | None:
     assert column.texts is not None, "a column without text is numeric"
-    counts: dict[str, int] = {}
+    spellings: dict[str, Counter[str]] = {}
     for row in known:
-        counts[column.texts[row]] = counts.get(column.texts[row], 0) + 1
-    if len(counts) > max(2.0, _ID_LIKE_SHARE * len(known)):
+        text = column.texts[row]
+        spellings.setdefault(folded(text), Counter())[text] += 1
+    if len(spellings) == 1 or len(spellings) > max(2.0, _ID_LIKE_SHARE * len(known)):
         return None
+    counts = {
+        min(found, key=lambda text: (-found[text], text)): found.total()
+        for found in spellings.values()
+    }
     frequent = [text for text, count in counts.items() if count >= _RAREST_CATEGORY]
     kept = sorted(frequent, key=lambda text: (-counts[text], text))[:_MOST_CATEGORIES]
-    if not kept or len(counts) == 1:
-        return None
-    return CategoryEncoder(position, tuple(sorted(kept)))
+    return CategoryEncoder(position, tuple(sorted(kept))) if kept else None

@@ -5,17 +5,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import cell_of, is_missing, parse_number, text_of
-from pate_fed.data.csv_file import CsvTable, read_csv
+from pate_fed.cells import (
+    cell_of,
+    folded,
+    is_missing,
+    measurement,
+    parse_number,
+    plain,
+    text_of,
+)
+from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Dataset, Records
+from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.table_features import (
     Column,
+    TableEncoder,
     column_of,
     fit_table_encoder,
 )
@@ -40,6 +49,7 @@ MOST_CLASSES = 100
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 _PRIVATE_SHARE = 0.60
 _PRIVATE_AND_POOL_SHARE = 0.85
+_POOL_OF_PUBLIC = 0.6
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -64,91 +74,108 @@ class Table:
         return f"Table(rows={len(self.labels)}, columns={len(self.columns)})"
 
 
-def load_csv(
-    path: Path,
-    *,
-    label_column: str,
-    patient_column: str | None,
-    hospital_column: str | None,
-    rng: np.random.Generator,
-) -> Dataset:
-    """Load a CSV file, split 60/25/15 by privacy unit.
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What the columns of a table are for.
 
-    Args:
-        path: The file, plain or gzipped.
-        label_column: Column with the class, text or number.
-        patient_column: Column that names the patient; None: each row is a patient of its own.
-        hospital_column: Column that names the hospital, or None.
-        rng: Shuffles the units before they are split.
+    Attributes:
+        label: Column with the class, text or number.
+        patient: Column that names the patient; None: each row is a patient of its own.
+        hospital: Column that names the hospital, or None.
+        ignored: Columns that are no features.
+        positive: The class that is told from all others; None to keep all classes.
+    """
+
+    label: str
+    patient: str | None = None
+    hospital: str | None = None
+    ignored: tuple[str, ...] = ()
+    positive: str | None = None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Columns with one role of their own."""
+        return tuple(one for one in (self.label, self.patient, self.hospital) if one is not None)
+
+
+def find_roles(text: CsvTable, roles: Roles) -> Table:
+    """Give each column its role, and check the cells that roles need.
 
     Raises:
-        UnreadableFileError: the file is no CSV file that can be read.
         MissingColumnError: a named column is absent.
         InvalidCellError: a label, patient or hospital is missing, or a number out of range.
         TooFewRecordsError: fewer than `FEWEST_UNITS` patients.
-        RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` records or patients.
-        InvalidDataError: one class only, or more than `MOST_CLASSES`, or no feature of use.
+        RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` records.
+        InvalidDataError: one class only, more than `MOST_CLASSES`, classes that differ in spelling
+            only, or a column with two units.
         InvalidParameterError: one column in two roles.
     """
-    text = read_csv(path)
-    table = find_roles(
-        text,
-        label_column=label_column,
-        patient_column=patient_column,
-        hospital_column=hospital_column,
-    )
-    return table_dataset(path.name, table, rng=rng)
-
-
-def find_roles(
-    text: CsvTable,
-    *,
-    label_column: str,
-    patient_column: str | None,
-    hospital_column: str | None,
-) -> Table:
-    """Give each column its role, and check the cells that roles need. Errors as in `load_csv`."""
-    roles = [name for name in (label_column, patient_column, hospital_column) if name is not None]
-    for name in roles:
-        if name not in text.header:
-            others = len(text.header)
-            hint = "1 column: are the columns separated by commas?" if others == 1 else ""
-            raise MissingColumnError(
-                f"{text.file_name} must have a column {name!r}",
-                hint or f"{others} columns of other names in the first row",
-            )
-    if len(set(roles)) != len(roles):
-        raise InvalidParameterError("label, patient and hospital must be different columns", "one")
+    for name in (*roles.named, *roles.ignored):
+        _require_column(text, name)
+    if len({*roles.named, *roles.ignored}) != len(roles.named) + len(set(roles.ignored)):
+        raise InvalidParameterError(
+            "label, patient, hospital and ignored columns must be different", "one in two roles"
+        )
     unit_ids = (
         tuple(f"row-{line}" for line in text.lines)
-        if patient_column is None
-        else known_cells(text, patient_column)
+        if roles.patient is None
+        else known_cells(text, roles.patient)
     )
     if len(set(unit_ids)) < FEWEST_UNITS:
         raise TooFewRecordsError(
             f"{text.file_name} must have at least {FEWEST_UNITS} "
-            f"{'rows' if patient_column is None else 'patients'}",
+            f"{'rows' if roles.patient is None else 'patients'}",
             len(set(unit_ids)),
         )
-    labels, class_names = _classes(text, label_column)
-    features = tuple(read_column(text, name) for name in text.header if name not in roles)
+    labels, class_names = _classes(text, roles)
+    skipped = {*roles.named, *roles.ignored}
     return Table(
-        columns=features,
+        columns=tuple(read_column(text, name) for name in text.header if name not in skipped),
         labels=labels,
         class_names=class_names,
         unit_ids=unit_ids,
-        hospitals=None if hospital_column is None else known_cells(text, hospital_column),
+        hospitals=None if roles.hospital is None else known_cells(text, roles.hospital),
     )
 
 
-def table_dataset(name: str, table: Table, *, rng: np.random.Generator) -> Dataset:
+def _require_column(text: CsvTable, name: str) -> None:
+    if name in text.header:
+        return
+    if len(text.header) > 1:
+        raise MissingColumnError(
+            f"{text.file_name} must have a column {name!r}",
+            f"{len(text.header)} columns of other names in the first row",
+        )
+    found = next((one for one in ";\t|," if one in text.header[0]), None)
+    hint = "" if found is None else f": try --separator {found!r}"
+    raise MissingColumnError(f"{text.file_name} must have a column {name!r}", f"1 column{hint}")
+
+
+def table_dataset(
+    name: str,
+    table: Table,
+    *,
+    rng: np.random.Generator,
+    is_public: Sequence[bool] = (),
+) -> Dataset:
     """Split a table by privacy unit and encode it with statistics of its pool.
+
+    Args:
+        name: Name of the data set.
+        table: Its rows.
+        rng: Shuffles the units before they are split 60/25/15.
+        is_public: Which rows the publisher meant for the test; none to split all rows. Those are
+            split into pool and test, and all others are private.
 
     Raises:
         RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` privacy units.
         InvalidDataError: no feature of use.
     """
-    parts = split_by_unit(table.labels, table.unit_ids, rng=rng)
+    parts = (
+        _published_split(np.asarray(is_public, dtype=np.bool_), rng=rng)
+        if any(is_public)
+        else split_by_unit(table.labels, table.unit_ids, rng=rng)
+    )
     encoder = fit_table_encoder(table.columns, parts[1])
     private, pool, test = (
         Records(
@@ -162,7 +189,27 @@ def table_dataset(name: str, table: Table, *, rng: np.random.Generator) -> Datas
         for rows in parts
     )
     notes = (*_column_notes(table.columns), *_hospital_notes(table.hospitals, private.hospitals))
-    return Dataset(name, "table", table.class_names, private, pool, test, notes)
+    read = tuple(table.columns[one.position].name for one in encoder.encoders)
+    moved = tuple(replace(one, position=place) for place, one in enumerate(encoder.encoders))
+    return Dataset(
+        name,
+        "table",
+        table.class_names,
+        private,
+        pool,
+        test,
+        notes,
+        TablePreprocessing(read, TableEncoder(moved)),
+    )
+
+
+def _published_split(
+    is_public: NDArray[np.bool_], *, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Split rows as the publisher did, and the public ones into pool and test."""
+    public = rng.permutation(np.flatnonzero(is_public))
+    cut = int(len(public) * _POOL_OF_PUBLIC)
+    return rng.permutation(np.flatnonzero(~is_public)), public[:cut], public[cut:]
 
 
 def _column_notes(columns: tuple[Column, ...]) -> Iterator[str]:
@@ -191,7 +238,7 @@ def _hospital_notes(
             f"{len(left)} of {len(names)} hospitals take no part: all their records fell into "
             "the public pool or the test set."
         )
-    spellings = len({" ".join(name.split()).casefold() for name in names})
+    spellings = len({folded(name) for name in names})
     if spellings < len(names):
         yield f"{len(names)} hospital names differ in case or spaces only: {spellings} remain."
 
@@ -273,27 +320,64 @@ def known_cells(text: CsvTable, name: str) -> tuple[str, ...]:
     return cells
 
 
-def _classes(text: CsvTable, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    cells = canonical_cells(known_cells(text, name))
+def _classes(text: CsvTable, roles: Roles) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    cells = canonical_cells(known_cells(text, roles.label))
+    if roles.positive is not None:
+        return _one_against_all(text, roles.label, cells, roles.positive)
     counts = Counter(cells)
-    if len(counts) < 2 or len(counts) > MOST_CLASSES:
+    where = f"column {roles.label!r} of {text.file_name}"
+    if len(counts) > MOST_CLASSES:
+        numbers = np.isfinite([parse_number(cell) for cell in counts]).all()
         raise InvalidDataError(
-            f"column {name!r} of {text.file_name} must hold between 2 and {MOST_CLASSES} classes",
-            len(counts),
+            f"{where} must hold between 2 and {MOST_CLASSES} classes",
+            f"{len(counts)} different numbers: this is a measurement, and teachers vote on classes;"
+            " make it two, such as above and below a limit"
+            if numbers
+            else len(counts),
         )
+    if len(counts) < 2:
+        raise InvalidDataError(f"{where} must hold between 2 and {MOST_CLASSES} classes", 1)
+    _refuse_spellings(where, counts)
     rarest = min(counts.values())
     if rarest < FEWEST_OF_A_CLASS:
         line = next(
             line for line, cell in zip(text.lines, cells, strict=True) if counts[cell] == rarest
         )
         raise RareClassError(
-            f"every class in column {name!r} of {text.file_name} must have at least "
-            f"{FEWEST_OF_A_CLASS} records",
+            f"every class in {where} must have at least {FEWEST_OF_A_CLASS} records",
             f"a class with {rarest}, first in line {line}",
         )
     names = sorted_names(counts)
     places = {class_name: place for place, class_name in enumerate(names)}
     return np.array([places[cell] for cell in cells], dtype=np.int64), names
+
+
+def _refuse_spellings(where: str, names: Iterable[str]) -> None:
+    """Refuse classes that differ in capitals or blanks only: nobody means two classes."""
+    listed = sorted(names)
+    spelled = Counter(folded(name) for name in listed)
+    alike = [name for name in listed if spelled[folded(name)] > 1]
+    if alike:
+        raise InvalidDataError(
+            f"{where} must spell each class in one way",
+            f"{', '.join(repr(name) for name in alike)}; correct the file, or name one with "
+            "--positive",
+        )
+
+
+def _one_against_all(
+    text: CsvTable, label: str, cells: tuple[str, ...], positive: str
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    wanted = folded(text_of(cell_of(plain(positive))))
+    labels = np.array([folded(cell) == wanted for cell in cells], dtype=np.int64)
+    fewest = int(min(labels.sum(), len(labels) - labels.sum()))
+    if fewest < FEWEST_OF_A_CLASS:
+        raise RareClassError(
+            f"column {label!r} of {text.file_name} must hold {positive!r} and something else, at "
+            f"least {FEWEST_OF_A_CLASS} times each",
+            f"one of them {fewest} times",
+        )
+    return labels, (f"not {plain(positive)}", plain(positive))
 
 
 def canonical_cells(cells: tuple[str, ...]) -> tuple[str, ...]:
@@ -319,8 +403,10 @@ def read_column(text: CsvTable, name: str) -> Column:
 
     Raises:
         InvalidCellError: a number that is out of range, in a column of numbers.
+        InvalidDataError: numbers with several units.
     """
-    cells = text.column(name)
+    unit, numbers = _measured(text, name)
+    cells = tuple(numbers.get(cell, cell) for cell in text.column(name))
     parsed = {cell: parse_number(cell) for cell in set(cells)}
     is_numeric = all(is_missing(cell) or not np.isnan(value) for cell, value in parsed.items())
     if is_numeric and float("inf") in parsed.values():
@@ -334,4 +420,26 @@ def read_column(text: CsvTable, name: str) -> Column:
             f"another in line {line}",
         )
     read = {cell: cell_of(cell) for cell in parsed}  # in a column of mixed text "inf" is text
-    return column_of(name, [read[cell] for cell in cells])
+    return column_of(name, [read[cell] for cell in cells], unit=unit)
+
+
+def _measured(text: CsvTable, name: str) -> tuple[str, dict[str, str]]:
+    """Return the unit of a column of measurements, and the number of each; "" and none for others.
+
+    Raises:
+        InvalidDataError: measurements in several units.
+    """
+    cells = {cell for cell in text.column(name) if not is_missing(cell)}
+    found = {cell: measurement(cell) for cell in cells}
+    known = {cell: one for cell, one in found.items() if one is not None}
+    units = sorted({unit for _, unit in known.values()})
+    if len(known) < len(found) or not any(units):
+        return "", {}
+    if len(units) > 1:
+        shown = ", ".join(repr(unit) if unit else "none" for unit in units[:5])
+        raise InvalidDataError(
+            f"numbers in column {name!r} of {text.file_name} must have one unit; convert them, or "
+            "leave the column out with --ignore",
+            f"units {shown}",
+        )
+    return units[0], {cell: number for cell, (number, _) in known.items()}

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from pate_fed.cells import cell_of, plain, text_of
 from pate_fed.data.csv_file import CsvTable, read_csv
-from pate_fed.data.dataset import DatasetKind, Records
+from pate_fed.data.dataset import Records
+from pate_fed.data.preprocessing import exactly
 from pate_fed.data.table_features import (
     CategoryEncoder,
     NumberEncoder,
@@ -40,7 +41,6 @@ from pate_fed.data.task_schema import (
     MAX_SCHEMA_BYTES,
     TaskSchema,
     canonical_json,
-    exactly,
     refuse_constant,
     require_column,
 )
@@ -48,6 +48,7 @@ from pate_fed.errors import (
     InvalidDataError,
     InvalidTaskError,
 )
+from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
 from pate_fed.queries import QueryPool
 
@@ -295,9 +296,7 @@ def _useful(text: CsvTable, names: set[str]) -> bool:
 
 
 def _moved(encoder: NumberEncoder | CategoryEncoder, place: int) -> NumberEncoder | CategoryEncoder:
-    if isinstance(encoder, CategoryEncoder):
-        return CategoryEncoder(place, encoder.categories)
-    return NumberEncoder(place, encoder.median, encoder.mean, encoder.deviation)
+    return replace(encoder, position=place)
 
 
 def _row(line: str) -> Any:

@@ -11,11 +11,11 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import LARGEST_NUMBER, Cell, cell_of, is_missing, parse_number, plain
+from pate_fed.cells import LARGEST_NUMBER, folded, is_missing, parse_number, plain
 from pate_fed.data.csv_file import CsvTable
-from pate_fed.data.dataset import DatasetKind, Records
+from pate_fed.data.dataset import Records
+from pate_fed.data.preprocessing import TablePreprocessing, exactly
 from pate_fed.data.table_features import (
-    CategoryEncoder,
     NumberEncoder,
     TableEncoder,
     column_of,
@@ -27,6 +27,7 @@ from pate_fed.errors import (
     InvalidTaskError,
     MissingColumnError,
 )
+from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
 
 VERSION = 1
@@ -96,12 +97,8 @@ class TaskSchema:
             )
         for name in (self.label, *self.columns, *([patient_column] if patient_column else [])):
             require_column(text, name)
-        columns = tuple(
-            column_of(name, cells)
-            for name, cells in zip(self.columns, self._cells(text), strict=True)
-        )
         return Records(
-            features=self.encoder.apply(columns, np.arange(len(text.lines), dtype=np.int64)),
+            features=self.preprocessing.inputs_of(text).features,
             labels=_labels(text, self.label, self.class_names),
             unit_ids=tuple(f"row-{line}" for line in text.lines)
             if patient_column is None
@@ -115,9 +112,8 @@ class TaskSchema:
             MissingColumnError: a column of the task is absent.
             InvalidCellError: a cell of a column of numbers is none.
         """
-        for name in self.columns:
-            require_column(text, name)
-        return PublicRows(self.columns, tuple(zip(*self._cells(text), strict=True)))
+        cells = self.preprocessing.cells(text)
+        return PublicRows(self.columns, tuple(zip(*cells, strict=True)))
 
     def inputs_of(self, rows: PublicRows) -> NDArray[np.float64]:
         """Turn rows into the teachers' inputs; float64, shape (rows, features).
@@ -145,10 +141,7 @@ class TaskSchema:
                 "kind": self.kind,
                 "label": self.label,
                 "classes": list(self.class_names),
-                "columns": [
-                    _column_fields(name, encoder)
-                    for name, encoder in zip(self.columns, self.encoder.encoders, strict=True)
-                ],
+                "columns": self.preprocessing.fields(),
                 "left_out": list(self.left_out),
             }
         )
@@ -183,21 +176,21 @@ class TaskSchema:
         columns = exactly(fields["columns"], list)
         if len(columns) > MOST_COLUMNS:
             raise InvalidTaskError(f"at most {MOST_COLUMNS} columns", len(columns))
+        table = TablePreprocessing.from_fields(columns)
         return cls(
             name=exactly(fields["name"], str),
             kind=kind,
             label=exactly(fields["label"], str),
             class_names=tuple(exactly(one, str) for one in exactly(fields["classes"], list)),
-            columns=tuple(exactly(one["name"], str) for one in columns),
-            encoder=TableEncoder(tuple(_encoder(one, place) for place, one in enumerate(columns))),
+            columns=table.columns,
+            encoder=table.encoder,
             left_out=tuple(exactly(one, str) for one in exactly(fields["left_out"], list)),
         )
 
-    def _cells(self, text: CsvTable) -> list[tuple[Cell, ...]]:
-        return [
-            _cells_for(text, name, encoder)
-            for name, encoder in zip(self.columns, self.encoder.encoders, strict=True)
-        ]
+    @property
+    def preprocessing(self) -> TablePreprocessing:
+        """The way from raw rows to inputs."""
+        return TablePreprocessing(self.columns, self.encoder)
 
 
 def _check_names(task: TaskSchema) -> None:
@@ -230,7 +223,9 @@ def _check_encoder(encoder: TableEncoder, columns: tuple[str, ...]) -> None:
                 and _SMALLEST_DEVIATION <= one.deviation <= LARGEST_NUMBER
             )
         else:
-            good = len(one.categories) > 0 and list(one.categories) == sorted(set(one.categories))
+            good = list(one.categories) == sorted(one.categories) and 0 < len(
+                one.categories
+            ) == len({folded(text) for text in one.categories})
         if not good:
             raise InvalidTaskError(
                 "an encoder must have finite numbers, or categories in order", "another"
@@ -248,22 +243,6 @@ def require_column(text: CsvTable, name: str) -> None:
             f"{text.file_name} must have a column {name!r}",
             f"{len(text.header)} columns of other names in the first row",
         )
-
-
-def _cells_for(
-    text: CsvTable, name: str, encoder: NumberEncoder | CategoryEncoder
-) -> tuple[Cell, ...]:
-    cells = text.column(name)
-    read = {cell: cell_of(cell) for cell in set(cells)}
-    for line, cell in zip(text.lines, cells, strict=True):
-        # A comma for a point would else become the median without a word.
-        if isinstance(encoder, NumberEncoder) and isinstance(read[cell], str):
-            raise InvalidCellError(
-                f"cells of column {name!r} of {text.file_name} must be numbers below 1e100, or "
-                "empty",
-                f"another in line {line}",
-            )
-    return tuple(read[cell] for cell in cells)
 
 
 def _labels(text: CsvTable, name: str, class_names: tuple[str, ...]) -> NDArray[np.int64]:
@@ -290,42 +269,6 @@ def canonical_json(fields: object) -> bytes:
         fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
     return text.encode("ascii")
-
-
-def _column_fields(name: str, encoder: NumberEncoder | CategoryEncoder) -> dict[str, Any]:
-    if isinstance(encoder, CategoryEncoder):
-        return {"name": name, "categories": list(encoder.categories)}
-    return {
-        "name": name,
-        "median": float(encoder.median),
-        "mean": float(encoder.mean),
-        "deviation": float(encoder.deviation),
-    }
-
-
-def _encoder(fields: Any, place: int) -> NumberEncoder | CategoryEncoder:
-    if type(fields) is not dict:
-        raise TypeError
-    if set(fields) == {"name", "categories"}:
-        listed = exactly(fields["categories"], list)
-        return CategoryEncoder(place, tuple(exactly(one, str) for one in listed))
-    if set(fields) != {"name", "median", "mean", "deviation"}:
-        raise TypeError
-    median, mean, deviation = (
-        exactly(fields[one], float) for one in ("median", "mean", "deviation")
-    )
-    return NumberEncoder(place, median, mean, deviation)
-
-
-def exactly(value: Any, kind: type) -> Any:
-    """Return a value that was read, if it is of exactly this type.
-
-    Raises:
-        TypeError: it is of another.
-    """
-    if type(value) is not kind:
-        raise TypeError
-    return value
 
 
 def refuse_constant(name: str) -> None:

@@ -12,9 +12,19 @@ LEARNING_BATCHES: Final = 5
 """Number of batches of a run whose student learns between them."""
 
 
-def usual_mechanism(noise: str) -> str:
-    """Return the default mechanism: with noise at the parties the one with one exchange."""
-    return USUAL_AT_PARTIES if noise == "parties" else next(iter(SPECS))
+def usual_mechanism(noise: str, data: str = "csv") -> str:
+    """Return the default mechanism.
+
+    A threshold answers the easy inputs and leaves out the others: for tables that gains nothing.
+    With noise at the parties it is the one with one exchange.
+
+    Args:
+        noise: Who adds the noise: "coordinator" or "parties".
+        data: Name of the data set.
+    """
+    if noise == "parties":
+        return USUAL_AT_PARTIES
+    return DEFAULTS[data].mechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,9 @@ class Defaults:
         parties: Number of parties where the data name no hospitals.
         teachers: Teachers per party; None to divide `TEACHERS_IN_ALL`.
         queries: Most queries asked; fewer if the budget affords fewer.
+        mechanism: The default one, with noise at the coordinator.
+        select: Way to choose queries.
+        fills_budget: Whether GNMax's noise is as small as the budget affords for all queries.
         parameters: Of mechanisms, by name, for this many teachers.
         at_parties: The same with noise at the parties.
     """
@@ -35,6 +48,9 @@ class Defaults:
     parties: int
     teachers: int | None
     queries: int
+    mechanism: str = next(iter(SPECS))
+    select: str = "medoids"
+    fills_budget: bool = False
     parameters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     at_parties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -42,14 +58,23 @@ class Defaults:
 def _for_fifty(check: Mapping[str, float]) -> Defaults:
     """Return the defaults of a bundled data set, with parameters of Confident-GNMax of its own."""
     parameters = {"confident": check, "interactive": check, "gnmax": {"sigma2": 6.95}}
-    return Defaults(50, 1, 30, parameters, at_parties={"gnmax": {"sigma2": 7.4}})
+    return Defaults(50, 1, 30, parameters=parameters, at_parties={"gnmax": {"sigma2": 7.4}})
 
 
+_TABLE: Final = Defaults(10, None, 500, mechanism="gnmax", select="random", fills_budget=True)
+_IMAGES: Final = Defaults(10, 25, 100)
 DEFAULTS: Final[Mapping[str, Defaults]] = {
     "digits": _for_fifty({"vote_threshold": 20.0, "sigma1": 10.0, "sigma2": 7.95}),
     "breast-cancer": _for_fifty({"vote_threshold": 30.0, "sigma1": 8.0, "sigma2": 8.75}),
-    "mnist": Defaults(10, 25, 100),
-    "csv": Defaults(10, None, 100),
+    "mnist": _IMAGES,
+    "fashion-mnist": _IMAGES,
+    "pneumoniamnist": _IMAGES,
+    "images": Defaults(10, None, 100),
+    "adult": _TABLE,
+    "brfss": _TABLE,
+    "diabetes130": _TABLE,
+    "heart-disease": _TABLE,
+    "csv": _TABLE,
 }
 TEACHERS_IN_ALL: Final = 50
 LEAST_UNITS_PER_TEACHER: Final = 5

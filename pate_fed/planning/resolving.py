@@ -29,6 +29,9 @@ from pate_fed.pricing import affordable_queries, priced, tightest_cost
 from pate_fed.queries import QueryPool
 from pate_fed.votes import MAX_TOTAL_VOTES
 
+_NOISE_STEP = 0.002
+"""Relative accuracy of the noise that fills a budget."""
+
 
 def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> RunSettings:
     """Fill in all open settings, once the data are known.
@@ -150,7 +153,12 @@ def _filled(
     form = sums[settings.form]
     listed = _with_one_each(settings, form)
     chosen = _Asked(listed, classes, form).with_mechanism(known)
-    return _Asked(chosen, classes, form).with_queries(known, pool=pool)
+    if known.fills_budget and settings.mechanism == "gnmax" and settings.sigma2 is None:
+        queries = settings.queries or min(known.queries, pool)
+        sigma = _Asked(chosen, classes, form).smallest_noise(queries)
+        chosen = replace(chosen, sigma2=sigma, queries=queries)
+    asked = _Asked(replace(chosen, select=chosen.select or known.select), classes, form)
+    return asked.with_queries(known, pool=pool)
 
 
 def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
@@ -233,6 +241,33 @@ class _Asked:
         """Hospitals that may be lost before the sum opens."""
         parties = self.settings.parties or 0
         return parties - self.form.threshold(parties)
+
+    def smallest_noise(self, queries: int) -> float:
+        """Return about the smallest sigma2 whose price for so many queries fits all budgets.
+
+        Raises:
+            BudgetExhaustedError: no noise is enough.
+        """
+        valid, wanted = self.settings.valid_votes, self.settings.wanted_pricings
+
+        def fits(sigma: float) -> bool:
+            noisy = replace(self, settings=replace(self.settings, sigma2=sigma))
+            draft = noisy.draft(noisy.caps(queries, None))
+            return bool(
+                affordable_queries(lambda _: draft, most=1, votes_are_valid=valid, wanted=wanted)
+            )
+
+        low, high = 0.0, max(1.0, float(self.settings.votes))
+        while not fits(high):
+            low, high = high, 2 * high
+            if high > MAX_TOTAL_VOTES:
+                raise BudgetExhaustedError(
+                    requested=math.inf, budget=min(self.settings.party_epsilons or (0.0,))
+                )
+        while high - low > _NOISE_STEP * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return float(f"{high * (1 + 1e-6):.6g}")
 
     def with_queries(self, known: Defaults, *, pool: int) -> RunSettings:
         """Fill in the number of queries, the caps and the batches."""

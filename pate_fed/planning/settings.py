@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pate_fed.accounting.statement import Pricing
-from pate_fed.data import DataSource
+from pate_fed.data import DatasetKind, DataSource
 from pate_fed.errors import InvalidSettingError
 from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.partition import PartitionScheme
 from pate_fed.planning.sums import Sums, require_enough
 from pate_fed.pricing import PRICINGS
+
+if TYPE_CHECKING:
+    from pate_fed.students.facts import LabelFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class RunSettings:
         party_teachers: Teachers of each party instead, if the numbers differ.
         partition: Way to divide the records among parties.
         queries: Queries to ask.
-        select: Way to choose queries from the pool.
+        select: Way to choose queries from the pool; None for the one that suits the data.
         mechanism: One of `SPECS`.
         vote_threshold: Noisy top count from which Confident-GNMax answers, in votes.
         sigma1: Standard deviation of the noise of that check, in votes; of a test of stability,
@@ -54,6 +58,9 @@ class RunSettings:
         max_refusals: Refusals after which the run ends.
         batch_size: Queries per batch.
         teacher_model: Kind of teacher.
+        class_balance: How teachers share their votes out over the classes.
+        prevalence: Share of each class among patients; None if nobody says.
+        patients: Most patients of each hospital that a simulation uses; None for all.
         student: Kind of student.
         engine: "local" or "ray".
         seed: Makes a run repeatable; None draws everything fresh.
@@ -66,7 +73,7 @@ class RunSettings:
     party_teachers: tuple[int, ...] | None = None
     partition: PartitionScheme | None = None
     queries: int | None = None
-    select: str = "medoids"
+    select: str | None = None
     mechanism: str = "confident"
     vote_threshold: float | None = None
     sigma1: float | None = None
@@ -87,6 +94,9 @@ class RunSettings:
     max_refusals: int | None = None
     batch_size: int | None = None
     teacher_model: str = "auto"
+    class_balance: str = "auto"
+    prevalence: tuple[float, ...] | None = None
+    patients: int | None = None
     student: str = "auto"
     engine: str = "local"
     seed: int | None = None
@@ -101,7 +111,7 @@ class RunSettings:
             InvalidSettingError: a number is out of its range, or two options contradict.
             ProtocolError: fewer parties than a secure sum needs.
         """
-        for name in ("parties", "teachers", "queries", "batch_size"):
+        for name in ("parties", "teachers", "queries", "batch_size", "patients"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidSettingError(f"{option_of(name)} must be at least 1", value)
@@ -200,12 +210,25 @@ class RunSettings:
             "--patient-id": data.patient_column,
             "--hospital": data.hospital_column,
         }
-        if data.name != "csv":
-            for option, value in csv_only.items():
-                if value is not None:
-                    raise InvalidSettingError(f"{option} is for --data csv", data.name)
-        if data.name != "mnist" and data.data_dir is not None:
-            raise InvalidSettingError("--data-dir is for --data mnist", data.name)
+        for option, value in csv_only.items():
+            if value is not None and data.name != "csv":
+                if option == "--data-file" and data.name == "images":
+                    continue
+                raise InvalidSettingError(f"{option} is for --data csv", data.name)
+        table_only = {"--ignore": data.ignored_columns, "--positive": data.positive}
+        for option, given in table_only.items():
+            if given and not data.is_table:
+                raise InvalidSettingError(f"{option} is for a table", data.name)
+        if data.name in ("digits", "breast-cancer", "csv") and data.data_dir is not None:
+            raise InvalidSettingError("--data-dir is for data with a folder", data.name)
+        if self.prevalence is not None and not (
+            len(self.prevalence) > 1
+            and min(self.prevalence) > 0
+            and abs(sum(self.prevalence) - 1) <= 1e-6
+        ):
+            raise InvalidSettingError(
+                "--prevalence must be the share of each class, in order, and sum to 1", "others"
+            )
 
     @property
     def spec(self) -> Spec:
@@ -248,6 +271,22 @@ class RunSettings:
             return max(weight * count for weight, count in self.teams)
         return max(self.weights or (1,))
 
+    def label_facts(self, kind: DatasetKind) -> LabelFacts:
+        """Return the facts that a student may use; of resolved settings.
+
+        Args:
+            kind: Kind of the records.
+        """
+        from pate_fed.students.facts import LabelFacts  # noqa: PLC0415 - fast --help
+        from pate_fed.teachers.choice import shares_equally  # noqa: PLC0415
+
+        return LabelFacts(
+            votes=self.votes,
+            sigma=self.sigma2 or 0.0,
+            equal_shares=shares_equally(self.class_balance, kind),
+            prevalence=self.prevalence,
+        )
+
     def as_table(self) -> dict[str, object]:
         """Return the settings for `run.toml`; file names without their folders."""
         data = self.data
@@ -258,12 +297,16 @@ class RunSettings:
                 "label": data.label_column,
                 "patient_id": data.patient_column,
                 "hospital": data.hospital_column,
+                "ignored": list(data.ignored_columns),
+                "positive": data.positive,
+                "separator": data.separator,
             },
             "federation": {
                 "parties": self.parties,
                 "teachers": self.teachers or (self.party_teachers and list(self.party_teachers)),
                 "weights": self.weights and list(self.weights),
                 "partition": self.partition,
+                "patients": self.patients,
                 "sum": self.form,
                 "suite": self.suite,
                 "engine": self.engine,
@@ -293,7 +336,12 @@ class RunSettings:
                 "pricing": self.pricing,
                 "valid_votes": self.valid_votes,
             },
-            "models": {"teacher": self.teacher_model, "student": self.student},
+            "models": {
+                "teacher": self.teacher_model,
+                "class_balance": self.class_balance,
+                "prevalence": self.prevalence and list(self.prevalence),
+                "student": self.student,
+            },
             "seed": self.seed,
         }
 

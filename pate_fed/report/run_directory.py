@@ -66,6 +66,8 @@ SEALED = (
     f"{STUDENT}/student.json",
     f"{STUDENT}/model.skops",
     f"{STUDENT}/model.safetensors",
+    f"{STUDENT}/inputs.json",
+    f"{STUDENT}/inputs.safetensors",
     f"{STUDENT}/model_card.md",
 )
 """Paths of all files that a seal may name; a student has one of the two models, or none."""

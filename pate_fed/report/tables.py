@@ -82,8 +82,8 @@ def metrics_table(
     outcomes: Answers,
     void: int,
     reinforced: int,
-    student_accuracy: float | None,
-    yardsticks: Mapping[str, float],
+    student: Mapping[str, Any] | None,
+    yardsticks: Mapping[str, Mapping[str, float | None]],
     sent: int,
     received: int,
     exchanges: Mapping[str, int],
@@ -103,8 +103,8 @@ def metrics_table(
         outcomes: Their outcomes.
         void: Queries of void batches.
         reinforced: Refused queries that the student labelled.
-        student_accuracy: On test records, if there are any.
-        yardsticks: Accuracies to compare the student with; empty in a deployment.
+        student: Its scores on test records, from `scores_of`; None in a deployment.
+        yardsticks: Quality of models to compare the student with; empty in a deployment.
         sent: Bytes to parties.
         received: Bytes from parties.
         exchanges: How often, by stage.
@@ -122,11 +122,12 @@ def metrics_table(
         "schema_version": SCHEMA_VERSION,
         "simulated": truth is not None,
         "accuracy": {
-            "student": student_accuracy,
+            "student": None if student is None else student["accuracy"],
             "labels": float(np.mean(right)) if right else None,
             **_NO_YARDSTICKS,
-            **yardsticks,
+            **{name: quality["accuracy"] for name, quality in yardsticks.items()},
         },
+        "scores": {"student": student, **{name: dict(one) for name, one in yardsticks.items()}},
         "queries": {
             "pool": pool,
             "asked": looked_at,

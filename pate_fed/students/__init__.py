@@ -1,19 +1,33 @@
 """Models that learn from released labels, and the choice of queries."""
 
-from pate_fed.students.choice import STUDENTS, load_student, make_student
+from pate_fed.students.choice import (
+    STUDENTS,
+    choose_student,
+    make_student,
+    read_student,
+    train_student,
+)
+from pate_fed.students.facts import LabelFacts
 from pate_fed.students.interim import interim_chances
 from pate_fed.students.propagation import SpreadLabels, propagate_labels
 from pate_fed.students.query_selection import SELECTION_METHODS, select_queries
-from pate_fed.students.student import Student
+from pate_fed.students.student import Lesson, Student
+from pate_fed.students.trained import TrainedStudent, load_student
 
 __all__ = [
     "SELECTION_METHODS",
     "STUDENTS",
+    "LabelFacts",
+    "Lesson",
     "SpreadLabels",
     "Student",
+    "TrainedStudent",
+    "choose_student",
     "interim_chances",
     "load_student",
     "make_student",
     "propagate_labels",
+    "read_student",
     "select_queries",
+    "train_student",
 ]

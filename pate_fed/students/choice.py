@@ -6,10 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from pate_fed.data.dataset import DatasetKind
+import numpy as np
+
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
+from pate_fed.inputs import DatasetKind
+from pate_fed.students.kernel_ridge import KernelRidgeStudent
+from pate_fed.students.logistic import LogisticStudent
 from pate_fed.students.model import DESCRIPTION_FILE, ConstantModel, read_description
-from pate_fed.students.student import Student
+from pate_fed.students.student import Lesson, Student
+from pate_fed.students.trees import BoostingStudent, ForestStudent
 
 
 def _propagation(kind: DatasetKind) -> Student:
@@ -34,31 +39,76 @@ STUDENTS: Final[dict[str, Callable[[DatasetKind], Student]]] = {
     "propagation": _propagation,
     "supervised": _supervised,
     "network": _network,
+    "logistic": lambda _: LogisticStudent(),
+    "forest": lambda _: ForestStudent(),
+    "boosting": lambda _: BoostingStudent(),
+    "kernel-ridge": lambda _: KernelRidgeStudent(),
 }
 """Every student: a function from the kind of the inputs to an untrained one, by name."""
 
-_USUAL: Final = "propagation"
+MANY_LABELS: Final = 20
+"""Labels of a class from which an image student needs no neighbors to learn from."""
 
 
-def make_student(name: str, kind: DatasetKind = "image") -> Student:
+def choose_student(kind: DatasetKind, *, labels: int, classes: int) -> tuple[str, str]:
+    """Choose a student by public facts.
+
+    Args:
+        kind: Kind of the inputs.
+        labels: Released labels.
+        classes: Number of classes.
+
+    Returns:
+        Its name, and the reason.
+    """
+    if kind == "table":
+        return "logistic", "on noisy labels of a table a line is safer than a curve"
+    if labels < MANY_LABELS * classes:
+        return "propagation", "few labels reach further over a graph of similar images"
+    return "kernel-ridge", f"{labels} labels suffice to learn each class from its own"
+
+
+def make_student(name: str, kind: DatasetKind) -> Student:
     """Make an untrained student.
 
     Args:
-        name: One of `STUDENTS`, or "auto": a `propagation` student.
+        name: One of `STUDENTS`.
         kind: Kind of the inputs; it decides which classifier suits them.
 
     Raises:
         InvalidParameterError: an unknown name.
     """
-    make = STUDENTS.get(_USUAL if name == "auto" else name)
-    if make is None:
-        raise InvalidParameterError(
-            f"student must be one of auto, {', '.join(STUDENTS)}", repr(name)
-        )
-    return make(kind)
+    if name not in STUDENTS:
+        raise InvalidParameterError(f"student must be one of {', '.join(STUDENTS)}", repr(name))
+    return STUDENTS[name](kind)
 
 
-def load_student(directory: Path) -> Student:
+def train_student(
+    name: str, kind: DatasetKind, lesson: Lesson, *, rng: np.random.Generator
+) -> tuple[Student, str]:
+    """Train a student.
+
+    Args:
+        name: One of `STUDENTS`, or "auto" to choose by public facts.
+        kind: Kind of the inputs.
+        lesson: All that it learns from.
+        rng: Seeds the training.
+
+    Returns:
+        The student, and why it was chosen; empty if it was named.
+
+    Raises:
+        InvalidParameterError: an unknown name.
+    """
+    reason = ""
+    if name == "auto":
+        name, reason = choose_student(kind, labels=len(lesson.labels), classes=lesson.classes)
+    student = make_student(name, kind)
+    student.fit(lesson, rng=rng)
+    return student, reason
+
+
+def read_student(directory: Path) -> Student:
     """Read a student that `Student.save` wrote.
 
     Nothing in the folder is run: JSON, safetensors, and skops with trusted types only.
@@ -70,19 +120,22 @@ def load_student(directory: Path) -> Student:
         RunDirectoryError: a file is missing, damaged, or has content that a student never saves.
     """
     described = read_description(directory)
-    name, features = described.get("student"), described.get("features")
+    name = described.get("student")
+    sizes = described.get("features"), described.get("classes")
     if (
         not isinstance(name, str)
         or name not in STUDENTS
-        or not isinstance(features, int)
-        or features < 1
+        or not all(type(size) is int and size >= 1 for size in sizes)
     ):
-        raise RunDirectoryError(f"{DESCRIPTION_FILE} must name a student and its features", "less")
-    student = make_student(name)
+        raise RunDirectoryError(
+            f"{DESCRIPTION_FILE} must name a student, its features and classes", "less"
+        )
+    features, classes = (int(size or 0) for size in sizes)
+    student = make_student(name, "table")
     model = (
         ConstantModel.read(described)
         if described.get("form") == ConstantModel.form
         else student.read_model(directory, described)
     )
-    student.adopt(model, features=features)
+    student.adopt(model, features=features, classes=classes)
     return student

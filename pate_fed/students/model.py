@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pate_fed.errors import RunDirectoryError
+from pate_fed.inputs import Inputs
 
 DESCRIPTION_FILE = "student.json"
 SKOPS_FILE = "model.skops"
@@ -20,22 +22,32 @@ TENSORS_FILE = "model.safetensors"
 
 SCHEMA_VERSION = 1
 
-TRUSTED_TYPES: tuple[str, ...] = ()
-"""Types that a saved scikit-learn model may hold beyond those that skops trusts by itself.
-
-The students' own models (support vector machine, logistic regression, gradient boosting) need none.
-A file that asks for more is refused, for loading it would run code of its choice.
+TRUSTED_TYPES = (
+    "sklearn._loss._loss.CyHalfBinomialLoss",
+    "sklearn._loss._loss.CyHalfMultinomialLoss",
+    "sklearn._loss.link.Interval",
+    "sklearn._loss.link.LogitLink",
+    "sklearn._loss.link.MultinomialLogit",
+    "sklearn._loss.loss.HalfBinomialLoss",
+    "sklearn._loss.loss.HalfMultinomialLoss",
+    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.tree._tree.Tree",
+)
+"""Types that a saved scikit-learn model may hold beyond those that skops trusts by itself: parts of
+scikit-learn's trees. A file that asks for more is refused, for loading it would run code of its
+choice.
 """
 
 
 class Model(ABC):
-    """Something that picks a class, and can be written to a folder."""
+    """Something that knows how likely each class is, and can be written to a folder."""
 
     form: ClassVar[str]
 
     @abstractmethod
-    def predict(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Pick a class for each input; shape (n, features) to int64 (n,)."""
+    def chances(self, inputs: Inputs) -> NDArray[np.float64]:
+        """Return the chance of each class; float64, shape (n, classes), rows sum to 1."""
 
     @abstractmethod
     def write(self, directory: Path) -> dict[str, object]:
@@ -48,15 +60,19 @@ class ConstantModel(Model):
 
     Attributes:
         label: That class.
+        classes: Number of classes.
     """
 
     form: ClassVar[str] = "constant"
 
     label: int
+    classes: int
 
-    def predict(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the one class for each input."""
-        return np.full(len(inputs), self.label, dtype=np.int64)
+    def chances(self, inputs: Inputs) -> NDArray[np.float64]:
+        """Return chance 1 for the one class."""
+        chances = np.zeros((len(inputs), self.classes))
+        chances[:, self.label] = 1.0
+        return chances
 
     def write(self, directory: Path) -> dict[str, object]:  # noqa: ARG002 - it has no file
         """Return the class; there is no file."""
@@ -69,38 +85,64 @@ class ConstantModel(Model):
         Raises:
             RunDirectoryError: it names no class.
         """
-        label = described.get("label")
-        if not isinstance(label, int) or label < 0:
+        label, classes = described.get("label"), described.get("classes")
+        if not isinstance(label, int) or not isinstance(classes, int) or not 0 <= label < classes:
             raise RunDirectoryError(f"{DESCRIPTION_FILE} must name a class", "none")
-        return cls(label)
+        return cls(label, classes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SklearnModel(Model):
-    """A trained scikit-learn classifier.
+    """A trained scikit-learn model on features.
 
     Attributes:
-        classifier: Has `predict`, and saw global class indices as labels.
+        estimator: A classifier that saw global class indices as labels, or a regression of 0/1
+            columns, one for each class.
+        classes: Number of classes.
+        offsets: Added to the logarithm of each class's chance; float64, shape (classes,).
     """
 
     form: ClassVar[str] = "sklearn"
 
-    classifier: Any
+    estimator: Any
+    classes: int
+    offsets: NDArray[np.float64] | None = field(default=None)
 
-    def predict(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Ask the classifier."""
-        return np.asarray(self.classifier.predict(inputs), dtype=np.int64)
+    def chances(self, inputs: Inputs) -> NDArray[np.float64]:
+        """Ask the estimator."""
+        with threadpool_limits(1):
+            found = self._asked(inputs.features)
+        if self.offsets is not None:
+            found = found * np.exp(self.offsets)
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+    def _asked(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        if not hasattr(self.estimator, "classes_"):
+            return np.asarray(np.clip(self.estimator.predict(features), 1e-3, None))
+        chances = np.full((len(features), self.classes), 1e-9)
+        if hasattr(self.estimator, "predict_proba"):
+            found = self.estimator.predict_proba(features)
+        else:
+            scores = np.asarray(self.estimator.decision_function(features))
+            if scores.ndim == 1:
+                scores = np.stack([-scores / 2, scores / 2], axis=1)
+            found = np.exp(scores - scores.max(axis=1, keepdims=True))
+            found = found / found.sum(axis=1, keepdims=True)
+        places = np.asarray(self.estimator.classes_, dtype=np.int64)
+        chances[:, places] = np.maximum(found, 1e-9)
+        return chances
 
     def write(self, directory: Path) -> dict[str, object]:
-        """Write the classifier with skops."""
+        """Write the estimator with skops."""
         import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
 
-        skops.io.dump(self.classifier, directory / SKOPS_FILE)
-        return {}
+        skops.io.dump(self.estimator, directory / SKOPS_FILE)
+        offsets = None if self.offsets is None else [float(one) for one in self.offsets]
+        return {"offsets": offsets}
 
 
 def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
-    """Read a classifier that holds trusted types only.
+    """Read a model that holds trusted types only.
 
     Args:
         directory: The student's folder.
@@ -113,6 +155,9 @@ def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
     require_form(described, SklearnModel.form)
     import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
 
+    classes, offsets = described.get("classes"), described.get("offsets")
+    if not isinstance(classes, int) or classes < 2 or not _are_offsets(offsets, classes):
+        raise RunDirectoryError(f"{DESCRIPTION_FILE} must say how many classes there are", "none")
     path = directory / SKOPS_FILE
     try:
         foreign = set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED_TYPES)
@@ -120,11 +165,20 @@ def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
             raise RunDirectoryError(
                 f"{SKOPS_FILE} must hold trusted types only", f"{len(foreign)} others"
             )
-        return SklearnModel(skops.io.load(path, trusted=list(TRUSTED_TYPES)))
+        estimator = skops.io.load(path, trusted=list(TRUSTED_TYPES))
     except (OSError, BadZipFile, KeyError, ValueError, TypeError, AttributeError) as error:
         raise RunDirectoryError(
             f"{SKOPS_FILE} must be a readable skops file", type(error).__name__
         ) from error
+    return SklearnModel(estimator, classes, None if offsets is None else np.array(offsets))
+
+
+def _are_offsets(offsets: Any, classes: int) -> bool:
+    return offsets is None or (
+        type(offsets) is list
+        and len(offsets) == classes
+        and all(type(one) is float for one in offsets)
+    )
 
 
 def require_form(described: dict[str, Any], form: str) -> None:

@@ -12,10 +12,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pate_fed.errors import RunDirectoryError
+from pate_fed.inputs import Inputs
 from pate_fed.networks import Network, train_network
 from pate_fed.students.model import TENSORS_FILE, Model, require_form
 from pate_fed.students.propagation import propagate_labels
-from pate_fed.students.student import Student
+from pate_fed.students.student import Lesson, Student
 
 
 class NetworkStudent(Student):
@@ -28,17 +29,10 @@ class NetworkStudent(Student):
         require_form(described, NetworkModel.form)
         return read_network(directory)
 
-    def _learn(
-        self,
-        pool_inputs: NDArray[np.float64],
-        indices: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        *,
-        classes: int,
-        rng: np.random.Generator,
-    ) -> Model:
-        spread = propagate_labels(pool_inputs, indices, labels, classes=classes)
-        return NetworkModel(train_network(pool_inputs, spread.labels, classes=classes, rng=rng))
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
+        inputs, classes = lesson.pool.features, lesson.classes
+        spread = propagate_labels(inputs, lesson.indices, lesson.labels, classes=classes)
+        return NetworkModel(train_network(inputs, spread.labels, classes=classes, rng=rng))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +47,11 @@ class NetworkModel(Model):
 
     network: Network
 
-    def predict(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Pick the class with the highest score."""
-        return self.network.pick(inputs)
+    def chances(self, inputs: Inputs) -> NDArray[np.float64]:
+        """Return the softmax of the scores."""
+        scores = self.network.scores(inputs.features)
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
     def write(self, directory: Path) -> dict[str, object]:
         """Write the parameters with safetensors."""

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.dataset import DatasetKind
+from pate_fed.inputs import DatasetKind
+from pate_fed.students.logistic import deciding
 from pate_fed.students.model import ConstantModel, Model, SklearnModel, read_sklearn
-from pate_fed.students.student import Student
+from pate_fed.students.student import Lesson, Student
 from pate_fed.students.supervised import make_classifier
 
 _NEIGHBORS = 7
@@ -43,28 +44,21 @@ class PropagationStudent(Student):
         """See `Student.read_model`."""
         return read_sklearn(directory, described)
 
-    def _learn(
-        self,
-        pool_inputs: NDArray[np.float64],
-        indices: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        *,
-        classes: int,
-        rng: np.random.Generator,
-    ) -> Model:
-        spread = propagate_labels(pool_inputs, indices, labels, classes=classes)
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
+        inputs, labels, classes = lesson.pool.features, lesson.labels, lesson.classes
+        spread = propagate_labels(inputs, lesson.indices, labels, classes=classes)
         classifier = make_classifier(self._kind, rng=rng)
         if self._kind == "image":
             if len(np.unique(spread.labels)) == 1:  # a graph in which one class reaches all
-                return ConstantModel(int(spread.labels[0]))
-            return SklearnModel(classifier.fit(pool_inputs, spread.labels))
+                return ConstantModel(int(spread.labels[0]), classes)
+            return SklearnModel(classifier.fit(inputs, spread.labels), classes)
         weights = np.concatenate([np.ones(len(labels)), _spread_weights(spread, len(labels))])
         classifier.fit(
-            np.concatenate([pool_inputs[indices], pool_inputs]),
+            np.concatenate([inputs[lesson.indices], inputs]),
             np.concatenate([labels, spread.labels]),
             sample_weight=weights,
         )
-        return SklearnModel(classifier)
+        return deciding(SklearnModel(classifier, classes), lesson)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.inputs import Inputs
+from pate_fed.students.facts import LabelFacts
 from pate_fed.students.model import DESCRIPTION_FILE, SCHEMA_VERSION, ConstantModel, Model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """All that a student learns from; every part of it is public.
+
+    Attributes:
+        pool: The whole public pool, labeled or not.
+        indices: Positions of the labeled inputs, none twice; int64, shape (labels,).
+        labels: Released class of each; no `ABSTAIN`; int64, shape (labels,).
+        classes: Number of classes.
+        facts: How the labels came about.
+    """
+
+    pool: Inputs
+    indices: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    classes: int
+    facts: LabelFacts = field(default_factory=LabelFacts)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "indices", np.asarray(self.indices, dtype=np.int64))
+        object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int64))
+        _check_labels(self.indices, self.labels, inputs=len(self.pool), classes=self.classes)
+
+    @property
+    def labeled(self) -> Inputs:
+        """The labeled inputs, in the order of the labels."""
+        return self.pool.select(self.indices)
 
 
 class Student(ABC):
@@ -26,6 +58,12 @@ class Student(ABC):
     def __init__(self) -> None:
         self._model: Model | None = None
         self._features = 0
+        self._classes = 0
+
+    @property
+    def classes(self) -> int:
+        """Number of classes; 0 before `fit`."""
+        return self._classes
 
     @property
     def model(self) -> Model:
@@ -38,69 +76,55 @@ class Student(ABC):
             raise InvalidParameterError("a student must be trained first", "an untrained one")
         return self._model
 
-    def adopt(self, model: Model, *, features: int) -> None:
+    def adopt(self, model: Model, *, features: int, classes: int) -> None:
         """Take over a saved model.
 
         Args:
             model: The model.
-            features: Length of its inputs.
+            features: Length of its inputs' features.
+            classes: Number of its classes.
         """
         self._model = model
         self._features = features
+        self._classes = classes
 
-    def fit(
-        self,
-        pool_inputs: NDArray[np.float64],
-        indices: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        *,
-        classes: int,
-        rng: np.random.Generator,
-    ) -> None:
-        """Learn from labels of some public inputs.
-
-        Labels of one class make a student that always says it.
+    def fit(self, lesson: Lesson, *, rng: np.random.Generator) -> None:
+        """Learn. Labels of one class make a student that always says it.
 
         Args:
-            pool_inputs: The whole public pool; float64, shape (inputs, features).
-            indices: Positions of the labeled inputs, none twice; shape (labels,).
-            labels: Released class of each; no `ABSTAIN`; shape (labels,).
-            classes: Number of classes.
+            lesson: Labels of some public inputs.
             rng: Seeds the training.
-
-        Raises:
-            InvalidParameterError: no label at all, a label that is no class, an index outside
-                the pool or twice, or shapes that do not match.
         """
-        places = np.asarray(indices, dtype=np.int64)
-        known = np.asarray(labels, dtype=np.int64)
-        _check_labels(places, known, inputs=len(pool_inputs), classes=classes)
-        present = np.unique(known)
+        present = np.unique(lesson.labels)
         model: Model = (
-            ConstantModel(int(present[0]))
+            ConstantModel(int(present[0]), lesson.classes)
             if len(present) == 1
-            else self._learn(pool_inputs, places, known, classes=classes, rng=rng)
+            else self._learn(lesson, rng=rng)
         )
-        self.adopt(model, features=pool_inputs.shape[1])
+        self.adopt(model, features=lesson.pool.features.shape[1], classes=lesson.classes)
 
-    def predict(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Pick a class for each input.
+    def chances(self, inputs: Inputs) -> NDArray[np.float64]:
+        """Return the chance of each class.
 
         Args:
-            inputs: float64, shape (n, features).
+            inputs: The inputs.
 
         Returns:
-            int64, shape (n,).
+            float64, shape (n, classes); rows sum to 1.
 
         Raises:
             InvalidParameterError: before `fit`, or the number of features differs.
         """
         model = self.model
-        if inputs.ndim != 2 or inputs.shape[1] != self._features:
+        if inputs.features.shape[1] != self._features:
             raise InvalidParameterError(
-                f"inputs must have {self._features} features", f"shape {inputs.shape}"
+                f"inputs must have {self._features} features", inputs.features.shape[1]
             )
-        return model.predict(inputs)
+        return model.chances(inputs)
+
+    def predict(self, inputs: Inputs) -> NDArray[np.int64]:
+        """Pick the likeliest class for each input; int64, shape (n,). Errors as in `chances`."""
+        return np.asarray(self.chances(inputs).argmax(axis=1), dtype=np.int64)
 
     def save(self, directory: Path) -> None:
         """Write the trained model to a folder, without pickle.
@@ -118,6 +142,7 @@ class Student(ABC):
             "student": self.name,
             "form": model.form,
             "features": self._features,
+            "classes": self._classes,
             **model.write(directory),
         }
         text = json.dumps(description, indent=2, sort_keys=True) + "\n"
@@ -136,15 +161,7 @@ class Student(ABC):
         """
 
     @abstractmethod
-    def _learn(
-        self,
-        pool_inputs: NDArray[np.float64],
-        indices: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        *,
-        classes: int,
-        rng: np.random.Generator,
-    ) -> Model:
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         """Train on labels of two or more classes."""
 
 

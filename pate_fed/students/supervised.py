@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pate_fed.data.dataset import DatasetKind
+from pate_fed.inputs import DatasetKind
+from pate_fed.students.logistic import deciding
 from pate_fed.students.model import Model, SklearnModel, read_sklearn
-from pate_fed.students.student import Student
+from pate_fed.students.student import Lesson, Student
 
 
 class SupervisedStudent(Student):
@@ -30,17 +30,10 @@ class SupervisedStudent(Student):
         """See `Student.read_model`."""
         return read_sklearn(directory, described)
 
-    def _learn(
-        self,
-        pool_inputs: NDArray[np.float64],
-        indices: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        *,
-        classes: int,  # noqa: ARG002 - the classifier keeps the classes it saw
-        rng: np.random.Generator,
-    ) -> Model:
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         classifier = make_classifier(self._kind, rng=rng)
-        return SklearnModel(classifier.fit(pool_inputs[indices], labels))
+        classifier.fit(lesson.labeled.features, lesson.labels)
+        return deciding(SklearnModel(classifier, lesson.classes), lesson)
 
 
 def make_classifier(kind: DatasetKind, *, rng: np.random.Generator) -> Any:

@@ -1,43 +1,94 @@
-"""Choose teachers by name."""
+"""Choose teachers by name, or take the hospital's own."""
 
 from __future__ import annotations
 
-from pate_fed.data.dataset import DatasetKind
+import importlib
+from collections.abc import Callable
+from typing import Any
+
 from pate_fed.errors import InvalidParameterError
-from pate_fed.teachers.teacher import TeacherEnsemble
+from pate_fed.inputs import DatasetKind
+from pate_fed.teachers.teacher import Balance, TeacherEnsemble
 
-TEACHER_NAMES = ("auto", "nearest", "svm", "forest", "logistic", "network")
-"""Every name that `make_ensemble` knows."""
+TEACHER_NAMES = ("auto", "nearest", "svm", "forest", "boosting", "logistic", "network")
+"""Every name that `make_ensemble` knows; MODULE:FUNCTION names a hospital's own."""
+
+BALANCES = ("auto", "natural", "equal")
 
 
-def make_ensemble(name: str, kind: DatasetKind) -> TeacherEnsemble:
+def make_ensemble(name: str, kind: DatasetKind, *, balance: str = "auto") -> TeacherEnsemble:
     """Make the untrained teachers of one party.
 
     Args:
         name: One of `TEACHER_NAMES`; "auto" is "nearest" (few records) or "svm" (more) for
-            images, and "logistic" for tables.
+            images, and "logistic" for tables. Or MODULE:FUNCTION: a function without arguments
+            that returns an untrained estimator with `fit` and `predict`, as scikit-learn has them.
         kind: Kind of the records.
+        balance: How votes are shared out over the classes: one of `BALANCES`; "auto" is "equal" for
+            tables, where one class is often rare, and "natural" for images.
 
     Raises:
-        InvalidParameterError: an unknown name.
+        InvalidParameterError: an unknown name, or code of one's own that cannot be loaded.
     """
+    shared: Balance = "equal" if shares_equally(balance, kind) else "natural"
     # Learning libraries take long to load: a second for scikit-learn, several for torch, which most
     # runs do without. Most callers need only the names, and train no teacher.
     if name == "network":
         from pate_fed.teachers.torch_ensemble import TorchEnsemble  # noqa: PLC0415
 
-        return TorchEnsemble()
+        return TorchEnsemble(shared)
     from pate_fed.teachers import sklearn_ensemble  # noqa: PLC0415
 
+    if ":" in name:
+        own, package = _own(name)
+        return sklearn_ensemble.SklearnEnsemble(
+            lambda _size, _seed: own(),
+            balance=shared,
+            trusted=lambda kept: kept.split(".")[0] == package,
+        )
     factories = {
         "auto": sklearn_ensemble.similar_images if kind == "image" else sklearn_ensemble.logistic,
         "nearest": sklearn_ensemble.nearest,
         "svm": sklearn_ensemble.support_vectors,
         "forest": sklearn_ensemble.forest,
+        "boosting": sklearn_ensemble.boosting,
         "logistic": sklearn_ensemble.logistic,
     }
     if name not in factories:
         raise InvalidParameterError(
-            f"teachers must be one of {', '.join(TEACHER_NAMES)}", repr(name)
+            f"teachers must be one of {', '.join(TEACHER_NAMES)}, or MODULE:FUNCTION", repr(name)
         )
-    return sklearn_ensemble.SklearnEnsemble(factories[name])
+    return sklearn_ensemble.SklearnEnsemble(factories[name], balance=shared)
+
+
+def shares_equally(balance: str, kind: DatasetKind) -> bool:
+    """Tell whether teachers share their votes out equally over the classes.
+
+    Args:
+        balance: One of `BALANCES`.
+        kind: Kind of the records.
+
+    Raises:
+        InvalidParameterError: an unknown balance.
+    """
+    if balance not in BALANCES:
+        raise InvalidParameterError(f"class balance must be one of {', '.join(BALANCES)}", balance)
+    return balance == "equal" or (balance == "auto" and kind == "table")
+
+
+def _own(name: str) -> tuple[Callable[[], Any], str]:
+    """Load a hospital's own teacher: a function, and the package whose types it may store."""
+    from pate_fed.teachers.sklearn_ensemble import require_estimator  # noqa: PLC0415
+
+    module, _, function = name.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), function)
+        model = make()
+    except Exception as error:
+        raise InvalidParameterError(
+            f"{name} must name a function without arguments, as MODULE:FUNCTION, that can be "
+            "imported and run",
+            f"{type(error).__name__}: {error}",
+        ) from error
+    require_estimator(model, name)
+    return make, module.split(".")[0]

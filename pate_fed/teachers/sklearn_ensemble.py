@@ -1,26 +1,36 @@
-"""Teachers from scikit-learn: a support vector machine, a forest or a logistic regression."""
+"""Teachers from scikit-learn, or with its interface."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pate_fed.data.dataset import Records
-from pate_fed.errors import UnreadableFileError
-from pate_fed.teachers.teacher import TeacherEnsemble
-
-ModelFactory = Callable[[int, int], Any]
-"""Makes an untrained classifier for a number of records, from a seed."""
+from pate_fed.errors import InvalidDataError, UnreadableFileError
+from pate_fed.inputs import Inputs
+from pate_fed.teachers.teacher import Balance, TeacherEnsemble
+from pate_fed.teachers.voting import log_chances
 
 TRUSTED_TYPES = (
+    "sklearn._loss._loss.CyHalfBinomialLoss",
+    "sklearn._loss._loss.CyHalfMultinomialLoss",
+    "sklearn._loss.link.Interval",
+    "sklearn._loss.link.LogitLink",
+    "sklearn._loss.link.MultinomialLogit",
+    "sklearn._loss.loss.HalfBinomialLoss",
+    "sklearn._loss.loss.HalfMultinomialLoss",
+    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.metrics._dist_metrics.EuclideanDistance64",
     "sklearn.neighbors._kd_tree.KDTree",
     "sklearn.tree._tree.Tree",
@@ -29,24 +39,48 @@ TRUSTED_TYPES = (
 Cython. A file that asks for more is refused, for loading it would run code of its choice.
 """
 
-KINDS = (ExtraTreesClassifier, KNeighborsClassifier, LogisticRegression, SVC)
-"""Classifiers that a teacher may be."""
-
 _FEW_RECORDS = 60
 
 
+@dataclass(frozen=True, slots=True)
+class ShardSize:
+    """How much one teacher has to learn from.
+
+    Attributes:
+        records: Records of its shard.
+        features: Features of each.
+    """
+
+    records: int
+    features: int
+
+
+ModelFactory = Callable[[ShardSize, int], Any]
+"""Makes an untrained classifier for a shard, from a seed."""
+
+
 class SklearnEnsemble(TeacherEnsemble):
-    """Teachers that are scikit-learn classifiers, one per shard.
+    """Teachers with scikit-learn's interface, one per shard.
 
     Args:
-        make_model: Makes one untrained classifier.
+        make_model: Makes one untrained classifier: `fit`, `predict`, and for equal shares
+            `predict_proba` or `decision_function`.
+        balance: How votes are shared out.
+        trusted: Further types that a stored teacher may hold: those of the hospital's own code.
     """
 
     suffix: ClassVar[str] = "skops"
 
-    def __init__(self, make_model: ModelFactory) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        make_model: ModelFactory,
+        *,
+        balance: Balance = "natural",
+        trusted: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        super().__init__(balance)
         self._make_model = make_model
+        self._trusted = trusted
 
     def _learn(
         self,
@@ -55,13 +89,26 @@ class SklearnEnsemble(TeacherEnsemble):
         classes: int,  # noqa: ARG002 - a classifier keeps the classes it saw
         rng: np.random.Generator,
     ) -> object:
-        model = self._make_model(len(shard), int(rng.integers(2**31)))
-        model.fit(shard.features, shard.labels)
+        size = ShardSize(len(shard), shard.features.shape[1])
+        model = self._make_model(size, int(rng.integers(2**31)))
+        with threadpool_limits(1):
+            model.fit(shard.features, shard.labels)
         return model
 
-    def _predict(self, model: Any, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        votes: NDArray[np.int64] = model.predict(inputs)
-        return votes
+    def _scores(self, model: Any, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
+        with threadpool_limits(1):
+            if hasattr(model, "predict_proba"):
+                found = log_chances(model.predict_proba(inputs.features))
+            elif hasattr(model, "decision_function"):
+                found = np.asarray(model.decision_function(inputs.features), dtype=np.float64)
+            else:
+                said = np.asarray(model.predict(inputs.features))
+                return np.where(said[:, None] == np.arange(classes), 0.0, -np.inf)
+        if found.ndim == 1:
+            found = np.stack([np.zeros_like(found), found], axis=1)
+        scores = np.full((len(inputs), classes), -np.inf)
+        scores[:, np.asarray(model.classes_, dtype=np.int64)] = found
+        return scores
 
     def _dump(self, model: Any) -> bytes:
         import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
@@ -73,43 +120,75 @@ class SklearnEnsemble(TeacherEnsemble):
         import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
 
         try:
-            foreign = set(skops.io.get_untrusted_types(data=content)) - set(TRUSTED_TYPES)
-            model: Any = None if foreign else skops.io.loads(content, trusted=list(TRUSTED_TYPES))
+            asked = skops.io.get_untrusted_types(data=content)
+            foreign = {one for one in asked if one not in TRUSTED_TYPES and not self._trusted(one)}
+            model: Any = None if foreign else skops.io.loads(content, trusted=list(asked))
         except (OSError, BadZipFile, LookupError, ValueError, TypeError, AttributeError) as error:
             raise UnreadableFileError(
                 "a teacher's file must be a readable skops file", type(error).__name__
             ) from error
-        if not isinstance(model, KINDS):
+        if not hasattr(model, "predict"):
             raise UnreadableFileError(
                 "a teacher's file must hold a classifier and trusted types only", "others"
             )
         return model
 
 
-def similar_images(records: int, seed: int) -> Any:
+def similar_images(size: ShardSize, seed: int) -> Any:
     """Make the best teacher for images: the nearest record if there are few, else an SVM.
 
     On 20 digits of 10 classes the nearest record is right 7 times in 100 more often than an SVM,
     whose pairs of classes then have two or three records each. On 240 the SVM is better.
     """
-    return nearest(records, seed) if records < _FEW_RECORDS else support_vectors(records, seed)
+    return nearest(size, seed) if size.records < _FEW_RECORDS else support_vectors(size, seed)
 
 
-def nearest(records: int, seed: int) -> KNeighborsClassifier:  # noqa: ARG001 - draws nothing
+def nearest(size: ShardSize, seed: int) -> KNeighborsClassifier:  # noqa: ARG001 - draws nothing
     """Make a teacher that gives the class of its most similar record."""
     return KNeighborsClassifier(n_neighbors=1, n_jobs=1)
 
 
-def support_vectors(records: int, seed: int) -> SVC:  # noqa: ARG001 - fits any number
-    """Make a teacher for images on principal components: an RBF kernel, C = 5."""
+def support_vectors(size: ShardSize, seed: int) -> SVC:  # noqa: ARG001 - fits any number
+    """Make a teacher for images: an RBF kernel on their features, C = 5."""
     return SVC(C=5.0, gamma="scale", random_state=seed)
 
 
-def forest(records: int, seed: int) -> ExtraTreesClassifier:  # noqa: ARG001 - fits any number
+def forest(size: ShardSize, seed: int) -> ExtraTreesClassifier:  # noqa: ARG001 - fits any number
     """Make a teacher for tables with interactions: 100 randomized trees."""
     return ExtraTreesClassifier(n_estimators=100, min_samples_leaf=2, random_state=seed, n_jobs=1)
 
 
-def logistic(records: int, seed: int) -> LogisticRegression:  # noqa: ARG001 - fits any number
-    """Make a teacher for tables with few records: logistic regression."""
-    return LogisticRegression(C=1.0, max_iter=5000, random_state=seed)
+def boosting(size: ShardSize, seed: int) -> HistGradientBoostingClassifier:
+    """Make a teacher for tables with interactions and 100 records or more: small boosted trees."""
+    return HistGradientBoostingClassifier(
+        max_iter=30,
+        max_leaf_nodes=6,
+        min_samples_leaf=max(2, min(20, size.records // 10)),
+        early_stopping=False,
+        random_state=seed,
+    )
+
+
+def logistic(size: ShardSize, seed: int) -> LogisticRegression:
+    """Make a teacher for tables with few records: logistic regression, classes weighed alike.
+
+    Its penalty grows with the number of features: C = records / (20 * features).
+    """
+    penalty = size.records / (20 * size.features)
+    return LogisticRegression(
+        C=min(max(penalty, 1e-4), 1.0), class_weight="balanced", max_iter=5000, random_state=seed
+    )
+
+
+def require_estimator(model: object, name: str) -> None:
+    """Refuse an object that cannot be a teacher.
+
+    Raises:
+        InvalidDataError: it has no `fit` or no `predict`.
+    """
+    missing = [one for one in ("fit", "predict") if not callable(getattr(model, one, None))]
+    if missing:
+        raise InvalidDataError(
+            f"{name} must make an object with fit and predict, as scikit-learn's",
+            f"no {missing[0]}",
+        )

@@ -4,27 +4,55 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
+from pate_fed.inputs import Inputs
+from pate_fed.teachers.voting import equal_share_offsets
 
 INDEX_FILE = "teachers.json"
 SCHEMA_VERSION = 1
+
+Balance = Literal["natural", "equal"]
+"""How votes are shared out over the classes: as models predict, or equally over the public pool."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Voter:
+    """One trained teacher.
+
+    Attributes:
+        model: A model of the ensemble's form; None for a teacher that saw one class.
+        label: The class of a teacher that saw one class.
+        direction: From the public mean to its own; shape (features,). For a teacher that saw one
+            class and votes with equal shares.
+        offsets: Added to its scores before it votes; shape (classes,). None to vote as it predicts.
+    """
+
+    model: object | None = None
+    label: int | None = None
+    direction: NDArray[np.float64] | None = None
+    offsets: NDArray[np.float64] | None = None
 
 
 class TeacherEnsemble(ABC):
     """All teachers of one party.
 
-    A form supplies `_learn` and `_predict` for one teacher. A teacher whose shard holds a single
-    class votes for it always.
+    A form supplies `_learn` and `_scores` for one teacher. A teacher whose shard holds a single
+    class votes for it always. With equal shares it votes for it where an input is most like its own
+    records, and for the other classes in turn elsewhere.
 
-    Guarantee: teacher i depends on shard i and the generator only, never on another shard's
-    records, so that one privacy unit reaches one vote.
+    Guarantee: teacher i depends on shard i, public inputs and the generator only, never on another
+    shard's records, so that one privacy unit reaches one vote.
+
+    Args:
+        balance: How votes are shared out.
 
     Attributes:
         suffix: How the files of its models end.
@@ -32,8 +60,10 @@ class TeacherEnsemble(ABC):
 
     suffix: ClassVar[str]
 
-    def __init__(self) -> None:
-        self._voters: list[object] = []
+    def __init__(self, balance: Balance = "natural") -> None:
+        self._balance = balance
+        self._voters: list[Voter] = []
+        self._classes = 0
 
     @property
     def teachers(self) -> int:
@@ -46,6 +76,7 @@ class TeacherEnsemble(ABC):
         *,
         classes: int,
         rng: np.random.Generator,
+        public: Inputs | None = None,
         on_trained: Callable[[int], None] | None = None,
     ) -> None:
         """Train one teacher per shard; earlier teachers are forgotten.
@@ -54,10 +85,11 @@ class TeacherEnsemble(ABC):
             records_per_teacher: One shard per teacher, none empty.
             classes: Number of classes of the whole federation.
             rng: Seeds every teacher; the same generator and shards give the same votes.
+            public: The public pool; needed for equal shares.
             on_trained: Told after each teacher how many are trained.
 
         Raises:
-            InvalidParameterError: no teacher, or fewer than 2 classes.
+            InvalidParameterError: no teacher, fewer than 2 classes, or no pool for equal shares.
             InvalidDataError: an empty shard, or a label that is no class.
         """
         if not records_per_teacher or classes < 2:
@@ -65,6 +97,8 @@ class TeacherEnsemble(ABC):
                 "there must be 1 or more teachers and 2 or more classes",
                 f"{len(records_per_teacher)} and {classes}",
             )
+        if self._balance == "equal" and public is None:
+            raise InvalidParameterError("votes with equal shares need the public pool", "none")
         for shard in records_per_teacher:
             if not len(shard) or shard.labels.max() >= classes:
                 raise InvalidDataError(
@@ -75,16 +109,16 @@ class TeacherEnsemble(ABC):
         seeds = rng.spawn(len(records_per_teacher))
         voters = []
         for shard, seed in zip(records_per_teacher, seeds, strict=True):
-            voters.append(self._fit_one(shard, classes=classes, rng=seed))
+            voters.append(self._fit_one(shard, public, classes=classes, rng=seed))
             if on_trained is not None:
                 on_trained(len(voters))
-        self._voters = voters
+        self._voters, self._classes = voters, classes
 
-    def vote(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
+    def vote(self, inputs: Inputs) -> NDArray[np.int64]:
         """Let every teacher vote on every input.
 
         Args:
-            inputs: Public inputs; float64, shape (queries, features).
+            inputs: Public inputs.
 
         Returns:
             Class voted for; int64, shape (teachers, queries).
@@ -95,6 +129,14 @@ class TeacherEnsemble(ABC):
         if not self._voters:
             raise InvalidParameterError("teachers must be trained before they vote", "none trained")
         return np.stack([self._vote_one(voter, inputs) for voter in self._voters])
+
+    def scores(self, inputs: Inputs) -> Iterator[NDArray[np.float64]]:
+        """Yield each teacher's scores before votes are shared out; shape (inputs, classes).
+
+        A class that a teacher never saw has minus infinity. To measure teachers in a simulation.
+        """
+        for voter in self._voters:
+            yield self._scores_of(voter, inputs, classes=self._classes)
 
     def dump(self) -> dict[str, bytes]:
         """Return all teachers as files, name to content, without pickle.
@@ -109,14 +151,19 @@ class TeacherEnsemble(ABC):
         files: dict[str, bytes] = {}
         listed: list[dict[str, Any]] = []
         for place, voter in enumerate(self._voters, start=1):
-            if isinstance(voter, int):
-                listed.append({"label": voter})
-                continue
-            name = f"teacher-{place:04d}.{self.suffix}"
-            files[name] = self._dump(voter)
-            listed.append({"file": name})
+            entry: dict[str, Any] = {}
+            if voter.label is not None:
+                entry["label"] = voter.label
+            else:
+                entry["file"] = f"teacher-{place:04d}.{self.suffix}"
+                files[entry["file"]] = self._dump(voter.model)
+            for name in ("direction", "offsets"):
+                values = getattr(voter, name)
+                if values is not None:
+                    entry[name] = [float(value) for value in values]
+            listed.append(entry)
         index = {"schema_version": SCHEMA_VERSION, "teachers": listed}
-        files[INDEX_FILE] = (json.dumps(index, indent=2) + "\n").encode()
+        files[INDEX_FILE] = (json.dumps(index, indent=2, allow_nan=False) + "\n").encode()
         return files
 
     def restore(self, files: Mapping[str, bytes], *, classes: int) -> None:
@@ -130,13 +177,19 @@ class TeacherEnsemble(ABC):
             UnreadableFileError: a file is missing, damaged, or has content that no teacher needs.
         """
         self._voters = [self._restore_one(one, files, classes) for one in _index(files)]
+        self._classes = classes
 
-    def _restore_one(self, listed: Any, files: Mapping[str, bytes], classes: int) -> object:
+    def _restore_one(self, listed: Any, files: Mapping[str, bytes], classes: int) -> Voter:
         match listed:
-            case {"label": int(label), **rest} if not rest and 0 <= label < classes:
-                return int(label)
-            case {"file": str(name), **rest} if not rest and name in files:
-                return self._restore(files[name])
+            case {"label": int(label), **rest} if 0 <= label < classes:
+                direction = rest.pop("direction", None)
+                offsets = _numbers(rest.pop("offsets", None), length=classes)
+                if not rest and (direction is None) == (offsets is None):
+                    return Voter(label=int(label), direction=_numbers(direction), offsets=offsets)
+            case {"file": str(name), **rest} if name in files:
+                offsets = _numbers(rest.pop("offsets", None), length=classes)
+                if not rest:
+                    return Voter(self._restore(files[name]), offsets=offsets)
         raise UnreadableFileError(
             f"{INDEX_FILE} must list files that are there, and classes", "another entry"
         )
@@ -146,8 +199,8 @@ class TeacherEnsemble(ABC):
         """Train a model on a shard with two or more classes."""
 
     @abstractmethod
-    def _predict(self, model: object, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the class that a model of `_learn` picks for each input."""
+    def _scores(self, model: object, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
+        """Return a model's scores; shape (inputs, classes), minus infinity for unseen classes."""
 
     @abstractmethod
     def _dump(self, model: object) -> bytes:
@@ -157,16 +210,54 @@ class TeacherEnsemble(ABC):
     def _restore(self, content: bytes) -> object:
         """Return the model of a file; raise `UnreadableFileError` if it is none."""
 
-    def _fit_one(self, shard: Records, *, classes: int, rng: np.random.Generator) -> object:
+    def _fit_one(
+        self, shard: Records, public: Inputs | None, *, classes: int, rng: np.random.Generator
+    ) -> Voter:
         present = np.unique(shard.labels)
-        if len(present) == 1:
-            return int(present[0])
-        return self._learn(shard, classes=classes, rng=rng)
+        if len(present) > 1:
+            voter = Voter(self._learn(shard, classes=classes, rng=rng))
+        elif public is None or self._balance == "natural":
+            return Voter(label=int(present[0]))
+        else:
+            away = shard.features.mean(axis=0) - public.features.mean(axis=0)
+            voter = Voter(label=int(present[0]), direction=away)
+        if public is None or self._balance == "natural":
+            return voter
+        offsets = equal_share_offsets(self._scores_of(voter, public, classes=classes))
+        return Voter(voter.model, voter.label, voter.direction, offsets)
 
-    def _vote_one(self, voter: object, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        if isinstance(voter, int):
-            return np.full(len(inputs), voter, dtype=np.int64)
-        return self._predict(voter, inputs).astype(np.int64, copy=False)
+    def _scores_of(self, voter: Voter, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
+        if voter.label is None:
+            return self._scores(voter.model, inputs, classes=classes)
+        if voter.direction is None:
+            scores = np.full((len(inputs), classes), -np.inf)
+            scores[:, voter.label] = 0.0
+            return scores
+        # The other classes are alike to this teacher: fixed directions, which no record decides,
+        # share the other inputs out among them.
+        others = np.random.default_rng(0).normal(size=(len(voter.direction), classes))
+        others *= np.linalg.norm(voter.direction) / np.linalg.norm(others, axis=0)
+        others[:, voter.label] = voter.direction
+        if classes == 2:
+            others[:, 1 - voter.label] = 0.0
+        scored: NDArray[np.float64] = inputs.features @ others
+        return scored
+
+    def _vote_one(self, voter: Voter, inputs: Inputs) -> NDArray[np.int64]:
+        scores = self._scores_of(voter, inputs, classes=self._classes)
+        if voter.offsets is not None:
+            scores = scores + voter.offsets
+        return np.asarray(scores.argmax(axis=1), dtype=np.int64)
+
+
+def _numbers(values: Any, *, length: int | None = None) -> NDArray[np.float64] | None:
+    if values is None:
+        return None
+    if type(values) is not list or not all(type(one) is float for one in values):
+        raise UnreadableFileError(f"{INDEX_FILE} must hold lists of numbers", "others")
+    if not values or (length is not None and len(values) != length):
+        raise UnreadableFileError(f"{INDEX_FILE} must hold a number for each class", len(values))
+    return np.array(values, dtype=np.float64)
 
 
 def _index(files: Mapping[str, bytes]) -> list[Any]:

@@ -12,6 +12,7 @@ from safetensors.torch import load, save
 
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
+from pate_fed.inputs import Inputs
 from pate_fed.networks import Network, train_network
 from pate_fed.teachers.teacher import TeacherEnsemble
 
@@ -24,9 +25,10 @@ class TorchEnsemble(TeacherEnsemble):
     def _learn(self, shard: Records, *, classes: int, rng: np.random.Generator) -> object:
         return train_network(shard.features, shard.labels, classes=classes, rng=rng)
 
-    def _predict(self, model: object, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _scores(self, model: object, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
         assert isinstance(model, Network), "made by _learn"
-        return model.pick(inputs)
+        assert model.classes == classes, "made by _learn, or of a task that was checked"
+        return model.scores(inputs.features)
 
     def _dump(self, model: object) -> bytes:
         assert isinstance(model, Network), "made by _learn"

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.dataset import DatasetKind
+from pate_fed.inputs import DatasetKind, Inputs
 from pate_fed.students.model import Model
-from pate_fed.students.student import Student
+from pate_fed.students.student import Lesson, Student
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,23 +20,25 @@ class Centers(Model):
 
     Attributes:
         means: Mean of each class present; shape (present, features).
-        classes: These classes; shape (present,).
+        present: These classes; shape (present,).
+        classes: Number of all classes.
     """
 
     form: ClassVar[str] = "centers"
 
     means: NDArray[np.float64]
-    classes: NDArray[np.int64]
+    present: NDArray[np.int64]
+    classes: int
 
-    def predict(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Pick the class with the nearest mean."""
-        distances = np.linalg.norm(inputs[:, None] - self.means, axis=2)
-        return np.asarray(self.classes[distances.argmin(axis=1)])
+    def chances(self, inputs: Inputs) -> NDArray[np.float64]:
+        """Be sure of the class with the nearest mean."""
+        distances = np.linalg.norm(inputs.features[:, None] - self.means, axis=2)
+        return np.eye(self.classes)[self.present[distances.argmin(axis=1)]]
 
     def write(self, directory: Path) -> dict[str, object]:
         """Write the means."""
         np.save(directory / "means.npy", self.means)
-        return {"classes": self.classes.tolist()}
+        return {"present": self.present.tolist()}
 
 
 class CentersStudent(Student):
@@ -50,17 +52,10 @@ class CentersStudent(Student):
 
     def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
         """Read the means again."""
-        return Centers(np.load(directory / "means.npy"), np.asarray(described["classes"]))
+        present = np.asarray(described["present"])
+        return Centers(np.load(directory / "means.npy"), present, described["classes"])
 
-    def _learn(
-        self,
-        pool_inputs: NDArray[np.float64],
-        indices: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        *,
-        classes: int,
-        rng: np.random.Generator,
-    ) -> Model:
-        present = np.unique(labels)
-        means = np.stack([pool_inputs[indices[labels == each]].mean(axis=0) for each in present])
-        return Centers(means, present)
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
+        present, features = np.unique(lesson.labels), lesson.labeled.features
+        means = np.stack([features[lesson.labels == each].mean(axis=0) for each in present])
+        return Centers(means, present, lesson.classes)

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from pate_fed.data import Dataset, DataSource, load_dataset
-from pate_fed.data.image_features import fit_projection
+from pate_fed.data.image_features import fit_image_encoder
 from pate_fed.errors import InvalidParameterError
 
 
@@ -47,8 +47,9 @@ def test_digits_are_projected_on_components_of_the_pool_alone() -> None:
         np.array([int(unit.removeprefix("digit-")) for unit in part.unit_ids])
         for part in (data.pool, data.private)
     )
-    projection = fit_projection(images[pool] / 16.0, components=30)
-    assert np.allclose(data.private.features, projection.apply(images[private] / 16.0))
+    shown = np.rint(images * 255 / 16).astype(np.uint8).reshape(-1, 8, 8, 1)
+    encoder = fit_image_encoder(shown[pool])
+    assert np.allclose(data.private.features, encoder.apply(shown[private]))
     assert np.array_equal(data.private.labels, labels[private])
 
 

@@ -1,4 +1,4 @@
-"""Features of images: a projection that keeps variance, strokes made upright."""
+"""Features of images: a projection that keeps variance, edges by cell and direction."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from pate_fed.data.image_features import (
-    deskew,
-    fit_projection,
-    project_strokes,
-    stroke_features,
-)
-from pate_fed.errors import InvalidParameterError
+from pate_fed.data.image_features import describe_images, fit_image_encoder, fit_projection
+from pate_fed.errors import InvalidDataError, InvalidParameterError
+
+DIRECTIONS = 8
 
 
-def stroke(slant: float, shift: int = 0) -> NDArray[np.uint8]:
-    """Draw a thick line that leans by `slant` columns per row."""
-    image = np.zeros((28, 28), dtype=np.uint8)
-    for row in range(4, 24):
-        column = round(14 + slant * (row - 14)) + shift
-        image[row, column - 1 : column + 2] = 255
+def bars(side: int = 28, *, across: bool = False, at: int = 14) -> NDArray[np.uint8]:
+    """Draw one bar, upright or lying."""
+    image = np.zeros((1, side, side, 1), dtype=np.uint8)
+    if across:
+        image[0, at : at + 3, 4:-4] = 255
+    else:
+        image[0, 4:-4, at : at + 3] = 255
     return image
+
+
+def edges(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return the strength of edges by direction, over all cells."""
+    pixels = int(np.prod(images.shape[1:]))
+    described = describe_images(images)[:, :-pixels]
+    return (described.reshape(len(images), -1, DIRECTIONS) ** 2).sum(axis=1)
 
 
 def test_projection_is_that_of_scikit_learn_up_to_sign() -> None:
@@ -43,29 +48,54 @@ def test_impossible_numbers_of_components_are_refused(components: int) -> None:
         fit_projection(np.ones((20, 8)), components=components)
 
 
-def test_leaning_strokes_become_upright_and_centered() -> None:
-    leaning = np.stack([stroke(0.5), stroke(-0.4), stroke(0.0, shift=6)]).astype(np.float32)
-    upright = deskew(leaning)
-    columns = np.arange(28)
-    for image in upright:
-        centers = [(row @ columns) / row.sum() for row in image if row.sum() > 100]
-        assert np.ptp(centers) < 1.5
-        assert np.mean(centers) == pytest.approx(13.5, abs=0.6)
+def test_upright_and_lying_bars_have_edges_of_different_directions() -> None:
+    upright, lying = edges(bars())[0], edges(bars(across=True))[0]
+    assert upright.argmax() == 0
+    assert lying.argmax() == DIRECTIONS // 2
+    assert upright[0] > 0.8 * upright.sum()
+    assert lying[DIRECTIONS // 2] > 0.8 * lying.sum()
 
 
-def test_an_empty_image_stays_empty_and_gives_finite_features() -> None:
-    empty = np.zeros((1, 28, 28), dtype=np.uint8)
-    assert not deskew(empty.astype(np.float32)).any()
-    assert np.isfinite(stroke_features(empty)).all()
+def test_a_negative_has_the_same_edges() -> None:
+    image = bars()
+    assert np.allclose(edges(image), edges(255 - image), atol=1e-5)
+
+
+@pytest.mark.parametrize("side", [4, 8, 28, 65])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_of_any_size_are_described(side: int, channels: int) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, side, side, channels)).astype(np.uint8)
+    described = describe_images(images)
+    assert described.shape[0] == 3
+    assert np.isfinite(described).all()
+    assert np.allclose((described**2).sum(axis=1), 1.25, atol=1e-4)
+
+
+def test_an_empty_image_gives_finite_features() -> None:
+    empty = np.zeros((1, 28, 28, 1), dtype=np.uint8)
+    assert not describe_images(empty).any()
 
 
 def test_an_images_features_do_not_depend_on_its_neighbors() -> None:
-    images = np.stack([stroke(0.3), stroke(0.0), stroke(-0.3)])
-    assert np.array_equal(stroke_features(images)[1:2], stroke_features(images[1:2]))
+    images = np.concatenate([bars(at=6), bars(), bars(at=20)])
+    assert np.array_equal(describe_images(images)[1:2], describe_images(images[1:2]))
 
 
-def test_projecting_in_chunks_equals_projecting_at_once() -> None:
-    images = np.random.default_rng(0).integers(0, 256, (5000, 8, 8)).astype(np.uint8)
-    projection = fit_projection(stroke_features(images[:300]), components=4)
-    at_once = projection.apply(stroke_features(images))
-    assert np.allclose(project_strokes(images, projection), at_once)
+def test_encoding_in_chunks_equals_encoding_at_once() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5000, 8, 8, 1)).astype(np.uint8)
+    encoder = fit_image_encoder(images[:300], components=4)
+    at_once = encoder.projection.apply(describe_images(images))
+    assert np.allclose(encoder.apply(images), at_once)
+
+
+def test_the_encoder_learns_from_the_public_images_alone() -> None:
+    public = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 1)).astype(np.uint8)
+    first, again = (fit_image_encoder(public, components=4) for _ in range(2))
+    assert np.array_equal(first.projection.axes, again.projection.axes)
+    assert first.apply(public).shape == (50, 4)
+
+
+def test_images_of_another_size_are_refused() -> None:
+    encoder = fit_image_encoder(bars(8))
+    with pytest.raises(InvalidDataError, match="height, width and channels"):
+        encoder.apply(bars(12))

@@ -276,7 +276,7 @@ class Endless(io.RawIOBase):
 def test_an_endless_line_is_refused_after_reading_little_of_it() -> None:
     stream = Endless()
     with pytest.raises(UnreadableFileError):
-        csv_file._parse(io.BufferedReader(stream), "endless.csv")
+        csv_file.parse(io.BufferedReader(stream), "endless.csv")
     assert stream.taken < 2 * csv_file.MAX_LINE_BYTES
 
 
@@ -394,7 +394,7 @@ def test_a_split_keeps_units_whole_and_loses_no_row(units: list[int], seed: int)
 def test_no_text_makes_the_reader_fail_otherwise_than_by_its_error(text: str) -> None:
     raw = io.BytesIO(text.encode("utf-8", "surrogatepass"))
     with contextlib.suppress(UnreadableFileError):
-        found = csv_file._parse(raw, "any.csv")
+        found = csv_file.parse(raw, "any.csv")
         assert all(len(column) == len(found.lines) for column in found.columns)
 
 

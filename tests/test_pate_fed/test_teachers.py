@@ -8,57 +8,78 @@ import pickle
 import numpy as np
 import pytest
 import skops.io
+from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
 from pate_fed.data import Records
 from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
+from pate_fed.inputs import Inputs
 from pate_fed.partition import partition_records
 from pate_fed.teachers import TEACHER_NAMES, TeacherEnsemble, make_ensemble
+from pate_fed.teachers.voting import equal_share_offsets
 from tests.support.markers import more
 from tests.support.small_records import blobs
 
 FORMS = [
-    # What records are decides for "auto" alone what it is.
-    (pytest.param if name == "auto" or kind == "image" else more)(name, kind, id=f"{name} {kind}")
+    # Votes are shared out in one place, for every form alike.
+    (pytest.param if balance == "natural" or name in ("logistic", "svm") else more)(
+        name, balance, id=f"{name} {balance}"
+    )
     for name in TEACHER_NAMES
-    for kind in ("image", "table")
+    for balance in ("natural", "equal")
 ]
+PUBLIC = blobs(90, seed=7).inputs
 
 
-def fitted(name: str, kind: str, shards: list[Records], *, seed: int = 0) -> TeacherEnsemble:
-    ensemble = make_ensemble(name, kind)  # type: ignore[arg-type]
-    ensemble.fit(shards, classes=3, rng=np.random.default_rng(seed))
+def make(name: str, balance: str) -> TeacherEnsemble:
+    return make_ensemble(name, "image", balance=balance)
+
+
+def fitted(name: str, balance: str, shards: list[Records], *, seed: int = 0) -> TeacherEnsemble:
+    ensemble = make(name, balance)
+    ensemble.fit(shards, classes=3, rng=np.random.default_rng(seed), public=PUBLIC)
     return ensemble
 
 
-@pytest.mark.parametrize(("name", "kind"), FORMS)
+def some(count: int) -> Inputs:
+    return Inputs(np.random.default_rng(5).normal(scale=6, size=(count, 4)))
+
+
+@pytest.mark.parametrize(("name", "balance"), FORMS)
 class TestTeacherEnsemble:
     """What every form of teachers must do."""
 
-    def test_teachers_learn_and_vote_with_global_classes(self, name: str, kind: str) -> None:
+    def test_teachers_learn_and_vote_with_global_classes(self, name: str, balance: str) -> None:
         test = blobs(30, seed=9)
-        votes = fitted(name, kind, [blobs(30), blobs(30, seed=1)]).vote(test.features)
+        votes = fitted(name, balance, [blobs(30), blobs(30, seed=1)]).vote(test.inputs)
         assert votes.shape == (2, 30)
         assert votes.dtype == np.int64
         assert (votes == test.labels).mean() > 0.9
 
-    def test_the_same_seed_gives_the_same_votes(self, name: str, kind: str) -> None:
-        inputs = np.random.default_rng(5).normal(scale=6, size=(200, 4))
+    def test_the_same_seed_gives_the_same_votes(self, name: str, balance: str) -> None:
+        inputs = some(200)
         shards = [blobs(20), blobs(20, seed=1)]
-        first, again = (fitted(name, kind, shards).vote(inputs) for _ in range(2))
+        first, again = (fitted(name, balance, shards).vote(inputs) for _ in range(2))
         assert np.array_equal(first, again)
 
-    def test_a_teacher_depends_on_its_own_shard_only(self, name: str, kind: str) -> None:
-        inputs = np.random.default_rng(5).normal(scale=6, size=(200, 4))
-        one = fitted(name, kind, [blobs(20), blobs(20, seed=1)]).vote(inputs)
-        other = fitted(name, kind, [blobs(5, seed=8), blobs(20, seed=1)]).vote(inputs)
+    def test_a_teacher_depends_on_its_own_shard_only(self, name: str, balance: str) -> None:
+        inputs = some(200)
+        one = fitted(name, balance, [blobs(20), blobs(20, seed=1)]).vote(inputs)
+        other = fitted(name, balance, [blobs(5, seed=8), blobs(20, seed=1)]).vote(inputs)
         assert np.array_equal(one[1], other[1])
 
-    def test_a_teacher_of_one_class_votes_it_always(self, name: str, kind: str) -> None:
-        mixed = blobs(30)
-        single = mixed.select(np.flatnonzero(mixed.labels == 2))
-        votes = fitted(name, kind, [single, single.select([0])]).vote(mixed.features)
-        assert (votes == 2).all()
+    def test_a_teacher_of_one_class_votes_it_where_inputs_are_like_its_own(
+        self, name: str, balance: str
+    ) -> None:
+        mixed = blobs(300)
+        single = mixed.select(np.flatnonzero(mixed.labels == 2)[:4])
+        votes = fitted(name, balance, [single, single.select([0])]).vote(mixed.inputs)
+        if balance == "natural":
+            assert (votes == 2).all()
+        else:
+            for teacher in votes:
+                assert (teacher[mixed.labels == 2] == 2).mean() > 0.8
+                assert np.bincount(teacher, minlength=3).min() > 50
 
     @pytest.mark.parametrize(
         "shard",
@@ -75,37 +96,41 @@ class TestTeacherEnsemble:
             ),
         ],
     )
-    def test_a_poor_shard_still_gives_votes(self, name: str, kind: str, shard: Records) -> None:
-        votes = fitted(name, kind, [shard]).vote(blobs(10).features)
+    def test_a_poor_shard_still_gives_votes(self, name: str, balance: str, shard: Records) -> None:
+        votes = fitted(name, balance, [shard]).vote(blobs(10).inputs)
         assert set(votes.ravel().tolist()) <= set(shard.labels.tolist())
 
-    def test_teachers_vote_after_training_only(self, name: str, kind: str) -> None:
+    def test_teachers_vote_after_training_only(self, name: str, balance: str) -> None:
         with pytest.raises(InvalidParameterError):
-            make_ensemble(name, kind).vote(np.ones((1, 4)))  # type: ignore[arg-type]
+            make(name, balance).vote(Inputs(np.ones((1, 4))))
 
-    def test_training_again_forgets(self, name: str, kind: str) -> None:
-        ensemble = fitted(name, kind, [blobs(9), blobs(9)])
-        ensemble.fit([blobs(9)], classes=3, rng=np.random.default_rng(0))
+    def test_training_again_forgets(self, name: str, balance: str) -> None:
+        ensemble = fitted(name, balance, [blobs(9), blobs(9)])
+        ensemble.fit([blobs(9)], classes=3, rng=np.random.default_rng(0), public=PUBLIC)
         assert ensemble.teachers == 1
 
-    def test_who_trains_is_told_of_each_teacher(self, name: str, kind: str) -> None:
+    def test_who_trains_is_told_of_each_teacher(self, name: str, balance: str) -> None:
         told: list[int] = []
-        make_ensemble(name, kind).fit(  # type: ignore[arg-type]
-            [blobs(9), blobs(9)], classes=3, rng=np.random.default_rng(0), on_trained=told.append
+        make(name, balance).fit(
+            [blobs(9), blobs(9)],
+            classes=3,
+            rng=np.random.default_rng(0),
+            public=PUBLIC,
+            on_trained=told.append,
         )
         assert told == [1, 2]
 
-    def test_kept_teachers_vote_as_before(self, name: str, kind: str) -> None:
-        inputs = np.random.default_rng(5).normal(scale=6, size=(200, 4))
+    def test_kept_teachers_vote_as_before(self, name: str, balance: str) -> None:
+        inputs = some(200)
         mixed = blobs(30)
         single = mixed.select(np.flatnonzero(mixed.labels == 2))
-        trained = fitted(name, kind, [mixed, single, blobs(80, seed=1)])
-        kept = make_ensemble(name, kind)  # type: ignore[arg-type]
+        trained = fitted(name, balance, [mixed, single, blobs(80, seed=1)])
+        kept = make(name, balance)
         kept.restore(trained.dump(), classes=3)
         assert np.array_equal(kept.vote(inputs), trained.vote(inputs))
 
-    def test_what_is_no_teacher_is_not_taken(self, name: str, kind: str) -> None:
-        files = fitted(name, kind, [blobs(30)]).dump()
+    def test_what_is_no_teacher_is_not_taken(self, name: str, balance: str) -> None:
+        files = fitted(name, balance, [blobs(30)]).dump()
         assert sorted(files)[1] == "teachers.json"
         (model,) = set(files) - {"teachers.json"}
         index = json.loads(files["teachers.json"])
@@ -118,24 +143,32 @@ class TestTeacherEnsemble:
             {**files, "teachers.json": b"[" * 100_000},
             *(
                 {**files, "teachers.json": json.dumps({**index, "teachers": listed}).encode()}
-                for listed in ([], [{"label": 3}], [{"label": -1}], [{"label": 0, "file": model}])
+                for listed in (
+                    [],
+                    [{"label": 3}],
+                    [{"label": -1}],
+                    [{"label": 0, "file": model}],
+                    [{"label": 0, "direction": [1.0]}],
+                    [{"file": model, "offsets": [0.0]}],
+                    [{"file": model, "offsets": [0.0, 0.0, "a"]}],
+                )
             ),
         ]
         for content in spoiled:
             with pytest.raises(UnreadableFileError):
-                make_ensemble(name, kind).restore(content, classes=3)  # type: ignore[arg-type]
+                make(name, balance).restore(content, classes=3)
 
-    def test_teachers_are_kept_after_training_only(self, name: str, kind: str) -> None:
+    def test_teachers_are_kept_after_training_only(self, name: str, balance: str) -> None:
         with pytest.raises(InvalidParameterError):
-            make_ensemble(name, kind).dump()  # type: ignore[arg-type]
+            make(name, balance).dump()
 
-    def test_impossible_shards_are_refused(self, name: str, kind: str) -> None:
+    def test_impossible_shards_are_refused(self, name: str, balance: str) -> None:
         with pytest.raises(InvalidParameterError):
-            fitted(name, kind, [])
+            fitted(name, balance, [])
         with pytest.raises(InvalidDataError):
-            fitted(name, kind, [blobs(8, classes=4)])
+            fitted(name, balance, [blobs(8, classes=4)])
         with pytest.raises(InvalidDataError):
-            fitted(name, kind, [blobs(8).select([])])
+            fitted(name, balance, [blobs(8).select([])])
 
 
 def test_a_file_of_another_model_is_no_teachers() -> None:
@@ -153,9 +186,9 @@ def test_an_unknown_name_is_refused() -> None:
 
 
 def test_few_images_are_compared_and_many_are_learned() -> None:
-    inputs = np.random.default_rng(5).normal(scale=6, size=(300, 4))
+    inputs = some(300)
     for count, like in ((30, "nearest"), (90, "svm")):
-        auto, named = (fitted(name, "image", [blobs(count)]) for name in ("auto", like))
+        auto, named = (fitted(name, "natural", [blobs(count)]) for name in ("auto", like))
         assert np.array_equal(auto.vote(inputs), named.vote(inputs))
 
 
@@ -176,7 +209,68 @@ def test_small_real_shards_make_useful_teachers(
     partition = partition_records(loaded.private, parties=50, teachers=1, scheme="iid", rng=rng)
     ensemble = make_ensemble(name, loaded.kind)
     shards = [loaded.private.select(shard.rows) for shard in partition.shards]
-    ensemble.fit(shards, classes=loaded.classes, rng=rng)
-    accuracy = (ensemble.vote(loaded.test.features) == loaded.test.labels).mean()
+    ensemble.fit(shards, classes=loaded.classes, rng=rng, public=loaded.pool.inputs)
+    accuracy = (ensemble.vote(loaded.test.inputs) == loaded.test.labels).mean()
     assert loaded.kind == kind
     assert accuracy > least
+
+
+class TestEqualShares:
+    """Each class wins an equal share of the public pool, whatever a teacher saw."""
+
+    @pytest.mark.parametrize("classes", [2, 3, 10])
+    def test_every_class_wins_about_its_share(self, classes: int) -> None:
+        rng = np.random.default_rng(classes)
+        scores = rng.normal(size=(4000, classes)) + 5 * rng.normal(size=classes)
+        won = np.bincount((scores + equal_share_offsets(scores)).argmax(axis=1), minlength=classes)
+        assert np.abs(won / 4000 - 1 / classes).max() < 0.02
+
+    def test_a_class_that_was_never_seen_wins_nothing(self) -> None:
+        scores = np.random.default_rng(0).normal(size=(900, 4))
+        scores[:, 1] = -np.inf
+        won = np.bincount((scores + equal_share_offsets(scores)).argmax(axis=1), minlength=4)
+        assert won[1] == 0
+        assert np.abs(won[[0, 2, 3]] / 900 - 1 / 3).max() < 0.03
+
+    def test_a_rare_class_is_voted_for_where_risk_is_highest(self) -> None:
+        rng = np.random.default_rng(1)
+        features = rng.normal(size=(60, 4))
+        labels = (features[:, 0] > 1.4).astype(np.int64)
+        assert 0 < labels.sum() < 10
+        shard = Records(features, labels, tuple(str(row) for row in range(60)))
+        public = Inputs(rng.normal(size=(1000, 4)))
+        ensemble = make_ensemble("logistic", "table")
+        ensemble.fit([shard], classes=2, rng=rng, public=public)
+        [votes] = ensemble.vote(public)
+        assert votes.mean() == pytest.approx(0.5, abs=0.01)
+        assert np.corrcoef(votes, public.features[:, 0])[0, 1] > 0.6
+
+    def test_it_needs_the_public_pool(self) -> None:
+        with pytest.raises(InvalidParameterError, match="public pool"):
+            make("svm", "equal").fit([blobs(9)], classes=3, rng=np.random.default_rng(0))
+
+
+class TestOwn:
+    """A hospital's own teacher: MODULE:FUNCTION."""
+
+    def test_it_is_trained_votes_and_is_kept(self) -> None:
+        name = f"{__name__}:own_teacher"
+        trained = fitted(name, "equal", [blobs(30), blobs(30, seed=1)])
+        kept = make(name, "equal")
+        kept.restore(trained.dump(), classes=3)
+        assert np.array_equal(kept.vote(some(100)), trained.vote(some(100)))
+
+    @pytest.mark.parametrize(
+        "name", ["nowhere:make", "json:nothing", f"{__name__}:not_a_teacher", "json:dumps", ":"]
+    )
+    def test_code_that_cannot_be_one_is_refused(self, name: str) -> None:
+        with pytest.raises((InvalidParameterError, InvalidDataError)):
+            make(name, "natural")
+
+
+def own_teacher() -> GaussianNB:
+    return GaussianNB(var_smoothing=1e-3)
+
+
+def not_a_teacher() -> str:
+    return "teacher"

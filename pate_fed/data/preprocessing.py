@@ -1,0 +1,308 @@
+"""The public way from raw records to a model's inputs, fitted once on the public pool.
+
+It travels with a task to every hospital, and with a student to everybody who uses it, so that raw
+rows mean the same everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pate_fed.cells import Cell, cell_of, is_missing, measurement, plain
+from pate_fed.data.csv_file import CsvTable
+from pate_fed.data.image_features import ImageEncoder, Projection
+from pate_fed.data.table_features import (
+    CategoryEncoder,
+    NumberEncoder,
+    TableEncoder,
+    column_of,
+)
+from pate_fed.errors import (
+    InvalidCellError,
+    InvalidDataError,
+    MissingColumnError,
+    RunDirectoryError,
+)
+from pate_fed.inputs import DatasetKind, Inputs
+
+INPUTS_FILE = "inputs.json"
+TENSORS_FILE = "inputs.safetensors"
+SCHEMA_VERSION = 1
+
+ColumnEncoder = NumberEncoder | CategoryEncoder
+
+
+class Preprocessing(ABC):
+    """How raw records become inputs."""
+
+    kind: ClassVar[DatasetKind]
+
+    @abstractmethod
+    def inputs_of(self, raw: Any) -> Inputs:
+        """Turn raw records into inputs.
+
+        Args:
+            raw: For a table a `CsvTable`, a data frame, or lists of cells by column name; for
+                images bytes of shape (n, height, width) or (n, height, width, channels).
+
+        Raises:
+            MissingColumnError: a column is absent.
+            InvalidCellError: a cell of a column of numbers is none, or has another unit.
+            InvalidDataError: no records of this kind, or images of another size.
+        """
+
+    @abstractmethod
+    def write(self, directory: Path) -> dict[str, object]:
+        """Write its arrays, if it has any, to a folder; return the other facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePreprocessing(Preprocessing):
+    """The columns of a table, and how each becomes features.
+
+    Attributes:
+        columns: Columns that are read; all others are ignored.
+        encoder: One encoder per column, in the same order.
+    """
+
+    kind: ClassVar[DatasetKind] = "table"
+
+    columns: tuple[str, ...]
+    encoder: TableEncoder
+
+    def inputs_of(self, raw: Any) -> Inputs:
+        """See `Preprocessing.inputs_of`."""
+        text = table_of(raw)
+        named = zip(self.columns, self.cells(text), strict=True)
+        columns = tuple(column_of(name, cells) for name, cells in named)
+        return Inputs(self.encoder.apply(columns, np.arange(len(text.lines), dtype=np.int64)))
+
+    def cells(self, text: CsvTable) -> list[tuple[Cell, ...]]:
+        """Return the cells of its columns, each in its one form, without units.
+
+        Raises:
+            MissingColumnError: a column is absent.
+            InvalidCellError: a cell of a column of numbers is none, or has another unit.
+        """
+        return [
+            _cells_for(text, name, encoder)
+            for name, encoder in zip(self.columns, self.encoder.encoders, strict=True)
+        ]
+
+    def fields(self) -> list[dict[str, object]]:
+        """Return its columns as plain data."""
+        return [
+            _column_fields(name, encoder)
+            for name, encoder in zip(self.columns, self.encoder.encoders, strict=True)
+        ]
+
+    def write(self, directory: Path) -> dict[str, object]:  # noqa: ARG002 - it has no arrays
+        """See `Preprocessing.write`."""
+        return {"columns": self.fields()}
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> TablePreprocessing:
+        """Read what `fields` returned.
+
+        Raises:
+            TypeError, LookupError: it is anything else.
+        """
+        if not fields:
+            raise LookupError("columns")
+        return cls(
+            tuple(exactly(one["name"], str) for one in fields),
+            TableEncoder(tuple(_column_encoder(one, place) for place, one in enumerate(fields))),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePreprocessing(Preprocessing):
+    """How images become features.
+
+    Attributes:
+        encoder: Fitted on the pool.
+    """
+
+    kind: ClassVar[DatasetKind] = "image"
+
+    encoder: ImageEncoder
+
+    def inputs_of(self, raw: Any) -> Inputs:
+        """See `Preprocessing.inputs_of`."""
+        images = np.asarray(raw)
+        stacked = images[..., None] if images.ndim == 3 else images
+        if stacked.dtype != np.uint8 or stacked.ndim != 4:
+            raise InvalidDataError(
+                "images must be bytes of shape (n, height, width) or with channels",
+                f"{images.dtype} of shape {images.shape}",
+            )
+        return Inputs(self.encoder.apply(stacked), stacked)
+
+    def write(self, directory: Path) -> dict[str, object]:
+        """See `Preprocessing.write`."""
+        from safetensors.numpy import save_file  # noqa: PLC0415 - students only
+
+        projection = self.encoder.projection
+        save_file({"mean": projection.mean, "axes": projection.axes}, directory / TENSORS_FILE)
+        return {"shape": list(self.encoder.shape)}
+
+
+def write_preprocessing(
+    directory: Path, preprocessing: Preprocessing, *, class_names: Sequence[str]
+) -> None:
+    """Write the way from raw records to inputs, and the names of the classes.
+
+    Args:
+        directory: Made if absent.
+        preprocessing: The way.
+        class_names: Names of classes 0, 1, ...
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    described = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": preprocessing.kind,
+        "class_names": list(class_names),
+        **preprocessing.write(directory),
+    }
+    text = json.dumps(described, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    (directory / INPUTS_FILE).write_text(text, "utf-8")
+
+
+def read_preprocessing(directory: Path) -> tuple[Preprocessing, tuple[str, ...]]:
+    """Read what `write_preprocessing` wrote; nothing in the folder is run.
+
+    Raises:
+        RunDirectoryError: a file is missing, damaged, or of another version.
+    """
+    try:
+        described = json.loads((directory / INPUTS_FILE).read_text("utf-8"))
+        if described["schema_version"] != SCHEMA_VERSION:
+            raise LookupError("schema_version")  # noqa: TRY301 - told with the others
+        names = tuple(exactly(one, str) for one in exactly(described["class_names"], list))
+        if described["kind"] == "table":
+            return TablePreprocessing.from_fields(exactly(described["columns"], list)), names
+        height, width, channels = (exactly(one, int) for one in described["shape"])
+        projection = _read_projection(directory)
+        return ImagePreprocessing(ImageEncoder((height, width, channels), projection)), names
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise RunDirectoryError(
+            f"a student's folder must hold a readable {INPUTS_FILE}", type(error).__name__
+        ) from error
+
+
+def _read_projection(directory: Path) -> Projection:
+    from safetensors import SafetensorError  # noqa: PLC0415 - students only
+    from safetensors.numpy import load_file  # noqa: PLC0415
+
+    try:
+        arrays = load_file(directory / TENSORS_FILE)
+    except SafetensorError as error:
+        raise ValueError(TENSORS_FILE) from error
+    mean, axes = arrays["mean"], arrays["axes"]
+    if axes.ndim != 2 or mean.shape != axes.shape[:1] or mean.dtype != axes.dtype != np.float64:
+        raise TypeError
+    return Projection(mean, axes)
+
+
+def table_of(rows: Any) -> CsvTable:
+    """Return raw rows as a table of text, from anything that has columns by name.
+
+    Args:
+        rows: A `CsvTable`, a data frame, or a mapping from column names to lists of cells.
+
+    Raises:
+        InvalidDataError: it has no columns by name, or columns of several lengths.
+    """
+    if isinstance(rows, CsvTable):
+        return rows
+    names = list(rows) if isinstance(rows, Mapping) else list(getattr(rows, "columns", ()))
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidDataError(
+            "rows must have columns by name, as a data frame or a dictionary of lists has",
+            type(rows).__name__,
+        )
+    columns = tuple(tuple(_text(cell) for cell in rows[name]) for name in names)
+    if len({len(column) for column in columns}) != 1:
+        raise InvalidDataError("all columns must be equally long", "several lengths")
+    lines = tuple(range(1, len(columns[0]) + 1))
+    return CsvTable("rows", tuple(plain(name) for name in names), columns, lines)
+
+
+def _text(cell: object) -> str:
+    if cell is None or cell != cell:  # noqa: PLR0124 - NaN and its like: not known
+        return ""
+    if isinstance(cell, bool | np.bool_):
+        return str(int(cell))
+    return plain(str(cell))
+
+
+def _cells_for(text: CsvTable, name: str, encoder: ColumnEncoder) -> tuple[Cell, ...]:
+    if name not in text.header:
+        raise MissingColumnError(
+            f"{text.file_name} must have a column {name!r}",
+            f"{len(text.header)} columns of other names in the first row",
+        )
+    cells = text.column(name)
+    if isinstance(encoder, CategoryEncoder):
+        read = {cell: cell_of(cell) for cell in set(cells)}
+        return tuple(read[cell] for cell in cells)
+    numbers = {cell: _number(cell, encoder.unit) for cell in set(cells)}
+    for line, cell in zip(text.lines, cells, strict=True):
+        # A comma for a point would else become the median without a word.
+        if isinstance(numbers[cell], str):
+            unit = f" (in {encoder.unit})" if encoder.unit else ""
+            raise InvalidCellError(
+                f"cells of column {name!r} of {text.file_name} must be numbers below 1e100{unit}, "
+                "or empty",
+                f"another in line {line}",
+            )
+    return tuple(numbers[cell] for cell in cells)
+
+
+def _number(cell: str, unit: str) -> Cell:
+    found = None if is_missing(cell) or not unit else measurement(cell)
+    return cell_of(found[0] if found is not None and found[1] in ("", unit) else cell)
+
+
+def _column_fields(name: str, encoder: ColumnEncoder) -> dict[str, object]:
+    if isinstance(encoder, CategoryEncoder):
+        return {"name": name, "categories": list(encoder.categories)}
+    return {
+        "name": name,
+        "median": float(encoder.median),
+        "mean": float(encoder.mean),
+        "deviation": float(encoder.deviation),
+        "unit": encoder.unit,
+    }
+
+
+def _column_encoder(fields: Any, place: int) -> ColumnEncoder:
+    if type(fields) is not dict:
+        raise TypeError
+    if set(fields) == {"name", "categories"}:
+        listed = exactly(fields["categories"], list)
+        return CategoryEncoder(place, tuple(exactly(one, str) for one in listed))
+    if set(fields) != {"name", "median", "mean", "deviation", "unit"}:
+        raise TypeError
+    median, mean, deviation = (
+        exactly(fields[one], float) for one in ("median", "mean", "deviation")
+    )
+    return NumberEncoder(place, median, mean, deviation, exactly(fields["unit"], str))
+
+
+def exactly(value: Any, kind: type) -> Any:
+    """Return a value that was read, if it is of exactly this type.
+
+    Raises:
+        TypeError: it is of another.
+    """
+    if type(value) is not kind:
+        raise TypeError
+    return value

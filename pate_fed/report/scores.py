@@ -1,0 +1,142 @@
+"""How good a model is, as a clinician asks: beside the majority, by class, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_CONFIDENCE: Final = 0.95
+_BINS: Final = 10
+
+
+def scores_of(
+    chances: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    class_names: Sequence[str],
+    *,
+    hospitals: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Score a model's chances on records that it never saw.
+
+    Args:
+        chances: Chance of each class; float64, shape (records, classes).
+        labels: True classes; int64, shape (records,), at least one.
+        class_names: Names of the classes.
+        hospitals: Hospital of each record, or None.
+
+    Returns:
+        "records"; "accuracy", "accuracy_interval" (95 %, Wilson); "majority", the share of the
+        largest class; "balanced_accuracy", the mean recall of the classes that occur; "auc", the
+        area under the curve (for more than two classes the mean over each class against all
+        others; None where one class occurs); "calibration_error", the mean distance in ten equal
+        bins between the chance of the decided class and how often it is right; "per_class", by
+        name, with "records", "recall" and "precision" (None without a case); "by_hospital",
+        accuracy by name; "decided_classes", how many classes it ever decides for.
+    """
+    decided = chances.argmax(axis=1)
+    right = decided == labels
+    counts = np.bincount(labels, minlength=len(class_names))
+    recalls = [_share(right[labels == place]) for place in range(len(class_names))]
+    known = [recall for recall in recalls if recall is not None]
+    return {
+        "records": len(labels),
+        "accuracy": float(right.mean()),
+        "accuracy_interval": list(wilson_interval(int(right.sum()), len(labels))),
+        "majority": float(counts.max() / len(labels)),
+        "balanced_accuracy": float(np.mean(known)),
+        "auc": _area(chances, labels),
+        "calibration_error": _calibration_error(chances.max(axis=1), right),
+        "decided_classes": len(np.unique(decided)),
+        "per_class": {
+            name: {
+                "records": int(counts[place]),
+                "recall": recalls[place],
+                "precision": _share(right[decided == place]),
+            }
+            for place, name in enumerate(class_names)
+        },
+        "by_hospital": {}
+        if hospitals is None
+        else {
+            name: float(right[np.array([one == name for one in hospitals])].mean())
+            for name in sorted(set(hospitals))
+        },
+    }
+
+
+def quality_of(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float | None]:
+    """Return "accuracy", "balanced_accuracy" and "auc" of scores, higher for likelier classes.
+
+    Args:
+        scores: Finite; float64, shape (records, classes).
+        labels: True classes; int64, shape (records,), at least one.
+    """
+    right = scores.argmax(axis=1) == labels
+    recalls = [float(right[labels == place].mean()) for place in np.unique(labels)]
+    lead = scores - scores.max(axis=1, keepdims=True)
+    if scores.shape[1] == 2:
+        lead = scores - scores[:, ::-1]
+    return {
+        "accuracy": float(right.mean()),
+        "balanced_accuracy": float(np.mean(recalls)),
+        "auc": _area(lead, labels),
+    }
+
+
+def wilson_interval(right: int, records: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share.
+
+    Args:
+        right: How many were right.
+        records: Out of how many, at least 1.
+
+    Source:
+        Wilson 1927, Probable inference, the law of succession, and statistical inference.
+        https://doi.org/10.1080/01621459.1927.10502953
+    """
+    from scipy.special import ndtri  # noqa: PLC0415 - takes a moment
+
+    quantile = float(ndtri(0.5 + _CONFIDENCE / 2))
+    share, spread = right / records, quantile**2 / records
+    middle = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(share * (1 - share) * spread + spread**2 / 4) / (1 + spread)
+    # At the ends the bounds are the share itself, but for rounding.
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
+
+
+def _share(hits: NDArray[np.bool_]) -> float | None:
+    return float(hits.mean()) if len(hits) else None
+
+
+def _area(chances: NDArray[np.float64], labels: NDArray[np.int64]) -> float | None:
+    """Return the area under the curve; the mean over classes, each against all others."""
+    classes = chances.shape[1]
+    if classes == 2:
+        return _area_of(chances[:, 1], labels == 1)
+    areas = [_area_of(chances[:, place], labels == place) for place in range(classes)]
+    known = [area for area in areas if area is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _area_of(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> float | None:
+    from scipy.stats import rankdata  # noqa: PLC0415 - takes a moment
+
+    hits, others = int(positive.sum()), int((~positive).sum())
+    if not hits or not others:
+        return None
+    ranks = rankdata(scores)
+    return float((ranks[positive].sum() - hits * (hits + 1) / 2) / (hits * others))
+
+
+def _calibration_error(certainty: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+    bins = np.minimum((certainty * _BINS).astype(np.int64), _BINS - 1)
+    error = 0.0
+    for place in range(_BINS):
+        inside = bins == place
+        if inside.any():
+            error += inside.mean() * abs(certainty[inside].mean() - right[inside].mean())
+    return float(error)

@@ -1,0 +1,60 @@
+"""What everybody knows about released labels, beside the labels: a student may use it freely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InvalidParameterError
+
+RARE: Final = 0.2
+"""A class of two below this share of patients is rare: then decisions weigh both classes alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFacts:
+    """Public facts about the labels that a student learns from.
+
+    Attributes:
+        votes: Votes of all teachers on a query; 0 if nobody knows.
+        sigma: Standard deviation of the noise in each count, in votes; 0 for labels without noise.
+        equal_shares: Whether teachers shared their votes out equally over the classes.
+        prevalence: Share of each class among patients, as the literature or the operator says;
+            shape (classes,), sums to 1. None if nobody says.
+    """
+
+    votes: int = 0
+    sigma: float = 0.0
+    equal_shares: bool = False
+    prevalence: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        shares = self.prevalence
+        if shares is not None and not (
+            min(shares) > 0 and abs(sum(shares) - 1) <= 1e-6 and len(shares) >= 2
+        ):
+            raise InvalidParameterError("prevalence must be shares above 0 that sum to 1", "others")
+
+    def decided_shares(self, classes: int) -> NDArray[np.float64] | None:
+        """Return the share of the pool that each class should get, or None to decide as learned.
+
+        Without prevalence nobody knows how many patients are ill: classes get equal shares, and
+        the chances are a ranking. With it each class gets its prevalence. Where one of two classes
+        is rare that would find few of the ill; then the shares lie between its prevalence and equal
+        ones (0.3 + 0.4 times the prevalence), which is about where balanced accuracy is highest.
+
+        Args:
+            classes: Number of classes.
+        """
+        if not self.equal_shares:
+            return None
+        even = np.full(classes, 1 / classes)
+        if self.prevalence is None or len(self.prevalence) != classes:
+            return even
+        shares = np.array(self.prevalence)
+        if classes == 2 and shares.min() < RARE:
+            return np.asarray(0.6 * even + 0.4 * shares)
+        return shares

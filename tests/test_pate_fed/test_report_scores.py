@@ -1,0 +1,86 @@
+"""Scores of a model against scikit-learn's, and intervals that cover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.metrics import balanced_accuracy_score, precision_score, recall_score, roc_auc_score
+
+from pate_fed.report.scores import quality_of, scores_of, wilson_interval
+
+
+def drawn(classes: int, *, records: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=records)
+    scores = rng.normal(size=(records, classes)) + 1.5 * np.eye(classes)[labels]
+    chances = np.exp(scores)
+    return chances / chances.sum(axis=1, keepdims=True), labels
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_scores_are_those_of_scikit_learn(classes: int) -> None:
+    chances, labels = drawn(classes)
+    names = [str(one) for one in range(classes)]
+    found = scores_of(chances, labels, names)
+    decided = chances.argmax(axis=1)
+    assert found["accuracy"] == pytest.approx((decided == labels).mean())
+    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, decided))
+    theirs = (
+        roc_auc_score(labels, chances[:, 1])
+        if classes == 2
+        else roc_auc_score(labels, chances, multi_class="ovr")
+    )
+    assert found["auc"] == pytest.approx(theirs)
+    for place, name in enumerate(names):
+        each = found["per_class"][name]
+        assert each["recall"] == pytest.approx(
+            recall_score(labels, decided, labels=[place], average=None)[0]
+        )
+        assert each["precision"] == pytest.approx(
+            precision_score(labels, decided, labels=[place], average=None)[0]
+        )
+    assert found["majority"] == np.bincount(labels).max() / len(labels)
+    assert quality_of(np.log(chances), labels)["balanced_accuracy"] == found["balanced_accuracy"]
+
+
+def test_a_constant_shows_as_one() -> None:
+    labels = np.array([0] * 86 + [1] * 14)
+    found = scores_of(np.tile([1.0, 0.0], (100, 1)), labels, ["well", "ill"])
+    assert found["accuracy"] == found["majority"] == 0.86
+    assert found["balanced_accuracy"] == 0.5
+    assert found["auc"] == 0.5
+    assert found["decided_classes"] == 1
+    assert found["per_class"]["ill"] == {"records": 14, "recall": 0.0, "precision": None}
+
+
+def test_chances_that_hold_are_calibrated_and_overconfident_ones_are_not() -> None:
+    rng = np.random.default_rng(3)
+    chance = rng.uniform(0.5, 1.0, size=20_000)
+    labels = (rng.random(20_000) > chance).astype(np.int64)
+    honest = scores_of(np.stack([chance, 1 - chance], axis=1), labels, ["a", "b"])
+    sure = scores_of(np.tile([0.99, 0.01], (20_000, 1)), labels, ["a", "b"])
+    assert honest["calibration_error"] < 0.02
+    assert sure["calibration_error"] > 0.2
+
+
+def test_accuracy_is_told_by_hospital() -> None:
+    chances = np.eye(2)[[0, 0, 1, 1]]
+    found = scores_of(chances, np.array([0, 1, 1, 1]), ["a", "b"], hospitals=["N", "N", "S", "S"])
+    assert found["by_hospital"] == {"N": 0.5, "S": 1.0}
+
+
+def test_without_two_classes_there_is_no_curve() -> None:
+    assert scores_of(np.eye(2)[[0, 0]], np.array([0, 0]), ["a", "b"])["auc"] is None
+
+
+@pytest.mark.parametrize(("share", "records"), [(0.5, 30), (0.9, 100), (0.99, 400)])
+def test_the_interval_covers_the_truth_about_as_often_as_it_says(
+    share: float, records: int
+) -> None:
+    covered = 0.0
+    for right in range(records + 1):
+        low, high = wilson_interval(right, records)
+        assert 0 <= low <= right / records <= high <= 1
+        covered += float(binom.pmf(right, records, share)) * (low <= share <= high)
+    assert 0.92 < covered < 0.985
