@@ -1,0 +1,171 @@
+"""Students for noisy labels: two networks that pick each other's lessons, and cleansing.
+
+Source:
+    Han et al. 2018, Co-teaching. https://arxiv.org/abs/1804.06872
+    Yu et al. 2019, How does disagreement help generalization against label corruption?
+    https://arxiv.org/abs/1901.04215
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pate_fed.networks import one_thread
+from pate_fed.students.convolution import (
+    WEAK,
+    ConvModel,
+    ConvNet,
+    as_tensor,
+    chances_of,
+    read_convolution,
+    seen_from,
+)
+from pate_fed.students.generative import Rivals
+from pate_fed.students.image_student import ImageStudent
+from pate_fed.students.model import Model
+from pate_fed.students.student import Lesson
+
+_WIDTH = 16
+_STEPS = 600
+_BATCH = 64
+_RATE = 1e-3
+_WARM_UP = 150
+_USUAL_NOISE = 0.15
+_ROUNDS = 3
+_DECAY = 0.5
+_DOUBTED = 0.5
+
+Pair = tuple[ConvNet, ConvNet]
+
+
+class CoTeachingStudent(ImageStudent):
+    """Two networks; each learns the labels that cost the other one least."""
+
+    name: ClassVar[str] = "co-teaching"
+
+    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+        """See `Student.read_model`."""
+        return read_convolution(directory, described)
+
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
+        chance = torch.Generator().manual_seed(int(rng.integers(2**63)))
+        pool = as_tensor(self.images_of(lesson))
+        with one_thread(), torch.random.fork_rng():
+            torch.manual_seed(int(rng.integers(2**63)))
+            rows = torch.from_numpy(lesson.indices.copy())
+            pair = self._teach(
+                pool, rows, torch.from_numpy(lesson.labels.copy()), lesson.classes, chance
+            )
+            return ConvModel(pair[0].eval(), _WIDTH)
+
+    def _teach(
+        self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
+    ) -> Pair:
+        """Train a pair on labeled rows of the pool."""
+        return co_taught(pool[rows], labels, classes, chance)
+
+
+class PatePlusStudent(CoTeachingStudent):
+    """PATE+: two networks that learn where they differ, each against a generator of its own.
+
+    Source:
+        Jiang et al. 2021, PATE+ and PATE++: private co-teaching against noisy labels.
+    """
+
+    name: ClassVar[str] = "pate+"
+
+    def _teach(
+        self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
+    ) -> Pair:
+        rivals = Rivals.make(pool, chance), Rivals.make(pool, chance)
+        return co_taught(pool[rows], labels, classes, chance, where_they_differ=True, rivals=rivals)
+
+
+class PatePlusPlusStudent(PatePlusStudent):
+    """PATE++: PATE+, trained anew without the labels that were doubted too often.
+
+    After each round a label that the pair finds unlikely is counted as doubted; older doubts count
+    half. Doubted labels become unlabeled images of the pool.
+    """
+
+    name: ClassVar[str] = "pate++"
+
+    def _teach(
+        self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
+    ) -> Pair:
+        doubts = torch.zeros(len(labels))
+        kept = torch.ones(len(labels), dtype=torch.bool)
+        pair = super()._teach(pool, rows, labels, classes, chance)
+        for _ in range(_ROUNDS - 1):
+            said = (chances_of(pair[0], pool[rows]) + chances_of(pair[1], pool[rows])) / 2
+            doubts = _DECAY * doubts + (said.argmax(dim=1) != labels).float()
+            kept = doubts < _DOUBTED
+            if len(labels[kept].unique()) < len(labels.unique()):
+                break  # a class would have no label left
+            pair = super()._teach(pool, rows[kept], labels[kept], classes, chance)
+        return pair
+
+
+def co_taught(
+    images: Tensor,
+    labels: Tensor,
+    classes: int,
+    chance: torch.Generator,
+    *,
+    where_they_differ: bool = False,
+    rivals: tuple[Rivals, Rivals] | None = None,
+) -> Pair:
+    """Train two networks that pick each other's lessons.
+
+    Args:
+        images: Labeled images; shape (n, channels, height, width).
+        labels: Their noisy labels; shape (n,).
+        classes: Number of classes.
+        chance: Draws batches and views.
+        where_they_differ: Whether they learn where they disagree only (co-teaching+).
+        rivals: A generator for each, to learn from unlabeled images, too.
+
+    Returns:
+        Both networks.
+    """
+    pair = ConvNet(images.shape[1], classes, _WIDTH), ConvNet(images.shape[1], classes, _WIDTH)
+    optimizers = [torch.optim.Adam(net.parameters(), _RATE) for net in pair]
+    for step in range(_STEPS):
+        for net in pair:
+            net.train()
+        rows = torch.randint(len(labels), (_BATCH,), generator=chance)
+        seen, wanted = seen_from(images[rows], WEAK, chance), labels[rows]
+        forgotten = _USUAL_NOISE * min(1.0, step / _WARM_UP)
+        picked = _lessons(pair, seen, wanted, forgotten, where_they_differ and step >= _WARM_UP)
+        for place, net in enumerate(pair):
+            lessons = picked[1 - place]
+            loss = functional.cross_entropy(net(seen[lessons]), wanted[lessons])
+            if rivals is not None:
+                loss = loss + 0.5 * rivals[place].real_or_not(net)
+            optimizers[place].zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+            optimizers[place].step()
+    return pair
+
+
+def _lessons(
+    pair: Pair, seen: Tensor, labels: Tensor, forgotten: float, where_they_differ: bool
+) -> list[Tensor]:
+    """Return the rows that each network finds easiest; at least two."""
+    with torch.no_grad():
+        scores = [net(seen) for net in pair]
+    rows = torch.arange(len(labels))
+    if where_they_differ:
+        differ = torch.nonzero(scores[0].argmax(dim=1) != scores[1].argmax(dim=1)).flatten()
+        rows = differ if len(differ) >= 2 else rows
+    count = max(2, int((1 - forgotten) * len(rows)))
+    losses = [
+        functional.cross_entropy(each[rows], labels[rows], reduction="none") for each in scores
+    ]
+    return [rows[each.argsort()[:count]] for each in losses]

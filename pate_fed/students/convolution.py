@@ -1,0 +1,226 @@
+"""A small convolutional network for images, its views of an image, and the loop that trains it.
+
+Students bring their own losses. Everything runs on one thread and repeats from its seed.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pate_fed.errors import RunDirectoryError
+from pate_fed.inputs import Inputs
+from pate_fed.networks import one_thread
+from pate_fed.students.model import DESCRIPTION_FILE, TENSORS_FILE, Model, require_form
+
+_LEARNING_RATE = 0.08
+_WEIGHT_DECAY = 5e-4
+_KEPT = 0.99
+_DROPPED = 0.3
+_CHUNK = 1024
+
+
+class ConvNet(nn.Module):
+    """Four convolutions, their mean over the image, and a linear layer.
+
+    Args:
+        channels: Of an image.
+        classes: Number of classes.
+        width: Filters of the first layer.
+    """
+
+    def __init__(self, channels: int, classes: int, width: int) -> None:
+        super().__init__()
+        sizes = [(channels, width, 5, 2), (width, 2 * width, 3, 1)]
+        sizes += [(2 * width, 4 * width, 3, 1), (4 * width, 4 * width, 3, 1)]
+        layers: list[nn.Module] = []
+        for place, (before, after, kernel, stride) in enumerate(sizes):
+            layers += [
+                nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(),
+            ]
+            if place == 1:
+                layers.append(nn.MaxPool2d(2, ceil_mode=True))
+        self.layers = nn.Sequential(*layers)
+        self.last = nn.Linear(4 * width, classes)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return what it sees; shape (n, channels, height, width) to (n, 4 * width)."""
+        seen: Tensor = self.layers(images).mean(dim=(2, 3))
+        return seen
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return scores; shape (n, channels, height, width) to (n, classes)."""
+        seen = functional.dropout(self.features(images), _DROPPED, training=self.training)
+        scores: Tensor = self.last(seen)
+        return scores
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How far a random view of an image may be from it.
+
+    Attributes:
+        turn: Degrees.
+        shift: Share of the side.
+        scale: Relative.
+        shear: Degrees.
+        erased: Side of the square that is blanked, as a share of the side.
+    """
+
+    turn: float
+    shift: float
+    scale: float
+    shear: float = 0.0
+    erased: float = 0.0
+
+
+WEAK: Final = View(turn=8, shift=0.07, scale=0.08)
+STRONG: Final = View(turn=25, shift=0.11, scale=0.2, shear=15, erased=0.28)
+
+
+def seen_from(images: Tensor, view: View, generator: torch.Generator) -> Tensor:
+    """Return each image as a random view shows it; the same shape."""
+    count, _, height, width = images.shape
+
+    def drawn(most: float) -> Tensor:
+        return (2 * torch.rand(count, generator=generator) - 1) * most
+
+    turn, shear = drawn(math.radians(view.turn)), drawn(math.radians(view.shear))
+    scale = torch.exp(drawn(view.scale))
+    matrix = torch.stack(
+        [
+            torch.stack(
+                [scale * turn.cos(), scale * (shear - turn).sin(), 2 * drawn(view.shift)], 1
+            ),
+            torch.stack(
+                [scale * turn.sin(), scale * (shear - turn).cos(), 2 * drawn(view.shift)], 1
+            ),
+        ],
+        dim=1,
+    )
+    grid = functional.affine_grid(matrix, list(images.shape), align_corners=False)
+    moved = functional.grid_sample(images, grid, align_corners=False)
+    if not view.erased:
+        return moved
+    tall, wide = max(1, int(view.erased * height)), max(1, int(view.erased * width))
+    top = torch.randint(height - tall + 1, (count, 1, 1, 1), generator=generator)
+    left = torch.randint(width - wide + 1, (count, 1, 1, 1), generator=generator)
+    rows = torch.arange(height).reshape(1, 1, -1, 1)
+    columns = torch.arange(width).reshape(1, 1, 1, -1)
+    inside = (rows >= top) & (rows < top + tall) & (columns >= left) & (columns < left + wide)
+    return moved.masked_fill(inside, 0.0)
+
+
+def as_tensor(images: NDArray[np.uint8]) -> Tensor:
+    """Return images as numbers from 0 to 1; shape (n, channels, height, width)."""
+    return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))).float() / 255
+
+
+def trained(
+    net: ConvNet,
+    loss: Callable[[ConvNet, int], Tensor],
+    *,
+    steps: int,
+    rate: float = _LEARNING_RATE,
+) -> ConvNet:
+    """Train a network, and return the running mean of its weights.
+
+    Args:
+        net: The network; it changes.
+        loss: The loss at a step.
+        steps: How many.
+        rate: Largest learning rate; it falls to 0 along a cosine.
+    """
+    mean = copy.deepcopy(net)
+    optimizer = torch.optim.SGD(
+        net.parameters(), lr=rate, momentum=0.9, nesterov=True, weight_decay=_WEIGHT_DECAY
+    )
+    net.train()
+    for step in range(steps):
+        warm = min(1.0, (step + 1) / 20)
+        for group in optimizer.param_groups:
+            group["lr"] = rate * warm * 0.5 * (1 + math.cos(math.pi * step / steps))
+        optimizer.zero_grad()
+        loss(net, step).backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        optimizer.step()
+        kept = min(_KEPT, (1 + step) / (10 + step))
+        with torch.no_grad():
+            for old, new in zip(mean.state_dict().values(), net.state_dict().values(), strict=True):
+                if old.is_floating_point():
+                    old.mul_(kept).add_(new, alpha=1 - kept)
+                else:
+                    old.copy_(new)
+    return mean.eval()
+
+
+def chances_of(net: ConvNet, images: Tensor) -> Tensor:
+    """Return the chance of each class; shape (n, channels, height, width) to (n, classes)."""
+    net.eval()
+    with torch.no_grad():
+        parts = [functional.softmax(net(part), dim=1) for part in images.split(_CHUNK)]
+    return torch.cat(parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConvModel(Model):
+    """A trained convolutional network.
+
+    Attributes:
+        net: The network.
+        width: Filters of its first layer.
+    """
+
+    form: ClassVar[str] = "convolution"
+
+    net: ConvNet
+    width: int
+
+    def chances(self, inputs: Inputs) -> NDArray[np.float64]:
+        """Ask the network; images are needed."""
+        assert inputs.images is not None, "checked when it was trained"
+        with one_thread():
+            found: NDArray[np.float64] = (
+                chances_of(self.net, as_tensor(inputs.images)).double().numpy()
+            )
+        return found / found.sum(axis=1, keepdims=True)
+
+    def write(self, directory: Path) -> dict[str, object]:
+        """Write the weights with safetensors."""
+        tensors = {name: each.contiguous() for name, each in self.net.state_dict().items()}
+        save_file(tensors, directory / TENSORS_FILE)
+        return {"width": self.width, "channels": self.net.layers[0].in_channels}
+
+
+def read_convolution(directory: Path, described: dict[str, Any]) -> ConvModel:
+    """Read a convolutional network.
+
+    Raises:
+        RunDirectoryError: the file is missing, damaged, or no network of ours.
+    """
+    require_form(described, ConvModel.form)
+    sizes = [described.get(name) for name in ("channels", "classes", "width")]
+    if not all(type(size) is int and 1 <= size <= 1024 for size in sizes):
+        raise RunDirectoryError(f"{DESCRIPTION_FILE} must give the network's sizes", "others")
+    channels, classes, width = (int(size or 0) for size in sizes)
+    net = ConvNet(channels, classes, width)
+    try:
+        net.load_state_dict(load_file(directory / TENSORS_FILE))
+    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
+        raise RunDirectoryError(
+            f"{TENSORS_FILE} must be a readable safetensors file", type(error).__name__
+        ) from error
+    return ConvModel(net.eval(), width)

@@ -1,0 +1,71 @@
+"""FixMatch: learn from an image's distorted view what the plain view says surely.
+
+Source:
+    Sohn et al. 2020, FixMatch. https://arxiv.org/abs/2001.07685
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pate_fed.networks import one_thread
+from pate_fed.students.convolution import (
+    STRONG,
+    WEAK,
+    ConvModel,
+    ConvNet,
+    as_tensor,
+    read_convolution,
+    seen_from,
+    trained,
+)
+from pate_fed.students.image_student import ImageStudent
+from pate_fed.students.model import Model
+from pate_fed.students.student import Lesson
+
+_WIDTH = 16
+_STEPS = 800
+_BATCH = 64
+_POOL_BATCH = 192
+_SURE = 0.9
+
+
+class FixMatchStudent(ImageStudent):
+    """A convolutional network on the labels, and on its own sure labels of distorted views."""
+
+    name: ClassVar[str] = "fixmatch"
+
+    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+        """See `Student.read_model`."""
+        return read_convolution(directory, described)
+
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
+        generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+        pool = as_tensor(self.images_of(lesson))
+        known = pool[torch.from_numpy(lesson.indices.copy())]
+        labels = torch.from_numpy(lesson.labels.copy())
+        with one_thread(), torch.random.fork_rng():
+            torch.manual_seed(int(rng.integers(2**63)))
+            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH)
+
+            def loss(net: ConvNet, step: int) -> Tensor:  # noqa: ARG001 - alike at every step
+                rows = torch.randint(len(labels), (_BATCH,), generator=generator)
+                own = functional.cross_entropy(
+                    net(seen_from(known[rows], WEAK, generator)), labels[rows]
+                )
+                others = pool[torch.randint(len(pool), (_POOL_BATCH,), generator=generator)]
+                with torch.no_grad():
+                    said = functional.softmax(net(seen_from(others, WEAK, generator)), dim=1)
+                sureness, targets = said.max(dim=1)
+                losses = functional.cross_entropy(
+                    net(seen_from(others, STRONG, generator)), targets, reduction="none"
+                )
+                return own + (losses * (sureness >= _SURE)).mean()
+
+            return ConvModel(trained(net, loss, steps=_STEPS), _WIDTH)

@@ -1,0 +1,143 @@
+"""The students of 2017 and 2021: a network that also tells real images from generated ones.
+
+With a generator that is to match the features of real images, a network of K classes learns from
+unlabeled images, too: that they are real.
+
+Source:
+    Salimans et al. 2016, Improved techniques for training GANs. https://arxiv.org/abs/1606.03498
+    Papernot et al. 2017, Semi-supervised knowledge transfer for deep learning from private training
+    data. https://arxiv.org/abs/1610.05755
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pate_fed.networks import one_thread
+from pate_fed.students.convolution import (
+    WEAK,
+    ConvModel,
+    ConvNet,
+    as_tensor,
+    read_convolution,
+    seen_from,
+    trained,
+)
+from pate_fed.students.image_student import ImageStudent
+from pate_fed.students.model import Model
+from pate_fed.students.student import Lesson
+
+_NOISE = 64
+_WIDTH = 16
+_STEPS = 600
+_BATCH = 64
+_RATE = 3e-4
+
+LabelLoss = Callable[[ConvNet, Tensor, Tensor], Tensor]
+"""The loss of a network on views of labeled images and their labels."""
+
+
+class Generator(nn.Module):
+    """Makes images from noise.
+
+    Args:
+        shape: Channels, height and width.
+    """
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self._shape = shape
+        self.layers = nn.Sequential(
+            nn.Linear(_NOISE, 256),
+            nn.BatchNorm1d(256),
+            nn.ReLU(),
+            nn.Linear(256, 512),
+            nn.BatchNorm1d(512),
+            nn.ReLU(),
+            nn.Linear(512, channels * height * width),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, noise: Tensor) -> Tensor:
+        """Return images; shape (n, noise) to (n, channels, height, width)."""
+        images: Tensor = self.layers(noise).reshape(-1, *self._shape)
+        return images
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """A generator, and the pool that it imitates.
+
+    Attributes:
+        generator: It.
+        optimizer: Of its weights.
+        pool: Public images; shape (n, channels, height, width).
+        chance: Draws noise and rows.
+    """
+
+    generator: Generator
+    optimizer: torch.optim.Optimizer
+    pool: Tensor
+    chance: torch.Generator
+
+    @classmethod
+    def make(cls, pool: Tensor, chance: torch.Generator) -> Rivals:
+        """Make an untrained generator of images like the pool's."""
+        channels, height, width = pool.shape[1:]
+        generator = Generator((channels, height, width))
+        return cls(
+            generator, torch.optim.Adam(generator.parameters(), _RATE, (0.5, 0.999)), pool, chance
+        )
+
+    def real_or_not(self, net: ConvNet) -> Tensor:
+        """Return the loss of telling real images from generated ones, and train the generator."""
+        real = self.pool[torch.randint(len(self.pool), (_BATCH,), generator=self.chance)]
+        made = self.generator(torch.randn(_BATCH, _NOISE, generator=self.chance))
+        # "Real" has the score log(sum of exp) of all classes, "made" has 0.
+        seen_real = torch.logsumexp(net(real), dim=1)
+        seen_made = torch.logsumexp(net(made.detach()), dim=1)
+        loss = functional.softplus(-seen_real).mean() + functional.softplus(seen_made).mean()
+        self.optimizer.zero_grad()
+        apart = net.features(real).mean(dim=0).detach() - net.features(made).mean(dim=0)
+        (slope,) = torch.autograd.grad(apart.abs().mean(), made)
+        made.backward(slope)  # type: ignore[no-untyped-call]  # torch leaves it without types
+        self.optimizer.step()
+        return loss
+
+
+class GenerativeStudent(ImageStudent):
+    """Semi-supervised GAN with feature matching: the student of the 2017 paper."""
+
+    name: ClassVar[str] = "gan"
+
+    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+        """See `Student.read_model`."""
+        return read_convolution(directory, described)
+
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
+        chance = torch.Generator().manual_seed(int(rng.integers(2**63)))
+        pool = as_tensor(self.images_of(lesson))
+        known = pool[torch.from_numpy(lesson.indices.copy())]
+        labels = torch.from_numpy(lesson.labels.copy())
+        with one_thread(), torch.random.fork_rng():
+            torch.manual_seed(int(rng.integers(2**63)))
+            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH)
+            rivals = Rivals.make(pool, chance)
+
+            def loss(net: ConvNet, step: int) -> Tensor:  # noqa: ARG001 - alike at every step
+                rows = torch.randint(len(labels), (_BATCH,), generator=chance)
+                own = functional.cross_entropy(
+                    net(seen_from(known[rows], WEAK, chance)), labels[rows]
+                )
+                return own + 0.5 * rivals.real_or_not(net)
+
+            return ConvModel(trained(net, loss, steps=_STEPS), _WIDTH)
