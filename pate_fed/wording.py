@@ -110,12 +110,6 @@ def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
     return "Every hospital kept its records and votes hidden."
 
 
-def is_worse_than_best(metrics: Mapping[str, Any]) -> bool:
-    """Tell whether the best single hospital beats the student; False where one is unknown."""
-    student, best = metrics["accuracy"]["student"], metrics["accuracy"]["best_single_party"]
-    return student is not None and best is not None and student < best
-
-
 def class_rows(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """List class name, answered and refused, names with numbers in them in counting order."""
     rows = [

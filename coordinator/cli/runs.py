@@ -197,7 +197,8 @@ def run(  # noqa: PLR0917 - one argument per option
     settings = RunSettings(
         data=source_of(queries.name, label),
         queries=ask,
-        mechanism=mechanism or usual_mechanism(noise),
+        mechanism=mechanism
+        or usual_mechanism(noise, may_refuse=vote_threshold is not None or sigma1 is not None),
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,

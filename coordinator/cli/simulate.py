@@ -285,7 +285,10 @@ def simulate(  # noqa: PLR0917 - one argument per option
         partition=partition,  # type: ignore[arg-type]  # one of the choices above
         queries=queries,
         select=select,
-        mechanism=mechanism or usual_mechanism(noise, data),
+        mechanism=mechanism
+        or usual_mechanism(
+            noise, data, may_refuse=vote_threshold is not None or sigma1 is not None
+        ),
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,

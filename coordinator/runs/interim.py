@@ -76,10 +76,7 @@ def teach(
 
     indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
     lesson = Lesson(pool.views, indices, labels, classes, facts)
-    student, reason = train_student(name, kind, lesson, rng=rng)
-    if reason:
-        warnings.append(f"The student is {student.name}: {reason}.")
-    return student
+    return train_student(name, kind, lesson, rng=rng)
 
 
 def predictions_for(

@@ -15,16 +15,9 @@ from markupsafe import Markup
 
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
-from pate_fed.report import plots, price_words
+from pate_fed.report import plots, price_words, quality_words
+from pate_fed.report.quality_words import YARDSTICKS
 from pate_fed.report.run_directory import RunRecord
-
-YARDSTICKS = (
-    ("student", "Student (this run)"),
-    ("best_single_party", "Best single hospital"),
-    ("teacher_mean", "Average teacher"),
-    ("pooled", "All records, no privacy"),
-)
-"""Accuracies on the same held-out test set, and their names."""
 
 
 def _percent(share: float | None) -> str:
@@ -46,6 +39,8 @@ _ENVIRONMENT.filters.update(
     odds=wording.odds_factor,
     chance=wording.chance_text,
     unassuming=price_words.unassuming,
+    area=quality_words.area_text,
+    interval=quality_words.interval_text,
 )
 _ENVIRONMENT.globals.update(plural=wording.plural)
 
@@ -107,8 +102,9 @@ def render_report(run: RunRecord) -> str:
         uneven=price_words.differ(privacy["parties"], "epsilon"),
         own_budgets=price_words.differ(privacy["parties"], "budget"),
         spread=price_words.spread,
-        worse=wording.is_worse_than_best(metrics),
-        yardsticks=[(name, metrics["accuracy"][key]) for key, name in YARDSTICKS],
+        alarms=list(quality_words.alarms(metrics)),
+        by_class=quality_words.by_class(metrics),
+        student_kind=metrics["student"],
         classes=classes,
         max_classes=plots.MAX_CLASSES,
         states=wording.LEDGER_STATES,

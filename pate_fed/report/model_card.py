@@ -11,7 +11,7 @@ from typing import Any
 
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
-from pate_fed.report import price_words
+from pate_fed.report import price_words, quality_words
 
 _SIMULATED = """\
 > **Simulated.** This student comes from a rehearsal on one computer. The numbers are those of
@@ -41,6 +41,7 @@ def render_model_card(
     parts = [
         "# Student model\n\n",
         _SIMULATED if simulated else "",
+        "".join(f"> **{_escape(said)}**\n\n" for said in quality_words.public_alarms(metrics)),
         _what_it_is(metrics),
         _NOBODY if price_words.protects_nobody(privacy) else "",
         _accuracy(metrics),
@@ -67,13 +68,29 @@ def _what_it_is(metrics: Mapping[str, Any]) -> str:
 
 
 def _accuracy(metrics: Mapping[str, Any]) -> str:
-    accuracy = metrics["accuracy"]
-    return (
-        "## Accuracy\n\n| model | accuracy |\n| --- | --- |\n"
-        f"| student, on held-out public test inputs | {wording.percent(accuracy['student'])} |\n"
-        f"| released labels | {wording.percent(accuracy['labels'])} |\n"
-        "\n"
+    scores = metrics["scores"]["student"]
+    rows = [("student, on held-out public test inputs", quality_words.accuracy_text(metrics))]
+    if scores is not None:
+        rows.append(("the same", quality_words.ranking_text(scores)))
+    rows.append(("released labels", wording.percent(metrics["accuracy"]["labels"])))
+    lines = "".join(f"| {name} | {text} |\n" for name, text in rows)
+    return f"## Accuracy\n\n| model | accuracy |\n| --- | --- |\n{lines}\n{_by_class(metrics)}"
+
+
+def _by_class(metrics: Mapping[str, Any]) -> str:
+    rows = quality_words.by_class(metrics)
+    if not rows:
+        return ""
+    lines = "".join(
+        f"| {_escape(row.name)} | {row.records:,} | {_share(row.recall)} | "
+        f"{_share(row.precision)} |\n"
+        for row in rows
     )
+    return f"| class | test inputs | recall | precision |\n| --- | --- | --- | --- |\n{lines}\n"
+
+
+def _share(share: float | None) -> str:
+    return "none" if share is None else wording.percent(share)
 
 
 def _privacy(privacy: Mapping[str, Any]) -> str:

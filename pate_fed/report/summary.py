@@ -10,7 +10,7 @@ from typing import Any
 from rich.cells import cell_len, chop_cells
 
 from pate_fed import wording
-from pate_fed.report import price_words
+from pate_fed.report import price_words, quality_words
 from pate_fed.report.run_directory import REPORT
 
 LINES = 24
@@ -33,11 +33,13 @@ def render_summary(
         Plain text of at most `LINES` lines and `COLUMNS` columns, without a line end at the end
         and without control characters. Print it as it is, not as markup.
     """
-    head, end = _head(metrics, privacy), _place(run_dir)
+    end = _place(run_dir)
+    head: list[str] = []
     body: list[str] = []
     room = 0
     for most in (3, 2, 1):  # texts are cut only where the screen is full
-        body = _learned(metrics) + _cost(privacy, most=most)
+        head = _alarms(metrics, most=most) + _head(metrics, privacy)
+        body = _learned(metrics, most=most) + _cost(privacy, most=most)
         room = LINES - len(head) - len(body) - len(end)
         if room >= bool(metrics["warnings"]):
             break
@@ -56,26 +58,26 @@ def _head(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
     return [*lines, *_wrap(text, COLUMNS), ""]
 
 
-def _learned(metrics: Mapping[str, Any]) -> list[str]:
+def _alarms(metrics: Mapping[str, Any], *, most: int) -> list[str]:
+    said = list(quality_words.alarms(metrics))[: 1 if most == 1 else None]
+    return [line for each in said for line in _row("!", each, lines=most)]
+
+
+def _learned(metrics: Mapping[str, Any], *, most: int) -> list[str]:
     accuracy, queries = metrics["accuracy"], metrics["queries"]
+    scores = metrics["scores"]["student"]
     counts = [f"{queries['answered']:,} answered", f"{queries['refused']:,} without an answer"]
     counts += [f"{queries[key]:,} {name}" for key, name in _RARE_COUNTS if queries[key]]
     yardsticks = (
+        f"released labels {wording.percent(accuracy['labels'])}, "
         f"best single hospital {wording.percent(accuracy['best_single_party'])}, "
         f"average teacher {wording.percent(accuracy['teacher_mean'])}, "
         f"all records without privacy {wording.percent(accuracy['pooled'])}"
     )
     lines = _row("Queries", ", ".join(counts))
-    lines += _row(
-        "Accuracy",
-        f"student {wording.percent(accuracy['student'])}, "
-        f"released labels {wording.percent(accuracy['labels'])}",
-    )
-    lines += _row("beside", yardsticks)
-    if wording.is_worse_than_best(metrics):
-        best = wording.percent(accuracy["best_single_party"])
-        lines += _row("!", f"Here a hospital would do better alone: the best one has {best}.")
-    return lines
+    ranking = f"; {quality_words.ranking_text(scores)}" if scores is not None else ""
+    said = f"student {quality_words.accuracy_text(metrics)}{ranking}"
+    return lines + _row("Accuracy", said, lines=min(most, 2)) + _row("beside", yardsticks)
 
 
 _RARE_COUNTS = (

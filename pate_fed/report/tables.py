@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
 from pate_fed.pricing import formal_bounds, formal_cost_at, public_cost_at
 from pate_fed.releases import NoisyRelease, Outcome
+
+if TYPE_CHECKING:
+    from pate_fed.students import Student
 
 SCHEMA_VERSION = 1
 
@@ -82,7 +85,8 @@ def metrics_table(
     outcomes: Answers,
     void: int,
     reinforced: int,
-    student: Mapping[str, Any] | None,
+    student: Student | None,
+    scores: Mapping[str, Any] | None,
     yardsticks: Mapping[str, Mapping[str, float | None]],
     sent: int,
     received: int,
@@ -103,7 +107,8 @@ def metrics_table(
         outcomes: Their outcomes.
         void: Queries of void batches.
         reinforced: Refused queries that the student labelled.
-        student: Its scores on test records, from `scores_of`; None in a deployment.
+        student: The student, if there is one.
+        scores: Its scores on test records, from `scores_of`; None in a deployment.
         yardsticks: Quality of models to compare the student with; empty in a deployment.
         sent: Bytes to parties.
         received: Bytes from parties.
@@ -122,12 +127,17 @@ def metrics_table(
         "schema_version": SCHEMA_VERSION,
         "simulated": truth is not None,
         "accuracy": {
-            "student": None if student is None else student["accuracy"],
+            "student": None if scores is None else scores["accuracy"],
             "labels": float(np.mean(right)) if right else None,
             **_NO_YARDSTICKS,
             **{name: quality["accuracy"] for name, quality in yardsticks.items()},
         },
-        "scores": {"student": student, **{name: dict(one) for name, one in yardsticks.items()}},
+        "student": None if student is None else {"kind": student.name, "reason": student.reason},
+        "scores": {
+            "student": scores,
+            **_NO_YARDSTICKS,
+            **{name: dict(quality) for name, quality in yardsticks.items()},
+        },
         "queries": {
             "pool": pool,
             "asked": looked_at,

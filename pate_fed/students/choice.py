@@ -85,7 +85,7 @@ def make_student(name: str, kind: DatasetKind) -> Student:
 
 def train_student(
     name: str, kind: DatasetKind, lesson: Lesson, *, rng: np.random.Generator
-) -> tuple[Student, str]:
+) -> Student:
     """Train a student.
 
     Args:
@@ -95,7 +95,7 @@ def train_student(
         rng: Seeds the training.
 
     Returns:
-        The student, and why it was chosen; empty if it was named.
+        The student; its `reason` says why it was chosen, if it was.
 
     Raises:
         InvalidParameterError: an unknown name.
@@ -104,8 +104,9 @@ def train_student(
     if name == "auto":
         name, reason = choose_student(kind, labels=len(lesson.labels), classes=lesson.classes)
     student = make_student(name, kind)
+    student.reason = reason
     student.fit(lesson, rng=rng)
-    return student, reason
+    return student
 
 
 def read_student(directory: Path) -> Student:

@@ -56,8 +56,7 @@ class CoTeachingStudent(ImageStudent):
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         chance = torch.Generator().manual_seed(int(rng.integers(2**63)))
         pool = as_tensor(self.images_of(lesson))
-        with one_thread(), torch.random.fork_rng():
-            torch.manual_seed(int(rng.integers(2**63)))
+        with one_thread():
             rows = torch.from_numpy(lesson.indices.copy())
             pair = self._teach(
                 pool, rows, torch.from_numpy(lesson.labels.copy()), lesson.classes, chance
@@ -106,7 +105,7 @@ class PatePlusPlusStudent(PatePlusStudent):
             said = (chances_of(pair[0], pool[rows]) + chances_of(pair[1], pool[rows])) / 2
             doubts = _DECAY * doubts + (said.argmax(dim=1) != labels).float()
             kept = doubts < _DOUBTED
-            if len(labels[kept].unique()) < len(labels.unique()):
+            if len(torch.unique(labels[kept])) < len(torch.unique(labels)):
                 break  # a class would have no label left
             pair = super()._teach(pool, rows[kept], labels[kept], classes, chance)
         return pair
@@ -134,7 +133,11 @@ def co_taught(
     Returns:
         Both networks.
     """
-    pair = ConvNet(images.shape[1], classes, _WIDTH), ConvNet(images.shape[1], classes, _WIDTH)
+    channels = images.shape[1]
+    pair = (
+        ConvNet(channels, classes, _WIDTH, chance),
+        ConvNet(channels, classes, _WIDTH, chance),
+    )
     optimizers = [torch.optim.Adam(net.parameters(), _RATE) for net in pair]
     for step in range(_STEPS):
         for net in pair:

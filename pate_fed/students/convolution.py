@@ -39,10 +39,12 @@ class ConvNet(nn.Module):
         channels: Of an image.
         classes: Number of classes.
         width: Filters of the first layer.
+        chance: Draws weights and, in training, the features that are left out.
     """
 
-    def __init__(self, channels: int, classes: int, width: int) -> None:
+    def __init__(self, channels: int, classes: int, width: int, chance: torch.Generator) -> None:
         super().__init__()
+        self._chance = chance
         sizes = [(channels, width, 5, 2), (width, 2 * width, 3, 1)]
         sizes += [(2 * width, 4 * width, 3, 1), (4 * width, 4 * width, 3, 1)]
         layers: list[nn.Module] = []
@@ -56,6 +58,10 @@ class ConvNet(nn.Module):
                 layers.append(nn.MaxPool2d(2, ceil_mode=True))
         self.layers = nn.Sequential(*layers)
         self.last = nn.Linear(4 * width, classes)
+        for weights in self.parameters():
+            if weights.ndim > 1:
+                spread = math.sqrt(2.0 / weights[0].numel())
+                weights.data = torch.randn(weights.shape, generator=chance) * spread
 
     def features(self, images: Tensor) -> Tensor:
         """Return what it sees; shape (n, channels, height, width) to (n, 4 * width)."""
@@ -64,7 +70,10 @@ class ConvNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return scores; shape (n, channels, height, width) to (n, classes)."""
-        seen = functional.dropout(self.features(images), _DROPPED, training=self.training)
+        seen = self.features(images)
+        if self.training:
+            kept = torch.rand(seen.shape, generator=self._chance) >= _DROPPED
+            seen = seen * kept / (1 - _DROPPED)
         scores: Tensor = self.last(seen)
         return scores
 
@@ -171,7 +180,7 @@ def chances_of(net: ConvNet, images: Tensor) -> Tensor:
     """Return the chance of each class; shape (n, channels, height, width) to (n, classes)."""
     net.eval()
     with torch.no_grad():
-        parts = [functional.softmax(net(part), dim=1) for part in images.split(_CHUNK)]
+        parts = [functional.softmax(net(part), dim=1) for part in torch.split(images, _CHUNK)]
     return torch.cat(parts)
 
 
@@ -193,10 +202,8 @@ class ConvModel(Model):
         """Ask the network; images are needed."""
         assert inputs.images is not None, "checked when it was trained"
         with one_thread():
-            found: NDArray[np.float64] = (
-                chances_of(self.net, as_tensor(inputs.images)).double().numpy()
-            )
-        return found / found.sum(axis=1, keepdims=True)
+            found = chances_of(self.net, as_tensor(inputs.images)).double().numpy()
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
 
     def write(self, directory: Path) -> dict[str, object]:
         """Write the weights with safetensors."""
@@ -216,7 +223,7 @@ def read_convolution(directory: Path, described: dict[str, Any]) -> ConvModel:
     if not all(type(size) is int and 1 <= size <= 1024 for size in sizes):
         raise RunDirectoryError(f"{DESCRIPTION_FILE} must give the network's sizes", "others")
     channels, classes, width = (int(size or 0) for size in sizes)
-    net = ConvNet(channels, classes, width)
+    net = ConvNet(channels, classes, width, torch.Generator())
     try:
         net.load_state_dict(load_file(directory / TENSORS_FILE))
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:

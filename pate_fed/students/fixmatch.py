@@ -50,9 +50,8 @@ class FixMatchStudent(ImageStudent):
         pool = as_tensor(self.images_of(lesson))
         known = pool[torch.from_numpy(lesson.indices.copy())]
         labels = torch.from_numpy(lesson.labels.copy())
-        with one_thread(), torch.random.fork_rng():
-            torch.manual_seed(int(rng.integers(2**63)))
-            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH)
+        with one_thread():
+            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, generator)
 
             def loss(net: ConvNet, step: int) -> Tensor:  # noqa: ARG001 - alike at every step
                 rows = torch.randint(len(labels), (_BATCH,), generator=generator)

@@ -50,9 +50,10 @@ class Generator(nn.Module):
 
     Args:
         shape: Channels, height and width.
+        chance: Draws the weights.
     """
 
-    def __init__(self, shape: tuple[int, int, int]) -> None:
+    def __init__(self, shape: tuple[int, int, int], chance: torch.Generator) -> None:
         super().__init__()
         channels, height, width = shape
         self._shape = shape
@@ -66,6 +67,10 @@ class Generator(nn.Module):
             nn.Linear(512, channels * height * width),
             nn.Sigmoid(),
         )
+        for weights in self.parameters():
+            if weights.ndim > 1:
+                spread = weights.shape[1] ** -0.5
+                weights.data = torch.randn(weights.shape, generator=chance) * spread
 
     def forward(self, noise: Tensor) -> Tensor:
         """Return images; shape (n, noise) to (n, channels, height, width)."""
@@ -93,7 +98,7 @@ class Rivals:
     def make(cls, pool: Tensor, chance: torch.Generator) -> Rivals:
         """Make an untrained generator of images like the pool's."""
         channels, height, width = pool.shape[1:]
-        generator = Generator((channels, height, width))
+        generator = Generator((channels, height, width), chance)
         return cls(
             generator, torch.optim.Adam(generator.parameters(), _RATE, (0.5, 0.999)), pool, chance
         )
@@ -109,7 +114,7 @@ class Rivals:
         self.optimizer.zero_grad()
         apart = net.features(real).mean(dim=0).detach() - net.features(made).mean(dim=0)
         (slope,) = torch.autograd.grad(apart.abs().mean(), made)
-        made.backward(slope)  # type: ignore[no-untyped-call]  # torch leaves it without types
+        made.backward(slope)
         self.optimizer.step()
         return loss
 
@@ -128,9 +133,8 @@ class GenerativeStudent(ImageStudent):
         pool = as_tensor(self.images_of(lesson))
         known = pool[torch.from_numpy(lesson.indices.copy())]
         labels = torch.from_numpy(lesson.labels.copy())
-        with one_thread(), torch.random.fork_rng():
-            torch.manual_seed(int(rng.integers(2**63)))
-            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH)
+        with one_thread():
+            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, chance)
             rivals = Rivals.make(pool, chance)
 
             def loss(net: ConvNet, step: int) -> Tensor:  # noqa: ARG001 - alike at every step

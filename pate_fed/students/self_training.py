@@ -73,8 +73,7 @@ class SelfTrainingStudent(ImageStudent):
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
         pool = as_tensor(self.images_of(lesson))
         seen: NDArray[np.float64] = lesson.pool.features
-        with one_thread(), torch.random.fork_rng():
-            torch.manual_seed(int(rng.integers(2**63)))
+        with one_thread():
             for stage in STAGES:
                 spread = propagate_labels(
                     seen, lesson.indices, lesson.labels, classes=lesson.classes
@@ -92,7 +91,7 @@ def _stage(
     stage: Stage, pool: Tensor, belief: Tensor, classes: int, generator: torch.Generator
 ) -> ConvNet:
     """Train one network on the surest labels, and on its own where it grows sure."""
-    net = ConvNet(pool.shape[1], classes, stage.width)
+    net = ConvNet(pool.shape[1], classes, stage.width, generator)
     known = {"belief": belief, "rows": _surest(belief, stage.first)}
 
     def loss(net: ConvNet, step: int) -> Tensor:
@@ -121,7 +120,7 @@ def _surest(belief: Tensor, share: float) -> Tensor:
     """Return the positions of the surest images of each class, this share of all."""
     labels, sureness = belief.argmax(dim=1), belief.max(dim=1).values
     chosen = []
-    for label in labels.unique():
+    for label in torch.unique(labels):
         members = torch.nonzero(labels == label).flatten()
         best = sureness[members].argsort(descending=True)[: max(1, int(share * len(members)))]
         chosen.append(members[best])
@@ -135,7 +134,7 @@ def _looked_at_twice(net: ConvNet, pool: Tensor, generator: torch.Generator) -> 
 
 def _features(net: ConvNet, pool: Tensor) -> NDArray[np.float64]:
     with torch.no_grad():
-        parts = [net.features(part) for part in pool.split(_CHUNK)]
+        parts = [net.features(part) for part in torch.split(pool, _CHUNK)]
     found = functional.normalize(torch.cat(parts), dim=1)
     features: NDArray[np.float64] = found.double().numpy()
     return features

@@ -51,11 +51,15 @@ class Student(ABC):
 
     Guarantee: a student is post-processing. It sees public inputs and released labels only, so
     that it costs no privacy beyond theirs and may be published.
+
+    Attributes:
+        reason: Why it was chosen; empty if it was asked for by name.
     """
 
     name: ClassVar[str]
 
     def __init__(self) -> None:
+        self.reason = ""
         self._model: Model | None = None
         self._features = 0
         self._classes = 0

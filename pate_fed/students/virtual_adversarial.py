@@ -53,9 +53,8 @@ class AdversarialStudent(ImageStudent):
         pool = as_tensor(self.images_of(lesson))
         known = pool[torch.from_numpy(lesson.indices.copy())]
         labels = torch.from_numpy(lesson.labels.copy())
-        with one_thread(), torch.random.fork_rng():
-            torch.manual_seed(int(rng.integers(2**63)))
-            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH)
+        with one_thread():
+            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, generator)
 
             def loss(net: ConvNet, step: int) -> Tensor:
                 rows = torch.randint(len(labels), (_BATCH,), generator=generator)
@@ -90,7 +89,8 @@ def smoothness(net: ConvNet, images: Tensor, generator: torch.Generator) -> Tens
     )
     worst = functional.log_softmax(net(images + _DISTANCE * _unit(slope.detach())), dim=1)
     entropy = -(chances * functional.log_softmax(scores, dim=1)).sum(dim=1).mean()
-    return functional.kl_div(worst, fixed, reduction="batchmean") + _SURENESS * entropy
+    change: Tensor = functional.kl_div(worst, fixed, reduction="batchmean")
+    return change + _SURENESS * entropy
 
 
 def _unit(images: Tensor) -> Tensor:

@@ -44,6 +44,13 @@ def sample_metrics() -> dict[str, Any]:
             "best_single_party": 0.6734,
             "pooled": 0.9663,
         },
+        "student": {"kind": "propagation", "reason": "few labels reach further over a graph"},
+        "scores": {
+            "student": sample_scores(),
+            "teacher_mean": {"accuracy": 0.5312, "balanced_accuracy": 0.5298, "auc": 0.7411},
+            "best_single_party": {"accuracy": 0.6734, "balanced_accuracy": 0.6701, "auc": 0.8305},
+            "pooled": {"accuracy": 0.9663, "balanced_accuracy": 0.9651, "auc": 0.9987},
+        },
         "queries": {
             "pool": 500,
             "asked": 30,
@@ -63,6 +70,25 @@ def sample_metrics() -> dict[str, Any]:
         "seconds": {"total": 14.25, "teachers": 3.125, "rounds": 6.5, "student": 1.75},
         "bytes": {"from_parties": 214_500, "to_parties": 1_182_340},
         "warnings": [],
+    }
+
+
+def sample_scores(accuracy: float = 0.8418, *, majority: float = 0.1067) -> dict[str, Any]:
+    """A student's scores, as `pate_fed.report.scores.scores_of` returns them."""
+    return {
+        "records": 450,
+        "accuracy": accuracy,
+        "accuracy_interval": [accuracy - 0.0331, accuracy + 0.0288],
+        "majority": majority,
+        "balanced_accuracy": 0.8397,
+        "auc": 0.9712,
+        "calibration_error": 0.0725,
+        "decided_classes": 10,
+        "per_class": {
+            name: {"records": 45, "recall": 0.8 + 0.01 * place, "precision": 0.9 - 0.01 * place}
+            for place, name in enumerate(DIGITS)
+        },
+        "by_hospital": {},
     }
 
 

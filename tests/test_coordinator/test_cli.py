@@ -474,7 +474,7 @@ STAGES = [
     pytest.param("coordinator.simulation.run.load_dataset", id="loading"),
     pytest.param("coordinator.simulation.run.train_hospitals", id="training"),
     pytest.param("coordinator.runs.labeling.deciding.open_sum", id="labeling"),
-    pytest.param("pate_fed.students.make_student", id="teaching the student"),
+    pytest.param("pate_fed.students.train_student", id="teaching the student"),
     pytest.param("coordinator.runs.results.render_report", id="writing"),
 ]
 
@@ -624,7 +624,17 @@ def test_a_budget_that_affords_no_query_says_what_would_help(
 ) -> None:
     table = write_table(tmp_path / "table.csv")
     arguments = ["simulate", "--data", "csv", "--data-file", table, "--label", "sick"]
-    ended = pate_fed(*arguments, "--parties", 4, "--teachers", 2, "--out", tmp_path / "run")
+    ended = pate_fed(
+        *arguments,
+        "--parties",
+        4,
+        "--teachers",
+        2,
+        "--out",
+        tmp_path / "run",
+        "--mechanism",
+        "confident",
+    )
     assert ended.code == 3
     assert "PF-131" in ended.err
     assert "8 votes a query" in ended.err
