@@ -23,12 +23,12 @@ from party.errors import PartyError, Reason, RefusalError
 from party.site.folder import SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Policy
-from pate_fed.data.tables import load_csv
+from pate_fed.data import DataSource, load_dataset
 from pate_fed.errors import PateFedError
 from pate_fed.nodes.command_line import CommandLine
 from pate_fed.planning import DEFAULTS
 from pate_fed.report import shapes
-from pate_fed.students import make_student
+from pate_fed.students import Lesson, train_student
 from protocols.errors import ProtocolError
 from protocols.messages import MESSAGE_TYPES
 from protocols.rounds import COORDINATOR_TRANSITIONS, PARTY_TRANSITIONS
@@ -371,10 +371,9 @@ def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (run / "student").mkdir(parents=True)
     rng = np.random.default_rng(5)
     inputs = rng.normal(size=(40, 3))
-    student = make_student("supervised", "table")
     asked = np.arange(20)
-    student.fit(inputs, asked, (inputs[asked, 0] > 0).astype(np.int64), classes=2, rng=rng)
-    student.save(run / "student")
+    lesson = Lesson(Inputs(inputs), asked, (inputs[asked, 0] > 0).astype(np.int64), 2)
+    train_student("supervised", "table", lesson, rng=rng).save(run / "student")
     monkeypatch.chdir(tmp_path)
     return run
 
@@ -396,12 +395,13 @@ def test_the_table_of_the_howto_is_one_that_its_command_can_use() -> None:
     exec(compile(fenced(page, "python")[0], "example", "exec"), {})  # noqa: S102 - ours
     (words,) = [words for shown, words in COMMANDS if shown == page]
     value = dict(zip(words[2::2], words[3::2], strict=True))
-    dataset = load_csv(
-        Path(value["--data-file"]),
+    source = DataSource(
+        "csv",
+        data_file=Path(value["--data-file"]),
         label_column=value["--label"],
         patient_column=value["--patient-id"],
         hospital_column=value["--hospital"],
-        rng=np.random.default_rng(7),
     )
+    dataset = load_dataset(source, rng=np.random.default_rng(7))
     assert dataset.class_names == ("benign", "malignant")
     assert len(set(dataset.private.hospitals or ())) == 4

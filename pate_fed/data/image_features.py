@@ -25,6 +25,7 @@ _PIXEL_WEIGHT = 0.5
 _MOST_PIXELS = 28
 """Pixels of a side that are looked at; those of larger images are averaged in blocks."""
 _COMPONENTS = 80
+_LEAST_SPREAD = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +34,8 @@ class Projection:
 
     Attributes:
         mean: float64, shape (inputs,).
-        axes: Orthonormal columns, largest variance first; float64, shape (inputs, components).
+        axes: Orthogonal columns of one length, largest variance first; float64, shape (inputs,
+            components).
     """
 
     mean: NDArray[np.float64]
@@ -80,7 +82,10 @@ def fit_image_encoder(public: NDArray[np.uint8], *, components: int = _COMPONENT
     described = np.concatenate(list(_described(public)))
     fitted = fit_projection(described, components=min(components, described.shape[1]))
     _, height, width, channels = public.shape
-    return ImageEncoder((height, width, channels), fitted)
+    # Features vary by 1 on average, like a table's: distances of queries count in such units.
+    spread = float(np.sqrt((fitted.apply(described) ** 2).mean()))
+    scaled = Projection(fitted.mean, fitted.axes / max(spread, _LEAST_SPREAD))
+    return ImageEncoder((height, width, channels), scaled)
 
 
 def fit_projection(public: NDArray[np.floating], *, components: int) -> Projection:

@@ -87,7 +87,7 @@ def test_four_real_hospitals_come_to_teachers_that_know_something(
             with records_of(site) as records:
                 assert len(records.pins()) == 3
             votes.append(
-                ready_teachers(site, task, random_bytes=secrets.token_bytes).vote(task.inputs)
+                ready_teachers(site, task, random_bytes=secrets.token_bytes).vote(task.pool.views)
             )
     counts = np.concatenate(votes)
     assert counts.shape == (12, len(truth))

@@ -54,18 +54,20 @@ class TestTraining:
             tell=lambda done, total: told.append((done, total)),
         )
         assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
-        votes = trained.vote(task.inputs)
+        votes = trained.vote(task.pool.views)
         ages = task.inputs[:, 0]
         old = np.abs(ages - np.median(ages)) > 0.5
         assert (votes[:, old] == (ages[old] > np.median(ages))).mean() > 0.9
         kept = ready_teachers(Site.open(site.folder), task, random_bytes=never)
-        np.testing.assert_array_equal(kept.vote(task.inputs), votes)
+        np.testing.assert_array_equal(kept.vote(task.pool.views), votes)
 
     def test_a_patient_moves_one_vote(
         self, site: Site, task: LearningTask, table: Path, tmp_path: Path
     ) -> None:
         fixed = iter([bytes(range(32)), bytes(32)] * 2)
-        votes = [ready_teachers(site, task, random_bytes=lambda _: next(fixed)).vote(task.inputs)]
+        votes = [
+            ready_teachers(site, task, random_bytes=lambda _: next(fixed)).vote(task.pool.views)
+        ]
         other_table = tmp_path / "other.csv"
         rows = [
             row.replace("no", "yes") if row.startswith("p0,") else row
@@ -74,7 +76,7 @@ class TestTraining:
         other_table.write_text("\n".join(rows) + "\n", encoding="utf-8")
         other, _ = add(make_site(tmp_path / "other"), other_table, label=LABEL, patient_id=PATIENT)
         votes.append(
-            ready_teachers(other, task, random_bytes=lambda _: next(fixed)).vote(task.inputs)
+            ready_teachers(other, task, random_bytes=lambda _: next(fixed)).vote(task.pool.views)
         )
         assert (votes[0] != votes[1]).any(axis=1).sum() <= 1
 
@@ -132,8 +134,8 @@ class TestTraining:
 
             first = ready_teachers(
                 site, task, random_bytes=secrets.token_bytes, tell=begin_second
-            ).vote(task.inputs)
-            np.testing.assert_array_equal(begun[0].result().vote(task.inputs), first)
+            ).vote(task.pool.views)
+            np.testing.assert_array_equal(begun[0].result().vote(task.pool.views), first)
         assert not drawn.is_set()
 
     def test_what_killed_trainings_left_is_removed(self, site: Site, task: LearningTask) -> None:
@@ -254,7 +256,8 @@ def test_teachers_serve_every_pool_of_their_task(site: Site, task: LearningTask)
     later = replace(task, rows=task.rows.pick(range(20, 60)))
     assert later.pool.digest != task.pool.digest
     kept = ready_teachers(site, later, random_bytes=never)
-    np.testing.assert_array_equal(kept.vote(later.inputs), trained.vote(task.inputs)[:, 20:])
+    votes = trained.vote(task.pool.views)
+    np.testing.assert_array_equal(kept.vote(later.pool.views), votes[:, 20:])
     assert teachers_digest(site, later) == teachers_digest(site, task)
 
 

@@ -652,8 +652,8 @@ def test_a_student_worse_than_a_hospital_is_said_plainly(
     metrics = sample_metrics()
     metrics["accuracy"].update(student=student, best_single_party=best)
     page = render_report(make_run(metrics=metrics))
-    assert ("Here a hospital would do better alone." in page) is worse
-    assert ("The student is worse than the best single hospital" in page) is worse
+    assert ("A hospital does better alone" in page) is worse
+    assert ("it is not worth its privacy cost" in page) is worse
 
 
 def test_unknown_numbers_are_called_so(make_run: Callable[..., RunRecord]) -> None:
