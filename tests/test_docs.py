@@ -24,6 +24,7 @@ from party.site.folder import SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Policy
 from pate_fed.data import DataSource, load_dataset
+from pate_fed.data.preprocessing import write_preprocessing
 from pate_fed.errors import PateFedError
 from pate_fed.nodes.command_line import CommandLine
 from pate_fed.planning import DEFAULTS
@@ -200,7 +201,9 @@ def test_the_reference_has_the_defaults_of_every_data_set() -> None:
             "shared out" if known.teachers is None else str(known.teachers),
             str(known.queries),
             confident,
-            "share of n"
+            "fills the budget"
+            if known.fills_budget
+            else "share of n"
             if "gnmax" not in known.parameters
             else f"{known.parameters['gnmax']['sigma2']:g}",
             "share of n"
@@ -368,12 +371,12 @@ EXAMPLES = [
 def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What examples read: the student of a run in `runs/first`."""
     run = tmp_path / "runs" / "first"
-    (run / "student").mkdir(parents=True)
     rng = np.random.default_rng(5)
-    inputs = rng.normal(size=(40, 3))
-    asked = np.arange(20)
-    lesson = Lesson(Inputs(inputs), asked, (inputs[asked, 0] > 0).astype(np.int64), 2)
-    train_student("supervised", "table", lesson, rng=rng).save(run / "student")
+    data = load_dataset(DataSource("breast-cancer"), rng=rng)
+    lesson = Lesson(data.pool.inputs, np.arange(20), data.pool.labels[:20], data.classes)
+    train_student("auto", data.kind, lesson, rng=rng).save(run / "student")
+    assert data.preprocessing is not None
+    write_preprocessing(run / "student", data.preprocessing, class_names=data.class_names)
     monkeypatch.chdir(tmp_path)
     return run
 

@@ -41,6 +41,42 @@ class _Accuracy(Shape):
     pooled: Share | None
 
 
+class _Student(Shape):
+    kind: str
+    reason: str
+
+
+class _Quality(Shape):
+    accuracy: Share | None
+    balanced_accuracy: Share | None
+    auc: Share | None
+
+
+class _ClassScores(Shape):
+    records: Count
+    recall: Share | None
+    precision: Share | None
+
+
+class _StudentScores(_Quality):
+    records: Count
+    accuracy: Share
+    accuracy_interval: Annotated[list[Share], Field(min_length=2, max_length=2)]
+    majority: Share
+    balanced_accuracy: Share
+    calibration_error: Share
+    decided_classes: Count
+    per_class: dict[str, _ClassScores]
+    by_hospital: dict[str, Share]
+
+
+class _Scores(Shape):
+    student: _StudentScores | None
+    teacher_mean: _Quality | None
+    best_single_party: _Quality | None
+    pooled: _Quality | None
+
+
 class _Queries(Shape):
     pool: Count
     asked: Count
@@ -61,6 +97,8 @@ class Metrics(Manifest):
 
     simulated: bool
     accuracy: _Accuracy
+    student: _Student | None
+    scores: _Scores
     queries: _Queries
     parties: Count
     teachers: Count

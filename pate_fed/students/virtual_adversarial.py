@@ -95,4 +95,5 @@ def smoothness(net: ConvNet, images: Tensor, generator: torch.Generator) -> Tens
 
 def _unit(images: Tensor) -> Tensor:
     lengths = images.flatten(1).norm(dim=1).clamp_min(1e-12)
-    return images / lengths.reshape(-1, 1, 1, 1)
+    unit: Tensor = images / lengths.reshape(-1, 1, 1, 1)
+    return unit
