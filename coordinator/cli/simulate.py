@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -177,8 +180,9 @@ def simulate(  # noqa: PLR0917 - one argument per option
     select: Annotated[
         str | None,
         typer.Option(
-            click_type=choice("medoids", "random"),
-            help="Ask cluster centers, or random inputs. [default: medoids; random for tables]",
+            click_type=choice("medoids", "spectral", "random"),
+            help="Ask the middle of clusters, of clusters in the graph of similar inputs, or "
+            "random inputs. [default: by data set]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,
@@ -318,7 +322,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     )
     target = out if out is not None else Path("runs") / f"{data}-{time.strftime('%Y%m%d-%H%M%S')}"
     with progress(shown=output_format is Format.TEXT) as shown:
-        done = run(settings, target, progress=shown)
+        done = run(settings, target, progress=shown, tell=_tell_people(output_format))
     if output_format is Format.JSON:
         print_json({"run_dir": str(done.run_dir), "metrics": done.metrics, "privacy": done.privacy})
     else:
@@ -327,3 +331,10 @@ def simulate(  # noqa: PLR0917 - one argument per option
         print(render_summary(done.metrics, done.privacy, done.run_dir))
     if done.stopped_by is not None:
         raise done.stopped_by
+
+
+def _tell_people(output_format: Format) -> Callable[[str], None]:
+    """Return a printer for a terminal; elsewhere, as for progress, nobody watches."""
+    if output_format is Format.TEXT and sys.stderr.isatty():
+        return partial(print, file=sys.stderr)
+    return lambda _: None

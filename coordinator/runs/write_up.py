@@ -77,6 +77,7 @@ def write_up(
         *earlier_warnings(earlier_runs),
     ]
     metrics = metrics_table(
+        data=None,
         parties=len(request.parties),
         teachers=settings.all_teachers,
         truth=None,

@@ -56,6 +56,7 @@ from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.planning.notes import threshold_notes, unit_notes
 from pate_fed.queries import QueryPool
 from pate_fed.report import refuse_existing
+from pate_fed.report.data_words import data_lines, data_table
 from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Answers, Truth, metrics_table
 from pate_fed.report.warning_words import end_warnings, slack_warnings
@@ -68,6 +69,13 @@ _RUN = "simulation"
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a stage, its finished steps, and all its steps."""
+
+Tell = Callable[[str], None]
+"""Called with a line for people."""
+
+
+def _say_nothing(_: str) -> None:
+    """Keep a line to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +95,16 @@ class Simulation:
     stopped_by: Exception | None
 
 
-def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulation:
+def simulate(
+    settings: RunSettings, out: Path, *, progress: Progress, tell: Tell = _say_nothing
+) -> Simulation:
     """Run a whole federation on this machine and write its run directory.
 
     Args:
         settings: The settings of the run.
         out: Run directory to make; must not exist.
         progress: Called with the progress.
+        tell: Called with each line on the data, before anything is trained.
 
     Raises:
         PateFedError, ProtocolError, CoordinatorError: nothing was released, and nothing is
@@ -102,7 +113,7 @@ def simulate(settings: RunSettings, out: Path, *, progress: Progress) -> Simulat
     settings.check(FORMS)
     require_engine(settings.engine)
     refuse_existing(out)
-    rehearsal = _Rehearsal(settings, progress)
+    rehearsal = _Rehearsal(settings, progress, tell)
     rehearsal.prepare()
     rehearsal.label()
     return rehearsal.write(out)
@@ -123,9 +134,10 @@ class _Labels:
 class _Rehearsal:
     """One simulation, stage by stage."""
 
-    def __init__(self, settings: RunSettings, progress: Progress) -> None:
+    def __init__(self, settings: RunSettings, progress: Progress, tell: Tell) -> None:
         self._settings = settings
         self._progress = progress
+        self._tell = tell
         self._chance = _Chance(settings.seed)
         self._seconds: dict[str, float] = {}
         self._workers = os.cpu_count() or 1
@@ -137,6 +149,9 @@ class _Rehearsal:
         settings = self._settings
         with self._timed("data"):
             self._dataset: Dataset = self._load()
+            self._data = data_table(self._dataset)
+            for line in (*data_lines(self._data), *self._dataset.notes):
+                self._tell(line)
             self._asked = asked = settings
             self._settings = settings = resolve(settings, self._dataset, sums=FORMS)
             self._unit_notes = unit_notes(asked, settings)
@@ -245,6 +260,7 @@ class _Rehearsal:
             )
         )
         metrics = metrics_table(
+            data=self._data,
             parties=len(self._hospitals),
             teachers=self._settings.all_teachers,
             truth=Truth(self._dataset.pool.labels, self._dataset.class_names),

@@ -87,6 +87,21 @@ class Records:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnUse:
+    """What became of a column of a table; holds no cell.
+
+    Attributes:
+        name: Its header.
+        use: "number", "category", "label", "patient", "hospital", or "left out".
+        why: The number of categories, the unit, or why it is left out; may be empty.
+    """
+
+    name: str
+    use: str
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Dataset:
     """One data set, split into the hospitals' records and the public part.
@@ -103,6 +118,7 @@ class Dataset:
         test: Public records that measure accuracy and are used for nothing else.
         notes: Remarks for a person on how the file was read; holds no cell.
         preprocessing: The way from raw records to features, fitted on the pool.
+        columns: Use of each column of a table; empty for images.
     """
 
     name: str
@@ -113,6 +129,7 @@ class Dataset:
     test: Records
     notes: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
+    columns: tuple[ColumnUse, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.class_names) < 2 or len(set(self.class_names)) != len(self.class_names):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,9 +109,11 @@ class TableEncoder:
 
     Attributes:
         encoders: One per column that is used, in the table's order.
+        left_out: Why each other column is not used, by its name.
     """
 
     encoders: tuple[NumberEncoder | CategoryEncoder, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, columns: tuple[Column, ...], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Encode some rows of the table that the encoder was fitted for.
@@ -137,14 +139,19 @@ def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> T
     Raises:
         InvalidDataError: no column is of use.
     """
-    encoders = (_fit_column(position, column, pool) for position, column in enumerate(columns))
-    used = tuple(encoder for encoder in encoders if encoder is not None)
+    fitted = [_fit_column(position, column, pool) for position, column in enumerate(columns)]
+    used = tuple(encoder for encoder in fitted if not isinstance(encoder, str))
+    left_out = {
+        column.name: why
+        for column, why in zip(columns, fitted, strict=True)
+        if isinstance(why, str)
+    }
     if not used:
         raise InvalidDataError(
             "a table must have a column, beside label and ids, that varies",
             f"{len(columns)} others",
         )
-    return TableEncoder(used)
+    return TableEncoder(used, left_out)
 
 
 def column_of(name: str, cells: Sequence[Cell], *, unit: str = "") -> Column:
@@ -156,10 +163,11 @@ def column_of(name: str, cells: Sequence[Cell], *, unit: str = "") -> Column:
 
 def _fit_column(
     position: int, column: Column, pool: NDArray[np.int64]
-) -> NumberEncoder | CategoryEncoder | None:
+) -> NumberEncoder | CategoryEncoder | str:
+    """Learn how to encode a column, or say why it is left out."""
     known = pool[~column.missing()[pool]]
     if not len(known):
-        return None
+        return "empty in the public pool"
     if column.texts is None or np.isfinite(column.numbers[known]).all():
         return _fit_numbers(position, column, pool, known)
     return _fit_categories(position, column, known)
@@ -167,13 +175,15 @@ def _fit_column(
 
 def _fit_numbers(
     position: int, column: Column, pool: NDArray[np.int64], known: NDArray[np.int64]
-) -> NumberEncoder | None:
+) -> NumberEncoder | str:
     values = column.numbers[known]
     median = float(np.median(values))
     filled = np.append(values, np.full(len(pool) - len(known), median))
     deviation = float(filled.std())
-    if deviation <= 1e-12 * max(1.0, abs(median)) or _is_row_id(column.name, values):
-        return None
+    if deviation <= 1e-12 * max(1.0, abs(median)):
+        return "one value in the public pool"
+    if _is_row_id(column.name, values):
+        return "an id: another number in each row"
     return NumberEncoder(position, median, float(filled.mean()), deviation, column.unit)
 
 
@@ -184,18 +194,20 @@ def _is_row_id(name: str, values: NDArray[np.float64]) -> bool:
 
 def _fit_categories(
     position: int, column: Column, known: NDArray[np.int64]
-) -> CategoryEncoder | None:
+) -> CategoryEncoder | str:
     assert column.texts is not None, "a column without text is numeric"
     spellings: dict[str, Counter[str]] = {}
     for row in known:
         text = column.texts[row]
         spellings.setdefault(folded(text), Counter())[text] += 1
-    if len(spellings) == 1 or len(spellings) > max(2.0, _ID_LIKE_SHARE * len(known)):
-        return None
+    if len(spellings) == 1:
+        return "one value in the public pool"
+    if len(spellings) > max(2.0, _ID_LIKE_SHARE * len(known)):
+        return f"an id or free text: {len(spellings)} different texts in {len(known)} rows"
     counts = {
         min(found, key=lambda text: (-found[text], text)): found.total()
         for found in spellings.values()
     }
     frequent = [text for text, count in counts.items() if count >= _RAREST_CATEGORY]
     kept = sorted(frequent, key=lambda text: (-counts[text], text))[:_MOST_CATEGORIES]
-    return CategoryEncoder(position, tuple(sorted(kept))) if kept else None
+    return CategoryEncoder(position, tuple(sorted(kept))) if kept else "every text once"

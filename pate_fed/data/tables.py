@@ -19,8 +19,9 @@ from pate_fed.cells import (
     plain,
     text_of,
 )
+from pate_fed.data.column_review import copies_of_label, uses_of
 from pate_fed.data.csv_file import CsvTable
-from pate_fed.data.dataset import Dataset, Records
+from pate_fed.data.dataset import ColumnUse, Dataset, Records
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.table_features import (
     Column,
@@ -50,6 +51,7 @@ _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 _PRIVATE_SHARE = 0.60
 _PRIVATE_AND_POOL_SHARE = 0.85
 _POOL_OF_PUBLIC = 0.6
+_MOST_COPIES = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -62,6 +64,7 @@ class Table:
         class_names: Names of the classes.
         unit_ids: Privacy unit of each row.
         hospitals: Hospital of each row, or None.
+        roles: Use of the other columns.
     """
 
     columns: tuple[Column, ...]
@@ -69,6 +72,7 @@ class Table:
     class_names: tuple[str, ...]
     unit_ids: tuple[str, ...]
     hospitals: tuple[str, ...] | None
+    roles: tuple[ColumnUse, ...] = ()
 
     def __repr__(self) -> str:
         return f"Table(rows={len(self.labels)}, columns={len(self.columns)})"
@@ -135,7 +139,18 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
         class_names=class_names,
         unit_ids=unit_ids,
         hospitals=None if roles.hospital is None else known_cells(text, roles.hospital),
+        roles=tuple(_roles_of(roles)),
     )
+
+
+def _roles_of(roles: Roles) -> Iterator[ColumnUse]:
+    yield ColumnUse(roles.label, "label")
+    if roles.patient is not None:
+        yield ColumnUse(roles.patient, "patient")
+    if roles.hospital is not None:
+        yield ColumnUse(roles.hospital, "hospital")
+    for name in dict.fromkeys(roles.ignored):
+        yield ColumnUse(name, "left out", "as asked")
 
 
 def _require_column(text: CsvTable, name: str) -> None:
@@ -188,7 +203,12 @@ def table_dataset(
         )
         for rows in parts
     )
-    notes = (*_column_notes(table.columns), *_hospital_notes(table.hospitals, private.hospitals))
+    notes = (
+        *_column_notes(table.columns),
+        *_hospital_notes(table.hospitals, private.hospitals),
+        *copies_of_label(table.columns, table.labels, encoder, parts[1]),
+        *_patients_twice(table),
+    )
     read = tuple(table.columns[one.position].name for one in encoder.encoders)
     moved = tuple(replace(one, position=place) for place, one in enumerate(encoder.encoders))
     return Dataset(
@@ -200,6 +220,7 @@ def table_dataset(
         test,
         notes,
         TablePreprocessing(read, TableEncoder(moved)),
+        (*table.roles, *uses_of(table.columns, encoder)),
     )
 
 
@@ -241,6 +262,25 @@ def _hospital_notes(
     spellings = len({folded(name) for name in names})
     if spellings < len(names):
         yield f"{len(names)} hospital names differ in case or spaces only: {spellings} remain."
+
+
+def _patients_twice(table: Table) -> Iterator[str]:
+    """Note rows that equal a row of another patient: the same patient under two ids, perhaps."""
+    seen: dict[tuple[object, ...], str] = {}
+    columns = [
+        column.numbers.tolist() if column.texts is None else column.texts
+        for column in table.columns
+    ]
+    rows = zip(table.labels.tolist(), *columns, strict=True)
+    twice = sum(
+        seen.setdefault(row, unit) != unit for row, unit in zip(rows, table.unit_ids, strict=True)
+    )
+    # Where many rows coincide, as in a table of yes and no, that says nothing about ids.
+    if 0 < twice <= _MOST_COPIES * len(table.labels):
+        yield (
+            f"{twice} rows equal a row of another patient in every column: is a patient entered "
+            "under two ids? Then two teachers may learn of one patient."
+        )
 
 
 def split_by_unit(

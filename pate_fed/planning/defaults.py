@@ -65,14 +65,14 @@ def _for_fifty(check: Mapping[str, float]) -> Defaults:
 
 
 _TABLE: Final = Defaults(10, None, 500, mechanism="gnmax", select="random", fills_budget=True)
-_IMAGES: Final = Defaults(10, 25, 100)
+_IMAGES: Final = Defaults(10, 25, 100, select="spectral")
 DEFAULTS: Final[Mapping[str, Defaults]] = {
     "digits": _for_fifty({"vote_threshold": 20.0, "sigma1": 10.0, "sigma2": 7.95}),
     "breast-cancer": _for_fifty({"vote_threshold": 30.0, "sigma1": 8.0, "sigma2": 8.75}),
     "mnist": _IMAGES,
     "fashion-mnist": _IMAGES,
     "pneumoniamnist": _IMAGES,
-    "images": Defaults(10, None, 100),
+    "images": Defaults(10, None, 100, select="spectral"),
     "adult": _TABLE,
     "brfss": _TABLE,
     "diabetes130": _TABLE,

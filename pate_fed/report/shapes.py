@@ -33,6 +33,19 @@ class Manifest(Shape):
     schema_version: Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]  # true is none
 
 
+class _Column(Shape):
+    name: str
+    use: str
+    why: str
+
+
+class _Data(Shape):
+    records: dict[str, Count]
+    patients: dict[str, Count]
+    classes: dict[str, Share]
+    columns: list[_Column]
+
+
 class _Accuracy(Shape):
     student: Share | None
     labels: Share | None
@@ -96,6 +109,7 @@ class Metrics(Manifest):
     """`metrics.json`."""
 
     simulated: bool
+    data: _Data | None
     accuracy: _Accuracy
     student: _Student | None
     scores: _Scores

@@ -77,6 +77,7 @@ class EndedRun:
 
 def metrics_table(
     *,
+    data: Mapping[str, Any] | None,
     parties: int,
     teachers: int,
     truth: Truth | None,
@@ -99,6 +100,7 @@ def metrics_table(
     """Return the content of `metrics.json`.
 
     Args:
+        data: From `data_table`; None in a deployment.
         parties: How many there were.
         teachers: Number of all teachers.
         truth: The pool's true classes, which a simulation knows; None in a deployment.
@@ -126,6 +128,7 @@ def metrics_table(
     return {
         "schema_version": SCHEMA_VERSION,
         "simulated": truth is not None,
+        "data": None if data is None else dict(data),
         "accuracy": {
             "student": None if scores is None else scores["accuracy"],
             "labels": float(np.mean(right)) if right else None,

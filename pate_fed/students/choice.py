@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,15 @@ def _network(_: DatasetKind) -> Student:
     return NetworkStudent()
 
 
+def _image_student(module: str, name: str) -> Callable[[DatasetKind], Student]:
+    def make(_: DatasetKind) -> Student:
+        found = import_module(f"pate_fed.students.{module}")  # torch: several seconds
+        student: Student = getattr(found, name)()
+        return student
+
+    return make
+
+
 STUDENTS: Final[dict[str, Callable[[DatasetKind], Student]]] = {
     "propagation": _propagation,
     "supervised": _supervised,
@@ -43,6 +53,13 @@ STUDENTS: Final[dict[str, Callable[[DatasetKind], Student]]] = {
     "forest": lambda _: ForestStudent(),
     "boosting": lambda _: BoostingStudent(),
     "kernel-ridge": lambda _: KernelRidgeStudent(),
+    "self-training": _image_student("self_training", "SelfTrainingStudent"),
+    "vat": _image_student("virtual_adversarial", "AdversarialStudent"),
+    "fixmatch": _image_student("fixmatch", "FixMatchStudent"),
+    "gan": _image_student("generative", "GenerativeStudent"),
+    "co-teaching": _image_student("co_teaching", "CoTeachingStudent"),
+    "pate-plus": _image_student("co_teaching", "PatePlusStudent"),
+    "pate-plus-plus": _image_student("co_teaching", "PatePlusPlusStudent"),
 }
 """Every student: a function from the kind of the inputs to an untrained one, by name."""
 

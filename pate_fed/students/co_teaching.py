@@ -77,7 +77,7 @@ class PatePlusStudent(CoTeachingStudent):
         Jiang et al. 2021, PATE+ and PATE++: private co-teaching against noisy labels.
     """
 
-    name: ClassVar[str] = "pate+"
+    name: ClassVar[str] = "pate-plus"
 
     def _teach(
         self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
@@ -93,7 +93,7 @@ class PatePlusPlusStudent(PatePlusStudent):
     half. Doubted labels become unlabeled images of the pool.
     """
 
-    name: ClassVar[str] = "pate++"
+    name: ClassVar[str] = "pate-plus-plus"
 
     def _teach(
         self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator

@@ -136,7 +136,7 @@ def seen_from(images: Tensor, view: View, generator: torch.Generator) -> Tensor:
 
 def as_tensor(images: NDArray[np.uint8]) -> Tensor:
     """Return images as numbers from 0 to 1; shape (n, channels, height, width)."""
-    return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))).float() / 255
+    return torch.from_numpy(images.transpose(0, 3, 1, 2).astype(np.float32)) / 255
 
 
 def trained(

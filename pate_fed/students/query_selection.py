@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.students.propagation import neighbor_graph
 
-SELECTION_METHODS = ("medoids", "random")
+SELECTION_METHODS = ("medoids", "spectral", "random")
 """Every method that `select_queries` knows."""
 
 _RESTARTS = 10
 _RESTARTS_OF_MANY = 3
 _MANY_CLUSTERS = 100
+_FEWEST_AXES, _MOST_AXES = 10, 25
+_FEWEST_INNER = 20
+_TINY = 1e-12
 
 
 def select_queries(
@@ -21,9 +27,11 @@ def select_queries(
 ) -> tuple[int, ...]:
     """Choose distinct public inputs, the most telling first.
 
-    "medoids" clusters the pool and takes the member nearest to each center, members of large
-    clusters first. A run that a cap ends early has then asked for most of the pool. "random" draws
-    without replacement.
+    "medoids" clusters the pool and takes the member nearest to each center. "spectral" clusters the
+    graph of similar inputs, and takes from the inner quarter of each cluster the input nearest to
+    its mean: the one that teachers agree about most. Both take members of large clusters first, so
+    that a run that a cap ends early has asked for most of the pool. "random" draws without
+    replacement.
 
     Args:
         inputs: The public pool; float64, shape (inputs, features).
@@ -36,6 +44,10 @@ def select_queries(
 
     Raises:
         InvalidParameterError: `count` or `method` is out of range.
+
+    Source:
+        Ng, Jordan, Weiss 2001, On spectral clustering: analysis and an algorithm.
+        https://proceedings.neurips.cc/paper/2001/hash/801272ee79cfde7fa5960571fee36b9b
     """
     if not 1 <= count <= len(inputs):
         raise InvalidParameterError(
@@ -43,6 +55,8 @@ def select_queries(
         )
     if method == "medoids":
         return _medoids(inputs, count, rng=rng)
+    if method == "spectral":
+        return _spectral(inputs, count, rng=rng)
     if method == "random":
         return tuple(int(place) for place in rng.choice(len(inputs), size=count, replace=False))
     raise InvalidParameterError(
@@ -53,22 +67,54 @@ def select_queries(
 def _medoids(
     inputs: NDArray[np.float64], count: int, *, rng: np.random.Generator
 ) -> tuple[int, ...]:
+    chosen = [int(members[0]) for members in _clusters(inputs, count, rng=rng)]
+    return _filled_up(chosen, len(inputs), count, rng=rng)
+
+
+def _spectral(
+    inputs: NDArray[np.float64], count: int, *, rng: np.random.Generator
+) -> tuple[int, ...]:
+    wanted = min(max(_FEWEST_AXES, count), _MOST_AXES)
+    if len(inputs) <= 2 * wanted:  # too few for a graph
+        return _medoids(inputs, count, rng=rng)
+    from scipy.sparse.linalg import eigsh  # noqa: PLC0415 - takes a moment
+
+    graph = neighbor_graph(inputs)
+    with threadpool_limits(limits=1):
+        _, axes = eigsh(graph, k=wanted, v0=rng.normal(size=len(inputs)))
+    places = axes / np.maximum(np.linalg.norm(axes, axis=1, keepdims=True), _TINY)
+    chosen = []
+    for members in _clusters(places, count, rng=rng):
+        inner = members[: max(_FEWEST_INNER, len(members) // 4)]
+        lengths = np.linalg.norm(inputs[inner] - inputs[inner].mean(axis=0), axis=1)
+        chosen.append(int(inner[lengths.argmin()]))
+    return _filled_up(chosen, len(inputs), count, rng=rng)
+
+
+def _clusters(
+    places: NDArray[np.float64], count: int, *, rng: np.random.Generator
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the members of each cluster, innermost first; large clusters first."""
     from sklearn.cluster import KMeans  # noqa: PLC0415 - takes a second
 
     seed = int(rng.integers(2**31))
     # Equal inputs cannot make two clusters, and k-means warns where there are too few.
-    clusters = min(count, len(np.unique(inputs, axis=0)))
+    clusters = min(count, len(np.unique(places, axis=0)))
     restarts = _RESTARTS if clusters <= _MANY_CLUSTERS else _RESTARTS_OF_MANY
     # One thread: the order in which threads add up could change the last digit of a center.
     with threadpool_limits(limits=1):
-        fitted = KMeans(n_clusters=clusters, n_init=restarts, random_state=seed).fit(inputs)
-    distances = fitted.transform(inputs)
+        fitted = KMeans(n_clusters=clusters, n_init=restarts, random_state=seed).fit(places)
+    distances = fitted.transform(places)
     sizes = np.bincount(fitted.labels_, minlength=clusters)
-    chosen: list[int] = []
     for cluster in np.argsort(-sizes, kind="stable"):
         members = np.flatnonzero(fitted.labels_ == cluster)
         if len(members):
-            chosen.append(int(members[distances[members, cluster].argmin()]))
-    rest = np.setdiff1d(np.arange(len(inputs)), chosen)
+            yield members[distances[members, cluster].argsort(kind="stable")]
+
+
+def _filled_up(
+    chosen: list[int], inputs: int, count: int, *, rng: np.random.Generator
+) -> tuple[int, ...]:
+    rest = np.setdiff1d(np.arange(inputs), chosen)
     extra = rng.permutation(rest)[: count - len(chosen)]
     return (*chosen, *(int(place) for place in extra))

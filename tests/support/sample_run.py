@@ -37,6 +37,12 @@ def sample_metrics() -> dict[str, Any]:
     return {
         "schema_version": 1,
         "simulated": True,
+        "data": {
+            "records": {"private": 1078, "pool": 500, "test": 450},
+            "patients": {"private": 1078, "pool": 500, "test": 450},
+            "classes": dict.fromkeys(DIGITS, 0.1),
+            "columns": [],
+        },
         "accuracy": {
             "student": 0.8418,
             "labels": 0.9545,

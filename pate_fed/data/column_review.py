@@ -1,0 +1,79 @@
+"""Look at a table before anything is trained: what is used, and what looks like the label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data.dataset import ColumnUse
+from pate_fed.data.table_features import CategoryEncoder, Column, TableEncoder
+
+_ALMOST_ALONE = 0.98
+_FEWEST_ROWS = 20
+_BINS = 20
+
+
+def uses_of(columns: Sequence[Column], encoder: TableEncoder) -> Iterator[ColumnUse]:
+    """Yield the use of each column that could be a feature, in the table's order.
+
+    Args:
+        columns: Those of the table.
+        encoder: Fitted on its public pool.
+    """
+    encoders = {one.position: one for one in encoder.encoders}
+    for place, column in enumerate(columns):
+        found = encoders.get(place)
+        if found is None:
+            yield ColumnUse(column.name, "left out", encoder.left_out[column.name])
+        elif isinstance(found, CategoryEncoder):
+            yield ColumnUse(column.name, "category", f"{len(found.categories)} values")
+        else:
+            yield ColumnUse(column.name, "number", column.unit)
+
+
+def copies_of_label(
+    columns: Sequence[Column],
+    labels: NDArray[np.int64],
+    encoder: TableEncoder,
+    pool: NDArray[np.int64],
+) -> Iterator[str]:
+    """Yield a warning for each column that predicts the label almost alone.
+
+    Only public rows are looked at.
+
+    Args:
+        columns: Those of the table.
+        labels: Class of each row; int64, shape (rows,).
+        encoder: Fitted on its public pool.
+        pool: Positions of the public rows.
+    """
+    known = labels[pool]
+    if len(known) < _FEWEST_ROWS or len(np.unique(known)) < 2:
+        return
+    for one in encoder.encoders:
+        column = columns[one.position]
+        told = _recall_of_one_column(one.apply(column, pool), known)
+        if told >= _ALMOST_ALONE:
+            yield (
+                f"Column {column.name!r} predicts the label almost alone ({100 * told:.0f} % of "
+                "each class, in the public pool): is it a copy of the label, or written after it? "
+                "If so, leave it out with --ignore."
+            )
+
+
+def _recall_of_one_column(values: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+    """Return the mean recall of the best label for each value (numbers: each twentieth)."""
+    if values.shape[1] > 1:
+        cells = values.argmax(axis=1) + values.any(axis=1)
+    else:
+        bounds = np.unique(np.quantile(values[:, 0], np.linspace(0, 1, _BINS + 1)[1:-1]))
+        cells = np.searchsorted(bounds, values[:, 0], side="right")
+    classes = np.unique(labels)
+    counts = np.array(
+        [np.bincount(cells[labels == label], minlength=cells.max() + 1) for label in classes]
+    )
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    best = shares.argmax(axis=0)
+    return float(np.mean([shares[place, best == place].sum() for place in range(len(classes))]))

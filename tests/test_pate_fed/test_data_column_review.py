@@ -1,0 +1,98 @@
+"""Before anything is trained a table says what it uses, what it leaves out, and what looks odd."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.data import Dataset, DataSource, load_dataset
+from pate_fed.report.data_words import data_lines, data_table
+
+HEAD = [
+    "mrn", "age", "sex", "site", "notes", "empty", "copy", "late", "half", "ill",
+]  # fmt: skip
+
+
+def table(path: Path, *, rows: int = 400, twins: int = 0) -> Dataset:
+    rng = np.random.default_rng(0)
+    lines = []
+    for row in range(rows):
+        ill = int(rng.random() < 0.3)
+        lines.append(
+            [
+                f"{100_000 + row}",
+                f"{50 + 5 * ill + rng.normal(scale=10):.1f}",
+                rng.choice(["f", "m"]),
+                "north",
+                f"seen on day {row}",
+                "",
+                "yes" if ill else "no",
+                f"{3 * ill + rng.random():.3f}",
+                f"{ill + rng.normal():.2f}",
+                "ill" if ill else "well",
+            ]
+        )
+    for row in range(twins):
+        lines.append([f"{200_000 + row}", *lines[row][1:]])
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([HEAD, *lines])
+    source = DataSource("csv", data_file=path, label_column="ill", patient_column="mrn")
+    return load_dataset(source, rng=np.random.default_rng(1))
+
+
+def test_each_column_says_its_use_and_why(tmp_path: Path) -> None:
+    data = table(tmp_path / "visits.csv")
+    found = {one.name: (one.use, one.why) for one in data.columns}
+    assert list(found) == ["ill", "mrn", *HEAD[1:-1]]
+    assert found["ill"] == ("label", "")
+    assert found["mrn"] == ("patient", "")
+    assert found["age"] == ("number", "")
+    assert found["sex"] == ("category", "2 values")
+    assert found["site"] == ("left out", "one value in the public pool")
+    assert found["notes"] == ("left out", "an id or free text: 100 different texts in 100 rows")
+    assert found["empty"] == ("left out", "empty in the public pool")
+
+
+def test_a_column_that_predicts_the_label_alone_is_pointed_at_and_no_other(tmp_path: Path) -> None:
+    data = table(tmp_path / "visits.csv")
+    pointed = [note for note in data.notes if "almost alone" in note]
+    assert len(pointed) == 2
+    assert "'copy'" in pointed[0]
+    assert "'late'" in pointed[1]
+    assert "--ignore" in pointed[0]
+
+
+def test_a_strong_but_honest_column_is_not_called_a_copy() -> None:
+    data = load_dataset(DataSource("breast-cancer"), rng=np.random.default_rng(1))
+    assert [note for note in data.notes if "almost alone" in note] == []
+
+
+@pytest.mark.parametrize(("twins", "told"), [(0, False), (5, True), (40, False)])
+def test_a_patient_under_two_ids_is_asked_about(tmp_path: Path, twins: int, told: bool) -> None:
+    """Many equal rows are a property of the table, not of its ids."""
+    data = table(tmp_path / "visits.csv", twins=twins)
+    notes = [note for note in data.notes if "two ids" in note]
+    assert bool(notes) is told
+    if told:
+        assert notes[0].startswith(f"{twins} rows equal a row of another patient")
+
+
+def test_the_lines_for_people_name_every_column_and_no_cell(tmp_path: Path) -> None:
+    data = table(tmp_path / "visits.csv")
+    text = "\n".join(data_lines(data_table(data)))
+    for name in HEAD[1:-1]:
+        assert name in text
+    assert "Records: 240 of hospitals, 100 in the public pool, 60 to test." in text
+    assert "site (one value in the public pool)" in text
+    assert "seen on day" not in text
+    assert "north" not in text
+
+
+def test_shares_of_classes_are_those_of_the_public_parts(tmp_path: Path) -> None:
+    data = table(tmp_path / "visits.csv")
+    public = np.concatenate([data.pool.labels, data.test.labels])
+    place = data.class_names.index("ill")
+    assert data_table(data)["classes"]["ill"] == pytest.approx((public == place).mean())
