@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -144,6 +145,14 @@ def plan(  # noqa: PLR0917 - one argument per option
     ] = None,
     noise: Noise = "coordinator",
     colluders: Colluders = None,
+    pool: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table of public inputs, CSV or Parquet, without the label: says whether a "
+            "student is likely to beat a hospital's own model.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.svg", help="New SVG file with epsilon over answers."),
@@ -181,12 +190,31 @@ def plan(  # noqa: PLR0917 - one argument per option
         weights=numbers("--weights", weights, int),
     )
     found = planning.plan(request, sums=DEPLOYED_FORMS)
+    if pool is not None:
+        found["outlook"] = _outlook(pool, found)
     if plot is not None:
         _write_new(plot, plan_words.draw_plan(found))
     if output_format is Format.JSON:
         print_json(found)
     else:
         print(plan_words.render_plan(found))
+        if pool is not None:
+            print(f"\n{textwrap.fill(found['outlook']['says'], 80)}")
+
+
+def _outlook(pool: Path, found: dict[str, Any]) -> dict[str, Any]:
+    from pate_fed.data import read_public_inputs  # noqa: PLC0415 - takes a second
+    from pate_fed.planning.worth import evidence, outlook  # noqa: PLC0415
+
+    best = found["best"]
+    measured = evidence(
+        read_public_inputs(pool),
+        votes=found["votes"],
+        queries=max(1, round(best["expected_answered"])),
+        sigma=best["mechanism"]["sigma2"],
+        classes=found["classes"],
+    )
+    return {"evidence": measured, "says": outlook(measured)}
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -53,7 +53,7 @@ from pate_fed.planning import (
     terms_of,
 )
 from pate_fed.planning.fine_noise import require_fine_noise
-from pate_fed.planning.notes import threshold_notes, unit_notes
+from pate_fed.planning.notes import outlook_of, threshold_notes, unit_notes
 from pate_fed.queries import QueryPool
 from pate_fed.report import refuse_existing
 from pate_fed.report.data_words import data_lines, data_table
@@ -155,6 +155,9 @@ class _Rehearsal:
             self._asked = asked = settings
             self._settings = settings = resolve(settings, self._dataset, sums=FORMS)
             self._unit_notes = unit_notes(asked, settings)
+            self._outlook = outlook_of(settings, self._dataset)
+            if self._outlook:
+                self._tell(self._outlook)
             self._partition = self._deal()
             self._manifest = self._prove_disjoint()
             pool = self._dataset.pool
@@ -260,7 +263,7 @@ class _Rehearsal:
             )
         )
         metrics = metrics_table(
-            data=self._data,
+            data={**self._data, "outlook": self._outlook},
             parties=len(self._hospitals),
             teachers=self._settings.all_teachers,
             truth=Truth(self._dataset.pool.labels, self._dataset.class_names),

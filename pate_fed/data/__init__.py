@@ -1,7 +1,7 @@
 """Real records from files and bundled sets, split and preprocessed without private statistics."""
 
 from pate_fed.data.dataset import Dataset, Records
-from pate_fed.data.sources import SOURCE_NAMES, DataSource, load_dataset
+from pate_fed.data.sources import SOURCE_NAMES, DataSource, load_dataset, read_public_inputs
 from pate_fed.inputs import DatasetKind, Inputs
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "Inputs",
     "Records",
     "load_dataset",
+    "read_public_inputs",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.data.bundled import load_bundled_breast_cancer, load_bundled_digits
 from pate_fed.data.csv_file import CsvTable, read_csv
@@ -13,7 +14,8 @@ from pate_fed.data.dataset import Dataset
 from pate_fed.data.images import load_idx_images, load_image_folder, load_npz_images
 from pate_fed.data.known_tables import KNOWN_TABLES, read_known_table
 from pate_fed.data.parquet_file import read_parquet
-from pate_fed.data.tables import Roles, find_roles, table_dataset
+from pate_fed.data.table_features import fit_table_encoder
+from pate_fed.data.tables import Roles, find_roles, read_column, table_dataset
 from pate_fed.errors import InvalidParameterError
 
 _BUNDLED = ("digits", "breast-cancer")
@@ -133,6 +135,18 @@ def _load_table(source: DataSource, rng: np.random.Generator) -> Dataset:
     )
     text = read_table(source.data_file, source.separator)
     return table_dataset(source.data_file.name, find_roles(text, roles), rng=rng)
+
+
+def read_public_inputs(path: Path) -> NDArray[np.float64]:
+    """Read a table of public inputs, every column a possible feature; shape (rows, features).
+
+    Raises:
+        InvalidDataError: it cannot be read, or no column is of use.
+    """
+    text = read_table(path, ",")
+    columns = tuple(read_column(text, name) for name in text.header)
+    rows = np.arange(len(text.lines), dtype=np.int64)
+    return fit_table_encoder(columns, rows).apply(columns, rows)
 
 
 def read_table(path: Path, separator: str) -> CsvTable:

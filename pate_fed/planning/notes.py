@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pate_fed.charging import noise_of
+from pate_fed.data import Dataset
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import Size, flat_row, pass_chances, usual_vote_threshold
 from pate_fed.planning.settings import RunSettings
+from pate_fed.planning.worth import evidence, outlook
 
 
 def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
@@ -23,6 +25,28 @@ def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
         "The smallest hospital has few patients: every hospital has one teacher, and the privacy "
         "unit is a whole hospital. Choose --teachers and --unit to have it otherwise.",
     ]
+
+
+def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
+    """Say whether the student of a table is likely to beat a hospital's own model.
+
+    Args:
+        settings: Resolved.
+        dataset: Its records; only the public pool is looked at.
+
+    Returns:
+        A sentence; empty for images, and where no noise is known.
+    """
+    if dataset.kind != "table" or not settings.sigma2 or not settings.queries:
+        return ""
+    found = evidence(
+        dataset.pool.features,
+        votes=settings.votes,
+        queries=settings.queries,
+        sigma=settings.sigma2,
+        classes=dataset.classes,
+    )
+    return outlook(found)
 
 
 def threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:

@@ -44,6 +44,7 @@ class _Data(Shape):
     patients: dict[str, Count]
     classes: dict[str, Share]
     columns: list[_Column]
+    outlook: str
 
 
 class _Accuracy(Shape):

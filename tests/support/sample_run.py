@@ -42,6 +42,7 @@ def sample_metrics() -> dict[str, Any]:
             "patients": {"private": 1078, "pool": 500, "test": 450},
             "classes": dict.fromkeys(DIGITS, 0.1),
             "columns": [],
+            "outlook": "",
         },
         "accuracy": {
             "student": 0.8418,

@@ -110,7 +110,7 @@ class TestWrongUsage:
             pytest.param(["--data", "cifar"], "cifar", id="unknown data"),
             pytest.param(["--mechanism", "best"], "best", id="unknown mechanism"),
             pytest.param(["--partition", "fair"], "fair", id="unknown partition"),
-            pytest.param(["--student", "gan"], "gan", id="unknown student"),
+            pytest.param(["--student", "oracle"], "oracle", id="unknown student"),
             pytest.param(["--teacher", "human"], "human", id="unknown teacher"),
             pytest.param(["--engine", "spark"], "spark", id="unknown engine"),
             pytest.param(["--unit", "cell"], "cell", id="unknown unit"),

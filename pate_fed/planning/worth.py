@@ -1,0 +1,65 @@
+"""Whether a federation is likely to pay, by public facts: before anything is trained or spent."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InvalidParameterError
+
+DOUBTFUL: Final = 10.0
+"""Evidence below this: a student does not beat a hospital's own model."""
+
+LIKELY: Final = 25.0
+"""Evidence above this: a student beats the average hospital's own model."""
+
+
+def evidence(
+    pool: NDArray[np.float64], *, votes: int, queries: int, sigma: float, classes: int
+) -> float:
+    """Return how much labels can teach about a table, per direction in which its rows differ.
+
+    N^2 K / (sigma^2 d (C - 1)), for N votes on each of K queries, noise of sigma votes, C classes
+    and d = (sum of eigenvalues)^2 / (sum of their squares) of the pool's covariance: the number of
+    directions in which rows really differ. A rule of thumb, formed on trial runs on clinical
+    tables; no bound.
+
+    Args:
+        pool: Public inputs; float64, shape (inputs, features), at least two.
+        votes: Votes on a query, at least 1.
+        queries: Answers expected, at least 1.
+        sigma: Standard deviation of each count's noise, in votes, above 0.
+        classes: Number of classes, at least 2.
+
+    Raises:
+        InvalidParameterError: a number out of range, or inputs that do not differ.
+    """
+    if min(votes, queries) < 1 or sigma <= 0 or classes < 2 or len(pool) < 2:
+        raise InvalidParameterError("votes, queries, noise and classes must be positive", "others")
+    eigenvalues = np.linalg.eigvalsh(np.cov(pool, rowvar=False).reshape(pool.shape[1], -1))
+    spread = float(eigenvalues.sum())
+    if spread <= 0:
+        raise InvalidParameterError("public inputs must differ", "equal ones")
+    directions = spread**2 / float((eigenvalues**2).sum())
+    return votes**2 * queries / (sigma**2 * directions * (classes - 1))
+
+
+def outlook(found: float) -> str:
+    """Say what some evidence lets one expect, in a sentence."""
+    if found < DOUBTFUL:
+        return (
+            f"Do not expect a gain: at this budget the labels carry little ({found:.1f}; below "
+            f"{DOUBTFUL:g} a student does not beat a hospital's own model). More hospitals, more "
+            "teachers or a larger epsilon help."
+        )
+    if found < LIKELY:
+        return (
+            f"Whether the student beats a hospital's own model is uncertain ({found:.1f}, between "
+            f"{DOUBTFUL:g} and {LIKELY:g})."
+        )
+    return (
+        f"Expect the student to beat the average hospital's own model where hospitals have few "
+        f"patients ({found:.0f}, above {LIKELY:g})."
+    )
