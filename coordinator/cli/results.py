@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import LINE
+from coordinator.cli.console import LINE, choice
 from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import EXIT_INPUT, print_json
@@ -56,6 +56,10 @@ def predict(
         ),
     ],
     separator: Annotated[str, typer.Option(metavar="CHARACTER", help="CSV: between cells.")] = ",",
+    decimal: Annotated[
+        str,
+        typer.Option(click_type=choice(".", ","), help="CSV: before the decimals of numbers."),
+    ] = ".",
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Let a student label raw rows: for each the likeliest class, and the chance of every class.
@@ -64,7 +68,7 @@ def predict(
     """
     from pate_fed.students.prediction import predict_file  # noqa: PLC0415 - keeps --help fast
 
-    found = predict_file(student_dir, rows, separator=separator)
+    found = predict_file(student_dir, rows, separator=separator, decimal=decimal)
     if output_format is Format.JSON:
         print_json(found.as_json())
     else:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -42,6 +43,7 @@ from coordinator.cli.options import (
     VoteThreshold,
     Weights,
 )
+from coordinator.errors import UsageError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
 from protocols.envelope import DEFAULT_SUITE
@@ -50,7 +52,97 @@ from protocols.forms import FORMS
 _DATA = "Data"
 
 
+CONFIG_OPTIONS: Final = {
+    "data": "data",
+    "source.label": "label",
+    "source.patient_id": "patient_id",
+    "source.hospital": "hospital",
+    "source.ignored": "ignore",
+    "source.positive": "positive",
+    "source.separator": "separator",
+    "source.decimal": "decimal",
+    "federation.parties": "parties",
+    "federation.teachers": "teachers",
+    "federation.weights": "weights",
+    "federation.partition": "partition",
+    "federation.patients": "patients",
+    "federation.sum": "form",
+    "federation.suite": "suite",
+    "federation.engine": "engine",
+    "queries.count": "queries",
+    "queries.select": "select",
+    "queries.batch_size": "batch_size",
+    "mechanism.name": "mechanism",
+    "mechanism.vote_threshold": "vote_threshold",
+    "mechanism.sigma1": "sigma1",
+    "mechanism.sigma2": "sigma2",
+    "mechanism.confidence": "confidence",
+    "mechanism.test_delta": "test_delta",
+    "mechanism.noise": "noise",
+    "mechanism.colluders": "colluders",
+    "mechanism.max_answers": "max_answers",
+    "mechanism.max_refusals": "max_refusals",
+    "budget.epsilon": "epsilon",
+    "budget.party_epsilons": "party_epsilons",
+    "budget.delta": "delta",
+    "budget.unit": "unit",
+    "budget.pricing": "pricing",
+    "budget.valid_votes": "valid_votes",
+    "models.teacher": "teacher",
+    "models.class_balance": "class_balance",
+    "models.prevalence": "prevalence",
+    "models.student": "student",
+    "seed": "seed",
+}
+"""The option of each key of a `run.toml`."""
+
+_FILE_KEY: Final = "source.file"
+"""A file's name without its folder: it is found where --data-file says."""
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _read_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Take the settings of an earlier run as defaults, before other options are read."""
+    if path is None:
+        return None
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            "--config must be a readable run.toml of a simulation", type(error).__name__
+        ) from error
+    found = dict(_flat(table))
+    unknown = found.keys() - CONFIG_OPTIONS.keys() - {_FILE_KEY}
+    if unknown:
+        raise UsageError("--config must hold the keys of a simulation", repr(min(unknown)))
+    context.default_map = {
+        CONFIG_OPTIONS[key]: ",".join(str(one) for one in value)
+        if isinstance(value, list) and key != "source.ignored"
+        else value
+        for key, value in found.items()
+        if key in CONFIG_OPTIONS
+    }
+    return path
+
+
 def simulate(  # noqa: PLR0917 - one argument per option
+    config: Annotated[  # noqa: ARG001 - its callback reads it
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            is_eager=True,
+            callback=_read_config,
+            help="run.toml of an earlier simulation: its settings are the defaults of this one.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
     data: Annotated[
         str,
         typer.Option(
@@ -110,6 +202,14 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(metavar="CHARACTER", help="CSV: between cells.", rich_help_panel=_DATA),
     ] = ",",
+    decimal: Annotated[
+        str,
+        typer.Option(
+            click_type=choice(".", ","),
+            help="CSV: before the decimals of numbers.",
+            rich_help_panel=_DATA,
+        ),
+    ] = ".",
     prevalence: Annotated[
         str | None,
         typer.Option(
@@ -283,6 +383,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
             ignored_columns=tuple(ignore or ()),
             positive=positive,
             separator="\t" if separator == "\\t" else separator,
+            decimal=decimal,
         ),
         parties=parties,
         teachers=teachers,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +27,9 @@ MAX_CELLS = 30_000_000
 """Most cells that are kept in memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
+
+
+_DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(\d+)(?=$|[eE ]|[^\d,.])")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -53,7 +57,13 @@ class CsvTable:
         return self.columns[self.header.index(name)]
 
 
-def read_csv(path: Path, *, separator: str = ",", header: Sequence[str] | None = None) -> CsvTable:
+def read_csv(
+    path: Path,
+    *,
+    separator: str = ",",
+    decimal: str = ".",
+    header: Sequence[str] | None = None,
+) -> CsvTable:
     """Read a table of text in UTF-8 whose first row names the columns.
 
     Empty lines are skipped.
@@ -61,13 +71,23 @@ def read_csv(path: Path, *, separator: str = ",", header: Sequence[str] | None =
     Args:
         path: The file; gzip is recognized by its first bytes.
         separator: Character between cells.
+        decimal: Sign before a number's decimals: a comma is read as a point.
         header: Names of the columns of a file whose first row has none.
 
     Raises:
         UnreadableFileError: the file is missing, unreadable, no UTF-8 text, damaged, too large,
             has no header, a name twice, or a row whose length differs from the header's.
     """
-    return read_rows(path, lambda lines: lines, separator=separator, header=header)
+    text = read_rows(path, lambda lines: lines, separator=separator, header=header)
+    return text if decimal == "." else _with_points(text)
+
+
+def _with_points(text: CsvTable) -> CsvTable:
+    """Return a table whose numbers have a point before their decimals."""
+    cells = {cell for column in text.columns for cell in column}
+    changed = {cell: _DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in cells}
+    columns = tuple(tuple(changed[cell] for cell in column) for column in text.columns)
+    return replace(text, columns=columns)
 
 
 def read_rows(

@@ -42,6 +42,7 @@ class DataSource:
         ignored_columns: Columns of a table that are no features.
         positive: Class of a table that is told from all others; None to keep all classes.
         separator: Character between cells of "csv".
+        decimal: Sign before the decimals of its numbers.
     """
 
     name: str
@@ -53,6 +54,7 @@ class DataSource:
     ignored_columns: tuple[str, ...] = ()
     positive: str | None = None
     separator: str = ","
+    decimal: str = "."
 
     def __post_init__(self) -> None:
         if self.name not in SOURCE_NAMES:
@@ -77,6 +79,10 @@ class DataSource:
         if len(self.separator) != 1 or self.separator in '"\r\n ':
             raise InvalidParameterError(
                 "--separator must be one character, such as ; or a tab", repr(self.separator)
+            )
+        if self.decimal not in (".", ",") or self.decimal == self.separator:
+            raise InvalidParameterError(
+                "--decimal must be . or , and differ from --separator", repr(self.decimal)
             )
 
     @property
@@ -133,7 +139,7 @@ def _load_table(source: DataSource, rng: np.random.Generator) -> Dataset:
         ignored=source.ignored_columns,
         positive=source.positive,
     )
-    text = read_table(source.data_file, source.separator)
+    text = read_table(source.data_file, source.separator, source.decimal)
     return table_dataset(source.data_file.name, find_roles(text, roles), rng=rng)
 
 
@@ -143,13 +149,13 @@ def read_public_inputs(path: Path) -> NDArray[np.float64]:
     Raises:
         InvalidDataError: it cannot be read, or no column is of use.
     """
-    text = read_table(path, ",")
+    text = read_table(path)
     columns = tuple(read_column(text, name) for name in text.header)
     rows = np.arange(len(text.lines), dtype=np.int64)
     return fit_table_encoder(columns, rows).apply(columns, rows)
 
 
-def read_table(path: Path, separator: str) -> CsvTable:
+def read_table(path: Path, separator: str = ",", decimal: str = ".") -> CsvTable:
     """Read a CSV file, or a Parquet file by its name.
 
     Raises:
@@ -157,4 +163,4 @@ def read_table(path: Path, separator: str) -> CsvTable:
     """
     if path.suffix.lower() in _PARQUET:
         return read_parquet(path)
-    return read_csv(path, separator=separator)
+    return read_csv(path, separator=separator, decimal=decimal)

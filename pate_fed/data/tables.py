@@ -244,7 +244,10 @@ def _column_notes(columns: tuple[Column, ...]) -> Iterator[str]:
                 f"{len(known) - numbers} are not."
             )
         elif known and all(_DECIMAL_COMMA.fullmatch(cell) for cell in known):
-            yield f"Column {column.name!r} is read as text: are these decimal commas?"
+            yield (
+                f"Column {column.name!r} is read as text: are these decimal commas? Then give "
+                "--decimal ,"
+            )
 
 
 def _hospital_notes(

@@ -300,6 +300,7 @@ class RunSettings:
                 "ignored": list(data.ignored_columns),
                 "positive": data.positive,
                 "separator": data.separator,
+                "decimal": data.decimal,
             },
             "federation": {
                 "parties": self.parties,

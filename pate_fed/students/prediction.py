@@ -56,13 +56,16 @@ class Predictions:
         }
 
 
-def predict_file(directory: Path, rows: Path, *, separator: str = ",") -> Predictions:
+def predict_file(
+    directory: Path, rows: Path, *, separator: str = ",", decimal: str = "."
+) -> Predictions:
     """Let a student label a file.
 
     Args:
         directory: The student's folder.
         rows: A CSV or Parquet file; for images a file, a folder or a .npz archive.
         separator: Character between cells of a CSV file.
+        decimal: Sign before the decimals of its numbers.
 
     Raises:
         RunDirectoryError: the folder holds no student.
@@ -72,6 +75,6 @@ def predict_file(directory: Path, rows: Path, *, separator: str = ",") -> Predic
     if isinstance(student.preprocessing, ImagePreprocessing):
         names, images = read_images(rows, student.preprocessing.encoder.shape)
         return Predictions(names, student.class_names, student.predict_proba(images))
-    table = read_table(rows, separator)
+    table = read_table(rows, separator, decimal)
     lines = tuple(str(line) for line in table.lines)
     return Predictions(lines, student.class_names, student.predict_proba(table))

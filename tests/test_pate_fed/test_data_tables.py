@@ -409,3 +409,36 @@ def test_real_intensive_care_records_keep_patients_whole() -> None:
     assert sum(int(part.labels.sum()) for part in data.parts) == 155
     shares = [part.labels.mean() for part in data.parts]
     assert max(shares) - min(shares) < 0.03
+
+
+def test_decimal_commas_are_numbers_where_the_user_says_so(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = ["name;lab;dose;ill"]
+    for row in range(60):
+        ill = row % 2
+        value = f"{5 + 3 * ill + rng.normal():.2f}".replace(".", ",")
+        lines.append(f"a,{row};{value} mg/dL;{value}e1;{'yes' if ill else 'no'}")
+    path = tmp_path / "de.csv"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    source = DataSource("csv", data_file=path, label_column="ill", separator=";", decimal=",")
+    uses = {
+        one.name: (one.use, one.why)
+        for one in load_dataset(source, rng=np.random.default_rng(0)).columns
+    }
+    assert uses["lab"] == ("number", "mg/dl")
+    assert uses["dose"] == ("number", "")
+    assert uses["name"][0] == "left out"  # a text with a comma stays a text
+
+
+@pytest.mark.parametrize(("separator", "decimal"), [(",", ","), (";", ";"), (";", "")])
+def test_a_decimal_sign_is_a_point_or_a_comma_and_not_the_separator(
+    separator: str, decimal: str
+) -> None:
+    with pytest.raises(InvalidParameterError, match="--decimal"):
+        DataSource(
+            "csv",
+            data_file=Path("a.csv"),
+            label_column="b",
+            separator=separator,
+            decimal=decimal,
+        )

@@ -335,6 +335,7 @@ def test_table_of_settings_names_no_folder() -> None:
         "ignored": [],
         "positive": None,
         "separator": ",",
+        "decimal": ".",
     }
 
 
