@@ -58,10 +58,7 @@ class ConvNet(nn.Module):
                 layers.append(nn.MaxPool2d(2, ceil_mode=True))
         self.layers = nn.Sequential(*layers)
         self.last = nn.Linear(4 * width, classes)
-        for weights in self.parameters():
-            if weights.ndim > 1:
-                spread = math.sqrt(2.0 / weights[0].numel())
-                weights.data = torch.randn(weights.shape, generator=chance) * spread
+        draw_weights(self, chance, gain=2.0)
 
     def features(self, images: Tensor) -> Tensor:
         """Return what it sees; shape (n, channels, height, width) to (n, 4 * width)."""
@@ -76,6 +73,22 @@ class ConvNet(nn.Module):
             seen = seen * kept / (1 - _DROPPED)
         scores: Tensor = self.last(seen)
         return scores
+
+
+def draw_weights(net: nn.Module, chance: torch.Generator, *, gain: float = 1.0) -> None:
+    """Draw the weights of all layers anew: torch draws them from a generator that all share.
+
+    Args:
+        net: The network; it changes.
+        chance: Draws them.
+        gain: Variance of a layer's outputs over that of its inputs.
+    """
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            spread = math.sqrt(gain / layer.weight[0].numel())
+            layer.weight.data = torch.randn(layer.weight.shape, generator=chance) * spread
+            if layer.bias is not None:
+                layer.bias.data.zero_()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from pate_fed.students.convolution import (
     ConvModel,
     ConvNet,
     as_tensor,
+    draw_weights,
     read_convolution,
     seen_from,
     trained,
@@ -67,10 +68,7 @@ class Generator(nn.Module):
             nn.Linear(512, channels * height * width),
             nn.Sigmoid(),
         )
-        for weights in self.parameters():
-            if weights.ndim > 1:
-                spread = weights.shape[1] ** -0.5
-                weights.data = torch.randn(weights.shape, generator=chance) * spread
+        draw_weights(self, chance)
 
     def forward(self, noise: Tensor) -> Tensor:
         """Return images; shape (n, noise) to (n, channels, height, width)."""
