@@ -17,6 +17,7 @@ from coordinator.cli.federation import (
     upgrade,
 )
 from coordinator.cli.pools import pool_app
+from coordinator.cli.reproduce import reproduce
 from coordinator.cli.results import predict, report, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
 from coordinator.cli.simulate import simulate
@@ -46,6 +47,7 @@ app.command()(account)
 app.command()(plan)
 app.command()(report)
 app.command()(predict)
+app.command()(reproduce)
 for command in (
     *(init, invite, members, approve, revoke, renew, upgrade, schema),
     *(doctor, serve, run, status, pause, resume, stop, export),

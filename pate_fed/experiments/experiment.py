@@ -1,0 +1,145 @@
+"""An experiment, its rows, and what they share: noisy labels of known votes, and their price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.accounting.formal import RunCaps, formal_costs
+from pate_fed.errors import UnreadableFileError
+
+DELTA: Final = 1e-5
+"""Delta of every epsilon here, as in the papers."""
+
+Tell = Callable[[str], None]
+"""Called with a line on the progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table: a protocol and a student.
+
+    Attributes:
+        protocol: Mechanism, noise and queries, in words.
+        student: Its name.
+        epsilon: Formal epsilon of the labels at `DELTA`: one teacher's data, public view, fixed
+            caps.
+        published: The paper's figure, or "" without one.
+        measure: What is measured, such as "test accuracy".
+    """
+
+    protocol: str
+    student: str
+    epsilon: float
+    published: str = ""
+    measure: str = "test accuracy"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A row with what was measured.
+
+    Attributes:
+        row: The row.
+        values: One for each seed.
+    """
+
+    row: Row
+    values: tuple[float, ...]
+
+    def as_record(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        values = np.array(self.values)
+        return {
+            "protocol": self.row.protocol,
+            "student": self.row.student,
+            "epsilon": self.row.epsilon,
+            "delta": DELTA,
+            "published": self.row.published,
+            "measure": self.row.measure,
+            "values": list(self.values),
+            "mean": float(values.mean()),
+            "spread": float(values.std(ddof=1)) if len(values) > 1 else None,
+            "least": float(values.min()),
+        }
+
+
+Run = Callable[[Path, Sequence[int], Tell], Iterator[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A published experiment.
+
+    Attributes:
+        title: What it is, in a line.
+        needs: Folders of data sets.
+        run: Yields its results; takes the folder of all data sets, seeds, and a listener.
+    """
+
+    title: str
+    needs: tuple[str, ...]
+    run: Run
+
+
+def epsilon_of(
+    *,
+    votes: int,
+    classes: int,
+    sigma2: float,
+    asks: int,
+    answers: int | None = None,
+    vote_threshold: float | None = None,
+    sigma1: float | None = None,
+) -> float:
+    """Return the smallest formal epsilon of labels at fixed caps; votes count as valid."""
+    caps = RunCaps(
+        teachers=votes,
+        classes=classes,
+        vote_threshold=vote_threshold,
+        sigma1=sigma1,
+        sigma2=sigma2,
+        asks=asks,
+        answers=asks if answers is None else answers,
+        refusals=0 if sigma1 is None else asks,
+        weight=1,
+        delta=DELTA,
+    )
+    return formal_costs(caps, votes_are_valid=True).smallest.epsilon
+
+
+def noisy_labels(
+    votes: NDArray[np.int64], sigma: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return the class with the largest noisy count of each row; shape (queries,)."""
+    return np.asarray((votes + rng.normal(0, sigma, votes.shape)).argmax(axis=1), dtype=np.int64)
+
+
+def confident_rows(
+    votes: NDArray[np.int64], threshold: float, sigma: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return the rows whose noisy top count reaches a threshold."""
+    tops = votes.max(axis=1) + rng.normal(0, sigma, len(votes))
+    return np.flatnonzero(tops >= threshold)
+
+
+def load_counts(path: Path) -> NDArray[np.int64]:
+    """Read published vote counts; int64, shape (queries, classes).
+
+    Raises:
+        UnreadableFileError: the file is missing or holds something else.
+    """
+    try:
+        counts = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UnreadableFileError(
+            f"{path.name} must be a NumPy file of counts", type(error).__name__
+        ) from error
+    if counts.ndim != 2 or (counts < 0).any():
+        raise UnreadableFileError(f"{path.name} must hold counts, queries by classes", counts.shape)
+    return np.asarray(counts, dtype=np.int64)

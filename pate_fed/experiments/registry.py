@@ -1,0 +1,57 @@
+"""The experiments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from pate_fed.errors import InvalidParameterError, UnreadableFileError
+from pate_fed.experiments.adult import adult_2018
+from pate_fed.experiments.clinics import clinics
+from pate_fed.experiments.experiment import Experiment, Result, Tell
+from pate_fed.experiments.images import fashion, mnist_2018
+
+EXPERIMENTS: Final[dict[str, Experiment]] = {
+    "mnist-2018": Experiment(
+        "MNIST with the votes of Papernot et al. 2018", ("mnist", "pate_votes"), mnist_2018
+    ),
+    "adult-2018": Experiment(
+        "Adult with the votes of Papernot et al. 2018", ("adult", "pate_votes"), adult_2018
+    ),
+    "fashion-pate++": Experiment(
+        "Fashion-MNIST, beside PATE++ (2021)", ("fashion_mnist",), fashion
+    ),
+    "clinics": Experiment(
+        "BRFSS: 250 clinics of 40 patients, half of them ill", ("brfss_diabetes",), clinics
+    ),
+}
+"""Every experiment."""
+
+
+def reproduce(name: str, folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
+    """Repeat an experiment; its results come one by one.
+
+    Args:
+        name: One of `EXPERIMENTS`.
+        folder: Folder with the data sets' folders.
+        seeds: One for each repetition.
+        tell: Called with lines on the progress.
+
+    Raises:
+        InvalidParameterError: an unknown name, or no seed.
+        UnreadableFileError: a data set is missing or damaged.
+    """
+    if name not in EXPERIMENTS:
+        raise InvalidParameterError(
+            f"an experiment must be one of {', '.join(EXPERIMENTS)}", repr(name)
+        )
+    if not seeds:
+        raise InvalidParameterError("an experiment must have a seed", "none")
+    known = EXPERIMENTS[name]
+    for needed in known.needs:
+        if not (folder / needed).is_dir():
+            raise UnreadableFileError(
+                f"--data-dir must hold the folder {needed} for {name}", "none"
+            )
+    return known.run(folder, seeds, tell)
