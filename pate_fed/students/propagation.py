@@ -21,13 +21,14 @@ _NEIGHBORS = 7
 _KEPT = 0.99
 _STEPS = 100
 _TRUST_IN_SPREAD = 3.0
+_SUREST = 0.9
 
 
 class PropagationStudent(Student):
     """Label propagation, then a scikit-learn classifier.
 
-    For images the classifier learns the propagated labels of the whole pool. Classes of a table
-    overlap more. There it learns the released labels, and the propagated ones by the weight of
+    For images a first classifier learns the surest propagated labels of the pool, and a second one
+    those that the first confirms. Classes of a table overlap more. There it learns the released labels, and the propagated ones by the weight of
     their confidence: all together `_TRUST_IN_SPREAD` times the weight of the released ones.
 
     Args:
@@ -51,7 +52,7 @@ class PropagationStudent(Student):
         if self._kind == "image":
             if len(np.unique(spread.labels)) == 1:  # a graph in which one class reaches all
                 return ConstantModel(int(spread.labels[0]), classes)
-            return SklearnModel(classifier.fit(inputs, spread.labels), classes)
+            return self._of_images(inputs, spread, classes, rng=rng)
         weights = np.concatenate([np.ones(len(labels)), _spread_weights(spread, len(labels))])
         classifier.fit(
             np.concatenate([inputs[lesson.indices], inputs]),
@@ -59,6 +60,31 @@ class PropagationStudent(Student):
             sample_weight=weights,
         )
         return deciding(SklearnModel(classifier, classes), lesson)
+
+
+    def _of_images(
+        self,
+        inputs: NDArray[np.float64],
+        spread: SpreadLabels,
+        classes: int,
+        *,
+        rng: np.random.Generator,
+    ) -> Model:
+        sure = _surest(spread)
+        first = make_classifier(self._kind, rng=rng).fit(inputs[sure], spread.labels[sure])
+        kept = first.predict(inputs) == spread.labels
+        second = make_classifier(self._kind, rng=rng).fit(inputs[kept], spread.labels[kept])
+        return SklearnModel(second, classes)
+
+
+def _surest(spread: SpreadLabels) -> NDArray[np.int64]:
+    """Return the positions of the surest inputs of each class."""
+    found = []
+    for label in np.unique(spread.labels):
+        members = np.flatnonzero(spread.labels == label)
+        best = members[np.argsort(-spread.confidence[members], kind="stable")]
+        found.append(best[: max(1, int(_SUREST * len(members)))])
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
