@@ -23,10 +23,10 @@ def usual_mechanism(noise: str, data: str = "csv", *, may_refuse: bool = False) 
         data: Name of the data set.
         may_refuse: Whether the user asked for a threshold, or for noise in its check.
     """
-    if may_refuse:
-        return "confident"
     if noise == "parties":
         return USUAL_AT_PARTIES
+    if may_refuse:
+        return "confident"
     return DEFAULTS[data].mechanism
 
 

@@ -50,14 +50,14 @@ def outlook(found: float) -> str:
     """Say what some evidence lets one expect, in a sentence."""
     if found < DOUBTFUL:
         return (
-            f"Do not expect a gain: at this budget the labels carry little (evidence {found:.1f}; below "
-            f"{DOUBTFUL:g} a student does not beat a hospital's own model). More hospitals, more "
-            "teachers or a larger epsilon help."
+            f"Do not expect a gain: at this budget the labels carry little (evidence {found:.1f}; "
+            f"below {DOUBTFUL:g} a student does not beat a hospital's own model). More hospitals, "
+            "more teachers or a larger epsilon help."
         )
     if found < LIKELY:
         return (
-            f"Whether the student beats a hospital's own model is uncertain (evidence {found:.1f}, between "
-            f"{DOUBTFUL:g} and {LIKELY:g})."
+            f"Whether the student beats a hospital's own model is uncertain (evidence {found:.1f}, "
+            f"between {DOUBTFUL:g} and {LIKELY:g})."
         )
     return (
         f"Expect the student to beat the average hospital's own model where hospitals have few "

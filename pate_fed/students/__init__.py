@@ -1,6 +1,7 @@
 """Models that learn from released labels, and the choice of queries."""
 
 from pate_fed.students.choice import (
+    IMAGE_STUDENTS,
     STUDENTS,
     choose_student,
     make_student,
@@ -15,6 +16,7 @@ from pate_fed.students.student import Lesson, Student
 from pate_fed.students.trained import TrainedStudent, load_student
 
 __all__ = [
+    "IMAGE_STUDENTS",
     "SELECTION_METHODS",
     "STUDENTS",
     "LabelFacts",

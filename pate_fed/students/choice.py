@@ -36,6 +36,18 @@ def _network(_: DatasetKind) -> Student:
     return NetworkStudent()
 
 
+IMAGE_STUDENTS: Final = {
+    "self-training": ("self_training", "SelfTrainingStudent"),
+    "vat": ("virtual_adversarial", "AdversarialStudent"),
+    "fixmatch": ("fixmatch", "FixMatchStudent"),
+    "gan": ("generative", "GenerativeStudent"),
+    "co-teaching": ("co_teaching", "CoTeachingStudent"),
+    "pate-plus": ("co_teaching", "PatePlusStudent"),
+    "pate-plus-plus": ("co_teaching", "PatePlusPlusStudent"),
+}
+"""Module and class of each student that looks at images."""
+
+
 def _image_student(module: str, name: str) -> Callable[[DatasetKind], Student]:
     def make(_: DatasetKind) -> Student:
         found = import_module(f"pate_fed.students.{module}")  # torch: several seconds
@@ -53,13 +65,7 @@ STUDENTS: Final[dict[str, Callable[[DatasetKind], Student]]] = {
     "forest": lambda _: ForestStudent(),
     "boosting": lambda _: BoostingStudent(),
     "kernel-ridge": lambda _: KernelRidgeStudent(),
-    "self-training": _image_student("self_training", "SelfTrainingStudent"),
-    "vat": _image_student("virtual_adversarial", "AdversarialStudent"),
-    "fixmatch": _image_student("fixmatch", "FixMatchStudent"),
-    "gan": _image_student("generative", "GenerativeStudent"),
-    "co-teaching": _image_student("co_teaching", "CoTeachingStudent"),
-    "pate-plus": _image_student("co_teaching", "PatePlusStudent"),
-    "pate-plus-plus": _image_student("co_teaching", "PatePlusPlusStudent"),
+    **{name: _image_student(*place) for name, place in IMAGE_STUDENTS.items()},
 }
 """Every student: a function from the kind of the inputs to an untrained one, by name."""
 

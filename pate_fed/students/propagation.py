@@ -28,8 +28,9 @@ class PropagationStudent(Student):
     """Label propagation, then a scikit-learn classifier.
 
     For images a first classifier learns the surest propagated labels of the pool, and a second one
-    those that the first confirms. Classes of a table overlap more. There it learns the released labels, and the propagated ones by the weight of
-    their confidence: all together `_TRUST_IN_SPREAD` times the weight of the released ones.
+    those that the first confirms. Classes of a table overlap more. There it learns the released
+    labels, and the propagated ones by the weight of their confidence: all together
+    `_TRUST_IN_SPREAD` times the weight of the released ones.
 
     Args:
         kind: Kind of the inputs.
@@ -60,7 +61,6 @@ class PropagationStudent(Student):
             sample_weight=weights,
         )
         return deciding(SklearnModel(classifier, classes), lesson)
-
 
     def _of_images(
         self,

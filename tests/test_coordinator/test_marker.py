@@ -23,6 +23,7 @@ from coordinator.errors import VoidBatchError
 from coordinator.simulation.hospitals import Hospital, HospitalsBlueprint
 from party.decision.node import PartyNode
 from pate_fed.data import Records
+from pate_fed.inputs import Inputs
 from pate_fed.queries import QueryBatch
 from pate_fed.teachers import TeacherEnsemble
 from protocols import wire
@@ -242,15 +243,15 @@ class Marked(TeacherEnsemble):
     def teachers(self) -> int:
         return MARKED_TEACHERS
 
-    def vote(self, inputs: NDArray[np.float64]) -> NDArray[np.int64]:
+    def vote(self, inputs: Inputs) -> NDArray[np.int64]:
         # Two classes here: the third marker goes to class 0 as well.
-        batch = QueryBatch(tuple(range(len(inputs))), inputs)
+        batch = QueryBatch(tuple(range(len(inputs))), inputs.features)
         return marked_votes(batch) % 2
 
     def _learn(self, *_: object, **__: object) -> object:
         raise AssertionError("never trained")
 
-    def _predict(self, *_: object) -> NDArray[np.int64]:
+    def _scores(self, *_: object, **__: object) -> NDArray[np.float64]:
         raise AssertionError("never asked")
 
     def _dump(self, *_: object) -> bytes:
@@ -274,9 +275,10 @@ def marked_hospitals(*_: object, **__: object) -> list[Hospital]:
     ]
 
 
-def half_right(*_: object, **__: object) -> dict[str, float]:
+def half_right(*_: object, **__: object) -> dict[str, dict[str, float]]:
     """Yardsticks: two million teachers take their time over the test records."""
-    return dict.fromkeys(("teacher_mean", "best_single_party", "pooled"), 0.5)
+    half = {"accuracy": 0.5, "balanced_accuracy": 0.5, "auc": 0.5}
+    return dict.fromkeys(("teacher_mean", "best_single_party", "pooled"), half)
 
 
 def arguments(table: Path, out: Path) -> list[object]:
@@ -327,7 +329,7 @@ class TestCommandLine:
                 pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
                 pytest.param("pate_fed.mechanisms.gaussian_max.threshold_total_rdp", id="pricing"),
                 pytest.param("pate_fed.report.tables.formal_cost_at", id="writing down"),
-                pytest.param("pate_fed.students.make_student", id="teaching the student"),
+                pytest.param("pate_fed.students.train_student", id="teaching the student"),
             ],
         ),
         ("how", ["text", "json"]),

@@ -10,10 +10,9 @@ import pytest
 
 from pate_fed.data import Dataset, DataSource, Inputs, load_dataset
 from pate_fed.errors import InvalidParameterError
-from pate_fed.students import Lesson, read_student, train_student
+from pate_fed.students import IMAGE_STUDENTS, Lesson, read_student, train_student
 from pate_fed.students.self_training import Stage
 
-NAMES = ("vat", "fixmatch", "gan", "co-teaching", "pate-plus", "pate-plus-plus", "self-training")
 MODULES = ("virtual_adversarial", "fixmatch", "generative", "co_teaching")
 
 
@@ -44,7 +43,7 @@ def lesson(data: Dataset, *, labels: int = 120, wrong: float = 0.0, without: int
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(IMAGE_STUDENTS))
 class TestEvery:
     def test_the_same_seed_gives_the_same_student_whatever_torch_drew_before(
         self, name: str, digits: Dataset
@@ -92,7 +91,7 @@ class TestEvery:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(IMAGE_STUDENTS))
 @pytest.mark.parametrize(
     ("wrong", "least"),
     [pytest.param(0.0, 0.85, id="right"), pytest.param(0.4, 0.6, id="40 % wrong")],
