@@ -119,3 +119,13 @@ Student = Annotated[
         rich_help_panel=RUN,
     ),
 ]
+
+Prevalence = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBERS",
+        help="Table: share of each class among patients, in order of the classes. "
+        "[default: simulate: that of the public pool; run: unknown, all alike]",
+        rich_help_panel=RUN,
+    ),
+]

@@ -22,7 +22,7 @@ def _experiments() -> Iterable[str]:
     return EXPERIMENTS
 
 
-def reproduce(
+def reproduce(  # noqa: PLR0917 - one argument per option
     name: Annotated[
         str,
         typer.Argument(
@@ -32,7 +32,8 @@ def reproduce(
     data_dir: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder with the folders of the data sets.")
     ],
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, with seeds 0, 1, ...")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with a seed.")] = 3,
+    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first; then one more.")] = 0,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="New JSON file for the results.")
     ] = None,
@@ -48,11 +49,18 @@ def reproduce(
 
     if out is not None and out.exists():
         raise UsageError("--out must be a new file", str(out))
+    if out is not None and not out.absolute().parent.is_dir():
+        raise UsageError("--out must be in a folder that is there", str(out.parent))
     found = []
     title = EXPERIMENTS[name].title
-    for result in run(name, data_dir, range(seeds), _tell):
+    for result in run(name, data_dir, range(first_seed, first_seed + seeds), _tell):
         found.append(result.as_record())
-    table = {"experiment": name, "title": title, "seeds": seeds, "results": found}
+    table = {
+        "experiment": name,
+        "title": title,
+        "seeds": list(range(first_seed, first_seed + seeds)),
+        "results": found,
+    }
     if out is not None:
         out.write_text(json.dumps(table, indent=2) + "\n", "utf-8")
     if output_format is Format.JSON:

@@ -18,6 +18,7 @@ from coordinator.cli.console import (
     RegistryChoice,
     choice,
     deployed_mechanisms,
+    numbers,
     one_line_at_a_time,
     open_coordinator,
     show,
@@ -32,6 +33,7 @@ from coordinator.cli.options import (
     Delta,
     Epsilon,
     Noise,
+    Prevalence,
     Sigma1,
     Sigma2,
     Student,
@@ -130,7 +132,7 @@ def run(  # noqa: PLR0917 - one argument per option
         typer.Option(
             click_type=RegistryChoice(deployed_mechanisms),
             help=f"{WAYS}Hospitals allow confident and gnmax unless their owners say otherwise. "
-            "[default: confident; with --noise parties gnmax]",
+            "[default: gnmax; confident where a threshold or --sigma1 is given]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,
@@ -167,6 +169,7 @@ def run(  # noqa: PLR0917 - one argument per option
         int, typer.Option(help="Queries per batch.", rich_help_panel=BUDGET)
     ] = 20,
     student: Student = "auto",
+    prevalence: Prevalence = None,
     patience: Annotated[
         float,
         typer.Option(
@@ -215,6 +218,7 @@ def run(  # noqa: PLR0917 - one argument per option
         max_refusals=max_refusals,
         batch_size=batch_size,
         student=student,
+        prevalence=numbers("--prevalence", prevalence, float),
     )
     task = coordinator.read_queries(
         queries,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from click.core import ParameterSource
 
 from coordinator.cli.console import (
     RegistryChoice,
@@ -33,6 +34,7 @@ from coordinator.cli.options import (
     Epsilon,
     Noise,
     PartyEpsilons,
+    Prevalence,
     Sigma1,
     Sigma2,
     Student,
@@ -96,6 +98,9 @@ CONFIG_OPTIONS: Final = {
 }
 """The option of each key of a `run.toml`."""
 
+_FREE: Final = ("data", "seed", "teacher", "student", "engine")
+"""Options from which no other setting of a run follows."""
+
 _FILE_KEY: Final = "source.file"
 """A file's name without its folder: it is found where --data-file says."""
 
@@ -132,8 +137,21 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
+def _require_same_run(context: typer.Context) -> None:
+    """Refuse options that other settings of the file followed from, such as the noise."""
+    for name in CONFIG_OPTIONS.values():
+        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if typed and name not in _FREE:
+            raise UsageError(
+                "--config repeats a run: beside it only data, seed, teacher, student and --out "
+                "may be given",
+                f"--{name.replace('_', '-')}",
+            )
+
+
 def simulate(  # noqa: PLR0917 - one argument per option
-    config: Annotated[  # noqa: ARG001 - its callback reads it
+    context: typer.Context,
+    config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
@@ -210,15 +228,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
             rich_help_panel=_DATA,
         ),
     ] = ".",
-    prevalence: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBERS",
-            help="Share of each class among patients, in order of the classes, as the literature "
-            "says. [default: that of the public pool]",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
+    prevalence: Prevalence = None,
     patients: Annotated[
         int | None,
         typer.Option(
@@ -368,6 +378,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
     sharing, adds noise, releases labels within the budget, trains a student and writes a report.
     """
     single_threaded_kernels()
+    if config is not None:
+        _require_same_run(context)
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.data import DataSource  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help

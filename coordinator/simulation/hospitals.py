@@ -18,6 +18,7 @@ from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from pate_fed.accounting import PrivacyLedger
+from pate_fed.class_shares import share_offsets
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes, keyed_stream
@@ -25,7 +26,6 @@ from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.report.scores import quality_of
 from pate_fed.students.facts import LabelFacts
-from pate_fed.students.logistic import share_offsets
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
@@ -269,10 +269,8 @@ def _measured(
     for on_pool, on_test in zip(
         ensemble.scores(pool), ensemble.scores(dataset.test.inputs), strict=True
     ):
-        floor = np.maximum(on_test, _LEAST_SCORE)
-        if shares is not None:
-            floor = floor + share_offsets(np.maximum(on_pool, _LEAST_SCORE), shares)
-        yield quality_of(floor, dataset.test.labels)
+        found = on_test if shares is None else on_test + share_offsets(on_pool, shares)
+        yield quality_of(np.maximum(found, _LEAST_SCORE), dataset.test.labels)
 
 
 def _over(

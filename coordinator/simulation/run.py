@@ -289,7 +289,7 @@ class _Rehearsal:
 
     def _held_out_notes(self) -> list[str]:
         """Report whose records were treated as public where they are the user's own patients'."""
-        if self._settings.data.name != "csv":
+        if self._settings.data.name not in ("csv", "images"):
             return []
         dataset = self._dataset
         pool, test = dataset.pool.unit_count, dataset.test.unit_count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -43,6 +44,10 @@ _CLASS_NAMES = {
     "pneumoniamnist": ("normal", "pneumonia"),
 }
 """Classes of known archives, in the order of their numbers."""
+_ONE_EACH = (
+    "Each image counts as a patient of its own. Where a patient has several, they may lie with "
+    "several teachers and in the public part: epsilon is for one image."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -223,6 +228,7 @@ def image_dataset(
         private=records(private),
         pool=records(pool),
         test=records(test),
+        notes=() if name in _CLASS_NAMES else (_ONE_EACH,),
         preprocessing=ImagePreprocessing(encoder),
     )
 
@@ -336,6 +342,16 @@ def read_images(
     return tuple(file.name for file in files), _read_images(files, shape)
 
 
+def _in_eight_bits(image: Any) -> Any:
+    """Scale an image of 16 bits, as X-rays have, by its own range: Pillow would clip it."""
+    from PIL import Image  # noqa: PLC0415 - for files of images only
+
+    values = np.asarray(image).astype(np.float64)
+    low, high = float(values.min()), float(values.max())
+    scaled = (values - low) * (255 / (high - low)) if high > low else np.zeros_like(values)
+    return Image.fromarray(scaled.round().astype(np.uint8))
+
+
 def _read_images(paths: list[Path], shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     from PIL import Image, UnidentifiedImageError  # noqa: PLC0415 - for files of images only
 
@@ -344,7 +360,8 @@ def _read_images(paths: list[Path], shape: tuple[int, int, int]) -> NDArray[np.u
     for place, path in enumerate(paths):
         try:
             with Image.open(path) as image:
-                mode = image.convert("L" if channels == 1 else "RGB")
+                shown = _in_eight_bits(image) if image.mode.startswith("I") else image
+                mode = shown.convert("L" if channels == 1 else "RGB")
                 scaled = mode.resize((width, height), Image.Resampling.BILINEAR)
         except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise UnreadableFileError(

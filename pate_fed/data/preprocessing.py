@@ -33,6 +33,9 @@ from pate_fed.errors import (
 from pate_fed.inputs import DatasetKind, Inputs
 
 INPUTS_FILE = "inputs.json"
+_TRUTHS = {"True": 1.0, "False": 0.0}
+_UNKNOWN = ("NAType", "NaTType")
+"""Types of the cells that stand for "not known" in data frames."""
 TENSORS_FILE = "inputs.safetensors"
 SCHEMA_VERSION = 1
 
@@ -206,7 +209,8 @@ def _read_projection(directory: Path) -> Projection:
     except SafetensorError as error:
         raise ValueError(TENSORS_FILE) from error
     mean, axes = arrays["mean"], arrays["axes"]
-    if axes.ndim != 2 or mean.shape != axes.shape[:1] or mean.dtype != axes.dtype != np.float64:
+    is_double = mean.dtype == axes.dtype == np.float64
+    if axes.ndim != 2 or mean.shape != axes.shape[:1] or not is_double:
         raise TypeError
     return Projection(mean, axes)
 
@@ -236,10 +240,10 @@ def table_of(rows: Any) -> CsvTable:
 
 
 def _text(cell: object) -> str:
-    if cell is None or cell != cell:  # noqa: PLR0124 - NaN and its like: not known
+    if cell is None or type(cell).__name__ in _UNKNOWN:
         return ""
-    if isinstance(cell, bool | np.bool_):
-        return str(int(cell))
+    if isinstance(cell, float | np.floating) and np.isnan(cell):
+        return ""
     return plain(str(cell))
 
 
@@ -267,6 +271,8 @@ def _cells_for(text: CsvTable, name: str, encoder: ColumnEncoder) -> tuple[Cell,
 
 
 def _number(cell: str, unit: str) -> Cell:
+    if cell in _TRUTHS:  # of a data frame, where the file had 0 and 1
+        return _TRUTHS[cell]
     found = None if is_missing(cell) or not unit else measurement(cell)
     return cell_of(found[0] if found is not None and found[1] in ("", unit) else cell)
 

@@ -52,6 +52,7 @@ _PRIVATE_SHARE = 0.60
 _PRIVATE_AND_POOL_SHARE = 0.85
 _POOL_OF_PUBLIC = 0.6
 _MOST_COPIES = 0.02
+_MOSTLY = 0.6
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -475,14 +476,16 @@ def _measured(text: CsvTable, name: str) -> tuple[str, dict[str, str]]:
     cells = {cell for cell in text.column(name) if not is_missing(cell)}
     found = {cell: measurement(cell) for cell in cells}
     known = {cell: one for cell, one in found.items() if one is not None}
-    units = sorted({unit for _, unit in known.values()})
-    if len(known) < len(found) or not any(units):
+    counts = Counter(known[cell][1] for cell in text.column(name) if cell in known)
+    if len(known) < len(found) or not any(counts):
         return "", {}
-    if len(units) > 1:
-        shown = ", ".join(repr(unit) if unit else "none" for unit in units[:5])
+    unit, most = counts.most_common(1)[0]
+    if len(counts) > 1 and most < _MOSTLY * counts.total():
+        return "", {}  # categories that begin with a number
+    if len(counts) > 1:
         raise InvalidDataError(
             f"numbers in column {name!r} of {text.file_name} must have one unit; convert them, or "
             "leave the column out with --ignore",
-            f"units {shown}",
+            f"{len(counts)} units",
         )
-    return units[0], {cell: number for cell, (number, _) in known.items()}
+    return unit, {cell: number for cell, (number, _) in known.items()}

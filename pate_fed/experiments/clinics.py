@@ -41,7 +41,8 @@ def clinics(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             votes[np.arange(len(said)), said] += 1
             own.append(quality_of(next(iter(teacher.scores(test.inputs))), test.labels))
         for measure in ("accuracy", "auc"):
-            mean = float(np.mean([one[measure] or 0.5 for one in own]))
+            known = [value for one in own if (value := one[measure]) is not None]
+            mean = float(np.mean(known))
             found.setdefault(("a clinic alone, mean", measure), []).append(mean)
         for words, (sigma, queries, method) in settings.items():
             asked = np.array(select_queries(pool.features, queries, method=method, rng=rng))
@@ -51,7 +52,9 @@ def clinics(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             student = train_student("logistic", data.kind, lesson, rng=rng)
             scores = quality_of(np.log(student.chances(test.inputs)), test.labels)
             for measure in ("accuracy", "auc"):
-                found.setdefault((words, measure), []).append(scores[measure] or 0.5)
+                value = scores[measure]
+                assert value is not None, "both classes are in the test"
+                found.setdefault((words, measure), []).append(value)
             tell(f"{words}, seed {seed}: {scores['accuracy']:.4f}, AUC {scores['auc']:.4f}")
     for (words, measure), values in found.items():
         if words not in settings:

@@ -42,7 +42,7 @@ def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
     found = evidence(
         dataset.pool.features,
         votes=settings.votes,
-        queries=settings.queries,
+        queries=min(settings.queries, settings.max_answers or settings.queries),
         sigma=settings.sigma2,
         classes=dataset.classes,
     )

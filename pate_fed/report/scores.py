@@ -77,7 +77,9 @@ def quality_of(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[s
     """
     right = scores.argmax(axis=1) == labels
     recalls = [float(right[labels == place].mean()) for place in np.unique(labels)]
-    lead = scores - scores.max(axis=1, keepdims=True)
+    # Chances, as a student's are ranked; with two classes the lead alone decides, unrounded.
+    lead = np.exp(scores - scores.max(axis=1, keepdims=True))
+    lead = lead / lead.sum(axis=1, keepdims=True)
     if scores.shape[1] == 2:
         lead = scores - scores[:, ::-1]
     return {

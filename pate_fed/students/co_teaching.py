@@ -87,10 +87,10 @@ class PatePlusStudent(CoTeachingStudent):
 
 
 class PatePlusPlusStudent(PatePlusStudent):
-    """PATE++: PATE+, trained anew without the labels that were doubted too often.
+    """PATE++: PATE+, trained anew without the labels that are doubted.
 
-    After each round a label that the pair finds unlikely is counted as doubted; older doubts count
-    half. Doubted labels become unlabeled images of the pool.
+    After each round a label that the pair does not confirm is counted as doubted; older doubts
+    count half. A label doubted in the last round, or often before, becomes an unlabeled image.
     """
 
     name: ClassVar[str] = "pate-plus-plus"
@@ -104,7 +104,7 @@ class PatePlusPlusStudent(PatePlusStudent):
         for _ in range(_ROUNDS - 1):
             said = (chances_of(pair[0], pool[rows]) + chances_of(pair[1], pool[rows])) / 2
             doubts = _DECAY * doubts + (said.argmax(dim=1) != labels).float()
-            kept = doubts < _DOUBTED
+            kept = doubts <= _DOUBTED
             if len(torch.unique(labels[kept])) < len(torch.unique(labels)):
                 break  # a class would have no label left
             pair = super()._teach(pool, rows[kept], labels[kept], classes, chance)

@@ -52,8 +52,13 @@ class LabelFacts:
         if not self.equal_shares:
             return None
         even = np.full(classes, 1 / classes)
-        if self.prevalence is None or len(self.prevalence) != classes:
+        if self.prevalence is None:
             return even
+        if len(self.prevalence) != classes:
+            raise InvalidParameterError(
+                f"--prevalence must give a share for each of {classes} classes",
+                len(self.prevalence),
+            )
         shares = np.array(self.prevalence)
         if classes == 2 and shares.min() < RARE:
             return np.asarray(0.6 * even + 0.4 * shares)

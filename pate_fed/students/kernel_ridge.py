@@ -48,7 +48,6 @@ class KernelRidgeStudent(Student):
         targets = np.eye(lesson.classes)[lesson.labels]
         with threadpool_limits(1):
             penalty = _best_penalty(rbf_kernel(features, gamma=gamma), targets)
-            # The offset lets the absence of evidence mean "all classes alike".
             model = KernelRidge(alpha=penalty, kernel="rbf", gamma=gamma)
             model.fit(features, targets)
         return SklearnModel(model, lesson.classes)

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from pate_fed.class_shares import share_offsets
 from pate_fed.students.facts import LabelFacts
 from pate_fed.students.model import Model, SklearnModel, read_sklearn
 from pate_fed.students.student import Lesson, Student
 
 _USUAL = 0.3
 _LEAST, _MOST = 1e-5, 1.0
-_STEPS = 60
 
 
 class LogisticStudent(Student):
@@ -53,30 +52,9 @@ def deciding(model: SklearnModel, lesson: Lesson) -> SklearnModel:
     if wanted is None:
         return model
     scores = np.log(model.chances(lesson.pool))
+    scores[:, np.setdiff1d(np.arange(lesson.classes), lesson.labels)] = -np.inf  # never learned
     offsets = share_offsets(scores, wanted)
     return SklearnModel(model.estimator, model.classes, offsets)
-
-
-def share_offsets(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Find what to add to log chances, such that each class is the likeliest for its share.
-
-    Args:
-        scores: Logarithms of chances; shape (inputs, classes).
-        shares: Wanted shares; shape (classes,).
-
-    Returns:
-        float64, shape (classes,), with mean 0.
-    """
-    classes = scores.shape[1]
-    if classes == 2:
-        lead = np.quantile(scores[:, 1] - scores[:, 0], shares[0])
-        return np.array([lead / 2, -lead / 2])
-    offsets = np.zeros(classes)
-    spread = float(scores.std()) or 1.0
-    for step in range(_STEPS):
-        won = np.bincount((scores + offsets).argmax(axis=1), minlength=classes) / len(scores)
-        offsets -= 2 * spread * (won - shares) / (1 + step) ** 0.5
-    return np.asarray(offsets - offsets.mean())
 
 
 def _strength(facts: LabelFacts, *, features: int) -> float:

@@ -19,7 +19,6 @@ from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidDataError, UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
-from pate_fed.teachers.voting import log_chances
 
 TRUSTED_TYPES = (
     "sklearn._loss._loss.CyHalfBinomialLoss",
@@ -39,6 +38,7 @@ TRUSTED_TYPES = (
 Cython. A file that asks for more is refused, for loading it would run code of its choice.
 """
 
+_LEAST_CHANCE = 1e-9
 _FEW_RECORDS = 60
 
 
@@ -98,7 +98,7 @@ class SklearnEnsemble(TeacherEnsemble):
     def _scores(self, model: Any, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
         with threadpool_limits(1):
             if hasattr(model, "predict_proba"):
-                found = log_chances(model.predict_proba(inputs.features))
+                found = np.log(np.maximum(model.predict_proba(inputs.features), _LEAST_CHANCE))
             elif hasattr(model, "decision_function"):
                 found = np.asarray(model.decision_function(inputs.features), dtype=np.float64)
             else:
@@ -109,6 +109,9 @@ class SklearnEnsemble(TeacherEnsemble):
         scores = np.full((len(inputs), classes), -np.inf)
         scores[:, np.asarray(model.classes_, dtype=np.int64)] = found
         return scores
+
+    def _ranks(self, model: Any) -> bool:
+        return hasattr(model, "predict_proba") or hasattr(model, "decision_function")
 
     def _dump(self, model: Any) -> bytes:
         import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.class_shares import share_offsets
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
 from pate_fed.inputs import Inputs
-from pate_fed.teachers.voting import equal_share_offsets
 
 INDEX_FILE = "teachers.json"
 SCHEMA_VERSION = 1
@@ -194,13 +194,20 @@ class TeacherEnsemble(ABC):
             f"{INDEX_FILE} must list files that are there, and classes", "another entry"
         )
 
+    def _ranks(self, model: object) -> bool:  # noqa: ARG002 - most models do
+        """Tell whether a model says how likely classes are, and not the likeliest alone."""
+        return True
+
     @abstractmethod
     def _learn(self, shard: Records, *, classes: int, rng: np.random.Generator) -> object:
         """Train a model on a shard with two or more classes."""
 
     @abstractmethod
     def _scores(self, model: object, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
-        """Return a model's scores; shape (inputs, classes), minus infinity for unseen classes."""
+        """Return a model's scores; shape (inputs, classes).
+
+        Minus infinity for unseen classes, finite for all others.
+        """
 
     @abstractmethod
     def _dump(self, model: object) -> bytes:
@@ -223,7 +230,9 @@ class TeacherEnsemble(ABC):
             voter = Voter(label=int(present[0]), direction=away)
         if public is None or self._balance == "natural":
             return voter
-        offsets = equal_share_offsets(self._scores_of(voter, public, classes=classes))
+        if voter.label is None and not self._ranks(voter.model):
+            return voter
+        offsets = share_offsets(self._scores_of(voter, public, classes=classes))
         return Voter(voter.model, voter.label, voter.direction, offsets)
 
     def _scores_of(self, voter: Voter, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:

@@ -694,6 +694,23 @@ class TestConfig:
         assert (kept["seed"], kept["models"]["student"]) == (6, "forest")
 
     @pytest.mark.parametrize(
+        "typed", [("--epsilon", "1"), ("--parties", "7"), ("--mechanism", "gnmax")]
+    )
+    def test_what_other_settings_followed_from_is_not_changed_alone(
+        self, pate_fed: Command, table: Path, tmp_path: Path, typed: tuple[str, str]
+    ) -> None:
+        """Budgets and noise of the file would stay, and the number that was typed mean nothing."""
+        first, again = tmp_path / "first", tmp_path / "again"
+        assert pate_fed(*small_run(table, first), "--seed", "5").code == 0
+        ended = pate_fed(
+            *("simulate", "--config", first / "run.toml", "--data-file", table, *typed),
+            *("--out", again),
+        )
+        assert (ended.code, ended.out) == (2, "")
+        assert typed[0] in ended.err
+        assert not again.exists()
+
+    @pytest.mark.parametrize(
         ("text", "told"),
         [
             pytest.param("this is no toml", "readable run.toml", id="no TOML"),

@@ -163,3 +163,16 @@ def test_published_images_are_split_as_published(
     assert tuple(len(part) for part in data.parts) == sizes
     assert data.pool.features.shape[1] == 80
     assert not data.class_names[0].isdigit()
+
+
+def test_sixteen_bits_of_an_x_ray_are_scaled_and_not_clipped(tmp_path: Path) -> None:
+    shades = np.linspace(1000, 30_000, 20 * 20).reshape(20, 20).astype(np.uint16)
+    Image.fromarray(shades).save(tmp_path / "chest.png")
+    _, [found] = read_images(tmp_path / "chest.png", (20, 20, 1))
+    assert (found.min(), found.max()) == (0, 255)
+    assert len(np.unique(found)) > 100
+
+
+def test_images_of_ones_own_say_that_each_counts_as_a_patient(tmp_path: Path) -> None:
+    [note] = load(folder_of(tmp_path)).notes
+    assert "epsilon is for one image" in note

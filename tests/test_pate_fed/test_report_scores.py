@@ -84,3 +84,12 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(
         assert 0 <= low <= right / records <= high <= 1
         covered += float(binom.pmf(right, records, share)) * (low <= share <= high)
     assert 0.92 < covered < 0.985
+
+
+def test_a_yardstick_is_ranked_as_a_student_is() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=600)
+    scores = rng.normal(size=(600, 3)) + 1.2 * np.eye(3)[labels]
+    chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    as_student = scores_of(chances, labels, ("a", "b", "c"))["auc"]
+    assert quality_of(scores, labels)["auc"] == pytest.approx(as_student)

@@ -186,3 +186,42 @@ def test_damaged_preprocessing_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "inputs.json").write_text(content)
     with pytest.raises(RunDirectoryError):
         read_preprocessing(tmp_path)
+
+
+class NAType:
+    """What pandas has for "not known": it equals nothing, and has no truth."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __eq__(self, other: object) -> bool:
+        return self  # type: ignore[return-value]
+
+    def __ne__(self, other: object) -> bool:
+        return self  # type: ignore[return-value]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("written", [("True", "False"), ("1", "0")])
+def test_truths_of_a_data_frame_are_those_of_the_file(
+    tmp_path: Path, written: tuple[str, str]
+) -> None:
+    """A CSV reader makes them of the same file that the student learned from."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "rows.csv"
+    lines = ["smokes,age,ill"]
+    for row in range(80):
+        ill = row % 2
+        smokes = written[0] if (rng.random() < (0.9 if ill else 0.1)) else written[1]
+        lines.append(f"{smokes},{50 + rng.normal():.1f},{'ill' if ill else 'well'}")
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    data = load_dataset(
+        DataSource("csv", data_file=path, label_column="ill"), rng=np.random.default_rng(0)
+    )
+    student = pate_fed.load_student(saved(tmp_path / "student", data))
+    frame = {"smokes": [True, False, NAType()], "age": [50.0, 50.0, float("nan")]}
+    text = {"smokes": [*written, ""], "age": ["50", "50", ""]}
+    np.testing.assert_array_equal(student.predict_proba(frame), student.predict_proba(text))
+    chances = student.predict_proba(frame)
+    assert abs(chances[0, 0] - chances[1, 0]) > 0.2

@@ -18,12 +18,14 @@ from pate_fed.inputs import Inputs
 from pate_fed.students import (
     IMAGE_STUDENTS,
     STUDENTS,
+    LabelFacts,
     Lesson,
     Student,
     make_student,
     propagate_labels,
     read_student,
     select_queries,
+    train_student,
 )
 from pate_fed.students.propagation import neighbor_graph
 from tests.support.markers import more
@@ -276,3 +278,20 @@ def test_a_description_that_cannot_be_read_is_refused(tmp_path: Path, text: str)
 def test_an_empty_folder_is_no_student(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError):
         read_student(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["logistic", "forest", "propagation"])
+def test_a_class_without_a_label_gets_no_share_of_the_pool(name: str) -> None:
+    known = np.flatnonzero(POOL.labels != 2)[:60]
+    facts = LabelFacts(votes=100, sigma=10.0, equal_shares=True)
+    lesson = Lesson(POOL.inputs, known, POOL.labels[known], 3, facts)
+    student = train_student(name, "table", lesson, rng=np.random.default_rng(0))
+    said = student.predict(some(400))
+    assert (said == 2).mean() < 0.01
+    assert {0, 1} <= set(said.tolist())
+
+
+def test_prevalence_of_another_number_of_classes_is_refused() -> None:
+    facts = LabelFacts(equal_shares=True, prevalence=(0.2, 0.3, 0.5))
+    with pytest.raises(InvalidParameterError, match="--prevalence"):
+        facts.decided_shares(2)

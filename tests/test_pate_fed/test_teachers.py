@@ -11,12 +11,12 @@ import skops.io
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
+from pate_fed.class_shares import share_offsets
 from pate_fed.data import Records
 from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.partition import partition_records
 from pate_fed.teachers import TEACHER_NAMES, TeacherEnsemble, make_ensemble
-from pate_fed.teachers.voting import equal_share_offsets
 from tests.support.markers import more
 from tests.support.small_records import blobs
 
@@ -222,13 +222,13 @@ class TestEqualShares:
     def test_every_class_wins_about_its_share(self, classes: int) -> None:
         rng = np.random.default_rng(classes)
         scores = rng.normal(size=(4000, classes)) + 5 * rng.normal(size=classes)
-        won = np.bincount((scores + equal_share_offsets(scores)).argmax(axis=1), minlength=classes)
+        won = np.bincount((scores + share_offsets(scores)).argmax(axis=1), minlength=classes)
         assert np.abs(won / 4000 - 1 / classes).max() < 0.02
 
     def test_a_class_that_was_never_seen_wins_nothing(self) -> None:
         scores = np.random.default_rng(0).normal(size=(900, 4))
         scores[:, 1] = -np.inf
-        won = np.bincount((scores + equal_share_offsets(scores)).argmax(axis=1), minlength=4)
+        won = np.bincount((scores + share_offsets(scores)).argmax(axis=1), minlength=4)
         assert won[1] == 0
         assert np.abs(won[[0, 2, 3]] / 900 - 1 / 3).max() < 0.03
 
@@ -274,3 +274,55 @@ def own_teacher() -> GaussianNB:
 
 def not_a_teacher() -> str:
     return "teacher"
+
+
+class OnlyLabels:
+    """A teacher of one's own that names a class and says nothing of the others."""
+
+    def fit(self, features: np.ndarray, labels: np.ndarray) -> OnlyLabels:
+        self.classes_ = np.unique(labels)
+        self._centers = np.array([features[labels == one].mean(axis=0) for one in self.classes_])
+        return self
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        apart = np.linalg.norm(features[:, None] - self._centers, axis=2)
+        return np.asarray(self.classes_[apart.argmin(axis=1)])
+
+
+def only_labels() -> OnlyLabels:
+    return OnlyLabels()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("name", ["nearest", f"{__name__}:only_labels"])
+def test_teachers_that_rank_nobody_vote_as_they_predict(name: str, classes: int) -> None:
+    """Chances of 0 and 1 leave nothing to share out, and are no reason to fail."""
+    shard = blobs(60, classes=classes)
+    votes = []
+    for balance in ("natural", "equal"):
+        ensemble = make_ensemble(name, "table", balance=balance)
+        public = blobs(90, classes=classes, seed=7)
+        ensemble.fit([shard], classes=classes, rng=np.random.default_rng(0), public=public.inputs)
+        votes.append(ensemble.vote(blobs(80, classes=classes, seed=3).inputs))
+        if name == "nearest":
+            assert ensemble.dump()
+    np.testing.assert_array_equal(votes[0], votes[1])
+    assert len(np.unique(votes[0])) == classes
+
+
+def test_a_network_gives_no_votes_to_a_class_that_it_never_saw() -> None:
+    shard = blobs(60)
+    seen = shard.select(np.flatnonzero(shard.labels != 2))
+    ensemble = fitted("network", "equal", [seen])
+    assert set(np.unique(ensemble.vote(some(300)))) == {0, 1}
+    again = make("network", "equal")
+    again.restore(ensemble.dump(), classes=3)
+    np.testing.assert_array_equal(again.vote(some(300)), ensemble.vote(some(300)))
+
+
+def test_shares_of_classes_that_cannot_win_go_to_the_others() -> None:
+    scores = np.random.default_rng(0).normal(size=(3000, 4))
+    scores[:, 2] = -np.inf
+    offsets = share_offsets(scores, np.array([0.1, 0.2, 0.5, 0.2]))
+    won = np.bincount((scores + offsets).argmax(axis=1), minlength=4) / 3000
+    np.testing.assert_allclose(won, [0.2, 0.4, 0.0, 0.4], atol=0.03)
