@@ -398,22 +398,20 @@ def summary(demo: Demo) -> str:
 
 def scores(demo: Demo) -> tuple[int, int, int, int]:
     """Count right labels, labels, right predictions of the student, and what those were made on."""
-    # The libraries, to read the student as anybody may to whom it is given.
-    from pate_fed.data.task import LearningTask  # noqa: PLC0415 - takes seconds
-    from pate_fed.students import load_student  # noqa: PLC0415
+    # The library, to read the student as anybody may to whom it is given.
+    from pate_fed import load_student  # noqa: PLC0415 - takes seconds
 
     study, results = demo.study, demo.out / "results"
     with (results / "labels.csv").open(encoding="utf-8", newline="") as file:
         asked = {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
     labels = {place: label for place, label in asked.items() if label}
     right = sum(study.truth[place] == label for place, label in labels.items())
-    task = LearningTask.from_public_table(
-        demo.operator.folder / "public.csv", label=study.label, classes=study.classes
-    )
+    with (demo.operator.folder / "public.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     others = [place for place in range(len(study.public)) if place not in asked]
-    guessed = load_student(results / "student").predict(task.inputs[others])
-    known = zip(guessed, others, strict=True)
-    student = sum(study.classes[guess] == study.truth[place] for guess, place in known)
+    columns = {name: [rows[place][name] for place in others] for name in rows[0]}
+    guessed = load_student(results / "student").predict(columns)
+    student = sum(guess == study.truth[place] for guess, place in zip(guessed, others, strict=True))
     return right, len(labels), student, len(others)
 
 
