@@ -80,7 +80,8 @@ class Simulated:
         ended = command(
             *("simulate", "--data", "csv", "--data-file", folder / "table.csv", "--label", LABEL),
             *("--patient-id", "patient", "--hospital", "hospital", "--teachers", TEACHERS),
-            *("--queries", QUERIES, *MECHANISM, *BUDGET, "--seed", SEED, "--out", self.out),
+            *("--queries", QUERIES, "--select", "medoids", *MECHANISM, *BUDGET),
+            *("--seed", SEED, "--out", self.out),
         )
         assert ended.code == 0, ended.err
 
@@ -120,7 +121,7 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
     def vote(hospital: support.Hospital, batch: QueryBatch) -> NDArray[np.int64]:
         hospital.asked += batch.indices
         return simulated.hospitals[hospital.site.membership().settings.party].ensemble.vote(
-            batch.inputs
+            batch.views
         )
 
     monkeypatch.setattr(support.Hospital, "vote", vote)
