@@ -44,6 +44,9 @@ _CLASS_NAMES = {
     "pneumoniamnist": ("normal", "pneumonia"),
 }
 """Classes of known archives, in the order of their numbers."""
+_OF_NOBODY = ("digits", "mnist", "fashion-mnist")
+"""Sets whose images are of no patients."""
+
 _ONE_EACH = (
     "Each image counts as a patient of its own. Where a patient has several, they may lie with "
     "several teachers and in the public part: epsilon is for one image."
@@ -228,7 +231,7 @@ def image_dataset(
         private=records(private),
         pool=records(pool),
         test=records(test),
-        notes=() if name in _CLASS_NAMES else (_ONE_EACH,),
+        notes=() if name in _OF_NOBODY else (_ONE_EACH,),
         preprocessing=ImagePreprocessing(encoder),
     )
 
