@@ -8,8 +8,7 @@ Source:
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,9 +20,7 @@ from pate_fed.students.convolution import (
     WEAK,
     ConvModel,
     ConvNet,
-    as_tensor,
     chances_of,
-    read_convolution,
     seen_from,
 )
 from pate_fed.students.generative import Rivals
@@ -49,18 +46,10 @@ class CoTeachingStudent(ImageStudent):
 
     name: ClassVar[str] = "co-teaching"
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_convolution(directory, described)
-
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        chance = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        pool = as_tensor(self.images_of(lesson))
+        chance, pool, rows, _, labels = self.pictures_of(lesson, rng)
         with one_thread():
-            rows = torch.from_numpy(lesson.indices.copy())
-            pair = self._teach(
-                pool, rows, torch.from_numpy(lesson.labels.copy()), lesson.classes, chance
-            )
+            pair = self._teach(pool, rows, labels, lesson.classes, chance)
             return ConvModel(pair[0].eval(), _WIDTH)
 
     def _teach(

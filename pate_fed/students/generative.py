@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,9 +25,7 @@ from pate_fed.students.convolution import (
     WEAK,
     ConvModel,
     ConvNet,
-    as_tensor,
     draw_weights,
-    read_convolution,
     seen_from,
     trained,
 )
@@ -122,15 +119,8 @@ class GenerativeStudent(ImageStudent):
 
     name: ClassVar[str] = "gan"
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_convolution(directory, described)
-
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        chance = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        pool = as_tensor(self.images_of(lesson))
-        known = pool[torch.from_numpy(lesson.indices.copy())]
-        labels = torch.from_numpy(lesson.labels.copy())
+        chance, pool, _, known, labels = self.pictures_of(lesson, rng)
         with one_thread():
             net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, chance)
             rivals = Rivals.make(pool, chance)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
@@ -18,9 +17,7 @@ from pate_fed.students.convolution import (
     WEAK,
     ConvModel,
     ConvNet,
-    as_tensor,
     chances_of,
-    read_convolution,
     seen_from,
     trained,
 )
@@ -65,13 +62,8 @@ class SelfTrainingStudent(ImageStudent):
 
     name: ClassVar[str] = "self-training"
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_convolution(directory, described)
-
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        pool = as_tensor(self.images_of(lesson))
+        generator, pool, *_ = self.pictures_of(lesson, rng)
         seen: NDArray[np.float64] = lesson.pool.features
         with one_thread():
             for stage in STAGES:

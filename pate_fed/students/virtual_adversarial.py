@@ -8,8 +8,7 @@ Source:
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,8 +20,6 @@ from pate_fed.students.convolution import (
     STRONG,
     ConvModel,
     ConvNet,
-    as_tensor,
-    read_convolution,
     seen_from,
     trained,
 )
@@ -44,15 +41,8 @@ class AdversarialStudent(ImageStudent):
 
     name: ClassVar[str] = "vat"
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_convolution(directory, described)
-
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        pool = as_tensor(self.images_of(lesson))
-        known = pool[torch.from_numpy(lesson.indices.copy())]
-        labels = torch.from_numpy(lesson.labels.copy())
+        generator, pool, _, known, labels = self.pictures_of(lesson, rng)
         with one_thread():
             net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, generator)
 
