@@ -228,6 +228,7 @@ class _Rehearsal:
         labels = self._known_labels()
         labels.warnings[:0] = self._held_out_notes()
         labels.warnings.extend([*self._dataset.notes, *self._unit_notes, *self._delta_warnings()])
+        labels.warnings.extend(self._prevalence_notes())
         labels.warnings.extend(threshold_notes(self._asked, labels.run.terms))
         outcomes = results.answers_of(self._store)
         if not outcomes and labels.stopped_by is not None:
@@ -437,6 +438,15 @@ class _Rehearsal:
             rng=self._chance.of("student"),
             warnings=labels.warnings,
         )
+
+    def _prevalence_notes(self) -> list[str]:
+        """Report that the student knows what nobody would tell it in a deployment."""
+        if self._facts.prevalence is None or self._settings.prevalence is not None:
+            return []
+        return [
+            "The student was told how common each class is in the public pool, from labels that "
+            "only a simulation has. For the same in a deployment, give --prevalence."
+        ]
 
     @property
     def _facts(self) -> LabelFacts:

@@ -114,7 +114,8 @@ class Dataset:
         kind: "image" or "table": which models suit it.
         class_names: Names of classes 0, 1, ...; public schema.
         private: Records of the hospitals.
-        pool: The public inputs to ask about. Their labels exist in simulations only, to score with.
+        pool: The public inputs to ask about. Their labels exist in simulations only: to score with,
+            and for a table to know how common each class is where the user does not say.
         test: Public records that measure accuracy and are used for nothing else.
         notes: Remarks for a person on how the file was read; holds no cell.
         preprocessing: The way from raw records to features, fitted on the pool.
