@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, date, datetime
 
 from sqlalchemy import Connection, bindparam, func, select, update
 from sqlalchemy.orm import Session
@@ -24,6 +24,7 @@ _FENCE = (
     .with_for_update(of=RunRow)
 )
 _RUN_ID = select(AttemptRow.run_id).where(AttemptRow.number == bindparam("attempt"))
+_BEGUN = select(AttemptRow.begun_at).where(AttemptRow.number == bindparam("attempt"))
 _CHANGE = update(AttemptRow).where(AttemptRow.number == bindparam("attempt"))
 _EARLIER = (
     select(AttemptRow.number, AttemptRow.given_up)
@@ -153,6 +154,17 @@ class RunAttempt:
                 yield connection
             finally:
                 self._open.pop()
+
+    def begun_on(self) -> date:
+        """Return the day, in UTC, on which it was made.
+
+        Raises:
+            See `transaction`.
+        """
+        with self.transaction() as connection:
+            begun: datetime = connection.scalars(_BEGUN, {"attempt": self.attempt}).one()
+        # SQLite drops the zone, which is UTC.
+        return (begun.astimezone(UTC) if begun.tzinfo else begun).date()
 
     def run_id(self) -> bytes:
         """Return the id under which it was set up; empty before it was.

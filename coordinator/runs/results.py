@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -31,14 +32,13 @@ if TYPE_CHECKING:
 
 _SEALING: Mapping[str, str] = {
     SUITE_MLKEM768_X25519: (
-        "Messages between hospitals, relayed by the coordinator, are sealed with ML-KEM-768 and "
-        "X25519 together. A recording stays sealed even against a later quantum computer, as long "
-        "as one of the two holds."
+        "The coordinator relays messages between hospitals, sealed with ML-KEM-768 and X25519 "
+        "together. A recording stays sealed, even against a later quantum computer, unless both "
+        "are broken."
     ),
     SUITE_X25519: (
-        "Messages between hospitals, relayed by the coordinator, are sealed with X25519 alone. A "
-        "later quantum computer can open a recording, and then shows the messages of single "
-        "hospitals."
+        "The coordinator relays messages between hospitals, sealed with X25519 alone. A later "
+        "quantum computer could open a recording, and so read the messages of single hospitals."
     ),
 }
 """The meaning of each sealing suite, for people."""
@@ -136,6 +136,7 @@ def write_results(
     out: Path,
     *,
     run: LabelingRun,
+    begun_on: date,
     settings: RunSettings,
     pool_digest: bytes,
     metrics: dict[str, Any],
@@ -160,7 +161,12 @@ def write_results(
     """
     table = {**settings.as_table(), **source}
     manifest = _manifest_table(
-        run, settings=settings, partition=partition, pool_digest=pool_digest, earlier=earlier
+        run,
+        begun_on=begun_on,
+        settings=settings,
+        partition=partition,
+        pool_digest=pool_digest,
+        earlier=earlier,
     )
     with RunDirectory.open_new(out) as directory:
         directory.write_settings(table)
@@ -202,6 +208,7 @@ def _transcript_of(setup: CoordinatorRound) -> Iterator[str]:
 def _manifest_table(
     run: LabelingRun,
     *,
+    begun_on: date,
     settings: RunSettings,
     partition: Manifest | None,
     pool_digest: bytes,
@@ -209,6 +216,7 @@ def _manifest_table(
 ) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
+        "begun_on": begun_on.isoformat(),
         "pate_fed": __version__,
         "python": platform.python_version(),
         "versions": {name: version(name) for name in _VERSIONS_OF},

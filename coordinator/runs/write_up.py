@@ -100,6 +100,7 @@ def write_up(
     results.write_results(
         run.results,
         run=labeling,
+        begun_on=run.attempt.begun_on(),
         settings=settings,
         source=_source(run),
         pool_digest=request.pool,

@@ -139,6 +139,7 @@ class _Rehearsal:
         self._progress = progress
         self._tell = tell
         self._chance = _Chance(settings.seed)
+        self._begun_on = datetime.now(UTC).date()
         self._seconds: dict[str, float] = {}
         self._workers = os.cpu_count() or 1
 
@@ -482,6 +483,7 @@ class _Rehearsal:
         results.write_results(
             out,
             run=self._known_labels().run,
+            begun_on=self._begun_on,
             settings=self._settings,
             partition=self._manifest,
             pool_digest=self._pool.digest,

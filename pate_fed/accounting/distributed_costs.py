@@ -23,8 +23,7 @@ ROWS_METHOD: Final = (
     "RDP of every opened row of summed discrete Gaussian noise at the caps, converted by CKS"
 )
 LABELS_METHOD: Final = (
-    "label-level RDP bound for summed discrete Gaussian noise at the caps, certified, converted "
-    "by CKS"
+    "label-level RDP bound for summed discrete Gaussian noise at the caps, converted by CKS"
 )
 
 _ORDERS: Final = 9

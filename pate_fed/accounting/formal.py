@@ -23,8 +23,8 @@ from pate_fed.accounting.statement import CAPS_METHOD, FormalCost
 from pate_fed.errors import InvalidParameterError
 
 JOINT_METHOD: Final = (
-    "joint price of refusals and answers at the caps, certified, converted by CKS; "
-    "holds where every vote row is valid"
+    "joint price of refusals and answers at the caps, converted by CKS; "
+    "holds if all votes are valid"
 )
 
 

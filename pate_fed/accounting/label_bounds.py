@@ -35,7 +35,7 @@ from pate_fed.accounting.moment_maximum import (
 from pate_fed.accounting.ranges import positive, renyi_orders, whole
 from pate_fed.errors import InvalidParameterError
 
-LABEL_METHOD: Final = "label-level RDP bound at the caps, certified, converted by CKS"
+LABEL_METHOD: Final = "label-level RDP bound at the caps, converted by CKS"
 
 _SMALLEST_RATIO, _LARGEST_RATIO = 1e-4, 4.0
 

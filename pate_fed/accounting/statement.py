@@ -31,8 +31,7 @@ _RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a pres
 FILTER_METHODS: Final[Mapping[str, str]] = {
     "gdp": "exact Gaussian composition (GDP), GDP filter with a preset budget",
     "label": f"label-level RDP bound, {_RENYI_FILTER}",
-    "joint": f"joint price of refusals and answers, {_RENYI_FILTER}; "
-    "holds where every vote row is valid",
+    "joint": f"joint price of refusals and answers, {_RENYI_FILTER}; holds if all votes are valid",
     "renyi": f"RDP of the mechanism, {_RENYI_FILTER}",
 }
 """How a run's budget holds where its caps alone would cost more, by pricing."""
@@ -50,19 +49,18 @@ NOT_PROTECTED: Final = (
     "a whole batch void, so that none of its labels is released.",
     "That a hospital takes part, with how many teachers, and which public inputs were asked: all "
     "of that is public.",
-    "Timing and traffic: who sent how much, and when, can be seen on the network.",
-    "General facts about patients in the labels: if a student has learned that smoking harms, "
-    "that holds for smokers too whose records were never used.",
-    "Patients whose records lie with several teachers or hospitals: the number is for one "
-    "patient's records, or one hospital's, in one place. For somebody who is in two of them "
-    "epsilon is at least about twice as large.",
+    "Timing and traffic: an observer of the network sees who sent how much, and when.",
+    "General facts about patients: a student that learned that smoking harms says so about every "
+    "smoker, also about those whose records were never used.",
+    "A patient whose records several teachers or hospitals have: the number counts one place. For "
+    "a patient in two places epsilon is at least about twice as large.",
     "Choices made by looking at private records, such as an amount of noise or a vote threshold "
     "tried out on the real votes: the number does not count them.",
     "The same records used elsewhere, for other models or published tables: the number is for "
     "this run alone.",
     "The numbers marked as not releasable: they depend on the votes and are for the operator only.",
     "The last digits of the noise: the computer's draws differ very slightly from the noise that "
-    "the mathematics assumes. The chance that this shows in a draw is less than one in a hundred "
+    "the mathematics assumes. The difference shows in a draw with a chance below one in a hundred "
     "billion (for noise of a standard deviation of up to 100 votes); the number does not count it.",
 )
 """The limits of the guarantee, in plain words."""
@@ -88,21 +86,21 @@ VOTES_IN_THE_CLEAR: Final = (
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Against a hospital that sends anything but valid votes (more or fewer than its teachers, or "
-    "negative ones): it would void the number for everyone, and nobody checks it. Charged "
-    "separately (--unchecked-votes), the number does not need this trust."
+    "Against a hospital that sends invalid votes (more or fewer than its teachers have, or "
+    "negative ones): it voids the number for everyone, and nobody can check it. A run with "
+    "--unchecked-votes costs more, but its number needs no valid votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
-    "Anything at all, in a simulation: all hospitals ran on one machine, and with a seed the "
-    "noise can be recomputed by anyone with the seed. The numbers are the guarantee of a real run "
-    "with the same settings.",
-    "The yardsticks of a simulation (average teacher, best single hospital, all records without "
-    "privacy) and the number of records of each teacher: they were taken from private records "
+    "Anything, in a simulation: all hospitals ran on one machine, and a seed lets anybody "
+    "recompute the noise. The numbers hold for a real run with the same settings.",
+    "The comparison models of a simulation (average teacher, best single hospital, all records "
+    "without privacy) and the number of records of each teacher: they come from private records, "
     "without noise.",
-    "The records of the pool and of the test set: they are held out of the private records and "
-    "treated as public here; labels.csv, the student and its scores may show them.",
+    "The records of the pool and of the test set: a simulation takes them from the same source as "
+    "the private records and treats them as public; labels.csv, the student and its scores can "
+    "show them.",
 )
 """The additions of a simulation to `NOT_PROTECTED`."""
 
@@ -138,14 +136,14 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
     if unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f" with all of its {weight} votes"
         return (
-            "Two worlds that differ in all the records of one patient. They lie with one teacher, "
-            f"which may vote differently on every query{votes}."
+            "Two worlds that differ in all the records of one patient. One teacher learned from "
+            f"these records and may vote differently on every query{votes}."
         )
     if unit == "party" and weight >= 1:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
         return (
-            "Two worlds that differ in all the records of one hospital, hence of any of its "
-            f"patients: {votes} may be for another class on every query."
+            "Two worlds that differ in all the records of one hospital, so also in those of any "
+            f"of its patients. On every query {votes} may be for another class."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',
@@ -161,26 +159,26 @@ def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, w
     """
     whose = "one patient's records" if unit == "record" else "one hospital's records"
     return (
-        f"For {formal.holds_for}: any outcome they see has nearly the same chance whether "
-        f"{whose} were as they are or entirely different. The chances differ by a factor of at "
-        f"most e^epsilon = {_up(math.exp(min(formal.epsilon, 700.0)))} "
-        f"(epsilon = {_up(formal.epsilon)}), but for an extra chance of "
-        f"delta = {probability('delta', delta):g}. Neighbors: {neighbors(unit, weight)} "
+        f"For {formal.holds_for}: any outcome they see has nearly the same chance if {whose} are "
+        f"entirely different. The chances differ by a factor of at most e^epsilon = "
+        f"{_up(math.exp(min(formal.epsilon, 700.0)))} (epsilon = {_up(formal.epsilon)}), plus an "
+        f"extra chance of delta = {probability('delta', delta):g}. Neighbors: "
+        f"{neighbors(unit, weight)} "
         f"Method: {formal.method}. It holds for every possible set of records, and was fixed "
         "before the first query was asked."
     )
 
 
 VALID_VOTES: Final = (
-    "Every hospital trusts all others to vote validly: that each sends one whole vote per teacher "
-    "and query (as often as the teacher's public weight says), and nothing else. Nobody checks "
-    "it, and the number is void for everyone if somebody does not."
+    "Epsilon needs valid votes: every hospital sends, for each teacher and query, exactly one "
+    "whole vote (or several equal ones, if the teacher has a public weight). Nobody can check "
+    "this, and one hospital that sends something else voids epsilon for everyone."
 )
 """The assumptions of the joint price; printed beside every number that rests on it."""
 
 ROW_SUMS_KEPT: Final = (
-    "The public number holds if hospitals keep row sums; against one that does not, the "
-    "coordinator's number holds."
+    "The public number holds if every hospital's votes on a query add up to its number of votes. "
+    "Against a hospital that breaks this, only the coordinator's number holds."
 )
 """The public price of a check with noise at the parties assumes this; printed beside it.
 
@@ -206,21 +204,19 @@ def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False
                 "no joint price may be used with noise at the parties", "one"
             )
         return (
-            "In the coordinator's view, no hospital trusts the coordinator: the exact sum of "
-            "the votes exists nowhere, only the noisy sum is opened. It trusts that enough other "
-            "hospitals add their part of the noise as agreed and keep it to themselves. In "
-            "the public's view, every hospital trusts the coordinator to use the threshold and the "
-            "predictions that were declared."
+            "For the number in the coordinator's view, no hospital trusts the coordinator: the "
+            "exact sum of the votes exists nowhere, only the noisy sum is opened. Every hospital "
+            "trusts that enough others add their part of the noise as agreed and keep it secret. "
+            "For the number in the public's view, every hospital also trusts the coordinator to "
+            "use the declared threshold and predictions."
         )
     if noise_place != "coordinator":
         raise InvalidParameterError('noise place must be "coordinator" or "parties"', noise_place)
     coordinator = (
-        "Every hospital trusts the coordinator with two things: to add the noise that was "
-        "declared, and to keep the exact sum of all votes, which it holds in memory until the "
-        "batch is released, to itself. Towards the coordinator there is no differential privacy. "
-        "It does not see "
-        "one hospital's votes, unless it works together with all hospitals but one, or the sum "
-        "itself gives them away (when all teachers agree, everyone's vote is known)."
+        "Every hospital trusts the coordinator to add the declared noise, and to keep the exact "
+        "sum of all votes secret: the coordinator holds it in memory until the batch is released. "
+        "Against the coordinator there is no differential privacy. If all teachers agree on a "
+        "query, the exact sum shows every vote on it."
     )
     return f"{coordinator} {VALID_VOTES}" if votes_trusted_valid else coordinator
 

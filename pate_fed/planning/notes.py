@@ -15,8 +15,8 @@ def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
     if resolved.partition != "column" or asked.teachers is not None:
         return []
     notes = [
-        "The number of teachers was chosen by the smallest hospital's number of patients, which "
-        "is private and which the guarantee does not count. Choose --teachers."
+        "The number of teachers follows from the smallest hospital's number of patients. That "
+        "number is private, and no epsilon covers this choice: give --teachers yourself."
     ]
     if resolved.teachers != 1 or asked.unit is not None:
         return notes

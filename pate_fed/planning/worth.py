@@ -1,4 +1,4 @@
-"""Whether a federation is likely to pay, by public facts: before anything is trained or spent."""
+"""Whether a federation is likely to pay, said before anything is trained or spent."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def outlook(found: float) -> str:
     """Say what some evidence lets one expect, in a sentence."""
     if found < DOUBTFUL:
         return (
-            f"Do not expect a gain: at this budget the labels carry little (evidence {found:.1f}; "
-            f"below {DOUBTFUL:g} a student does not beat a hospital's own model). More hospitals, "
-            "more teachers or a larger epsilon help."
+            "Do not expect a gain: at this budget the labels teach too little to beat a hospital's "
+            f"own model (by a rule of thumb {found:.1f} points, and it takes {DOUBTFUL:g}). More "
+            "hospitals, more teachers or a larger epsilon help."
         )
     if found < LIKELY:
         return (
-            f"Whether the student beats a hospital's own model is uncertain (evidence {found:.1f}, "
-            f"between {DOUBTFUL:g} and {LIKELY:g})."
+            f"Whether the student beats a hospital's own model is uncertain (by a rule of thumb "
+            f"{found:.1f} points; a gain is likely from {LIKELY:g} on)."
         )
     return (
-        f"Expect the student to beat the average hospital's own model where hospitals have few "
-        f"patients (evidence {found:.0f}, above {LIKELY:g})."
+        "Expect the student to beat the average hospital's own model, if hospitals have few "
+        f"patients (by a rule of thumb {found:.0f} points; a gain is likely from {LIKELY:g} on)."
     )

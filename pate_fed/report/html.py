@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
-from pate_fed.report import plots, price_words, quality_words
+from pate_fed.report import plots, price_words, publication_words, quality_words
 from pate_fed.report.quality_words import YARDSTICKS
 from pate_fed.report.run_directory import RunRecord
 
@@ -74,6 +74,9 @@ def render_report(run: RunRecord) -> str:
         p=privacy,
         simulated=simulated,
         data=run.settings.get("data"),
+        begun_on=run.manifest["begun_on"],
+        has_own_data=publication_words.has_own_data(run),
+        files=publication_words.files(run),
         measured=simulated or any(share is not None for share in metrics["accuracy"].values()),
         released=_released(run),
         secrecy=wording.secrecy_text(privacy, simulated=simulated),
@@ -103,6 +106,7 @@ def render_report(run: RunRecord) -> str:
         own_budgets=price_words.differ(privacy["parties"], "budget"),
         spread=price_words.spread,
         alarms=list(quality_words.alarms(metrics)),
+        better_alone=quality_words.better_alone(metrics),
         by_class=quality_words.by_class(metrics),
         student_kind=metrics["student"],
         classes=classes,

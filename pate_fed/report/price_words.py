@@ -31,19 +31,20 @@ class Price(NamedTuple):
 _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
-        "every check and every label is charged apart, as Gaussian noise adds up exactly. It would "
-        "hold even against a reader of the noisy counts",
+        "every check and every label is charged separately; the costs of Gaussian noise add up "
+        "exactly. The number would hold even against a reader of the noisy counts",
         "the coordinator: to add the noise",
     ),
     "label": Price(
         "Label level",
-        "the check of a query and its label are charged apart, each for its own information",
+        "the check of a query and its label are charged separately, each for the information that "
+        "it reveals",
         _TRUST,
     ),
     "joint": Price(
         "Joint price",
         "a “no answer” and a label are charged together, because close votes reveal most and are "
-        "usually refused. It assumes valid votes",
+        "usually refused. This price assumes valid votes",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(
@@ -61,12 +62,12 @@ _PRICES_AT_PARTIES: Mapping[str, Price] = {
     "renyi": Price(
         "Opened rows",
         "every noisy row that the coordinator opens is charged by the Renyi divergence of its "
-        "noise, regardless of its outcome. It holds against the coordinator too",
+        "noise, regardless of its outcome. The number holds against the coordinator too",
         _ENOUGH,
     ),
     "label": Price(
         "Label level",
-        "every label is charged for its information to readers of no rows",
+        "every label is charged for the information that it reveals to a reader of labels alone",
         f"{_ENOUGH}; and the coordinator: to show labels only",
     ),
 }
@@ -159,7 +160,7 @@ def formal_method(privacy: Mapping[str, Any]) -> str:
 
 def unassuming(method: str) -> str:
     """Name a method without its assumption."""
-    return method.partition("; holds where")[0]
+    return method.partition("; holds if")[0]
 
 
 def protects_nobody(privacy: Mapping[str, Any]) -> bool:
@@ -231,7 +232,7 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
 def charged_method(privacy: Mapping[str, Any]) -> str:
     """Say how the odometer counts."""
     order = privacy["budget"]["order"]
-    so_far = "as for the cap, over the charges"
+    so_far = "as for the cap, on the charges so far"
     return so_far if order is None else f"{so_far}, at the run's fixed order {order:.4g}"
 
 

@@ -32,12 +32,19 @@ def alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
         metrics: Content of `metrics.json`.
     """
     yield from public_alarms(metrics)
+    if said := better_alone(metrics):
+        yield said
+
+
+def better_alone(metrics: Mapping[str, Any]) -> str:
+    """Say that the best hospital's own model beats the student; "" if it does not."""
     student, best = metrics["accuracy"]["student"], metrics["accuracy"]["best_single_party"]
-    if student is not None and best is not None and student < best:
-        yield (
-            f"A hospital does better alone: the best one has {wording.percent(best)}, the student "
-            f"{wording.percent(student)}. To that hospital it is not worth its privacy cost."
-        )
+    if student is None or best is None or student >= best:
+        return ""
+    return (
+        f"A hospital does better alone: the best one has {wording.percent(best)}, the student "
+        f"{wording.percent(student)}. To that hospital the student is not worth its privacy cost."
+    )
 
 
 def public_alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
@@ -95,8 +102,8 @@ def _against_a_constant(scores: Mapping[str, Any]) -> Iterator[str]:
         constant = 1 / sum(1 for row in scores["per_class"].values() if row["records"])
         finds = scores["balanced_accuracy"] > constant
         yield (
-            f"The most common class alone is right as often or more: {wording.percent(majority)} "
-            f"against {wording.percent(accuracy)}. "
+            f"Always saying the most common class is right as often or more often: "
+            f"{wording.percent(majority)} against {wording.percent(accuracy)}. "
             + (
                 f"The student still tells classes apart: {ranking_text(scores)} (a constant has "
                 f"{wording.percent(constant)} and 0.5)."

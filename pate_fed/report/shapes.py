@@ -27,10 +27,14 @@ class Shape(BaseModel):
     )
 
 
-class Manifest(Shape):
-    """`manifest.json`: its tables are free."""
-
+class _Versioned(Shape):
     schema_version: Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]  # true is none
+
+
+class Manifest(_Versioned):
+    """`manifest.json`: its other tables are free."""
+
+    begun_on: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
 
 class _Column(Shape):
@@ -106,7 +110,7 @@ class _Class(Shape):
     refused: Count
 
 
-class Metrics(Manifest):
+class Metrics(_Versioned):
     """`metrics.json`."""
 
     simulated: bool
@@ -217,7 +221,7 @@ class _Booked(Shape):
     answered: Count
 
 
-class Privacy(Manifest):
+class Privacy(_Versioned):
     """`privacy.json`."""
 
     simulated: bool

@@ -377,7 +377,7 @@ def noise_source(seed: int | None) -> str:
     """Describe the source of the noise."""
     if seed is None:
         return "the operating system's cryptographic random numbers"
-    return f"a stream keyed with seed {seed}: repeatable, hence simulated only"
+    return f"seed {seed}, which repeats it exactly: for rehearsals only"
 
 
 def trust(form: SumForm, terms: RunTerms) -> str:
@@ -385,16 +385,16 @@ def trust(form: SumForm, terms: RunTerms) -> str:
     joint = terms.pricing == "joint"
     if not form.hides_vectors:
         seen = (
-            "Every hospital trusts the coordinator with everything: the votes were summed in the "
-            f"clear (--sum {form.name}), so it saw each hospital's votes. For comparison only."
+            "Every hospital trusts the coordinator with its votes: they were summed in the clear "
+            f"(--sum {form.name}), so the coordinator saw them. For comparison only."
         )
         return f"{seen} {VALID_VOTES}" if joint else seen
     sentence = trust_sentence(terms.noise_place, votes_trusted_valid=joint)
     parties = len(terms.weights)
     colluders = form.most_colluders(parties)
     return (
-        f"{sentence} One hospital's votes stay hidden from the coordinator even if it works "
-        f"together with up to {colluders} of the {parties} hospitals (--sum {form.name})."
+        f"{sentence} The coordinator does not see a single hospital's votes, even if up to "
+        f"{colluders} of the {parties} hospitals collude with it (--sum {form.name})."
     )
 
 

@@ -55,10 +55,10 @@ def end_warnings(
             "were void: the worst case of a void batch counts against the caps, unless its sum "
             f"can never open, and after {MOST_VOID_BATCHES} void ones a run is over."
         ]
+    refusals = f" and {terms.max_refusals} refusals" if terms.max_refusals else ""
     return [
         f"The run ended at a cap, after {asked} of {queries} queries: at most "
-        f"{terms.max_refusals} refusals and {terms.max_answers} answers were allowed; that "
-        "was fixed before it."
+        f"{terms.max_answers} answers{refusals} were allowed, fixed before the run."
     ]
 
 

@@ -101,10 +101,10 @@ def sample_scores(accuracy: float = 0.8418, *, majority: float = 0.1067) -> dict
 
 METHODS = {
     "joint": (
-        "joint price of refusals and answers at the caps, certified, converted by CKS; "
-        "holds where every vote row is valid"
+        "joint price of refusals and answers at the caps, converted by CKS; "
+        "holds if all votes are valid"
     ),
-    "label": "label-level RDP bound at the caps, certified, converted by CKS",
+    "label": "label-level RDP bound at the caps, converted by CKS",
     "gdp": "exact Gaussian composition (GDP) at the caps",
     "renyi": "RDP at the caps, converted by CKS",
     "none": "no finite epsilon holds: this mechanism is not differentially private",
@@ -251,6 +251,7 @@ def sample_manifest() -> dict[str, Any]:
     """Content of a `manifest.json`."""
     return {
         "schema_version": 1,
+        "begun_on": "2026-03-09",
         "seed": 7,
         "versions": {"pate_fed": "0.1.0", "python": "3.11.7", "flwr": "1.41.0", "numpy": "2.4.6"},
         "hashes": {"query_pool": "5d" * 32, "partition": "c0" * 32},

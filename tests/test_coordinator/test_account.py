@@ -259,8 +259,8 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
         pytest.param(
             ("--unit-votes", 3, "--unit", "record"),
             "record",
-            "records of one patient. They lie with one teacher, which may vote differently on "
-            "every query with all of its 3 votes",
+            "records of one patient. One teacher learned from these records and may vote "
+            "differently on every query with all of its 3 votes",
             id="a patient whose teacher has several votes",
         ),
         pytest.param(("--unit", "party"), "party", "its one vote", id="a hospital with one vote"),

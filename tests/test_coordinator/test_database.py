@@ -331,6 +331,14 @@ class TestTakingOver:
         assert list(again.releases()) == list(again.asked()) == [0]
         assert SqlCoordinatorJournal(runs.take_up("run")).steps() == (STEPS[0],)
 
+    def test_the_later_one_has_the_day_on_which_the_first_began(self, database: Database) -> None:
+        day = iter(range(9))
+        runs = RunQueue(database, clock=lambda: NOON + timedelta(days=next(day)))
+        runs.add("run", "{}")
+        begun = runs.take_up("run").begun_on()
+        assert begun == (NOON + timedelta(days=1)).date()
+        assert runs.take_up("run").begun_on() == begun
+
     def test_the_later_one_goes_on(self, runs: RunQueue, store: RunStore) -> None:
         release_next(store, 0)
         newer = store_of(runs.take_up("run"))

@@ -69,8 +69,8 @@ def test_a_weight_that_does_not_fit_the_unit_is_refused(unit: PrivacyUnit, weigh
 
 def test_trust_in_the_coordinator_is_said_plainly() -> None:
     sentence = trust_sentence("coordinator")
-    assert "add the noise" in sentence
-    assert "holds in memory until the batch is released" in sentence
+    assert "add the declared noise" in sentence
+    assert "holds it in memory until the batch is released" in sentence
     assert "no differential privacy" in sentence
     with pytest.raises(InvalidParameterError):
         trust_sentence("moon")  # type: ignore[arg-type]

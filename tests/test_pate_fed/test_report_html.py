@@ -19,6 +19,7 @@ import pytest
 from pate_fed.accounting.statement import ROW_SUMS_KEPT, VALID_VOTES
 from pate_fed.report import RunRecord, plots, render_report
 from pate_fed.report.plots import MAX_CLASSES
+from pate_fed.report.run_directory import SEALED
 from pate_fed.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
 from tests.support.sample_run import (
     METHODS,
@@ -26,6 +27,7 @@ from tests.support.sample_run import (
     sample_metrics,
     sample_parties,
     sample_privacy,
+    sample_settings,
     write_sample,
 )
 
@@ -124,6 +126,76 @@ def test_the_page_is_well_formed_and_says_its_language(make_run: Callable[..., R
     headings = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
     assert headings.count(1) == 1
     assert all(after - before <= 1 for before, after in itertools.pairwise(headings))
+
+
+def test_the_first_page_has_the_day_of_the_run_and_a_line_for_a_name(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    words = _Page(render_report(make_run())).words()
+    first = words[: words.index("Meaning of the number")]
+    assert "Run of 2026-03-09 (UTC) · 50 hospitals" in first
+    assert "Responsible person: Date:" in first
+
+
+def may_be_published(page: str) -> dict[str, str]:
+    """The last cell of each row of the table of files."""
+    table = page[page.index("Which files may be published") :]
+    table = table[: table.index("</table>")]
+    rows = re.findall(r"<code>([^<]+)</code></th><td>[^<]*</td><td>([^<]*)</td>", table)
+    assert len(rows) == table.count("<tr>") - 1
+    return dict(rows)
+
+
+def test_every_file_of_a_run_is_told_whether_it_may_be_published(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    run = make_run()
+    told = may_be_published(render_report(run))
+    assert set(told) == {
+        "student/" if name.startswith("student/") else name for name in run.digests
+    } | {"report.html"}
+    assert set(SEALED) - set(run.digests) >= {"earlier-setups.jsonl"}  # not there, not told
+
+
+@pytest.mark.parametrize("seed", [7, None])
+@pytest.mark.parametrize("data", ["digits", "csv", "images"])
+def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_published(
+    make_run: Callable[..., RunRecord], seed: int | None, data: str
+) -> None:
+    settings = {**sample_settings(), "seed": seed, "data": data}
+    page = render_report(make_run(settings=settings))
+    told = may_be_published(page)
+    for name in ("metrics.json", "manifest.json", "report.html"):
+        assert told[name].startswith("no: ")
+    assert told["privacy.json"].startswith("only without per_instance")
+    for name in ("labels.csv", "student/"):
+        start = "only if the public pool may be" if seed is None else "no: the seed"
+        assert told[name].startswith(start)
+        assert ("patients are from your file" in told[name]) is (seed is None and data != "digits")
+    assert (told["run.toml"] == "no: they hold the seed") is (seed is not None)
+    assert told["transcript.jsonl"] == "yes"
+    banner = page[page.index('<div class="simulated"') :].partition("</div>")[0]
+    assert ("from your own file: no ε covers them" in banner) is (data != "digits")
+    assert ("the bundled records are public anyway" in page) is (data == "digits")
+
+
+def test_labels_without_a_bound_may_not_be_published(make_run: Callable[..., RunRecord]) -> None:
+    told = may_be_published(render_report(make_run(privacy=sample_privacy("none"))))
+    assert told["labels.csv"] == told["student/"] == "no: nothing bounds how much it reveals"
+
+
+def test_of_a_deployment_all_but_labels_and_student_may_be_published(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    metrics, privacy = sample_metrics(), sample_privacy()
+    metrics["simulated"] = privacy["simulated"] = False
+    privacy["per_instance"].update(epsilon=None, order=None)
+    settings = {**sample_settings(), "seed": None}
+    page = render_report(make_run(metrics=metrics, privacy=privacy, settings=settings))
+    told = may_be_published(page)
+    assert told.pop("labels.csv") == told.pop("student/") == "only if the public inputs may be"
+    assert all(said.startswith("yes") for said in told.values()), told
+    assert "names the hospitals" in told["privacy.json"]
 
 
 def test_each_plot_says_in_words_what_it_shows(make_run: Callable[..., RunRecord]) -> None:
@@ -276,7 +348,7 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
 ) -> None:
     page = _Page(render_report(make_run()))
     text = page.words()
-    table = text[text.index("The same run by other formal prices") :]
+    table = text[text.index("The same run at other prices") :]
     table = table[: table.index("Hospital by hospital")]
     bounds = sample_privacy()["views"]["public"]["bounds"]
     shown = [epsilon_text(bound["epsilon"], padded=True) for bound in bounds.values()]
@@ -284,8 +356,8 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
     for said in (
         f"Joint price charged {shown[0]} a “no answer” and a label are charged together",
         "and every hospital: to send valid votes",
-        f"Label level {shown[1]} the check of a query and its label are charged apart",
-        f"Gaussian composition (GDP) {shown[2]} every check and every label is charged apart",
+        f"Label level {shown[1]} the check of a query and its label are charged separately",
+        f"Gaussian composition (GDP) {shown[2]} every check and every label is charged separately",
         "the coordinator: to add the noise, and to show labels and “no answer” only",
     ):
         assert said in table
@@ -295,7 +367,7 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
 
 def test_a_single_price_has_no_table_of_others(make_run: Callable[..., RunRecord]) -> None:
     page = render_report(make_run(privacy=sample_privacy("renyi")))
-    assert "The same run by other formal prices" not in page
+    assert "The same run at other prices" not in page
     assert METHODS["renyi"] in page
 
 
@@ -331,9 +403,10 @@ def test_hospitals_that_are_alike_take_one_sentence(make_run: Callable[..., RunR
     page = render_report(make_run())
     text = _Page(page).words().replace("\N{NO-BREAK SPACE}", " ")
     assert (
-        "All 50 hospitals are alike: each has 1 teacher and casts 1 vote on each query, of which "
-        "one unit can move at most 1. For each the budget is ε = 5, and the run costs at most "
-        "ε = 4.987, where votes are valid, and ε = 5.985 without this trust."
+        "All 50 hospitals are alike: each has 1 teacher and casts 1 vote on each query. One whole "
+        "hospital can change at most 1 vote on each query. Each has a budget of ε = 5. The run "
+        "costs each at most ε = 4.987 if all votes are valid, and at most ε = 5.985 for all votes, "
+        "valid or not."
     ) in text
     assert "party-07" not in page
 
@@ -351,13 +424,13 @@ def test_hospitals_that_differ_are_listed_and_many_of_them_folded(
             epsilon_text(party[key], padded=True)
             for key in ("epsilon", "epsilon_without_trust", "budget")
         )
-        method = METHODS["joint"].removesuffix("; holds where every vote row is valid")
+        method = METHODS["joint"].removesuffix("; holds if all votes are valid")
         cells = f"1 {party['votes']} {party['unit_votes']} {method}"
         assert f"{party['party']} {epsilons} {cells}" in text
     assert (f"<summary>{hospitals} hospitals, one by one</summary>" in page) is (hospitals > 8)
     smallest = epsilon_text(privacy["parties"][0]["epsilon"])
     assert f"Highest cost: ε = {smallest} to 4.987. Budgets: ε =" in text
-    assert "It is the number of the hospital that the run may cost most" in text
+    assert "Each hospital has its own number, see below; this is the largest." in text
     assert "RDP filter at an order of each hospital's own" in text
 
 
@@ -376,9 +449,8 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     text = page.words().replace("\N{NO-BREAK SPACE}", " ")
     still = epsilon_text(headline["epsilon_without_trust"])
     said = (
-        "If a hospital sends anything else, ε = 4.987 does not hold. Without this "
-        f"trust in valid votes, this number still holds: ε = {still} (method: Label level, at the "
-        "caps; same delta, unit, neighbors, view; source: privacy.json: parties)"
+        f"Another number holds for all votes, valid or not: ε = {still} (method: Label level, at "
+        "the caps; same delta, unit, neighbors, view; source: privacy.json: parties)"
     )
     budget = epsilon_text(headline["budget"])
     over = f", more than the budget of ε = {budget}." if exceeds else "."
@@ -407,8 +479,8 @@ def test_a_number_that_needs_no_valid_votes_has_no_second_one(
     privacy = sample_privacy(pricing)
     privacy["parties"][0]["budget"] = 4.0  # so that there is a table
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    assert "without this trust" not in text
-    assert "does not hold" not in text
+    assert "valid votes" not in text
+    assert "valid or not" not in text
     assert METHODS[pricing] in text
 
 
@@ -444,6 +516,7 @@ def test_hospitals_that_differ_in_their_budgets_alone_share_one_number(
     assert "Highest cost: ε = 4.987. Budgets: ε = 5 to 8." in text
     assert "ε = 5 to 8, each hospital its own" in text
     assert "the run may cost most" not in text
+    assert "this is the largest" not in text
     assert "RDP filter at order 6.908" in text
 
 
@@ -539,7 +612,7 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
 
 def test_the_odometer_says_at_which_order_it_counts(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
-    assert "as for the cap, over the charges, at the run's fixed order 6.908" in text
+    assert "as for the cap, on the charges so far, at the run's fixed order 6.908" in text
     assert "Charges add up at one Renyi order, 6.908, which was fixed before the run." in text
     text = _Page(render_report(make_run(privacy=sample_privacy("gdp")))).words()
     assert "Renyi order" not in text
@@ -580,7 +653,7 @@ def test_a_list_of_the_manifest_is_a_table_that_opens(make_run: Callable[..., Ru
 
 def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
-    assert "Charged so far: an odometer, not a guarantee. The guarantee is the cap." in text
+    assert "like an odometer. It is not the guarantee: the guarantee is the cap." in text
     assert "formal cap: the guarantee" in text
 
 
@@ -590,7 +663,9 @@ def test_the_per_instance_number_is_boxed_as_not_for_publication(
     page = render_report(make_run())
     box = page[page.index('<div class="box alarm">') :]
     box = box[: box.index("</div>")]
+    assert "<p><b>This is not the guarantee.</b>" in box
     assert "eyes only: do not publish" in box
+    assert "publish neither that file nor this report" in box
     assert "It depends on private data" in box
     assert epsilon_text(sample_privacy()["per_instance"]["epsilon"]) in box
     assert page.count(epsilon_text(sample_privacy()["per_instance"]["epsilon"])) == box.count(
@@ -629,7 +704,7 @@ def test_a_deployment_shows_what_its_coordinator_knows_and_no_empty_yardstick(
     for party in privacy["parties"]:
         assert party["party"] in text
     assert "Nobody measured how often labels and student are right" in text
-    assert "yardstick" not in text.lower()
+    assert "comparison" not in text.lower()
     released = Counter(label for _, label in run.labels if label)
     assert len(released) > 1
     for name, labels in released.items():
@@ -652,8 +727,10 @@ def test_a_student_worse_than_a_hospital_is_said_plainly(
     metrics = sample_metrics()
     metrics["accuracy"].update(student=student, best_single_party=best)
     page = render_report(make_run(metrics=metrics))
-    assert ("A hospital does better alone" in page) is worse
-    assert ("it is not worth its privacy cost" in page) is worse
+    in_short, results = page[: page.index('id="cost"')], page[page.index('id="learned"') :]
+    for section in (in_short, results):  # first of all, and beside the numbers compared
+        assert ("A hospital does better alone" in section) is worse
+        assert ("the student is not worth its privacy cost" in section) is worse
 
 
 def test_unknown_numbers_are_called_so(make_run: Callable[..., RunRecord]) -> None:
@@ -801,16 +878,16 @@ def test_noise_at_the_parties_is_charged_and_shown_in_the_coordinators_view(
     }
     page = render_report(make_run(privacy=privacy))
     assert 'value="4.4375"' in page
-    assert "holds for the coordinator, even with hospitals" in page
+    assert "holds against the coordinator, even with hospitals" in page
     assert "it sees noisy counts" in page
     assert "any 37 parts" in page
     assert "Opened rows" in page
-    assert "This excludes readers of noisy counts" in page
+    assert "but not against a reader of the noisy counts" in page
     charged = page.partition("Charges during the run")[2].partition("</section>")[0]
     assert "<b>view</b> coordinator" in charged
     assert "the cap is" in charged
     assert 'value="4.4375"' in charged
-    hospitals = page.partition("Hospital by hospital")[2].partition("To whom: two views")[0]
+    hospitals = page.partition("Hospital by hospital")[2].partition("Against whom: two views")[0]
     assert "<b>view</b> coordinator · <b>method</b> RDP of every opened row" in hospitals
 
 
@@ -821,8 +898,8 @@ def test_beside_the_public_number_stands_what_it_asks_of_hospitals(
     without = render_report(make_run(privacy=privacy))
     privacy["views"]["public"]["formal"]["holds_if"] = ROW_SUMS_KEPT
     page = html.unescape(render_report(make_run(privacy=privacy)))
-    views = page.partition("To whom: two views")[2]
+    views = page.partition("Against whom: two views")[2]
     public, _, coordinator = views.partition('<th scope="row">Coordinator</th>')
     assert ROW_SUMS_KEPT in public
     assert ROW_SUMS_KEPT not in coordinator
-    assert "keep row sums" not in without
+    assert "add up to its number of votes" not in without

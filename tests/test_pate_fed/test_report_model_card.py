@@ -31,10 +31,10 @@ def test_the_card_says_what_the_student_is_and_what_it_cost() -> None:
         "| privacy unit | one whole hospital (party): all its records, 1 vote on each query |",
         "| neighbors | Two worlds that differ in all the records of one hospital",
         "| view | public",
-        "| method | joint price of refusals and answers at the caps, certified, converted by CKS; "
+        "| method | joint price of refusals and answers at the caps, converted by CKS; "
         "holds for everyone who sees",
         "| charged | Joint price: a “no answer” and a label are charged together",
-        "| assumes | Every hospital trusts all others to vote validly",
+        "| assumes | Epsilon needs valid votes: every hospital sends",
         "| coordinator's view | epsilon none (trusted) |",
         "- A coordinator that adds less noise than it declares.",
         "It is no medical device",
@@ -55,7 +55,7 @@ def test_the_card_holds_no_number_that_depends_on_private_data() -> None:
 def test_a_card_that_needs_no_valid_votes_assumes_none(pricing: str) -> None:
     card = render_model_card(sample_metrics(), sample_privacy(pricing), sample_settings())
     assert "assumes" not in card
-    assert "votes validly" not in card
+    assert "valid votes" not in card
 
 
 def test_the_card_of_a_student_without_protection_says_so_first() -> None:
@@ -130,7 +130,9 @@ def test_the_same_run_gives_the_same_card() -> None:
 
 def test_the_card_says_of_whom_the_public_number_asks_to_keep_row_sums() -> None:
     privacy = sample_privacy("renyi")
-    assert "row sums" not in render_model_card(sample_metrics(), privacy, sample_settings())
+    assert "add up to its number of votes" not in render_model_card(
+        sample_metrics(), privacy, sample_settings()
+    )
     privacy["views"]["public"]["formal"]["holds_if"] = ROW_SUMS_KEPT
     card = render_model_card(sample_metrics(), privacy, sample_settings())
     assert f"| holds if | {ROW_SUMS_KEPT} |" in card

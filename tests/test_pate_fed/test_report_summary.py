@@ -35,7 +35,7 @@ def test_the_summary_says_what_was_gained_and_what_it_cost() -> None:
         "released labels 95.5 %, best single hospital 67.3 %",
         "best single hospital 67.3 %, average teacher 53.1 %, all records without privacy 96.6 %",
         "epsilon 4.987 at delta 1e-5, public view; method: joint price of refusals and answers at "
-        "the caps, certified, converted by CKS assumes every hospital sends valid votes; "
+        "the caps, converted by CKS assumes every hospital sends valid votes; "
         "otherwise epsilon is void unit",
         "one whole hospital, at most 1 vote on each query",
         f"neighbors {sample_privacy()['neighbors']}",
