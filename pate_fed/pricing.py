@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -20,7 +20,9 @@ from pate_fed.accounting.statement import (
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
     RENYI_METHOD,
+    RUNS_METHOD,
     Pricing,
+    PrivacyUnit,
 )
 from pate_fed.charging import ROUNDING_ROOM, mechanism_of
 from pate_fed.errors import InvalidParameterError
@@ -258,6 +260,56 @@ def public_cost_at(terms: RunTerms, seat: int) -> FormalCost:
     if public.epsilon <= charged.epsilon:
         return public
     return FormalCost(charged.epsilon, charged.method, public.holds_for, order=charged.order)
+
+
+def cost_of_runs(
+    runs: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
+) -> FormalCost:
+    """Bound what several runs together cost one party's units: epsilons and deltas add up.
+
+    Each run's cost was fixed before it began, and queries and terms of a later run may depend on
+    the releases of earlier ones: basic composition.
+
+    Args:
+        runs: Their terms, the same parties in the same seats; at least one.
+        seat: Place of the party among all, from 0.
+        unit: The privacy unit to protect, whatever a run had.
+        at_coordinator: In the view of the receiver of the parties' messages, where all runs had
+            their noise at the parties; otherwise in the public's.
+
+    Returns:
+        The cost at the sum of the runs' deltas.
+    """
+    cost_at = formal_cost_at if at_coordinator else public_cost_at
+    costs = [
+        cost_at(terms, seat) if terms.unit == unit else _cost_of_unit(terms, seat, unit=unit)
+        for terms in runs
+    ]
+    if len(costs) == 1:
+        return costs[0]
+    epsilon = math.fsum(cost.epsilon for cost in costs) * ROUNDING_ROOM
+    return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
+
+
+def unconditional_epsilon(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> float:
+    """Return the smallest bound of a run at its caps that needs no valid votes.
+
+    Args:
+        terms: The run's.
+        seat: Place of the party among all, from 0.
+        unit: The privacy unit to protect, whatever the run had.
+    """
+    weight = replace(terms, unit=unit).unit_votes_at(seat)
+    bounds = formal_bounds(terms, weight=weight, votes_are_valid=False)
+    return min((cost.epsilon for cost in bounds.values()), default=math.inf)
+
+
+def _cost_of_unit(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> FormalCost:
+    """Return a run's cost at its caps for another unit than its own: no budget was kept for it."""
+    weight = replace(terms, unit=unit).unit_votes_at(seat)
+    bounds = formal_bounds(terms, weight=weight, votes_are_valid=terms.pricing == "joint")
+    nothing = FormalCost(math.inf, NO_BOUND_METHOD)
+    return min(bounds.values(), key=lambda cost: cost.epsilon, default=nothing)
 
 
 def _whole_run(terms: RunTerms, weight: int) -> DistributedEvent:

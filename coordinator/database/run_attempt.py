@@ -120,6 +120,18 @@ class RunAttempt:
             found = connection.scalars(_LAST_SETUPS, {"attempt": self.attempt})
             return [replace(self, attempt=number) for number in found]
 
+    def request_of(self, name: str) -> str:
+        """Return the request of any run, canonical JSON.
+
+        Raises:
+            See `transaction`; RunDamagedError: there is no run of this name.
+        """
+        with self.transaction() as connection:
+            found = connection.scalar(select(RunRow.request).where(RunRow.name == name))
+        if found is None:
+            raise RunDamagedError("a run that drew answers must be in the database", "none")
+        return found
+
     def fruitless(self) -> int:
         """Return how often the run was set up since a batch was last released, this time too.
 

@@ -30,8 +30,8 @@ from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.report.tables import Answers
-from protocols.forms import DEPLOYED_FORMS
+from pate_fed.report.tables import Answers, UsedRun
+from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
 from protocols.rounds import unheard
@@ -143,6 +143,14 @@ class OpenRun:
     def drawn_in(self) -> dict[int, str]:
         """Name of the earlier run that drew an answer, by position in the pool."""
         return {index: answer.run for index, answer in self.earlier.items() if answer.was_looked_at}
+
+    @property
+    def used_runs(self) -> list[UsedRun]:
+        """The earlier runs that drew answers of its own, hospitals in the order of its seats."""
+        seats = [member.identity.fingerprint for member in in_seat_order(self.members)]
+        names = dict.fromkeys(self.drawn_in.values())
+        requests = [RunRequest.from_json(self.attempt.request_of(name)) for name in names]
+        return [UsedRun(each.terms_by(seats), FORMS[each.settings.form]) for each in requests]
 
     @property
     def is_unbegun(self) -> bool:

@@ -7,7 +7,7 @@ request's result cannot change with the version of a default, or with members wh
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from pate_fed.mechanisms import DEPLOYED
 from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
 from pate_fed.planning.fine_noise import require_fine_noise
+from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 
 SCHEMA_VERSION = 1
@@ -158,6 +159,17 @@ class RunRequest:
             pool_digest=self.pool,
             task_digest=self.task,
             sums=FORMS,
+        )
+
+    def terms_by(self, seats: list[bytes]) -> RunTerms:
+        """Return the terms with the parties of these fingerprints, all of them, in this order."""
+        drafted, known = self.terms, [party.fingerprint for party in self.parties]
+        places = [known.index(fingerprint) for fingerprint in seats]
+        return replace(
+            drafted,
+            weights=tuple(TeacherWeights.equal(self.parties[place].teachers) for place in places),
+            budgets=tuple(drafted.budgets[place] for place in places),
+            orders=tuple(drafted.orders[place] for place in places) if drafted.orders else (),
         )
 
     def to_json(self) -> str:

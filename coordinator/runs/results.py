@@ -20,7 +20,7 @@ from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
 from pate_fed.releases import Outcome
 from pate_fed.report import EARLIER, SEAL, RunDirectory, render_model_card, render_report
-from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, privacy_table
+from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import party_warnings
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.forms import FORMS
@@ -93,6 +93,7 @@ def privacy_of(
     settings: RunSettings,
     store: RunStore,
     simulated: bool,
+    earlier: Sequence[UsedRun] = (),
     asks_nothing: bool = False,
 ) -> dict[str, Any]:
     """Return the content of `privacy.json`.
@@ -102,7 +103,8 @@ def privacy_of(
         settings: The settings used.
         store: Its ledger and releases.
         simulated: Whether it was a simulation.
-        asks_nothing: As for `privacy_table`.
+        earlier: Runs that drew answers which it uses again.
+        asks_nothing: Whether they drew all its answers.
     """
     form = FORMS[settings.form]
     return privacy_table(
@@ -112,13 +114,14 @@ def privacy_of(
             ledger=store.ledger(),
             releases={batch: release for batch, (_, release) in store.releases().items()},
             instance=run.per_instance_cost,
+            form=form,
+            earlier=tuple(earlier),
+            asks_nothing=asks_nothing,
         ),
-        form=form,
         sealing=_SEALING[settings.suite] if form.hides_vectors else "",
         seed=settings.seed,
         votes_are_valid=settings.valid_votes,
         simulated=simulated,
-        asks_nothing=asks_nothing,
     )
 
 

@@ -57,6 +57,7 @@ def write_up(
         settings=settings,
         store=run.store,
         simulated=False,
+        earlier=run.used_runs,
         asks_nothing=not run.left and not run.store.asked(),
     )
     # Batches that were asked and are in no release.

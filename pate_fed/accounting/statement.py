@@ -36,6 +36,9 @@ FILTER_METHODS: Final[Mapping[str, str]] = {
 }
 """How a run's budget holds where its caps alone would cost more, by pricing."""
 NO_BOUND_METHOD: Final = "no finite epsilon holds: this mechanism is not differentially private"
+RUNS_METHOD: Final = (
+    "sum over all runs whose labels are used: their epsilons and their deltas add up"
+)
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
 
 NOT_PROTECTED: Final = (

@@ -103,7 +103,8 @@ def charged_formal(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def assumption(privacy: Mapping[str, Any]) -> str | None:
     """Name the formal number's assumption besides the coordinator; None without one."""
-    return VALID_VOTES if privacy["mechanism"]["pricing"] == "joint" else None
+    is_trusting = any(run["pricing"] == "joint" for run in privacy["runs"])
+    return VALID_VOTES if is_trusting else None
 
 
 def row_sums_kept(privacy: Mapping[str, Any]) -> str | None:
@@ -135,6 +136,8 @@ def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
     row = max(privacy["parties"], key=lambda party: _exposure(privacy, party))
     listed = [bound for bound in bounds(privacy) if bound.price.name != _PRICES["joint"].name]
     method = listed[0].price.name if listed else "a bound that needs no valid votes"
+    if len(privacy["runs"]) > 1:
+        method = "sum over all runs whose labels are used"
     return WithoutTrust(
         row["epsilon_without_trust"],
         f"{method}, at the caps",

@@ -200,6 +200,12 @@ class _Party(Shape):
     epsilon_without_trust: Number | None
 
 
+class _Run(_Bound):
+    run: str
+    delta: Number
+    pricing: str
+
+
 class _Sanitized(_Bound):
     releasable: bool
 
@@ -233,6 +239,7 @@ class Privacy(_Versioned):
     noise: _Noise
     budget: _Budget
     views: _Views
+    runs: list[_Run]
     parties: list[_Party]
     per_instance: _PerInstance
     sanitized: _Sanitized

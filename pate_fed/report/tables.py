@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,13 @@ from pate_fed.charging import RunLedger, charge_of, ledger_of, mechanism_of, out
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
-from pate_fed.pricing import formal_bounds, formal_cost_at, public_cost_at
+from pate_fed.pricing import (
+    cost_of_runs,
+    formal_bounds,
+    formal_cost_at,
+    public_cost_at,
+    unconditional_epsilon,
+)
 from pate_fed.releases import NoisyRelease, Outcome
 
 if TYPE_CHECKING:
@@ -36,7 +42,7 @@ SCHEMA_VERSION = 1
 
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
 _DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
-_NOTHING_ASKED = FormalCost(0.0, "no hospital was asked: every answer is an earlier run's")
+_TRUSTED = FormalCost(math.inf, "trusted")
 _NO_YARDSTICKS: Mapping[str, None] = dict.fromkeys(("teacher_mean", "best_single_party", "pooled"))
 
 Answers = list[tuple[int, int, Outcome]]
@@ -56,6 +62,19 @@ class Truth:
     class_names: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class UsedRun:
+    """A run whose labels are used, as the guarantee sees it.
+
+    Attributes:
+        terms: Its terms, in the seat order of the run that uses its labels.
+        form: Its secure sum.
+    """
+
+    terms: RunTerms
+    form: SumForm
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EndedRun:
     """A run that has ended, as its tables see it.
@@ -66,6 +85,10 @@ class EndedRun:
         ledger: Its reservations and charges.
         releases: The release of each batch, by its number.
         instance: The cost on the actual votes; private. None where nobody computed it.
+        form: Its secure sum.
+        earlier: Runs that drew answers which it uses again.
+        asks_nothing: Whether they drew all its answers. That was known before any vote, so the run
+            itself costs nothing under any caps.
     """
 
     terms: RunTerms
@@ -73,6 +96,38 @@ class EndedRun:
     ledger: RunLedger
     releases: Mapping[int, NoisyRelease]
     instance: PerInstanceCost | None
+    form: SumForm
+    earlier: tuple[UsedRun, ...] = ()
+    asks_nothing: bool = False
+
+    @property
+    def used(self) -> tuple[UsedRun, ...]:
+        """All runs whose labels it uses; itself last, unless it asked nothing."""
+        own = () if self.asks_nothing else (UsedRun(self.terms, self.form),)
+        return (*self.earlier, *own)
+
+    @property
+    def used_terms(self) -> tuple[RunTerms, ...]:
+        """Terms of all runs whose labels it uses."""
+        return tuple(run.terms for run in self.used)
+
+    def public_cost(self, seat: int) -> FormalCost:
+        """Return the cost of all of them for one party's units, to readers of the labels."""
+        return cost_of_runs(self.used_terms, seat, unit=self.terms.unit)
+
+    def charged_cost(self, seat: int) -> FormalCost:
+        """Return the same in the view that this run charges."""
+        if not self.terms.at_parties:
+            return self.public_cost(seat)
+        if not all(terms.at_parties for terms in self.used_terms):
+            return _TRUSTED
+        return cost_of_runs(self.used_terms, seat, unit=self.terms.unit, at_coordinator=True)
+
+    @property
+    def most_exposed(self) -> int:
+        """The seat of a party whose units the runs may cost most."""
+        costs = [self.charged_cost(seat).epsilon for seat in range(len(self.terms.weights))]
+        return costs.index(max(costs))
 
 
 def metrics_table(
@@ -190,35 +245,28 @@ def _counts(labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
 def privacy_table(
     *,
     ended: EndedRun,
-    form: SumForm,
     sealing: str,
     seed: int | None,
     votes_are_valid: bool,
     simulated: bool,
-    asks_nothing: bool = False,
 ) -> dict[str, Any]:
     """Return the content of `privacy.json`.
 
     Args:
         ended: The run.
-        form: Its secure sum.
         sealing: The meaning of its sealing suite, a sentence for people; empty without secrets.
         seed: Seed of a simulation's noise; None for fresh noise.
         votes_are_valid: Whether all parties were trusted to send valid vote rows.
         simulated: Whether it was a simulation.
-        asks_nothing: Whether earlier runs drew all its answers. That was known before any vote, so
-            it costs nothing under any caps.
     """
-    terms = ended.terms
-    seat = _most_exposed(terms)
-    formal = _NOTHING_ASKED if asks_nothing else public_cost_at(terms, seat)
+    terms, seat = ended.terms, ended.most_exposed
     return {
         "schema_version": SCHEMA_VERSION,
         "simulated": simulated,
-        "delta": terms.delta,
+        "delta": delta_of(ended),
         "unit": terms.unit,
-        "unit_weight": terms.unit_votes_at(seat),
-        "neighbors": neighbors(terms.unit, weight=terms.unit_votes_at(seat)),
+        "unit_weight": _unit_votes(ended, seat),
+        "neighbors": neighbors(terms.unit, weight=_unit_votes(ended, seat)),
         "mechanism": {
             **mechanism_of(terms).parameters(),
             "max_asks": terms.max_asks,
@@ -229,11 +277,7 @@ def privacy_table(
         "noise": {
             "place": terms.noise_place,
             "source": noise_source(seed),
-            "delta_slack": (
-                0.0
-                if asks_nothing
-                else delta_slack(terms, epsilon=formal_cost_at(terms, seat).epsilon)
-            ),
+            "delta_slack": _slack(ended, seat),
         },
         "budget": {
             "epsilon": terms.epsilon,
@@ -243,37 +287,67 @@ def privacy_table(
         },
         "views": {
             "public": {
-                "formal": _public_view(terms, formal),
+                "formal": _public_view(ended, seat),
                 "bounds": (
-                    {"formal": _number(formal)}
-                    if asks_nothing
+                    {}
+                    if ended.asks_nothing
                     else _bounds(terms, seat, votes_are_valid=votes_are_valid)
                 ),
             },
-            "coordinator": {
-                "formal": _number(formal) if asks_nothing else _coordinator_view(terms, seat)
-            },
+            "coordinator": {"formal": _coordinator_view(ended, seat)},
         },
-        "parties": [
-            {**row, **_number(formal), "epsilon_without_trust": 0.0} if asks_nothing else row
-            for row in _parties(ended)
-        ],
+        "runs": _runs(ended, seat),
+        "parties": _parties(ended),
         "per_instance": _per_instance(ended, simulated=simulated),
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
         "charged": _charged(ended, seat),
         "ledger": _ledger(ended),
-        "sum": form.name,
-        "guarantee": guarantee(terms, formal),
-        "trust": f"{trust(form, terms)} {sealing}".rstrip(),
-        "not_protected": list(
-            not_protected(
+        "sum": ended.form.name,
+        "guarantee": guarantee(ended),
+        "trust": f"{' '.join(_once(trust(run) for run in ended.used))} {sealing}".rstrip(),
+        "not_protected": _once(
+            gap
+            for run in ended.used
+            for gap in not_protected(
                 simulated=simulated,
-                votes_in_the_clear=not form.hides_vectors,
-                votes_trusted_valid=terms.pricing == "joint",
-                noise_place=terms.noise_place,
+                votes_in_the_clear=not run.form.hides_vectors,
+                votes_trusted_valid=run.terms.pricing == "joint",
+                noise_place=run.terms.noise_place,
             )
         ),
     }
+
+
+def delta_of(ended: EndedRun) -> float:
+    """Return the delta of the guarantee: the sum over all runs whose labels are used."""
+    return math.fsum(terms.delta for terms in ended.used_terms)
+
+
+def _once(said: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(said))
+
+
+def _slack(ended: EndedRun, seat: int) -> float | None:
+    """Bound the delta that the computer's noise could add, over all runs whose labels are used."""
+    slacks = [
+        delta_slack(terms, epsilon=formal_cost_at(terms, seat).epsilon)
+        for terms in ended.used_terms
+    ]
+    known = [slack for slack in slacks if slack is not None]
+    return math.fsum(known) if len(known) == len(slacks) else None
+
+
+def _runs(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
+    """List all runs whose labels are used, each with its part of the public number."""
+    return [
+        {
+            "run": terms.name,
+            **_number(cost_of_runs([terms], seat, unit=ended.terms.unit)),
+            "delta": terms.delta,
+            "pricing": terms.pricing,
+        }
+        for terms in ended.used_terms
+    ]
 
 
 def _tests_delta(ended: EndedRun) -> dict[str, float]:
@@ -284,18 +358,19 @@ def _tests_delta(ended: EndedRun) -> dict[str, float]:
     return {"kept_for_tests": cost.additive_delta, "spent_by_tests": cost.charged_delta()}
 
 
-def _public_view(terms: RunTerms, formal: FormalCost) -> dict[str, Any]:
+def _public_view(ended: EndedRun, seat: int) -> dict[str, Any]:
+    formal = ended.public_cost(seat)
     said = {**_number(formal), "holds_for": formal.holds_for}
-    if terms.at_parties and terms.phases == 2:
+    if any(terms.at_parties and terms.phases == 2 for terms in ended.used_terms):
         said["holds_if"] = ROW_SUMS_KEPT
     return said
 
 
-def _coordinator_view(terms: RunTerms, seat: int) -> dict[str, Any]:
-    """Describe the coordinator's own view: no number where it is trusted with the sum."""
-    if not terms.at_parties:
-        return {"epsilon": None, "method": "trusted"}
-    cost = formal_cost_at(terms, seat)
+def _coordinator_view(ended: EndedRun, seat: int) -> dict[str, Any]:
+    """Describe the coordinator's own view: no number where it is trusted with a sum."""
+    if not all(terms.at_parties for terms in ended.used_terms):
+        return _number(_TRUSTED)
+    cost = cost_of_runs(ended.used_terms, seat, unit=ended.terms.unit, at_coordinator=True)
     return {**_number(cost), "holds_for": cost.holds_for}
 
 
@@ -313,19 +388,22 @@ def _per_instance(ended: EndedRun, *, simulated: bool) -> dict[str, Any]:
     }
 
 
-def guarantee(terms: RunTerms, formal: FormalCost) -> str:
+def guarantee(ended: EndedRun) -> str:
     """State the guarantee in words, with its assumptions."""
+    terms, seat = ended.terms, ended.most_exposed
+    formal = ended.public_cost(seat)
     if not math.isfinite(formal.epsilon):
         return f"None: {formal.method}."
-    weight = terms.unit_votes_at(_most_exposed(terms))
-    said = guarantee_sentence(formal, delta=terms.delta, unit=terms.unit, weight=weight)
-    return f"{said} {VALID_VOTES}" if terms.pricing == "joint" else said
+    weight = _unit_votes(ended, seat)
+    said = guarantee_sentence(formal, delta=delta_of(ended), unit=terms.unit, weight=weight)
+    is_trusting = any(used.pricing == "joint" for used in ended.used_terms)
+    return f"{said} {VALID_VOTES}" if is_trusting else said
 
 
-def _most_exposed(terms: RunTerms) -> int:
-    """Return the seat of a party whose units the run may cost most."""
-    costs = [formal_cost_at(terms, seat).epsilon for seat in range(len(terms.weights))]
-    return costs.index(max(costs))
+def _unit_votes(ended: EndedRun, seat: int) -> int:
+    """Return the most votes that one unit of a party could move, in any run that is used."""
+    unit = ended.terms.unit
+    return max(replace(terms, unit=unit).unit_votes_at(seat) for terms in ended.used_terms)
 
 
 def _number(cost: FormalCost) -> dict[str, Any]:
@@ -354,9 +432,10 @@ def _parties(ended: EndedRun) -> list[dict[str, Any]]:
     terms = ended.terms
     rows = []
     for seat, (name, weights) in enumerate(zip(ended.parties, terms.weights, strict=True)):
-        weight = terms.unit_votes_at(seat)
-        bounds = formal_bounds(terms, weight=weight, votes_are_valid=False)
-        unconditional = min((cost.epsilon for cost in bounds.values()), default=math.inf)
+        weight = _unit_votes(ended, seat)
+        unconditional = math.fsum(
+            unconditional_epsilon(used, seat, unit=terms.unit) for used in ended.used_terms
+        )
         rows.append(
             {
                 "party": name,
@@ -365,7 +444,7 @@ def _parties(ended: EndedRun) -> list[dict[str, Any]]:
                 "unit_votes": weight,
                 "neighbors": neighbors(terms.unit, weight=weight),
                 "budget": terms.budgets[seat],
-                **_number(formal_cost_at(terms, seat)),
+                **_number(ended.charged_cost(seat)),
                 # Holds at the caps even where somebody sends votes that are not valid.
                 "epsilon_without_trust": (unconditional if math.isfinite(unconditional) else None),
             }
@@ -380,8 +459,9 @@ def noise_source(seed: int | None) -> str:
     return f"seed {seed}, which repeats it exactly: for rehearsals only"
 
 
-def trust(form: SumForm, terms: RunTerms) -> str:
+def trust(run: UsedRun) -> str:
     """Name the trusted parties."""
+    form, terms = run.form, run.terms
     joint = terms.pricing == "joint"
     if not form.hides_vectors:
         seen = (

@@ -63,13 +63,13 @@ def end_warnings(
 
 
 def earlier_warnings(earlier_runs: Mapping[str, int]) -> list[str]:
-    """Tell that answers were drawn in earlier runs: their cost stands there."""
+    """Tell that answers were drawn in earlier runs, whose cost counts too."""
     if not earlier_runs:
         return []
     named = ", ".join(f"{name} ({count})" for name, count in earlier_runs.items())
     return [
         f"{sum(earlier_runs.values())} queries had been asked before: their answers were drawn in "
-        f"{named} and cost nothing here; those runs' reports give their cost."
+        f"{named}. Epsilon and delta count those runs too; no budget was charged for them again."
     ]
 
 

@@ -193,6 +193,15 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
             },
             "coordinator": {"formal": {"epsilon": None, "method": "trusted"}},
         },
+        "runs": [
+            {
+                "run": "rehearsal",
+                "epsilon": epsilon,
+                "method": METHODS[pricing],
+                "delta": _DELTA,
+                "pricing": pricing,
+            }
+        ],
         "parties": [
             {
                 **party,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -45,7 +46,8 @@ from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.query_sketches import sketch
-from pate_fed.report import EARLIER
+from pate_fed.report import EARLIER, render_summary
+from pate_fed.wording import delta_text, epsilon_text
 from protocols import wire
 from protocols.messages import Plan
 from protocols.rounds import PlanClaim
@@ -67,6 +69,12 @@ def labels(federation: Worked, name: str = "first") -> dict[int, str]:
     folder = results_of(federation.coordinator.home, name)
     with (folder / "labels.csv").open() as file:
         return {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
+
+
+def privacy_of(federation: Worked, name: str = "first") -> dict[str, Any]:
+    folder = results_of(federation.coordinator.home, name)
+    found: dict[str, Any] = json.loads((folder / "privacy.json").read_text())
+    return found
 
 
 def charges(federation: Worked) -> list[list[EntryState]]:
@@ -850,8 +858,17 @@ def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["earlier_runs"] == {"first": QUERIES}
     assert metrics["queries"]["not_asked"] == metrics["queries"]["void"] == 0
-    privacy = json.loads((folder / "privacy.json").read_text())
-    assert privacy["views"]["public"]["formal"]["epsilon"] == 0.0
+    privacy, first = privacy_of(federation, "second"), privacy_of(federation)
+    # The labels cost what the run that drew them cost.
+    assert privacy["views"] == {
+        "public": {**first["views"]["public"], "bounds": {}},
+        "coordinator": first["views"]["coordinator"],
+    }
+    assert (privacy["delta"], privacy["guarantee"]) == (first["delta"], first["guarantee"])
+    assert [run["run"] for run in privacy["runs"]] == ["first"]
+    assert [row["epsilon"] for row in privacy["parties"]] == [
+        row["epsilon"] for row in first["parties"]
+    ]
     assert privacy["charged"] == privacy["ledger"] == []
     assert not (folder / "transcript.jsonl").exists()
     assert "were drawn in first (12)" in (folder / "report.html").read_text()
@@ -874,6 +891,37 @@ def test_a_run_asks_only_what_no_earlier_run_asked(federation: Worked) -> None:
     }
     for one in federation.hospitals.values():
         assert set(Counter(one.asked).values()) == {1}
+
+
+def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -> None:
+    """Each release about the same records adds to what is known of them, whoever keeps which."""
+    federation.ask(queries=5, batch_size=5, delta=1e-6)
+    federation.work()
+    federation.ask("alone", queries=7, batch_size=7, sigma2=5.0)
+    confident = {"mechanism": "confident", "vote_threshold": 1.0, "sigma1": 60.0, "sigma2": 40.0}
+    federation.ask("second", select="all", queries=None, unit="party", **confident)
+    run = federation.work("second")
+    assert run.state is RunState.DONE, run.reason
+    first, second = privacy_of(federation), privacy_of(federation, "second")
+    parts = {run["run"]: run for run in second["runs"]}
+    assert set(parts) == {"first", "second"}  # of "alone" no label is used
+    # The first run protects a record; the second a whole hospital: its votes may all change.
+    assert parts["first"]["epsilon"] > first["views"]["public"]["formal"]["epsilon"]
+    total = sum(run["epsilon"] for run in second["runs"])
+    formal = second["views"]["public"]["formal"]
+    assert formal["epsilon"] == pytest.approx(total, rel=1e-8)
+    assert formal["epsilon"] >= total
+    assert second["delta"] == pytest.approx(1e-6 + second["budget"]["delta"])
+    epsilon, delta = epsilon_text(formal["epsilon"]), delta_text(second["delta"])
+    folder = results_of(federation.coordinator.home, "second")
+    card = (folder / "student" / "model_card.md").read_text()
+    assert f"| epsilon | {epsilon}, rounded up |\n| delta | {delta} |" in card
+    report = (folder / "report.html").read_text()
+    assert f"ε&nbsp;=&nbsp;{epsilon}</data>" in report
+    assert f"<b>δ</b> {delta} " in report
+    metrics = json.loads((folder / "metrics.json").read_text())
+    said = " ".join(render_summary(metrics, second, folder).split())
+    assert f"epsilon {epsilon} at delta {delta}, public view" in said
 
 
 def test_no_answer_is_an_answer_that_is_not_asked_for_again(federation: Worked) -> None:

@@ -241,3 +241,11 @@ def test_a_public_number_that_a_liar_can_stretch_says_so() -> None:
     said = "holds if every row sum is right; otherwise only the coordinator's epsilon holds"
     assert said in text
     assert text.index("public view") < text.index(said) < text.index(" unit ")
+
+
+def test_a_label_of_an_earlier_joint_price_assumes_valid_votes_too() -> None:
+    """The run itself charges check and label apart; the labels that it uses again do not."""
+    privacy = sample_privacy("gdp")
+    assert "assumes" not in _render(sample_metrics(), privacy)
+    privacy["runs"] = [*sample_privacy("joint")["runs"], *privacy["runs"]]
+    assert "assumes" in _render(sample_metrics(), privacy)
