@@ -5,9 +5,11 @@ proportion to its smooth sensitivity,
 
     SS_beta(D) = max over d of e^(-beta d) A(d),
 
-where A(d) is at least the local sensitivity of f at every D' that differs from D in d units.
-Here are the lists A(0), A(1), ... of a GNMax label, of a threshold check, and of both exactly
-for two classes. Lists of several queries add up: the same units change on all of them.
+where A(d) is at least the local sensitivity of f at every D' that differs from D in at most d
+units. Here are the lists A(0), A(1), ... of a GNMax label, of a threshold check, and of both
+exactly for two classes. Lists of several queries add up: the same units change on all of them.
+Each list never falls. Lists of the sensitivity at exactly d units would add up to less than the sum
+has within d units, and the sum would not be smooth.
 Everything here depends on the votes and is private.
 
 For a label, f is a function beta(q) and one unit moves q within [B_L(q), B_U(q)]. Where the
@@ -307,7 +309,7 @@ def _lists(rows: Counts, setting: SmoothSetting, conditions: SmoothConditions) -
     far = np.flatnonzero(log_q < conditions.log_q1)
     _walk_left(rows, near, listed, setting, conditions)
     _walk_right(rows, far, listed, setting, conditions)
-    return listed
+    return np.asarray(np.maximum.accumulate(listed, axis=1))
 
 
 def _walk_right(
@@ -407,7 +409,7 @@ def _scan(local: Floats, positions: Counts, weight: int, reach: int) -> Floats:
         found = np.maximum(up, np.where(votes <= place, down, 0.0))
         listed[row, 0] = found[0]
         listed[row, 1:] = found[1:].reshape(reach - 1, weight).max(axis=1)
-    return listed[which.ravel()]
+    return np.asarray(np.maximum.accumulate(listed, axis=1))[which.ravel()]
 
 
 def _bit_divergence(t: Floats, other: Floats, order: float) -> Floats:

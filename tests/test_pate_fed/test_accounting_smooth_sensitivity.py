@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
 from typing import Any
 
 import mpmath
@@ -15,6 +18,7 @@ from scipy.special import ndtr
 
 from benchmarks.baselines.loop import SmoothLoop
 from pate_fed.accounting.pate_bounds import gnmax_log_q, threshold_margin, threshold_rdp
+from pate_fed.accounting.sanitized import InstanceCost, instance_cost
 from pate_fed.accounting.smooth_conditions import (
     SmoothSetting,
     capped_rdp,
@@ -41,6 +45,7 @@ from tests.support.pate_vectors import SETS, load_vectors
 from tests.support.real_data import real_data
 from tests.support.smooth_vectors import smooth_vectors, unpacked
 
+Rows = tuple[Votes, ...]
 SETTING = SmoothSetting(40.0, 10, 14.0, 250)
 
 
@@ -49,7 +54,8 @@ def test_lists_of_labels_agree_with_the_reference(which: str) -> None:
     for case in smooth_vectors(which)["smooth_gnmax"]:
         setting = SmoothSetting(case["sigma"], len(case["hist"]), case["order"], case["teachers"])
         listed = gnmax_local_sensitivities([case["hist"]], setting)[0]
-        expected = unpacked(case["ls_rle"])
+        # The reference lists the sensitivity at each distance, not within it.
+        expected = np.maximum.accumulate(unpacked(case["ls_rle"]))
         assert len(listed) == len(expected)
         assert np.abs(listed - expected).max() <= 1e-9 * expected.max()
         for beta, smooth in case["smooth"]:
@@ -66,7 +72,7 @@ def test_lists_of_checks_agree_with_the_reference(which: str) -> None:
             order=case["order"],
             teachers=case["teachers"],
         )[0]
-        expected = unpacked(case["ls_rle"])
+        expected = np.maximum.accumulate(unpacked(case["ls_rle"]))
         assert len(listed) == len(expected)
         assert np.abs(listed - expected).max() <= 1e-9 * expected.max()
         for beta, smooth in case["smooth"]:
@@ -110,11 +116,15 @@ def test_published_votes_have_the_sensitivity_that_the_reference_found(dataset: 
     total += threshold_local_sensitivities(tops, order=case["ss_order"], teachers=250, **check).sum(
         axis=0
     )
+    # The reference adds up sensitivities at each distance, which is too little within it. The
+    # lists of adult fall: 9 % more at most; of mnist and svhn hardly any does.
     slack = 1e-9 * case["expected_ls_max"]
-    assert np.abs(total[:20] - case["expected_ls_first20"]).max() <= slack
-    assert abs(total.max() - case["expected_ls_max"]) <= slack
+    most = {"mnist": 1.001, "adult": 1.1, "svhn": 1.001}[dataset]
+    assert (np.diff(total) >= 0).all()
+    assert (total[:20] >= np.array(case["expected_ls_first20"]) - slack).all()
+    assert total.max() <= case["expected_ls_max"] * most
     for beta, smooth in case["smooth"]:
-        assert smooth_sensitivity(total, beta=beta) == pytest.approx(smooth, rel=1e-9)
+        assert smooth * (1 - 1e-9) <= smooth_sensitivity(total, beta=beta) <= smooth * most
 
 
 @pytest.mark.parametrize(
@@ -141,11 +151,77 @@ def test_lists_cover_the_definition(
     largest = 0.0
     for row in histograms(votes, classes):
         start = tuple(int(count) for count in row)
-        listed = np.maximum.accumulate(gnmax_local_sensitivities([row], setting)[0])
+        listed = gnmax_local_sensitivities([row], setting)[0]
         exact = np.array(definition(start, cost, most=len(listed) - 1, weight=weight))
         assert (listed >= exact * (1 - 1e-12)).all()
         largest = max(largest, exact.max())
     assert largest > 0.01 * setting.largest_rdp  # there was something to cover
+
+
+def two_queries(votes: int, classes: int) -> Iterator[tuple[Rows, list[Rows]]]:
+    """All pairs of rows, and for each all pairs that differ in the votes of one teacher."""
+    rows = [tuple(int(count) for count in row) for row in histograms(votes, classes)]
+    moves = {
+        row: [row, *(tuple(map(int, near)) for near in one_vote_neighbors(np.array(row)))]
+        for row in rows
+    }
+    for pair in product(rows, rows):
+        yield pair, list(product(moves[pair[0]], moves[pair[1]]))
+
+
+@pytest.mark.parametrize(
+    ("votes", "classes", "sigma", "order", "labels"),
+    [
+        pytest.param(6, 3, 1.2, 1.6, (1, 1), id="3 classes"),
+        pytest.param(12, 2, 2.0, 5.0, (1, 1), id="2 classes"),
+        pytest.param(12, 2, 2.0, 5.0, (1, 0), id="2 classes, one check without a label"),
+    ],
+)
+def test_the_sum_over_queries_is_smooth(
+    votes: int, classes: int, sigma: float, order: float, labels: tuple[int, int]
+) -> None:
+    """Brute force of the sum: all votes on two queries, and one teacher who changes both.
+
+    Lists of the sensitivity at each distance instead of within it fail all three.
+    """
+    setting = SmoothSetting(sigma, classes, order, votes)
+    check = {"vote_threshold": 0.6 * votes, "sigma1": 0.2 * votes}
+
+    @cache
+    def cost_of(pair: Rows) -> InstanceCost:
+        return instance_cost(list(pair), setting, answered=list(labels), **check)
+
+    for pair, near in two_queries(votes, classes):
+        here = cost_of(pair)
+        for beta in (0.05, 0.3):
+            smooth = smooth_sensitivity(here.local_sensitivities, beta=beta)
+            for other in near:
+                there = cost_of(other)
+                assert abs(there.rdp - here.rdp) <= smooth * (1 + 1e-9)
+                other_smooth = smooth_sensitivity(there.local_sensitivities, beta=beta)
+                assert other_smooth <= smooth * math.exp(beta) * (1 + 1e-9)
+
+
+def test_many_checks_and_labels_together_are_smooth() -> None:
+    """A second reader's example: 1.155 instead of at most e^0.06 = 1.062 between neighbors."""
+    setting, beta = SmoothSetting(8.0, 2, 5.0, 50), 0.06
+    check = {"vote_threshold": 30.0, "sigma1": 15.0}
+    worst = 0.0
+    for class0 in range(25, 51):
+        for other in range(25, 51):
+            rows = np.array([[class0, 50 - class0]] * 10 + [[other, 50 - other]] * 10)
+            moved = rows + np.array([[-1, 1]] * 10 + [[1, -1]] * 10)
+            if moved.min() < 0:
+                continue
+            smooth = [
+                smooth_sensitivity(
+                    instance_cost(each, setting, answered=[1] * 20, **check).local_sensitivities,
+                    beta=beta,
+                )
+                for each in (rows, moved)
+            ]
+            worst = max(worst, smooth[0] / smooth[1], smooth[1] / smooth[0])
+    assert 1.0 < worst <= math.exp(beta) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("weight", [1, 2, 3])
@@ -161,7 +237,7 @@ def test_two_class_lists_are_the_definition(weight: int, exact: bool) -> None:
         expected = definition(
             votes, lambda row: float(table[row[0]]), most=len(listed) - 1, weight=weight
         )
-        assert np.maximum.accumulate(listed) == pytest.approx(expected, rel=1e-13)
+        assert listed == pytest.approx(expected, rel=1e-13)
 
 
 @pytest.mark.parametrize("weight", [1, 2])
@@ -175,7 +251,7 @@ def test_lists_of_checks_cover_the_definition(weight: int) -> None:
         start = tuple(int(count) for count in row)
         listed = threshold_local_sensitivities([max(start)], order=4.0, teachers=6, **check)[0]
         exact = definition(start, cost, most=len(listed) - 1, weight=weight)
-        assert (np.maximum.accumulate(listed) >= np.array(exact) * (1 - 1e-12)).all()
+        assert (listed >= np.array(exact) * (1 - 1e-12)).all()
 
 
 @pytest.mark.parametrize("order", [1.5, 6.0, 40.0])
@@ -245,7 +321,7 @@ def test_lists_agree_with_a_walk_vote_by_vote(case: tuple[SmoothSetting, list[in
         log_q0=conditions.log_q0,
         log_q1=conditions.log_q1,
     )
-    expected = walk.lists(np.array([counts]))[0]
+    expected = np.maximum.accumulate(walk.lists(np.array([counts]))[0])
     listed = gnmax_local_sensitivities([counts], setting)[0]
     assert np.abs(listed - expected).max() <= 1e-9 * setting.largest_rdp
 
