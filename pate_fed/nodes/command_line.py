@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Final, NoReturn
 
 import click
@@ -94,7 +95,7 @@ class CommandLine:
     def main(self) -> None:
         """Run a command, and leave."""
         try:
-            ended = self.app(sys.argv[1:] or ["--help"], standalone_mode=False)
+            ended = self._command(sys.argv[1:] or ["--help"], standalone_mode=False)
             if ended == _INTERRUPTED:
                 self.fail(self._internal(*self._interrupt))
             sys.exit(ended or EXIT_DONE)
@@ -123,6 +124,10 @@ class CommandLine:
         """Return the exit code of an error."""
         found = (code for kind, code in self._exit_codes if isinstance(error, kind))
         return next(found, EXIT_FAILED)
+
+    @cached_property
+    def _command(self) -> click.Command:
+        return typer.main.get_command(self.app)
 
     def _show_version(self, wanted: bool) -> None:
         if wanted:

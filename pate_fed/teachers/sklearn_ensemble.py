@@ -13,7 +13,6 @@ from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifie
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidDataError, UnreadableFileError
@@ -91,19 +90,17 @@ class SklearnEnsemble(TeacherEnsemble):
     ) -> object:
         size = ShardSize(len(shard), shard.features.shape[1])
         model = self._make_model(size, int(rng.integers(2**31)))
-        with threadpool_limits(1):
-            model.fit(shard.features, shard.labels)
+        model.fit(shard.features, shard.labels)
         return model
 
     def _scores(self, model: Any, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
-        with threadpool_limits(1):
-            if hasattr(model, "predict_proba"):
-                found = np.log(np.maximum(model.predict_proba(inputs.features), _LEAST_CHANCE))
-            elif hasattr(model, "decision_function"):
-                found = np.asarray(model.decision_function(inputs.features), dtype=np.float64)
-            else:
-                said = np.asarray(model.predict(inputs.features))
-                return np.where(said[:, None] == np.arange(classes), 0.0, -np.inf)
+        if hasattr(model, "predict_proba"):
+            found = np.log(np.maximum(model.predict_proba(inputs.features), _LEAST_CHANCE))
+        elif hasattr(model, "decision_function"):
+            found = np.asarray(model.decision_function(inputs.features), dtype=np.float64)
+        else:
+            said = np.asarray(model.predict(inputs.features))
+            return np.where(said[:, None] == np.arange(classes), 0.0, -np.inf)
         if found.ndim == 1:
             found = np.stack([np.zeros_like(found), found], axis=1)
         scores = np.full((len(inputs), classes), -np.inf)

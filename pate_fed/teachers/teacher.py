@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pate_fed.class_shares import share_offsets
 from pate_fed.data.dataset import Records
@@ -108,10 +109,11 @@ class TeacherEnsemble(ABC):
         # A seed of its own for each: the content of one shard must not shift another's randomness.
         seeds = rng.spawn(len(records_per_teacher))
         voters = []
-        for shard, seed in zip(records_per_teacher, seeds, strict=True):
-            voters.append(self._fit_one(shard, public, classes=classes, rng=seed))
-            if on_trained is not None:
-                on_trained(len(voters))
+        with threadpool_limits(1):
+            for shard, seed in zip(records_per_teacher, seeds, strict=True):
+                voters.append(self._fit_one(shard, public, classes=classes, rng=seed))
+                if on_trained is not None:
+                    on_trained(len(voters))
         self._voters, self._classes = voters, classes
 
     def vote(self, inputs: Inputs) -> NDArray[np.int64]:
@@ -128,7 +130,8 @@ class TeacherEnsemble(ABC):
         """
         if not self._voters:
             raise InvalidParameterError("teachers must be trained before they vote", "none trained")
-        return np.stack([self._vote_one(voter, inputs) for voter in self._voters])
+        with threadpool_limits(1):
+            return np.stack([self._vote_one(voter, inputs) for voter in self._voters])
 
     def scores(self, inputs: Inputs) -> Iterator[NDArray[np.float64]]:
         """Yield each teacher's scores before votes are shared out; shape (inputs, classes).
@@ -136,7 +139,9 @@ class TeacherEnsemble(ABC):
         A class that a teacher never saw has minus infinity. To measure teachers in a simulation.
         """
         for voter in self._voters:
-            yield self._scores_of(voter, inputs, classes=self._classes)
+            with threadpool_limits(1):
+                found = self._scores_of(voter, inputs, classes=self._classes)
+            yield found
 
     def dump(self) -> dict[str, bytes]:
         """Return all teachers as files, name to content, without pickle.

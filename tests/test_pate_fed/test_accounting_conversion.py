@@ -60,7 +60,7 @@ def test_an_optimum_beyond_the_grid_is_reported() -> None:
 
 @pytest.mark.parametrize("rho", [1e-3, 0.02, 0.2, 3.0, 40.0])
 @pytest.mark.parametrize("method", ["mironov", "cks"])
-def test_a_third_of_the_values_is_enough(rho: float, method: ConversionMethod) -> None:
+def test_a_quarter_of_the_values_is_enough(rho: float, method: ConversionMethod) -> None:
     asked = []
 
     def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -68,9 +68,9 @@ def test_a_third_of_the_values_is_enough(rho: float, method: ConversionMethod) -
         return rho * orders
 
     costly = convert_costly_curve(curve, delta=1e-5, method=method)
-    assert sum(asked) < len(DENSE_ORDERS) / 3
+    assert sum(asked) < len(DENSE_ORDERS) / 4
     fine = convert_curve(lambda o: rho * o, delta=1e-5, method=method)
-    assert costly.epsilon == pytest.approx(fine.epsilon, rel=1e-5)
+    assert costly.epsilon == pytest.approx(fine.epsilon, rel=1e-6)
     assert costly.is_at_edge == fine.is_at_edge
 
 
