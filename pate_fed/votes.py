@@ -197,10 +197,13 @@ class NoisyHistogram:
     Attributes:
         counts: Noisy votes; float64, shape (queries, classes), read-only, finite.
         sigma: Standard deviation of the noise in every entry, in votes.
+        rest: The part of each draw that rounding cut off, which decides ties; of the same shape,
+            read-only. None where the noise is whole.
     """
 
     counts: NDArray[np.float64]
     sigma: float
+    rest: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         counts = np.array(self.counts, dtype=np.float64)
@@ -208,6 +211,12 @@ class NoisyHistogram:
             raise InvalidVotesError("noisy counts must be finite, with 2 axes", counts.shape)
         counts.flags.writeable = False
         object.__setattr__(self, "counts", counts)
+        if self.rest is not None:
+            rest = np.array(self.rest, dtype=np.float64)
+            if rest.shape != counts.shape:
+                raise InvalidVotesError("the rest must fit the noisy counts", rest.shape)
+            rest.flags.writeable = False
+            object.__setattr__(self, "rest", rest)
 
     def __repr__(self) -> str:
         return _shape_only(self, self.counts)

@@ -549,7 +549,7 @@ class TestSumsAreForgotten:
 
         monkeypatch.setattr("coordinator.runs.labeling.deciding.open_sum", spy)
         if fails:
-            monkeypatch.setattr("pate_fed.mechanisms.noise.sample_gaussian", failing)
+            monkeypatch.setattr("pate_fed.mechanisms.noise.split_gaussian", failing)
         federation = ready()
         if fails:
             with pytest.raises(VoidBatchError):

@@ -226,12 +226,12 @@ class ConfidentGaussianMax(Mechanism):
         require_noise_here(self.shares)
         whole("max_answers", max_answers)
         whole("max_refusals", max_refusals)
-        tops = self._noisy_tops(summed, noise=noise, random_bytes=random_bytes)
+        passed = self._passes(summed, noise=noise, random_bytes=random_bytes)
         # Fresh noise: reusing that of the check would void the bound.
         noisy = noise.perturb(summed, sigma=self.sigma2, random_bytes=random_bytes)
         return assemble_release(
             noisy_winners(noisy),
-            tops >= self.vote_threshold,
+            passed,
             max_answers=max_answers,
             max_refusals=max_refusals,
         )
@@ -349,10 +349,15 @@ class ConfidentGaussianMax(Mechanism):
             **shares,
         }
 
-    def _noisy_tops(
+    def _passes(
         self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
-    ) -> NDArray[np.float64]:
-        return noise.perturb_maxima(summed, sigma=self.sigma1, random_bytes=random_bytes)
+    ) -> NDArray[np.bool_]:
+        return noise.passes(
+            summed,
+            vote_threshold=self.vote_threshold,
+            sigma=self.sigma1,
+            random_bytes=random_bytes,
+        )
 
     def _largest_entries(self, noisy: NoisyHistogram) -> NDArray[np.float64]:
         return np.asarray(noisy.counts.max(axis=1))

@@ -121,15 +121,19 @@ class InteractiveGaussianMax(ConfidentGaussianMax):
         """Return the parameters; those of a batch are not among them."""
         return {**ConfidentGaussianMax.parameters(self), "confidence": self.confidence}
 
-    def _noisy_tops(
+    def _passes(
         self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
-    ) -> NDArray[np.float64]:
+    ) -> NDArray[np.bool_]:
         if self.total_votes not in (None, summed.total_votes):
             raise InvalidParameterError(
                 f"predictions must be for {summed.total_votes} votes", self.total_votes
             )
-        return noise.perturb_maxima(
-            summed, sigma=self.sigma1, random_bytes=random_bytes, offsets=self.offsets
+        return noise.passes(
+            summed,
+            vote_threshold=self.vote_threshold,
+            sigma=self.sigma1,
+            random_bytes=random_bytes,
+            offsets=self.offsets,
         )
 
     def _largest_entries(self, noisy: NoisyHistogram) -> NDArray[np.float64]:

@@ -316,5 +316,12 @@ def assemble_release(
 
 
 def noisy_winners(noisy: NoisyHistogram) -> NDArray[np.int64]:
-    """Return the class with the largest noisy count, the lowest index on ties; shape (queries,)."""
-    return np.asarray(noisy.counts.argmax(axis=1), dtype=np.int64)
+    """Return the class with the largest noisy count; shape (queries,).
+
+    On ties the one with the largest rest, then the lowest index.
+    """
+    counts = noisy.counts
+    if noisy.rest is None:
+        return np.asarray(counts.argmax(axis=1), dtype=np.int64)
+    is_top = counts == counts.max(axis=1, keepdims=True)
+    return np.asarray(np.where(is_top, noisy.rest, -np.inf).argmax(axis=1), dtype=np.int64)

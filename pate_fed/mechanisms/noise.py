@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
+from pate_fed.mechanisms.sampling import RandomBytes, sample_laplace, split_gaussian
 from pate_fed.releases import ABSTAIN
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
@@ -47,30 +47,33 @@ class NoisePlan:
         Raises:
             InvalidParameterError: `sigma` is out of its range.
         """
-        noise = sample_gaussian(summed.counts.shape, sigma=sigma, random_bytes=random_bytes)
-        return NoisyHistogram(summed.counts + noise, sigma)
+        shape = summed.counts.shape
+        noise, rest = split_gaussian(shape, sigma=sigma, random_bytes=random_bytes)
+        return NoisyHistogram(summed.counts + noise, sigma, rest)
 
-    def perturb_maxima(
+    def passes(
         self,
         summed: SummedHistogram,
         *,
+        vote_threshold: float,
         sigma: float,
         random_bytes: RandomBytes,
         offsets: NDArray[np.int64] | None = None,
-    ) -> NDArray[np.float64]:
-        """Add fresh noise to the largest count of each query.
+    ) -> NDArray[np.bool_]:
+        """Tell for which queries the largest count, with fresh noise added, reaches a threshold.
 
-        The result may decide whether a query is answered; itself it is never released.
+        The noisy top count itself never leaves.
 
         Args:
             summed: Exact counts.
+            vote_threshold: From which a query passes, in votes.
             sigma: Standard deviation of the noise, in votes; above 0.
             random_bytes: Source of the noise.
             offsets: Public whole numbers to subtract from the counts first; shape (queries,
                 classes).
 
         Returns:
-            Noisy top counts, in votes; shape (queries,).
+            Shape (queries,).
 
         Raises:
             InvalidParameterError: `sigma` is out of its range, or `offsets` are of another shape.
@@ -81,8 +84,9 @@ class NoisePlan:
                 raise InvalidParameterError("offsets must fit the queries", offsets.shape)
             counts = counts - offsets
         maxima = counts.max(axis=1)
-        noise = sample_gaussian(maxima.shape, sigma=sigma, random_bytes=random_bytes)
-        return np.asarray(maxima + noise)
+        noise, rest = split_gaussian(maxima.shape, sigma=sigma, random_bytes=random_bytes)
+        # Where the rest matters the difference is small, hence exact.
+        return np.asarray((maxima + noise) - vote_threshold >= -rest)
 
     def perturb_laplace(
         self,
