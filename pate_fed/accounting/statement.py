@@ -43,15 +43,15 @@ PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer
 
 NOT_PROTECTED: Final = (
     "Against the coordinator itself: it holds the exact sum of the votes in memory until the "
-    "batch is released, and is trusted to keep it to itself.",
+    "batch is released. You must trust it to keep the sum secret.",
     "Against a coordinator that adds less noise than it declares: it alone adds the noise, and "
     "nobody checks it.",
     "Against a hospital whose teachers vote wrongly, by mistake or on purpose: it can make labels "
     "wrong.",
     "Against a stop: the coordinator can end the run, and one bad message from one hospital makes "
     "a whole batch void, so that none of its labels is released.",
-    "That a hospital takes part, with how many teachers, and which public inputs were asked: all "
-    "of that is public.",
+    "The hospitals that take part, their numbers of teachers, and the public inputs that were "
+    "asked: all of this is public.",
     "Timing and traffic: an observer of the network sees who sent how much, and when.",
     "General facts about patients: a student that learned that smoking harms says so about every "
     "smoker, also about those whose records were never used.",
@@ -61,7 +61,8 @@ NOT_PROTECTED: Final = (
     "tried out on the real votes: the number does not count them.",
     "The same records used elsewhere, for other models or published tables: the number is for "
     "this run alone.",
-    "The numbers marked as not releasable: they depend on the votes and are for the operator only.",
+    "Numbers that privacy.json marks as not releasable: they depend on the votes and are for the "
+    "operator only.",
     "The last digits of the noise: the computer's draws differ very slightly from the noise that "
     "the mathematics assumes. The difference shows in a draw with a chance below one in a hundred "
     "billion (for noise of a standard deviation of up to 100 votes); the number does not count it.",

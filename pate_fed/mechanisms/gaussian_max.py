@@ -403,10 +403,10 @@ def _text(mechanism: Mapping[str, Any]) -> str:
 def _confident_text(mechanism: Mapping[str, Any]) -> str:
     if mechanism.get("shares") is not None:
         return (
-            f"A query is answered only if the highest of its vote counts, each with noise of its "
-            f"own of standard deviation {number(mechanism, 'sigma1')} votes, reaches "
-            f"{number(mechanism, 'vote_threshold')} votes. Then the votes on it are added up "
-            f"again, with fresh noise: {pick(mechanism)}. All other queries get no answer."
+            f"Noise of standard deviation {number(mechanism, 'sigma1')} votes is added to each "
+            "vote count of a query. If no count reaches "
+            f"{number(mechanism, 'vote_threshold')} votes, the query gets no answer. Otherwise "
+            f"its votes are added up again, with fresh noise, and {pick(mechanism)}."
         )
     return (
         f"A query is answered only if its highest vote count, with noise of standard deviation "

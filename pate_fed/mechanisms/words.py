@@ -19,9 +19,9 @@ def pick(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
     sigma, shares = number(mechanism, "sigma2"), mechanism.get("shares")
     if shares is not None:
         return (
-            f"the class with most votes is released, after every hospital added its part of {kind} "
-            f"to its own counts: so much that any {count(shares)} parts have a standard deviation "
-            f"of {sigma} votes in every count"
+            f"the class with most votes is released. Before, every hospital adds its part of "
+            f"{kind} to its own counts; any {count(shares)} parts together have a standard "
+            f"deviation of {sigma} votes in every count"
         )
     return (
         f"the class with most votes is released, after {kind} of standard deviation "

@@ -71,13 +71,14 @@ def threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:
         if threshold == other:
             return []
         return [
-            f"{check}, so --vote-threshold was chosen for it: {threshold:g}, which a query on "
-            f"which teachers do not agree at all passes with a chance of {passing(threshold)}; "
-            f"{other:g}, usual with noise at the coordinator, with {passing(other)}."
+            f"{check}, so --vote-threshold is {threshold:g} instead of {other:g}, the usual one "
+            "with noise at the coordinator. A query without any agreement passes "
+            f"{threshold:g} with a chance of {passing(threshold)}, and {other:g} with "
+            f"{passing(other)}."
         ]
     if threshold >= usual:
         return []
     return [
-        f"{check}: a query on which teachers do not agree at all passes --vote-threshold "
-        f"{threshold:g} with a chance of {passing(threshold)}; {usual} with {passing(usual)}."
+        f"{check}. A query without any agreement passes --vote-threshold {threshold:g} with a "
+        f"chance of {passing(threshold)}, and {usual} with {passing(usual)}."
     ]

@@ -57,6 +57,10 @@ _SOURCES = (
 )
 
 
+_LONGEST_OPEN = 400
+"""Longest entry of the manifest, in letters, that stands open in the page."""
+
+
 def render_report(run: RunRecord) -> str:
     """Render the report of a run; the same run gives the same bytes.
 
@@ -102,6 +106,7 @@ def render_report(run: RunRecord) -> str:
         parties=privacy["parties"],
         alike=price_words.are_alike(privacy["parties"]),
         most_open=price_words.MOST_OPEN_HOSPITALS,
+        longest_open=_LONGEST_OPEN,
         uneven=price_words.differ(privacy["parties"], "epsilon"),
         own_budgets=price_words.differ(privacy["parties"], "budget"),
         spread=price_words.spread,

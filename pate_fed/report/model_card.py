@@ -14,8 +14,8 @@ from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
 from pate_fed.report import price_words, quality_words
 
 _SIMULATED = """\
-> **Simulated.** This student comes from a rehearsal on one computer. The numbers are those of
-> a deployment with these settings; they do not protect the records used here.
+> **Simulated.** This student comes from a rehearsal on one computer. A real run with these
+> settings would have the same privacy numbers, but here they protect no records.
 
 """
 
@@ -59,7 +59,7 @@ def _what_it_is(metrics: Mapping[str, Any]) -> str:
     return (
         f"A classifier trained on {wording.plural(queries['answered'], 'label')} that "
         f"{wording.plural(metrics['parties'], 'hospital')} released together with PATE, and on "
-        f"public inputs. It has seen no hospital's records.\n\n"
+        f"public inputs. It has seen no private records.\n\n"
         f"- classes: {classes}\n"
         f"- queries: {queries['asked']:,} asked, {queries['answered']:,} answered, "
         f"{queries['refused']:,} without an answer\n"
@@ -112,8 +112,9 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         *([("holds if", row_sums)] if row_sums else []),
         (
             "coordinator's view",
-            f"epsilon {wording.epsilon_text(operator['epsilon'], absent='none')} "
-            f"({operator['method']})",
+            "no epsilon: you must trust it"
+            if operator["epsilon"] is None
+            else f"epsilon {wording.epsilon_text(operator['epsilon'])} ({operator['method']})",
         ),
         (
             "mechanism",

@@ -37,8 +37,8 @@ _PRICES: Mapping[str, Price] = {
     ),
     "label": Price(
         "Label level",
-        "the check of a query and its label are charged separately, each for the information that "
-        "it reveals",
+        "the check of a query, if any, and its label are charged separately, each for the "
+        "information that it reveals",
         _TRUST,
     ),
     "joint": Price(

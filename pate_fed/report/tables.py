@@ -473,7 +473,7 @@ def trust(run: UsedRun) -> str:
     parties = len(terms.weights)
     colluders = form.most_colluders(parties)
     return (
-        f"{sentence} The coordinator does not see a single hospital's votes, even if up to "
+        f"{sentence} The votes of one hospital stay hidden from the coordinator, even if up to "
         f"{colluders} of the {parties} hospitals collude with it (--sum {form.name})."
     )
 

@@ -188,8 +188,8 @@ class TestRun:
         usual = {"confident": 12, "interactive": 8}[mechanism]
         assert chosen > usual
         report = " ".join((run / "report.html").read_text(encoding="utf-8").split())
-        assert f"--vote-threshold was chosen for it: {chosen:g}" in report
-        assert f"; {usual}, usual with noise at the coordinator, with" in report
+        assert f"--vote-threshold is {chosen:g} instead of {usual}, the usual one" in report
+        assert f"passes {chosen:g} with a chance of" in report
 
     @pytest.mark.parametrize(("threshold", "is_low"), [(12, True), (60, False)])
     def test_what_a_threshold_of_ones_own_lets_through_is_said_where_it_is_much(

@@ -356,7 +356,7 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
     for said in (
         f"Joint price charged {shown[0]} a “no answer” and a label are charged together",
         "and every hospital: to send valid votes",
-        f"Label level {shown[1]} the check of a query and its label are charged separately",
+        f"Label level {shown[1]} the check of a query, if any, and its label are charged",
         f"Gaussian composition (GDP) {shown[2]} every check and every label is charged separately",
         "the coordinator: to add the noise, and to show labels and “no answer” only",
     ):
@@ -651,6 +651,20 @@ def test_a_list_of_the_manifest_is_a_table_that_opens(make_run: Callable[..., Ru
     assert "&#39;party" not in page
 
 
+@pytest.mark.parametrize(("hospitals", "folded"), [(3, False), (50, True)])
+def test_many_heads_are_folded_beside_their_explanation(
+    make_run: Callable[..., RunRecord], hospitals: int, folded: bool
+) -> None:
+    heads = [f"{number:02}" * 32 for number in range(hospitals)]
+    run = make_run()
+    page = render_report(replace(run, manifest={**run.manifest, "heads_compared": heads}))
+    assert (f"<summary>{hospitals} entries</summary>" in page) is folded
+    text = _Page(page).words()
+    assert ", ".join(heads) in text
+    explained = text.index("transcript_head is the digest at the end of the chain")
+    assert 0 < text.index(heads[0]) - explained < 1000
+
+
 def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
     assert "like an odometer. It is not the guarantee: the guarantee is the cap." in text
@@ -901,5 +915,8 @@ def test_beside_the_public_number_stands_what_it_asks_of_hospitals(
     views = page.partition("Against whom: two views")[2]
     public, _, coordinator = views.partition('<th scope="row">Coordinator</th>')
     assert ROW_SUMS_KEPT in public
+    for section in ("short", "cost"):  # beside the headline too
+        part = page.partition(f'aria-labelledby="{section}"')[2].partition("<table")[0]
+        assert f"<b>Condition of this number.</b> {ROW_SUMS_KEPT}" in part
     assert ROW_SUMS_KEPT not in coordinator
     assert "add up to its number of votes" not in without

@@ -35,7 +35,7 @@ def test_the_card_says_what_the_student_is_and_what_it_cost() -> None:
         "holds for everyone who sees",
         "| charged | Joint price: a “no answer” and a label are charged together",
         "| assumes | Epsilon needs valid votes: every hospital sends",
-        "| coordinator's view | epsilon none (trusted) |",
+        "| coordinator's view | no epsilon: you must trust it |",
         "- A coordinator that adds less noise than it declares.",
         "It is no medical device",
         "| partition | iid |",

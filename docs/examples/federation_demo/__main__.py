@@ -380,18 +380,16 @@ def summary(demo: Demo) -> str:
             f"Report    {results / 'report.html'}",
             "",
             f"Learned   From {demo.study.source}, {len(demo.hospitals)} hospitals labelled "
-            f"{released} public records, {right} of them rightly, and the student that learned "
-            f"from these labels is right on {student} of the {others} public records that were "
-            "not asked about (counted with the truth, which nobody was given).",
-            f"Cost      For whoever sees the labels and the student, the odds of what was released "
-            f"depend on the records of any one patient by a factor of at most e^epsilon, "
-            f"epsilon = {ceiling(formal['epsilon'])} at delta = {privacy['delta']:g} (neighbors: "
-            "all records of one patient), and every hospital's own ledger was charged for it.",
-            "Trust     Every hospital had to trust the operator to add the noise that was "
-            "declared and to keep the exact sum of all votes to itself; no hospital's records or "
-            "own votes were shown to anybody (only a sum on which all teachers agree tells the "
-            "votes); and here, where one machine plays them all, whoever owns that machine had "
-            "to be trusted with everything.",
+            f"{released} public records, {right} of them rightly. The student that learned from "
+            f"these labels is right on {student} of the {others} other public records. (Nobody in "
+            "the federation had the true labels; the demo counted with them.)",
+            "Cost      If all records of one patient were different, the probability of any labels "
+            f"would change at most e^epsilon-fold, epsilon = {ceiling(formal['epsilon'])}, plus "
+            f"delta = {privacy['delta']:g}. Every hospital's own ledger was charged for it.",
+            "Trust     Every hospital had to trust the operator to add the declared noise and to "
+            "keep the exact sum of all votes secret. The protocol shows nobody a hospital's "
+            "records or own votes, unless all teachers agree: then the sum shows them. Here one "
+            "machine plays all roles, so you must trust its owner with everything.",
         )
     )
 
