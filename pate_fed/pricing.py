@@ -50,8 +50,8 @@ def formal_bounds(
         wanted: Leave out all others: some take a second.
 
     Returns:
-        By pricing; without those that are not known for these parameters. "none" alone, with an
-        infinite epsilon, where nothing holds.
+        By pricing; infinite, with the reason as its method, where it is not known for these
+        parameters. "none" alone, with an infinite epsilon, where nothing holds.
     """
     prices = terms.spec.prices_with(terms.noise_place)
     if prices == ("none",):
@@ -111,7 +111,7 @@ def cheapest_pricing(
     if not needs:
         raise InvalidParameterError(
             f"a price must be known for {terms.mechanism} with these parameters",
-            f"none by {', '.join(sorted(wanted))}",
+            f"none by {', '.join(sorted(wanted))}{_why_unknown(terms, wanted)}",
         )
     chosen = min(needs, key=lambda pricing: needs[pricing])
     return chosen, needs[chosen]
@@ -139,6 +139,19 @@ def _known_for(terms: RunTerms, *, votes_are_valid: bool) -> frozenset[Pricing]:
     return prices if votes_are_valid else prices - {"joint"}
 
 
+def _is_known(pricing: Pricing, cost: FormalCost) -> bool:
+    """Tell whether a price may be charged: the joint one is infinite beyond its range."""
+    return pricing != "joint" or math.isfinite(cost.epsilon)
+
+
+def _why_unknown(terms: RunTerms, wanted: frozenset[Pricing]) -> str:
+    """Name the limit that a wanted joint price is beyond, if that is why there is none."""
+    bounds = formal_bounds(
+        terms, weight=terms.unit_votes, votes_are_valid="joint" in wanted, wanted=wanted
+    )
+    return "".join(f" ({cost.method})" for cost in bounds.values())
+
+
 def _needs(
     terms: RunTerms, pricing: Pricing, *, votes_are_valid: bool
 ) -> list[tuple[float, float, float]]:
@@ -152,7 +165,7 @@ def _needs(
         bounds = formal_bounds(
             terms, weight=weight, votes_are_valid=votes_are_valid, wanted=frozenset({pricing})
         )
-        if pricing not in bounds:
+        if pricing not in bounds or not _is_known(pricing, bounds[pricing]):
             return []
         found.append((bounds[pricing].epsilon / budget, bounds[pricing].epsilon, budget))
     return found

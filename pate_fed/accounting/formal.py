@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, GaussianMaxEvent
 from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_epsilon, gdp_mu_squared
-from pate_fed.accounting.joint_price import JointPrice, price
+from pate_fed.accounting.joint_price import price
 from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
 from pate_fed.accounting.ranges import positive
 from pate_fed.accounting.statement import CAPS_METHOD, FormalCost
+from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import InvalidParameterError
 
 JOINT_METHOD: Final = (
@@ -83,7 +84,8 @@ class FormalCosts:
     Attributes:
         gdp: Exact Gaussian composition.
         label: Label level.
-        joint: Joint price; None where it is not known for these parameters.
+        joint: Joint price; None where a run cannot refuse, or answer; infinite where it is not
+            known for these parameters.
         votes_are_valid: Whether the run's parties are trusted to send valid vote rows.
     """
 
@@ -112,11 +114,10 @@ def formal_costs(caps: RunCaps, *, votes_are_valid: bool) -> FormalCosts:
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    joint = joint_price_at_caps(caps)
     return FormalCosts(
         gdp=gdp_cost(caps),
         label=label_cost(caps),
-        joint=None if joint is None else _joint_cost(joint),
+        joint=joint_cost(caps),
         votes_are_valid=votes_are_valid,
     )
 
@@ -141,13 +142,44 @@ def label_cost(caps: RunCaps) -> FormalCost:
 
 
 def joint_cost(caps: RunCaps) -> FormalCost | None:
-    """Return the cost where every vote row is valid; None where no joint price is known."""
-    found = joint_price_at_caps(caps)
-    return None if found is None else _joint_cost(found)
+    """Return the cost where every vote row is valid; None where a run cannot refuse, or answer.
 
-
-def _joint_cost(found: JointPrice) -> FormalCost:
+    Infinite beyond the range of the joint price; the method then names the limit.
+    """
+    if caps.sigma1 is None or caps.vote_threshold is None:
+        return None
+    if caps.refusals <= 0 or caps.answers <= 0:
+        return None
+    facts: _Facts = {
+        "teachers": caps.teachers,
+        "classes": caps.classes,
+        "vote_threshold": caps.vote_threshold,
+        "sigma1": caps.sigma1,
+        "sigma2": caps.sigma2,
+        "weight": caps.weight,
+    }
+    try:
+        JointSetting(**facts)
+    except InvalidParameterError as beyond:
+        return FormalCost(math.inf, f"not computed: {beyond.must}, got {beyond.got}")
+    found = price(
+        **facts,
+        max_refusals=caps.number(caps.refusals),
+        max_answers=caps.number(caps.answers),
+        max_asks=caps.number(caps.asks),
+        delta=caps.delta,
+        real_caps=caps.real,
+    )
     return FormalCost(found.epsilon, JOINT_METHOD, order=found.order)
+
+
+class _Facts(TypedDict):
+    teachers: int
+    classes: int
+    vote_threshold: float
+    sigma1: float
+    sigma2: float
+    weight: int
 
 
 def gdp_at_caps(caps: RunCaps) -> float:
@@ -177,28 +209,3 @@ def _mu_squared(caps: RunCaps) -> float:
     return math.fsum(
         count * (ratio * ratio) for count, ratio in zip(counts, ratios, strict=True) if count
     )
-
-
-def joint_price_at_caps(caps: RunCaps) -> JointPrice | None:
-    """Return the joint price of a run at its caps; None if it is unknown."""
-    if caps.sigma1 is None or caps.vote_threshold is None:
-        return None
-    if caps.refusals <= 0 or caps.answers <= 0:
-        return None
-    try:
-        found = price(
-            teachers=caps.teachers,
-            classes=caps.classes,
-            vote_threshold=caps.vote_threshold,
-            sigma1=caps.sigma1,
-            sigma2=caps.sigma2,
-            max_refusals=caps.number(caps.refusals),
-            max_answers=caps.number(caps.answers),
-            max_asks=caps.number(caps.asks),
-            weight=caps.weight,
-            delta=caps.delta,
-            real_caps=caps.real,
-        )
-    except InvalidParameterError:  # beyond the range of the joint price: the others still hold
-        return None
-    return found if math.isfinite(found.epsilon) else None

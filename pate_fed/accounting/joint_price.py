@@ -315,7 +315,11 @@ def _minimize(cost: Callable[[Table], Table], low: float, high: float) -> float:
 
 
 def _total(caps: tuple[tuple[float, float], ...], refusal: float, answer: float) -> float:
-    return max(refusals * refusal + answers * answer for refusals, answers in caps) * SAFETY
+    """Return the largest charge over the caps; an outcome that cannot occur costs nothing."""
+    return SAFETY * max(
+        (refusals * refusal if refusals else 0.0) + (answers * answer if answers else 0.0)
+        for refusals, answers in caps
+    )
 
 
 def _caps(

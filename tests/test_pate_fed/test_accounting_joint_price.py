@@ -24,6 +24,7 @@ from pate_fed.accounting.conversion import convert_at_orders
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.discrete_law import discrete_gap_law, discrete_pass_law
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, JointPriceEvent
+from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
 from pate_fed.accounting.joint_price import JointPrice, flat_prices, price, price_pairs
 from pate_fed.accounting.label_bounds import label_level_epsilon
@@ -576,6 +577,53 @@ class TestLaws:
 
     def test_a_hopeless_setting_costs_an_infinite_or_huge_epsilon(self) -> None:
         assert priced(JointSetting(3, 2, 2, 0.01, 0.01), 5, 5).epsilon > 1e4
+
+    @pytest.mark.parametrize(
+        ("teachers", "sigma2", "classes", "expected"),
+        [(250, 10.0, 2, 1.091), (250, 10.0, 10, 1.091), (100, 6.0, 2, 1.936)],
+    )
+    def test_outcomes_that_cannot_occur_cost_nothing_whatever_their_price(
+        self, teachers: int, sigma2: float, classes: int, expected: float
+    ) -> None:
+        """10 asks may all be refused: 0 answers at an infinite price, at high orders, are no NaN.
+
+        A second reader computed the expected numbers; the price apart would be 1.546 and 2.745.
+        """
+        setting = JointSetting(teachers, classes, 0.6 * teachers, 0.3 * teachers, sigma2)
+        found = priced(setting, 10, 10, max_asks=10)
+        assert found.epsilon == pytest.approx(expected, rel=5e-3)
+        caps = RunCaps(
+            teachers,
+            classes,
+            setting.vote_threshold,
+            setting.sigma1,
+            sigma2,
+            asks=10,
+            answers=10,
+            refusals=10,
+            weight=1,
+            delta=1e-5,
+        )
+        costs = formal_costs(caps, votes_are_valid=True)
+        assert costs.smallest is costs.joint
+
+    def test_a_limit_that_keeps_it_from_being_computed_is_named(self) -> None:
+        caps = RunCaps(2000, 3, 1200, 600, 320, 90, 50, 40, 1, 1e-5)
+        costs = formal_costs(caps, votes_are_valid=True)
+        assert costs.joint is not None
+        assert math.isinf(costs.joint.epsilon)
+        assert "at most 1000 teachers, got 2000" in costs.joint.method
+        assert costs.smallest is costs.label
+
+    def test_no_other_fault_of_it_is_swallowed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where it broke, a dearer price was charged and nobody was told."""
+
+        def broken(*args: object, **kwargs: object) -> None:
+            raise InvalidParameterError("rdp must be at least 0", "nan")
+
+        monkeypatch.setattr("pate_fed.accounting.formal.price", broken)
+        with pytest.raises(InvalidParameterError, match="rdp must be"):
+            formal_costs(RunCaps(20, 3, 12, 6, 4, 90, 50, 40, 1, 1e-5), votes_are_valid=True)
 
     def test_an_optimum_at_the_edge_of_the_orders_is_reported(self) -> None:
         assert priced(JointSetting(3, 3, 2, 0.2, 0.2), 50, 50).is_at_edge

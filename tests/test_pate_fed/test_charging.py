@@ -370,8 +370,14 @@ class TestPriced:
     )
     def test_joint_is_never_chosen_where_it_is_not_proved(self, changed: dict[str, Any]) -> None:
         asked = terms(**{**changed, "classes": 5})
-        assert "joint" not in formal_bounds(asked, weight=1, votes_are_valid=True)
+        joint = formal_bounds(asked, weight=1, votes_are_valid=True).get("joint")
+        assert joint is None or math.isinf(joint.epsilon)
         assert priced(asked, votes_are_valid=True).pricing == "label"
+
+    def test_a_price_that_cannot_be_charged_is_refused_with_the_reason(self) -> None:
+        asked = terms(weights=((1,) * 4000,) * 3, classes=5)
+        with pytest.raises(InvalidParameterError, match="at most 1000 teachers, got 12000"):
+            priced(asked, votes_are_valid=True, wanted=frozenset({"joint"}))
 
     def test_exact_composition_is_chosen_where_it_is_smallest(self) -> None:
         one = terms(max_answers=1, max_refusals=1, max_asks=1, **{"sigma2": 400.0, "sigma1": 500.0})

@@ -25,7 +25,7 @@ from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
 from pate_fed.accounting.formal import formal_costs, gdp_cost, label_cost
 from pate_fed.accounting.label_bounds import LABEL_METHOD
 from pate_fed.accounting.ranges import probability
-from pate_fed.accounting.statement import CAPS_METHOD
+from pate_fed.accounting.statement import CAPS_METHOD, FormalCost
 from pate_fed.errors import InvalidParameterError
 
 FORMAL_METHODS: Final = ("formal_gdp", "formal_label", "formal_joint")
@@ -65,15 +65,16 @@ def formal_rows(case: VoteCase) -> dict[str, MethodCost]:
 
 def _gaussian(case: VoteCase) -> dict[str, MethodCost]:
     costs, shown = formal_costs(case.caps, votes_are_valid=True), not case.caps.real
-    unknown = _NO_REFUSAL if case.check is None else "not known for these parameters"
-    joint, method = (
-        (None, unknown) if costs.joint is None else (costs.joint.epsilon, costs.joint.method)
-    )
+    joint, method = (None, _NO_REFUSAL) if costs.joint is None else _shown(costs.joint)
     return {
         "formal_gdp": MethodCost(costs.gdp.epsilon, costs.gdp.method, shown),
         "formal_label": MethodCost(costs.label.epsilon, costs.label.method, shown),
         "formal_joint": MethodCost(joint, method, shown, _caps_of_joint(case)),
     }
+
+
+def _shown(cost: FormalCost) -> tuple[float | None, str]:
+    return (cost.epsilon if math.isfinite(cost.epsilon) else None), cost.method
 
 
 def _interactive(case: VoteCase) -> dict[str, MethodCost]:
