@@ -116,6 +116,7 @@ def privacy_of(
             instance=run.per_instance_cost,
             form=form,
             earlier=tuple(earlier),
+            is_dealt_by_class=simulated and settings.partition == "dirichlet",
             asks_nothing=asks_nothing,
         ),
         sealing=_SEALING[settings.suite] if form.hides_vectors else "",

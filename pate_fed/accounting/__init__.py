@@ -91,6 +91,7 @@ from pate_fed.accounting.smooth_sensitivity import (
     two_class_local_sensitivities,
 )
 from pate_fed.accounting.statement import (
+    DEALT_BY_CLASS,
     NOT_PROTECTED,
     ROW_SUMS_KEPT,
     VALID_VOTES,
@@ -103,6 +104,7 @@ from pate_fed.accounting.statement import (
 )
 
 __all__ = [
+    "DEALT_BY_CLASS",
     "DENSE_ORDERS",
     "LABEL_METHOD",
     "NOT_PROTECTED",

@@ -180,6 +180,12 @@ VALID_VOTES: Final = (
 )
 """The assumptions of the joint price; printed beside every number that rests on it."""
 
+DEALT_BY_CLASS: Final = (
+    "the dealing of records to teachers by class (--partition dirichlet): a record of another "
+    "class would also move other records to other teachers"
+)
+"""Printed beside every number of a simulation whose dealing looked at the records."""
+
 ROW_SUMS_KEPT: Final = (
     "The public number holds if every hospital's votes on a query add up to its number of votes. "
     "Against a hospital that breaks this, only the coordinator's number holds."

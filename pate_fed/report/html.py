@@ -95,6 +95,7 @@ def render_report(run: RunRecord) -> str:
         price=price_words.price(privacy),
         method=price_words.formal_method(privacy),
         assumption=price_words.assumption(privacy),
+        not_covered=price_words.not_covered(privacy),
         without=price_words.without_trust(privacy),
         bounds=price_words.bounds(privacy),
         caps=price_words.caps_text(privacy),

@@ -98,6 +98,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
     operator = privacy["views"]["coordinator"]["formal"]
     assumption = price_words.assumption(privacy)
     row_sums = price_words.row_sums_kept(privacy)
+    not_covered = price_words.not_covered(privacy)
     price, method = price_words.price(privacy), price_words.formal_method(privacy)
     spec = spec_of(privacy["mechanism"]["name"])
     rows = [
@@ -110,6 +111,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ("charged", f"{price.name}: {price.charges}"),
         *([("assumes", assumption)] if assumption else []),
         *([("holds if", row_sums)] if row_sums else []),
+        *([("not covered", not_covered)] if not_covered else []),
         (
             "coordinator's view",
             "no epsilon: you must trust it"

@@ -113,6 +113,12 @@ def row_sums_kept(privacy: Mapping[str, Any]) -> str | None:
     return said
 
 
+def not_covered(privacy: Mapping[str, Any]) -> str | None:
+    """Return a part of a simulation that the public number does not cover; None without one."""
+    said: str | None = privacy["views"]["public"]["formal"].get("not_covered")
+    return said
+
+
 class WithoutTrust(NamedTuple):
     """The guarantee that still holds, in the hospital of the headline, where votes are not valid.
 

@@ -168,6 +168,7 @@ class _Bound(Shape):
 class _PublicFormal(_Bound):
     holds_for: str
     holds_if: str = ""
+    not_covered: str = ""
 
 
 class _CoordinatorFormal(_Bound):

@@ -98,6 +98,8 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
         lines += _row("assumes", _ASSUMES, lines=1)
     if price_words.row_sums_kept(privacy) is not None:
         lines += _row("holds if", _ROW_SUMS, lines=2)
+    if price_words.not_covered(privacy) is not None:
+        lines += _row("not covered", _DEALT, lines=1)
     votes = wording.plural(privacy["unit_weight"], "vote")
     lines += _row("unit", f"{wording.short_unit(privacy)}, at most {votes} on each query")
     lines += _row("neighbors", privacy["neighbors"], lines=most)
@@ -127,6 +129,7 @@ def _epsilon(privacy: Mapping[str, Any]) -> str:
 
 
 _ASSUMES = "every hospital sends valid votes; otherwise epsilon is void"
+_DEALT = "dealing records out by their class (--partition dirichlet)"
 _ROW_SUMS = "every row sum is right; otherwise only the coordinator's epsilon holds"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting import (
+    DEALT_BY_CLASS,
     ROW_SUMS_KEPT,
     VALID_VOTES,
     EntryState,
@@ -87,6 +88,7 @@ class EndedRun:
         instance: The cost on the actual votes; private. None where nobody computed it.
         form: Its secure sum.
         earlier: Runs that drew answers which it uses again.
+        is_dealt_by_class: Whether a simulation dealt out its records by looking at them.
         asks_nothing: Whether they drew all its answers. That was known before any vote, so the run
             itself costs nothing under any caps.
     """
@@ -98,6 +100,7 @@ class EndedRun:
     instance: PerInstanceCost | None
     form: SumForm
     earlier: tuple[UsedRun, ...] = ()
+    is_dealt_by_class: bool = False
     asks_nothing: bool = False
 
     @property
@@ -363,6 +366,8 @@ def _public_view(ended: EndedRun, seat: int) -> dict[str, Any]:
     said = {**_number(formal), "holds_for": formal.holds_for}
     if any(terms.at_parties and terms.phases == 2 for terms in ended.used_terms):
         said["holds_if"] = ROW_SUMS_KEPT
+    if ended.is_dealt_by_class:
+        said["not_covered"] = DEALT_BY_CLASS
     return said
 
 
@@ -397,7 +402,9 @@ def guarantee(ended: EndedRun) -> str:
     weight = _unit_votes(ended, seat)
     said = guarantee_sentence(formal, delta=delta_of(ended), unit=terms.unit, weight=weight)
     is_trusting = any(used.pricing == "joint" for used in ended.used_terms)
-    return f"{said} {VALID_VOTES}" if is_trusting else said
+    assumed = f" {VALID_VOTES}" if is_trusting else ""
+    limit = f" Not covered: {DEALT_BY_CLASS}." if ended.is_dealt_by_class else ""
+    return f"{said}{assumed}{limit}"
 
 
 def _unit_votes(ended: EndedRun, seat: int) -> int:

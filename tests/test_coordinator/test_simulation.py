@@ -299,6 +299,20 @@ class TestKindsOfData:
         records = [t["records"] for t in read_json(run, "manifest.json")["partition"]["teachers"]]
         assert len(records) == 12
         assert sum(records) == 72  # 60 % of 120
+        # A record of another class would be dealt elsewhere: beside each number, it says so.
+        said = "dealing of records to teachers by class"
+        privacy = read_json(run, "privacy.json")
+        public = privacy["views"]["public"]["formal"]
+        by_class = partition == ("dirichlet",)
+        assert ("not_covered" in public) is by_class
+        assert (said in privacy["guarantee"]) is by_class
+        report = (run / "report.html").read_text(encoding="utf-8")
+        for line in re.findall(r'<p class="facts">.*?</p>', report):
+            if "views.public.formal" in line:
+                assert (said in line) is by_class
+        assert ("not covered    dealing records out by their class" in ended.out) is by_class
+        card = run / "student" / "model_card.md"
+        assert not card.exists() or (said in card.read_text(encoding="utf-8")) is by_class
 
     @in_turn(("mechanism", ["confident", "gnmax"]), ("unit", ["record", "party"]))
     def test_every_mechanism_and_unit_ends_well(
