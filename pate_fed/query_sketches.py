@@ -157,13 +157,13 @@ def neighbors(asked: Sketches, known: Sketches, *, distance: float) -> Iterator[
     """
     _require_distance(distance)
     as_rows = near_rows(asked[:, _ROW], known[:, _ROW], distance=distance)
-    inputs = known[:, _INPUT].astype(np.float64)
-    for one, places in zip(asked, as_rows, strict=True):
-        near = np.zeros(len(known), dtype=np.bool_)
-        near[places] = True
-        for columns in _spans(len(known), _COLUMNS):
-            near[columns] |= _is_near(one[_INPUT], inputs[columns], distance)
-        yield np.flatnonzero(near).astype(np.int64)
+    by_length = np.argsort(known[:, PROJECTIONS], kind="stable")
+    inputs = known[by_length, _INPUT]
+    for one, places in zip(asked[:, _INPUT], as_rows, strict=True):
+        near = [places]
+        for columns in _spans_of_length(inputs, one[-1:], distance):
+            near.append(by_length[columns][_is_near(one, inputs[columns], distance)])
+        yield np.unique(np.concatenate(near)).astype(np.int64)
 
 
 def to_bytes(sketches: Sketches) -> list[bytes]:
@@ -197,12 +197,7 @@ def _near_inputs(
         others, places = unsorted[by_length], when[by_length]
         for rows in _spans(len(asked), _ROWS):
             some = order[rows]
-            lengths = asked[some, -1].astype(np.float64)
-            least = lengths[0] - distance * (1 + _ROUNDING) * max(lengths[0], SHORTEST)
-            most = max(lengths[-1], SHORTEST) / (1 - distance) * (1 + _ROUNDING)
-            first = int(np.searchsorted(others[:, -1], least, side="left"))
-            last = int(np.searchsorted(others[:, -1], most, side="right"))
-            for columns in _spans(last, _COLUMNS, start=first):
+            for columns in _spans_of_length(others, asked[some, -1], distance):
                 waiting = some[~near[some]]
                 near[waiting] = _has_near(
                     asked[waiting], waiting, others[columns], places[columns], distance
@@ -243,6 +238,18 @@ def _is_near(
     limit = distance * (1 + _ROUNDING) * longer
     is_near: NDArray[np.bool_] = (off <= limit**2) & (stretch <= limit)
     return is_near
+
+
+def _spans_of_length(
+    others: NDArray[np.float32], lengths: NDArray[np.float32], distance: float
+) -> Iterator[slice]:
+    """Return where sketches, sorted by length, are as long as ones close to these lengths."""
+    least, most = float(lengths[0]), max(float(lengths[-1]), SHORTEST)
+    least -= distance * (1 + _ROUNDING) * max(least, SHORTEST)
+    most *= (1 + 2 * _ROUNDING) / (1 - distance)
+    first = int(np.searchsorted(others[:, -1], least, side="left"))
+    last = int(np.searchsorted(others[:, -1], most, side="right"))
+    return _spans(last, _COLUMNS, start=first)
 
 
 def _require_distance(distance: float) -> None:

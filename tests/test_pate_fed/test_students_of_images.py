@@ -12,6 +12,7 @@ from pate_fed.data import Dataset, DataSource, Inputs, load_dataset
 from pate_fed.errors import InvalidParameterError
 from pate_fed.students import IMAGE_STUDENTS, Lesson, read_student, train_student
 from pate_fed.students.self_training import Stage
+from tests.support.markers import more
 
 MODULES = ("virtual_adversarial", "fixmatch", "generative", "co_teaching")
 
@@ -98,7 +99,7 @@ class TestEvery:
 @pytest.mark.parametrize("name", list(IMAGE_STUDENTS))
 @pytest.mark.parametrize(
     ("wrong", "least"),
-    [pytest.param(0.0, 0.8, id="right"), pytest.param(0.4, 0.6, id="40 % wrong")],
+    [more(0.0, 0.8, id="right"), pytest.param(0.4, 0.6, id="40 % wrong")],
 )
 def test_it_learns_from_few_labels_and_bears_wrong_ones(
     name: str, wrong: float, least: float, digits: Dataset, monkeypatch: pytest.MonkeyPatch
