@@ -50,6 +50,9 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 """Plain words for kinds and bounds; pydantic's own words for all else."""
 
+_ADAPTERS: Final[dict[type, Any]] = {}
+"""The reader of each dataclass: making one takes longer than reading a file with it."""
+
 
 def read_settings(
     path: Path, settings: type[T], *, version: int, advice: str, fault: type[Exception]
@@ -224,6 +227,13 @@ def _refuse_slips(prefix: str, known: Set[str], of_file: Set[str], fault: Fault)
 
 
 def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    found: TypeAdapter[T] | None = _ADAPTERS.get(kind)
+    if found is None:
+        found = _ADAPTERS[kind] = _new_adapter(kind)
+    return found
+
+
+def _new_adapter(kind: type[T]) -> TypeAdapter[T]:
     from pydantic import ConfigDict, TypeAdapter, with_config  # noqa: PLC0415
 
     strict = ConfigDict(
