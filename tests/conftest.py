@@ -5,11 +5,13 @@ import os
 import shutil
 import sys
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Dialect, Engine
 
+from pate_fed.nodes import database
 from pate_fed.nodes.database import NodeDatabase
 from protocols.identity import PublicIdentity
 
@@ -84,6 +86,24 @@ def _migrated_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NodeDatabase, "_upgrade", copied)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _compiled_once() -> Iterator[None]:
+    """Compile each statement once for all SQLite files, as for those in memory."""
+    create = database.create_engine
+    dialects: list[Dialect] = []
+
+    def sharing(*arguments: Any, **named: Any) -> Engine:
+        engine = create(*arguments, **named)
+        dialects.extend([] if dialects else [engine.dialect])
+        shared = Engine(engine.pool, dialects[0], engine.url)
+        shared.update_execution_options(compiled_cache=database._COMPILED)
+        return shared
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "create_engine", sharing)
         yield
 
 

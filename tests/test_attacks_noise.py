@@ -37,7 +37,7 @@ FALSE_ALARM = 1e-6
 CASES = [
     pytest.param(Kind("additive", "parties", 1), 1, 0, id="additive, c = 1"),
     more(Kind("additive", "parties", 1), 3, 0, id="additive, c = 3"),
-    pytest.param(Kind("additive", "parties", 2), 2, 0, id="additive, c = 2, two phases"),
+    more(Kind("additive", "parties", 2), 2, 0, id="additive, c = 2, two phases"),
     pytest.param(Kind("masked", "parties", 1), 2, 1, id="masked, c = 2, d = 1"),
     more(Kind("masked", "parties", 2), 1, 1, id="masked, c = 1, d = 1, two phases"),
     pytest.param(Kind("masked", "parties", 2), 2, 1, id="masked, c = 2, d = 1, two phases"),

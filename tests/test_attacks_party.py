@@ -310,7 +310,7 @@ def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(
 AT_PARTIES = [each for each in EACH_PHASE if each.values[0].place == "parties"]
 
 
-@pytest.mark.parametrize(("kind", "phase"), AT_PARTIES)
+@in_turn(("kind, phase", AT_PARTIES))
 def test_whether_a_lie_at_the_bound_voids_the_batch_follows_from_noise_alone(
     kind: Kind, phase: int
 ) -> None:

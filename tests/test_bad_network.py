@@ -67,7 +67,7 @@ COURSES: dict[str, tuple[int, int, Course]] = {
     ),
 }
 """For each course: schedules of the first 10,000, of the rest, and the course."""
-SHARE = 100
+SHARE = 200
 """One of so many is played in every test run, the others in exhaustive ones."""
 QUOTAS = [
     pytest.param(name, quota, id=name + suffix, marks=marks)

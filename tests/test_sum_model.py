@@ -88,17 +88,14 @@ def test_no_story_of_two_plans_of_six_hospitals_that_most_lie_in_tells_one_hospi
     assert safe_states(chosen) >= least
 
 
-def test_no_story_of_three_plans_of_four_hospitals_tells_one_hospital_s_votes() -> None:
-    """All relations where two lie; else plans that all ask the same."""
-    chosen = (
-        scenario
-        for scenario in scenarios(4, 3)
-        if scenario.liars == 2 or set(scenario.relations) == {SAME}
-    )
-    assert safe_states(chosen) >= 44_000
+def test_no_story_of_three_plans_of_four_hospitals_that_two_lie_in_tells_one_hospital_s_votes() -> (
+    None
+):
+    chosen = (scenario for scenario in scenarios(4, 3) if scenario.liars == 2)
+    assert safe_states(chosen) >= 25_000
 
 
-@pytest.mark.parametrize(("hospitals", "plans", "least"), [(4, 2, 35_000), more(5, 1, 18_000)])
+@pytest.mark.parametrize(("hospitals", "plans", "least"), [more(4, 2, 35_000), (5, 1, 18_000)])
 def test_sets_proposed_to_all_at_once_open_the_same_sums_as_any_story(
     hospitals: int, plans: int, least: int
 ) -> None:
@@ -273,7 +270,7 @@ def test_a3_near_queries_of_freed_ones_without_a_bound_tell_votes() -> None:
 
 def test_a8_shares_shown_without_a_certificate_open_fewer_than_every_holder_agreed_to() -> None:
     scenario = Scenario(7, 2, (PlanSpec(MASKED, ALL_OF_7),))
-    outcome = broken(scenario, SHOWN_AT_ONCE, stories=Stories.EACH, served=(0,))
+    outcome = broken(scenario, SHOWN_AT_ONCE, stories=Stories.EACH, served=(0,), most_sets=3)
     assert "too few" in outcome.violation.promise  # type: ignore[union-attr]
 
 

@@ -54,7 +54,10 @@ def test_a_run_by_it_gives_the_labels_that_the_additive_form_gives(tmp_path: Pat
 
 def test_it_is_planned_with_its_own_collusion_threshold() -> None:
     table = json.loads(
-        shown("plan", "--parties", 6, "--teachers", 20, "--sum", "circle", "--format", "json")
+        shown(
+            *("plan", "--parties", 6, "--teachers", 20, "--classes", 2, "--queries", 5),
+            *("--sigma1", 20, "--sigma2", 24, "--sum", "circle", "--format", "json"),
+        )
     )
     assert table["sum"]["form"] == "circle"
     assert table["sum"]["hides_from"] == 1

@@ -1004,7 +1004,7 @@ class _Symmetries:
             groups.setdefault((scenario.lying >> place & 1, seating), []).append(place)
         self._groups = list(groups.values())
         self._masks = [sum(1 << place for place in group) for group in self._groups]
-        self._marks: list[tuple[int, tuple[tuple[int, Parties], ...]]] = []
+        self._keys: list[int] = []
         self._exchanges: dict[tuple[int, ...], int] = {}
         self._places: list[tuple[int, ...]] = []
         self._moved: list[dict[int, int]] = []
@@ -1035,18 +1035,15 @@ class _Symmetries:
 
     def _sorting(self, state: State) -> int:
         """Return the exchange after which the hospitals of each group are sorted."""
-        keys = [0] * self._search._scenario.hospitals
-        for place, number in enumerate(state):
-            color, mentions = self._mark(number)
-            keys[place] += color
-            for weight, chosen in mentions:
-                for other in members(chosen):
-                    keys[other] += weight
-        exchange = [0] * len(keys)
+        while len(self._keys) < len(self._search._parties):
+            self._keys.append(self._key(len(self._keys)))
+        keys = sum(map(self._keys.__getitem__, state))
+        exchange = list(range(self._search._scenario.hospitals))
         for group in self._groups:
-            ordered = sorted(group, key=keys.__getitem__)
-            for new, old in zip(group, ordered, strict=True):
-                exchange[old] = new
+            if len(group) > 1:
+                ordered = sorted(group, key=lambda place: keys >> _LANE * place & _LANE_BITS)
+                for new, old in zip(group, ordered, strict=True):
+                    exchange[old] = new
         return self._exchange(tuple(exchange))
 
     def _all_exchanges(self) -> Iterator[int]:
@@ -1081,35 +1078,49 @@ class _Symmetries:
                 moved[number] = self._search._step(self._again(earlier, exchange), event)
         return moved[number]
 
-    def _mark(self, number: int) -> tuple[int, tuple[tuple[int, Parties], ...]]:
-        """Return a number that is the same under all names, and the sets that a party knows."""
-        while len(self._marks) <= number:
-            party = self._search._parties[len(self._marks)]
-            own: list[tuple[int, bool, bool]] = []
-            sets: list[tuple[int, int, Parties]] = []
-            for plan, part in enumerate(party.parts):
-                own.append((part.stage.value, part.is_gone, part.is_shown))
-                claim = party.journal.claim_on(_plan_name(plan))
-                own.append((claim is None, claim is not None and claim.is_free, False))
-                if part.verdict is not None:
-                    sets.append((plan, 0, part.verdict))
-                openable = None if claim is None else claim.openable
-                for place, bound in enumerate((part.bound, openable), 1):
-                    if bound is not None:
-                        sets.append((plan, 2 * place, _parties_of(bound.needed)))
-                    if bound is not None and bound.allowed is not None:
-                        sets.append((plan, 2 * place + 1, _parties_of(bound.allowed)))
-            shapes = tuple(
-                (
-                    *(*slot, chosen >> party.place & 1),
-                    *((chosen & mask).bit_count() for mask in self._masks),
-                )
-                for *slot, chosen in sets
+    def _key(self, number: int) -> int:
+        """Return what a party says of itself and of others, in a lane of bits for each hospital.
+
+        It says the same under all names.
+        """
+        party = self._search._parties[number]
+        own: list[tuple[int, bool, bool]] = []
+        sets: list[tuple[int, int, Parties]] = []
+        for plan, part in enumerate(party.parts):
+            own.append((part.stage.value, part.is_gone, part.is_shown))
+            claim = party.journal.claim_on(_plan_name(plan))
+            own.append((claim is None, claim is not None and claim.is_free, False))
+            if part.verdict is not None:
+                sets.append((plan, 0, part.verdict))
+            openable = None if claim is None else claim.openable
+            for place, bound in enumerate((part.bound, openable), 1):
+                if bound is not None:
+                    sets.append((plan, 2 * place, _parties_of(bound.needed)))
+                if bound is not None and bound.allowed is not None:
+                    sets.append((plan, 2 * place + 1, _parties_of(bound.allowed)))
+        shapes = tuple(
+            (
+                *(*slot, chosen >> party.place & 1),
+                *((chosen & mask).bit_count() for mask in self._masks),
             )
-            color = hash((tuple(own), shapes))
-            mentions = tuple((hash((color, *slot)), chosen) for *slot, chosen in sets)
-            self._marks.append((color, mentions))
-        return self._marks[number]
+            for *slot, chosen in sets
+        )
+        color = hash((tuple(own), shapes))
+        key = _weight(color) << _LANE * party.place
+        for *slot, chosen in sets:
+            weight = _weight(hash((color, *slot)))
+            key += sum(weight << _LANE * other for other in members(chosen))
+        return key
+
+
+_LANE: Final = 80
+"""Bits of a hospital's lane: room for the sum of a thousand weights."""
+
+_LANE_BITS: Final = (1 << _LANE) - 1
+
+
+def _weight(color: int) -> int:
+    return color & (1 << 64) - 1
 
 
 def _moved(chosen: Parties, places: Sequence[int]) -> Parties:

@@ -22,7 +22,7 @@ from coordinator.simulation.hospitals import Hospital
 from party.storage import Journal, PartyDatabase
 from pate_fed.mechanisms import DistributedNoise
 from pate_fed.votes import NoiseShare
-from tests.support.attacked import KINDS, PARTIES, Kind, every_kind, honestly
+from tests.support.attacked import KINDS, PARTIES, Kind, honestly
 from tests.support.command import Command, pate_fed, write_table
 from tests.support.federation import Federation, kinds
 from tests.support.marker import (
@@ -133,7 +133,7 @@ def found_in(
     return found
 
 
-@every_kind
+@in_turn(("kind", KINDS))
 def test_nothing_holds_votes_sums_or_noise(
     kind: Kind,
     tmp_path: Path,
@@ -234,7 +234,7 @@ def test_an_error_that_quotes_votes_is_a_silence(
     assert held_in_memory(*left_in_frames(void.value)) == []
 
 
-@every_kind
+@in_turn(("kind", [*KINDS[1:], KINDS[0]]))
 def test_an_error_where_the_sum_is_opened_keeps_no_sum(
     kind: Kind,
     tmp_path: Path,

@@ -114,7 +114,7 @@ class TestDefaults:
         open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
         assert open_fields == LEFT_OPEN
 
-    @trials(max_examples=10)  # each prices a whole run
+    @trials(max_examples=6)  # each prices a whole run
     @given(
         parties=st.integers(3, 20),
         teachers=st.integers(1, 20),
@@ -133,13 +133,13 @@ class TestDefaults:
             assert value is None or getattr(resolved, field.name) == value
 
     def test_hospitals_of_the_data_become_parties(self) -> None:
-        resolved = resolved_of(settings(), dataset(hospitals=[100, 40, 60, 20]))
+        resolved = resolved_of(settings(), dataset(pool=20, hospitals=[100, 40, 60, 20]))
         assert (resolved.partition, resolved.parties) == ("column", 4)
         assert resolved.teachers == 20 // 5  # the smallest leaves 5 patients to each teacher
 
     def test_hospitals_can_be_ignored(self) -> None:
         resolved = resolved_of(
-            settings(partition="iid", parties=5), dataset(hospitals=[100, 40, 60])
+            settings(partition="iid", parties=5), dataset(pool=20, hospitals=[100, 40, 60])
         )
         assert (resolved.partition, resolved.parties) == ("iid", 5)
 

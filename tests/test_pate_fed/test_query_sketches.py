@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -239,10 +241,16 @@ class TestRealData:
             assert least <= found.mean() <= most
             assert not within.any()
 
-    def test_images_raise_no_false_alarm(self) -> None:
-        folder = real_data("data/mnist/t10k-images-idx3-ubyte.gz").parent
-        source = DataSource("mnist", data_dir=folder)
-        pool = load_dataset(source, rng=np.random.default_rng(1)).pool.features[:3000]
+    def test_images_raise_no_false_alarm(self, tmp_path: Path) -> None:
+        for kept, part in ((1_000, "train"), (3_334, "t10k")):
+            for name in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"):
+                content = gzip.decompress(real_data(f"data/mnist/{name}.gz").read_bytes())
+                start, each = (16, 28 * 28) if "images" in name else (8, 1)
+                few = content[:4] + kept.to_bytes(4, "big") + content[8 : start + kept * each]
+                (tmp_path / name).write_bytes(few)
+        source = DataSource("mnist", data_dir=tmp_path)
+        pool = load_dataset(source, rng=np.random.default_rng(1)).pool.features
+        assert len(pool) == 3_000
         assert not near_queries(sketch(pool), NONE, distance=T).any()
 
     def test_pool_positions_do_not_matter(self) -> None:
