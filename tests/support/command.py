@@ -63,19 +63,26 @@ def logs_as_they_were() -> Iterator[None]:
         logging.captureWarnings(False)
 
 
+def exit_code_of(*arguments: object) -> int:
+    """Run `pate-fed` with these arguments; return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["pate-fed", *map(str, arguments)])
+        with logs_as_they_were(), pytest.raises(SystemExit) as end:
+            cli.main()
+    code = end.value.code
+    assert isinstance(code, int)
+    return code
+
+
 @pytest.fixture
-def pate_fed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def pate_fed(capsys: pytest.CaptureFixture[str]) -> Command:
     """Run `pate-fed` with these arguments."""
 
     def run(*arguments: object) -> Ended:
-        monkeypatch.setattr("sys.argv", ["pate-fed", *map(str, arguments)])
         capsys.readouterr()
-        with logs_as_they_were(), pytest.raises(SystemExit) as end:
-            cli.main()
+        code = exit_code_of(*arguments)
         shown = capsys.readouterr()
         assert "Traceback" not in shown.out + shown.err
-        code = end.value.code
-        assert isinstance(code, int)
         return Ended(code, shown.out, shown.err)
 
     return run

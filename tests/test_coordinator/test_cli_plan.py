@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pate_fed import planning
+from pate_fed.planning import PlanRequest
 from tests.support.command import Command, pate_fed, write_table
 from tests.support.markers import in_turn
 
 __all__ = ["pate_fed"]
 
 COMMAND_LINE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _planned_once() -> Iterator[None]:
+    """Make each plan once: it follows from its request alone."""
+    planned: dict[PlanRequest, dict[str, Any]] = {}
+    make = planning.plan
+
+    def plan(request: PlanRequest, *, sums: Any) -> dict[str, Any]:
+        if request not in planned:
+            planned[request] = make(request, sums=sums)
+        return deepcopy(planned[request])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "plan", plan)
+        yield
 
 
 def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:

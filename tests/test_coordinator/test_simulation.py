@@ -26,7 +26,14 @@ from party.decision.ballots import Ballots
 from pate_fed.report import tables
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
 from protocols.prg import ctr_keystream, gcm_keystream
-from tests.support.command import Command, Ended, pate_fed, small_run, write_table
+from tests.support.command import (
+    Command,
+    Ended,
+    exit_code_of,
+    pate_fed,
+    small_run,
+    write_table,
+)
 from tests.support.markers import in_turn
 
 __all__ = ["pate_fed"]  # a fixture
@@ -57,36 +64,35 @@ def table(tmp_path: Path) -> Path:
     return write_table(tmp_path / "table.csv")
 
 
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two small runs of one command, which nothing changes."""
+    folder = tmp_path_factory.mktemp("twins")
+    table, runs = write_table(folder / "table.csv"), [folder / "a", folder / "b"]
+    assert [exit_code_of(*small_run(table, run)) for run in runs] == [0, 0]
+    return runs
+
+
 def test_the_back_end_that_was_found_faster_is_one_of_the_two() -> None:
     assert KEYSTREAM in (ctr_keystream, gcm_keystream)
 
 
 class TestRepeatable:
-    def test_same_seed_gives_the_same_labels_costs_and_metrics(
-        self, pate_fed: Command, table: Path, tmp_path: Path
-    ) -> None:
-        runs = [tmp_path / "a", tmp_path / "b"]
-        for run in runs:
-            assert pate_fed(*small_run(table, run)).code == 0
-        a, b = runs
+    def test_same_seed_gives_the_same_labels_costs_and_metrics(self, twins: list[Path]) -> None:
+        a, b = twins
         for name in ("labels.csv", "privacy.json", "run.toml"):
             assert (a / name).read_bytes() == (b / name).read_bytes()
         assert metrics_without_seconds(a) == metrics_without_seconds(b)
-        first, second = (read_json(run, "manifest.json")["partition"] for run in runs)
+        first, second = (read_json(run, "manifest.json")["partition"] for run in twins)
         # The key of its hashes is fresh: else whoever knows the seed could try records out.
         assert first["root"] != second["root"]
         assert first["records"] == second["records"]
 
-    def test_keys_and_envelopes_are_fresh_all_the_same(
-        self, pate_fed: Command, table: Path, tmp_path: Path
-    ) -> None:
-        runs = [tmp_path / "a", tmp_path / "b"]
-        for run in runs:
-            pate_fed(*small_run(table, run))
-        manifests = [read_json(run, "manifest.json") for run in runs]
+    def test_keys_and_envelopes_are_fresh_all_the_same(self, twins: list[Path]) -> None:
+        manifests = [read_json(run, "manifest.json") for run in twins]
         for name in ("run_id", "transcript_head"):
             assert manifests[0][name] != manifests[1][name]
-        lines = [(run / "transcript.jsonl").read_text().splitlines() for run in runs]
+        lines = [(run / "transcript.jsonl").read_text().splitlines() for run in twins]
         assert len(lines[0]) == len(lines[1]) >= 4
         assert not set(lines[0]) & set(lines[1])
 
@@ -191,31 +197,26 @@ class TestRepeatable:
     def test_unseeded_purposes_differ_between_runs(self) -> None:
         assert _Chance(None).bytes_of("data") != _Chance(None).bytes_of("data")
 
-    def test_seeded_noise_is_stamped_as_repeatable(
-        self, pate_fed: Command, table: Path, tmp_path: Path
-    ) -> None:
-        pate_fed(*small_run(table, tmp_path / "run"))
-        privacy = read_json(tmp_path / "run", "privacy.json")
+    def test_seeded_noise_is_stamped_as_repeatable(self, twins: list[Path]) -> None:
+        privacy = read_json(twins[0], "privacy.json")
         assert "seed 7" in privacy["noise"]["source"]
         assert privacy["simulated"] is True
-        assert "imulat" in (tmp_path / "run" / "report.html").read_text()
+        assert "imulat" in (twins[0] / "report.html").read_text()
 
     @pytest.mark.parametrize("form", ["additive", "plain"])
     def test_way_of_summing_changes_no_label(
-        self, pate_fed: Command, table: Path, tmp_path: Path, form: str
+        self, pate_fed: Command, table: Path, tmp_path: Path, twins: list[Path], form: str
     ) -> None:
-        reference, run = tmp_path / "reference", tmp_path / form
-        pate_fed(*small_run(table, reference))
+        run = tmp_path / form
         pate_fed(*small_run(table, run), "--sum", form)
-        assert labels_of(run) == labels_of(reference)
+        assert labels_of(run) == labels_of(twins[0])
 
     def test_batches_of_any_size_ask_the_same_queries(
-        self, pate_fed: Command, table: Path, tmp_path: Path
+        self, pate_fed: Command, table: Path, tmp_path: Path, twins: list[Path]
     ) -> None:
-        whole, parts = tmp_path / "whole", tmp_path / "parts"
-        pate_fed(*small_run(table, whole))
+        parts = tmp_path / "parts"
         pate_fed(*small_run(table, parts), "--batch-size", 3)
-        assert [row[0] for row in labels_of(whole)] == [row[0] for row in labels_of(parts)]
+        assert [row[0] for row in labels_of(twins[0])] == [row[0] for row in labels_of(parts)]
         states = [entry["state"] for entry in read_json(parts, "privacy.json")["ledger"]]
         assert states == ["committed"] * 3
 

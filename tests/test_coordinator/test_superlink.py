@@ -196,9 +196,14 @@ def test_a_call_to_a_superlink_that_is_gone_ends_once_nobody_needs_its_answer(
     assert child.wait_until_ready(180)
     client = client_at(home, home.settings.admin_port, monkeypatch)
     asked, is_over, ended = threading.Event(), threading.Event(), threading.Event()
+    tried = threading.Semaphore(0)
+
+    def gives_up() -> bool:
+        tried.release()
+        return is_over.is_set()
 
     def ask() -> None:
-        with contextlib.suppress(httpx.HTTPError), client.grid(is_over=is_over.is_set) as grid:
+        with contextlib.suppress(httpx.HTTPError), client.grid(is_over=gives_up) as grid:
             while True:
                 list(grid.get_node_ids())
                 asked.set()
@@ -207,7 +212,9 @@ def test_a_call_to_a_superlink_that_is_gone_ends_once_nobody_needs_its_answer(
     threading.Thread(target=ask, daemon=True).start()
     assert asked.wait(60)
     child.stop()
-    assert not ended.wait(2)  # it may come back
+    for _ in range(2):
+        assert tried.acquire(timeout=60)
+    assert not ended.is_set()  # it may come back
     is_over.set()
     assert ended.wait(60)
 
