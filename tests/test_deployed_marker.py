@@ -53,7 +53,7 @@ from tests.support.marker import (
 )
 from tests.support.recording_proxy import Recording, recording_proxy
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("one marked run")]
+pytestmark = pytest.mark.slow
 
 CLASSES = ("none", "mild", "severe")
 PLAIN = (12, 0, 0)

@@ -27,7 +27,7 @@ from tests.support.loopback import (
 )
 from tests.support.markers import more
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("one demonstration")]
+pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
 DEMO = REPOSITORY / "docs" / "examples" / "federation_demo"
