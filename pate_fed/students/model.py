@@ -7,37 +7,20 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from pate_fed.errors import RunDirectoryError
+from pate_fed.errors import RunDirectoryError, UnreadableFileError
 from pate_fed.inputs import Inputs
+from pate_fed.stored_models import restored, stored
 
 DESCRIPTION_FILE = "student.json"
 SKOPS_FILE = "model.skops"
 TENSORS_FILE = "model.safetensors"
 
 SCHEMA_VERSION = 1
-
-TRUSTED_TYPES = (
-    "sklearn._loss._loss.CyHalfBinomialLoss",
-    "sklearn._loss._loss.CyHalfMultinomialLoss",
-    "sklearn._loss.link.Interval",
-    "sklearn._loss.link.LogitLink",
-    "sklearn._loss.link.MultinomialLogit",
-    "sklearn._loss.loss.HalfBinomialLoss",
-    "sklearn._loss.loss.HalfMultinomialLoss",
-    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.tree._tree.Tree",
-)
-"""Types that a saved scikit-learn model may hold beyond those that skops trusts by itself: parts of
-scikit-learn's trees. A file that asks for more is refused, for loading it would run code of its
-choice.
-"""
 
 
 class Model(ABC):
@@ -134,9 +117,7 @@ class SklearnModel(Model):
 
     def write(self, directory: Path) -> dict[str, object]:
         """Write the estimator with skops."""
-        import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
-
-        skops.io.dump(self.estimator, directory / SKOPS_FILE)
+        (directory / SKOPS_FILE).write_bytes(stored(self.estimator))
         offsets = None if self.offsets is None else [float(one) for one in self.offsets]
         return {"offsets": offsets}
 
@@ -153,23 +134,15 @@ def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
             holds another type.
     """
     require_form(described, SklearnModel.form)
-    import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
-
     classes, offsets = described.get("classes"), described.get("offsets")
     if not isinstance(classes, int) or classes < 2 or not _are_offsets(offsets, classes):
         raise RunDirectoryError(f"{DESCRIPTION_FILE} must say how many classes there are", "none")
-    path = directory / SKOPS_FILE
     try:
-        foreign = set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED_TYPES)
-        if foreign:
-            raise RunDirectoryError(
-                f"{SKOPS_FILE} must hold trusted types only", f"{len(foreign)} others"
-            )
-        estimator = skops.io.load(path, trusted=list(TRUSTED_TYPES))
-    except (OSError, BadZipFile, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise RunDirectoryError(
-            f"{SKOPS_FILE} must be a readable skops file", type(error).__name__
-        ) from error
+        estimator = restored((directory / SKOPS_FILE).read_bytes())
+    except OSError as error:
+        raise RunDirectoryError(f"{SKOPS_FILE} must be readable", type(error).__name__) from error
+    except UnreadableFileError as error:
+        raise RunDirectoryError(f"{SKOPS_FILE}: {error.must}", error.got) from error
     return SklearnModel(estimator, classes, None if offsets is None else np.array(offsets))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +16,8 @@ from sklearn.svm import SVC
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidDataError, UnreadableFileError
 from pate_fed.inputs import Inputs
+from pate_fed.stored_models import restored, stored
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
-
-TRUSTED_TYPES = (
-    "sklearn._loss._loss.CyHalfBinomialLoss",
-    "sklearn._loss._loss.CyHalfMultinomialLoss",
-    "sklearn._loss.link.Interval",
-    "sklearn._loss.link.LogitLink",
-    "sklearn._loss.link.MultinomialLogit",
-    "sklearn._loss.loss.HalfBinomialLoss",
-    "sklearn._loss.loss.HalfMultinomialLoss",
-    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.metrics._dist_metrics.EuclideanDistance64",
-    "sklearn.neighbors._kd_tree.KDTree",
-    "sklearn.tree._tree.Tree",
-)
-"""Types that a stored teacher may hold beyond the trusted ones of skops: plain arrays wrapped by
-Cython. A file that asks for more is refused, for loading it would run code of its choice.
-"""
 
 _LEAST_CHANCE = 1e-9
 _FEW_RECORDS = 60
@@ -111,26 +93,12 @@ class SklearnEnsemble(TeacherEnsemble):
         return hasattr(model, "predict_proba") or hasattr(model, "decision_function")
 
     def _dump(self, model: Any) -> bytes:
-        import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
-
-        content: bytes = skops.io.dumps(model)
-        return content
+        return stored(model)
 
     def _restore(self, content: bytes) -> object:
-        import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
-
-        try:
-            asked = skops.io.get_untrusted_types(data=content)
-            foreign = {one for one in asked if one not in TRUSTED_TYPES and not self._trusted(one)}
-            model: Any = None if foreign else skops.io.loads(content, trusted=list(asked))
-        except (OSError, BadZipFile, LookupError, ValueError, TypeError, AttributeError) as error:
-            raise UnreadableFileError(
-                "a teacher's file must be a readable skops file", type(error).__name__
-            ) from error
+        model = restored(content, trusted=self._trusted)
         if not hasattr(model, "predict"):
-            raise UnreadableFileError(
-                "a teacher's file must hold a classifier and trusted types only", "others"
-            )
+            raise UnreadableFileError("a teacher's file must hold a classifier", "another object")
         return model
 
 
