@@ -137,18 +137,22 @@ def refused_additive_run(make: Make, hospitals: int, *, heard: str = "alive", mo
     return run
 
 
-@pytest.mark.parametrize(
-    ("hospitals", "heard", "keeps_liar"),
-    [
-        pytest.param(5, "alive", True, id="5, alive, liar in U"),
-        pytest.param(5, "after a restart", False, id="5, after a restart, liar not in U"),
-        pytest.param(6, "alive", False, id="6, alive, liar not in U"),
-        pytest.param(6, "after a restart", True, id="6, after a restart, liar in U"),
-        more(5, "alive", False, id="5, alive, liar not in U"),
-        more(5, "after a restart", True, id="5, after a restart, liar in U"),
-        more(6, "alive", True, id="6, alive, liar in U"),
-        more(6, "after a restart", False, id="6, after a restart, liar not in U"),
-    ],
+@in_turn(
+    ("make", BOTH),
+    (
+        "hospitals, heard, keeps_liar",
+        [
+            pytest.param(5, "alive", True, id="5, alive, liar in U"),
+            pytest.param(5, "after a restart", False, id="5, after a restart, liar not in U"),
+            pytest.param(6, "after a restart", True, id="6, after a restart, liar in U"),
+            pytest.param(6, "alive", False, id="6, alive, liar not in U"),
+            more(5, "alive", False, id="5, alive, liar not in U"),
+            more(5, "after a restart", True, id="5, after a restart, liar in U"),
+            more(6, "alive", True, id="6, alive, liar in U"),
+            more(6, "after a restart", False, id="6, after a restart, liar not in U"),
+        ],
+    ),
+    indirect=["make"],
 )
 def test_a_masked_retry_of_an_additive_batch_opens_the_same_hospitals_or_nothing(
     make: Make, hospitals: int, heard: str, keeps_liar: bool

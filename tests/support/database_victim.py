@@ -1,13 +1,11 @@
 """Processes that come to grief with a coordinator's database: killed, or out of disk.
 
-``python -m tests.support.database_victim KIND URL FOLDER`` writes what it was told was done to
-``FOLDER/acknowledged``, a line for each step.
+Each writes what it was told was done to ``acknowledged`` in its folder, a line for each step.
 """
 
 from __future__ import annotations
 
 import resource
-import sys
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import count
@@ -92,9 +90,8 @@ def run_out_of_disk(url: str, folder: Path) -> None:
     store.save_run_id(b"there is room again")
 
 
-def open_without_rights(url: str, folder: Path) -> None:
+def open_without_rights(url: str) -> None:
     """Open a database that may be read only; whoever may everything gives that up first."""
-    del folder
     give_up_rights()
     try:
         Database(url)
@@ -102,18 +99,8 @@ def open_without_rights(url: str, folder: Path) -> None:
         print(f"{error.code} {error}")
 
 
-def show_runs(url: str, folder: Path) -> None:
+def show_runs(url: str) -> None:
     """Open and close a database, as a command does, and tell what it holds."""
-    del folder
     with closing(Database(url)) as database:
         for run in RunQueue(database, clock=lambda: datetime.now(UTC)).all():
             print(run.name)
-
-
-VICTIMS = {
-    each.__name__: each
-    for each in (release_for_ever, run_out_of_disk, open_without_rights, show_runs)
-}
-
-if __name__ == "__main__":
-    VICTIMS[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))

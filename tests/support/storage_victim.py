@@ -1,7 +1,6 @@
 """Processes that come to grief with a hospital's database: killed, out of disk, without rights.
 
-``python -m tests.support.storage_victim KIND FOLDER`` writes what it was told was done to
-``FOLDER/acknowledged``, a line for each step.
+Each writes what it was told was done to ``acknowledged`` in its folder, a line for each step.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import resource
-import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -117,12 +115,3 @@ def become_second_node(folder: Path) -> None:
             Journal(database)
         except JournalError as error:
             print(error.code)
-
-
-VICTIMS = {
-    each.__name__: each
-    for each in (charge_for_ever, run_out_of_disk, open_without_rights, become_second_node)
-}
-
-if __name__ == "__main__":
-    VICTIMS[sys.argv[1]](Path(sys.argv[2]))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import secrets
 import stat
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -67,17 +65,21 @@ from tests.support.database_victim import (
     TASK,
     empty_ledger,
     label_of,
+    open_without_rights,
     opened,
+    release_for_ever,
     release_next,
     release_of,
+    run_out_of_disk,
+    show_runs,
     store_of,
 )
 from tests.support.federation import Federation
+from tests.support.forked_victims import start_victim, words_of
 from tests.support.killing import NOON, KilledError, MortalFederation, failing_commits
 from tests.support.markers import in_turn, more
 from tests.test_coordinator.test_resume import check
 
-ROOT = Path(__file__).parents[2]
 SENT = (Contribution(b"d" * 32), None)
 STEPS = [
     PlanOpened(b"p" * 40),
@@ -520,11 +522,6 @@ class TestAnswers:
         assert len(found) == 2_000
 
 
-def victim(kind: str, url: str, folder: Path) -> list[str]:
-    module = "tests.support.database_victim"
-    return [sys.executable, "-m", module, kind, url, str(folder)]
-
-
 def told(folder: Path) -> list[list[str]]:
     return [line.split() for line in (folder / "acknowledged").read_text().splitlines()]
 
@@ -553,14 +550,14 @@ class TestKilled:
         self, database: Database, database_url: str, tmp_path: Path, life: int
     ) -> None:
         RunQueue(database, clock=lambda: NOON).add("run", "{}")
-        child = subprocess.Popen(victim("release_for_ever", database_url, tmp_path), cwd=ROOT)
+        child = start_victim(release_for_ever, database_url, tmp_path)
         file = tmp_path / "acknowledged"
         while not file.exists() or not file.stat().st_size:
             time.sleep(0.01)
-            assert child.poll() is None
+            assert child.is_alive()
         time.sleep(0.1 + 0.037 * life)
         child.kill()
-        child.wait()
+        child.join()
         released = [int(number) for _, number in told(tmp_path)]
         assert released
         check_releases(opened(database), database, released)
@@ -576,15 +573,9 @@ class TestKilled:
         second = open_database(url)
         if not stays_open:
             second.close()
-        assert self.runs_in_another_process(url, tmp_path) == ["first"]
+        assert words_of(show_runs, url).split() == ["first"]
         runs.add("second", "{}")
-        assert self.runs_in_another_process(url, tmp_path) == ["first", "second"]
-
-    def runs_in_another_process(self, url: str, folder: Path) -> list[str]:
-        looked = subprocess.run(
-            victim("show_runs", url, folder), cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        return looked.stdout.split()
+        assert words_of(show_runs, url).split() == ["first", "second"]
 
     def test_a_full_disk_stops_a_release_and_not_what_was_released(
         self, tmp_path: Path, open_database: OpenDatabase
@@ -592,7 +583,7 @@ class TestKilled:
         url = f"sqlite:///{tmp_path / 'coordinator.db'}"
         database = open_database(url, is_new=True)
         RunQueue(database, clock=lambda: NOON).add("run", "{}")
-        subprocess.run(victim("run_out_of_disk", url, tmp_path), cwd=ROOT, check=True)
+        words_of(run_out_of_disk, url, tmp_path)
         *steps, failed = told(tmp_path)
         assert failed == ["failed", "PF-440"]
         assert len(steps) > 3
@@ -608,22 +599,16 @@ class TestKilled:
             Database(f"sqlite:///{file}", is_new=True).close()
             file.chmod(0o444)
             folder.chmod(0o555)
-            ended = subprocess.run(
-                victim("open_without_rights", f"sqlite:///{file}", folder),
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
+            said = words_of(open_without_rights, f"sqlite:///{file}")
             folder.chmod(0o755)
-        assert ended.stdout.startswith("PF-440 ")
-        assert name not in ended.stdout
+        assert said.startswith("PF-440 ")
+        assert name not in said
 
 
 class TestFederation:
     """Whole runs whose coordinator dies and comes back from its database alone."""
 
-    @in_turn(("stage", [pytest.param(each, id=each.value) for each in Stage]))
+    @in_turn(("stage", [pytest.param(each, id=each.value) for each in Stage]), every=4)
     def test_a_coordinator_that_dies_at_each_stage_goes_on(
         self, tmp_path: Path, open_database: OpenDatabase, stage: Stage
     ) -> None:

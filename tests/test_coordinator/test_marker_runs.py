@@ -34,7 +34,7 @@ from tests.support.marker import (
     marked_votes,
     printed,
 )
-from tests.support.markers import in_turn
+from tests.support.markers import each_once, in_turn
 from tests.test_coordinator.test_marker import (
     COUNTS,
     SIGMA,
@@ -210,7 +210,7 @@ PLACES = {
 }
 
 
-@in_turn(("kind", KINDS), ("place", list(PLACES)))
+@each_once(("kind", KINDS), ("place", list(PLACES)))
 def test_an_error_that_quotes_votes_is_a_silence(
     kind: Kind,
     place: str,

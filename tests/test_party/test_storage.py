@@ -6,8 +6,6 @@ import gc
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 import time
 import weakref
@@ -36,11 +34,23 @@ from party.storage.schema import Base, EntryRow, PlanRow, VectorRow
 from pate_fed.accounting import PrivacyLedger
 from protocols.errors import HistoryError, KeyReuseError, RestoredJournalError
 from tests.support.federation import Federation, holds_vector
+from tests.support.forked_victims import start_victim, words_of
 from tests.support.markers import more
 from tests.support.rounds import NOW, MemoryRun
-from tests.support.storage_victim import BUDGET, CHARGE, RUN, SENT, plan_of, questions, y_of
+from tests.support.storage_victim import (
+    BUDGET,
+    CHARGE,
+    RUN,
+    SENT,
+    become_second_node,
+    charge_for_ever,
+    open_without_rights,
+    plan_of,
+    questions,
+    run_out_of_disk,
+    y_of,
+)
 
-ROOT = Path(__file__).parents[2]
 PLAN, OTHER_PLAN = b"1" * 32, b"2" * 32
 MARKER = b"the y that must be forgotten"
 
@@ -58,10 +68,6 @@ def database(path: Path) -> Iterator[PartyDatabase]:
 
 def files_beside(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{path.name}*"))
-
-
-def victim(kind: str, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "tests.support.storage_victim", kind, str(folder)]
 
 
 def told(folder: Path) -> list[list[str]]:
@@ -446,14 +452,14 @@ class TestKilled:
     def test_a_process_killed_in_a_stream_of_charges_loses_nothing(
         self, tmp_path: Path, life: int
     ) -> None:
-        child = subprocess.Popen(victim("charge_for_ever", tmp_path), cwd=ROOT)
+        child = start_victim(charge_for_ever, tmp_path)
         file = tmp_path / "acknowledged"
         while not file.exists() or not file.stat().st_size:
             time.sleep(0.01)
-            assert child.poll() is None
+            assert child.is_alive()
         time.sleep(0.031 * life)
         child.kill()
-        child.wait()
+        child.join()
         steps = told(tmp_path)
         assert steps
         with PartyDatabase.at(tmp_path / "party.db") as database:
@@ -477,14 +483,7 @@ class TestKilled:
             Journal(database)
             store = LedgerStore(database, budget=BUDGET)
             store.save(store.load().reserve("one", CHARGE))
-            ended = subprocess.run(
-                victim("become_second_node", tmp_path),
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-        assert ended.stdout.split() == ["True", "PF-331"]
+            assert words_of(become_second_node, tmp_path).split() == ["True", "PF-331"]
 
     @pytest.mark.parametrize("stays_open", [False, True])
     def test_a_second_opening_in_one_process_loses_no_commit(
@@ -496,22 +495,12 @@ class TestKilled:
         with closing(PartyDatabase.at(path)) as second:
             if not stays_open:
                 second.close()
-            assert self.look_from_another_process(path) == ["False", "PF-331"]
+            assert words_of(become_second_node, path.parent).split() == ["False", "PF-331"]
             store.save(store.load().reserve("kept", CHARGE))
-            assert self.look_from_another_process(path) == ["True", "PF-331"]
-
-    def look_from_another_process(self, path: Path) -> list[str]:
-        looked = subprocess.run(
-            victim("become_second_node", path.parent),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return looked.stdout.split()
+            assert words_of(become_second_node, path.parent).split() == ["True", "PF-331"]
 
     def test_a_full_disk_stops_a_write_and_not_what_was_written(self, tmp_path: Path) -> None:
-        subprocess.run(victim("run_out_of_disk", tmp_path), cwd=ROOT, check=True)
+        words_of(run_out_of_disk, tmp_path)
         *steps, failed, last = told(tmp_path)
         assert (failed, last) == (["failed", "PF-333"], ["begun", "10000"])
         assert len(steps) > 10
@@ -531,16 +520,10 @@ class TestKilled:
             PartyDatabase.create(folder / "party.db").close()
             for file in (*files_beside(folder / "party.db"), folder):
                 file.chmod(0o555 if file.is_dir() else 0o444)
-            ended = subprocess.run(
-                victim("open_without_rights", folder),
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
+            said = words_of(open_without_rights, folder)
             folder.chmod(0o755)
-        assert ended.stdout.startswith("PF-350 ")
-        assert name not in ended.stdout
+        assert said.startswith("PF-350 ")
+        assert name not in said
 
 
 class TestRestored:
