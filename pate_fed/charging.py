@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from pate_fed.accounting import (
     NO_OUTCOMES,
+    AnyVotesEvent,
     Entry,
     EntryState,
     JointPriceEvent,
@@ -96,6 +97,20 @@ def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEve
         outcomes: Released, or the worst case.
         weight: Votes that one neighboring change can move.
     """
+    if terms.pricing == "label" and terms.sigma1 is not None:
+        assert terms.sigma2 is not None
+        return AnyVotesEvent(
+            refusals=outcomes.refusals,
+            answers=outcomes.answers,
+            asks=outcomes.asks,
+            classes=terms.classes,
+            sigma1=terms.sigma1,
+            sigma2=terms.sigma2,
+            weight=weight,
+            max_refusals=terms.max_refusals,
+            max_answers=terms.max_answers,
+            max_asks=terms.max_asks,
+        )
     if terms.pricing != "joint":
         mechanism = mechanism_of(terms)
         return mechanism.worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))

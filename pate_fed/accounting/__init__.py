@@ -24,6 +24,7 @@ from pate_fed.accounting.distributed_costs import (
 )
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
+    AnyVotesEvent,
     ConfidentGaussianMaxEvent,
     DistributedConfidentMaxEvent,
     DistributedGaussianMaxEvent,
@@ -111,6 +112,7 @@ __all__ = [
     "NO_OUTCOMES",
     "ROW_SUMS_KEPT",
     "VALID_VOTES",
+    "AnyVotesEvent",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
     "DistributedConfidentMaxEvent",

@@ -13,9 +13,11 @@ from functools import singledispatch
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
+    AnyVotesEvent,
     ConfidentGaussianMaxEvent,
     DistributedConfidentMaxEvent,
     DistributedGaussianMaxEvent,
@@ -28,7 +30,7 @@ from pate_fed.accounting.events import (
     StableLaplaceMaxEvent,
 )
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
-from pate_fed.accounting.joint_price import corners, largest_charge, price_pairs
+from pate_fed.accounting.joint_price import Setting, corners, largest_charge, price_pairs
 from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.accounting.laplace_bounds import pure_dp_rdp
 from pate_fed.accounting.ranges import renyi_orders
@@ -77,6 +79,20 @@ def _(event: JointPriceEvent, orders: ArrayLike) -> NDArray[np.float64]:
         sigma2=event.sigma2,
         weight=event.weight,
     )
+    return _charged_by_outcome(event, setting, orders)
+
+
+@event_rdp.register
+def _(event: AnyVotesEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # The same, Theorems C and E.
+    setting = AnyVotesSetting(event.classes, event.sigma1, event.sigma2, event.weight)
+    return _charged_by_outcome(event, setting, orders)
+
+
+def _charged_by_outcome(
+    event: JointPriceEvent | AnyVotesEvent, setting: Setting, orders: ArrayLike
+) -> NDArray[np.float64]:
+    """Price the outcomes of an event as the caps of its run demand."""
     caps = corners(event.max_refusals, event.max_answers, event.max_asks)
     pairs = price_pairs(setting, [float(order) for order in renyi_orders(orders)], caps)
     own = event.refusals, event.answers, event.asks

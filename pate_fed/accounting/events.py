@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.ranges import half_probability, positive, whole
@@ -178,34 +178,95 @@ class JointPriceEvent(PrivacyEvent):
         object.__setattr__(self, "vote_threshold", float(self.vote_threshold))
         object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
         object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
-        self._fill("asks", self.refusals + self.answers)
-        # Fewer asks than answers would leave an answer unpaid.
-        if self.asks < max(self.refusals, self.answers):
-            raise InvalidParameterError("each refusal and each answer must be of an ask", self.asks)
-        self._fill("max_refusals", self.refusals)
-        self._fill("max_answers", self.answers)
-        self._fill("max_asks", self.max_refusals + self.max_answers)
-        for name in ("refusals", "answers", "asks"):
-            if getattr(self, name) > getattr(self, f"max_{name}"):
-                raise InvalidParameterError(
-                    f"{name} must be at most the run's {getattr(self, f'max_{name}')}",
-                    getattr(self, name),
-                )
+        _fill_outcomes(self)
 
     def is_covered_by(self, reserved: PrivacyEvent) -> bool:
         """Tell whether `reserved` is of the same run, with as many refusals, answers and asks."""
-        return (
-            isinstance(reserved, JointPriceEvent)
-            and replace(self, refusals=0, answers=0, asks=0)
-            == replace(reserved, refusals=0, answers=0, asks=0)
-            and self.refusals <= reserved.refusals
-            and self.answers <= reserved.answers
-            and self.asks <= reserved.asks
-        )
+        return isinstance(reserved, JointPriceEvent) and _is_part_of(self, reserved)
 
-    def _fill(self, name: str, otherwise: int) -> None:
-        value = getattr(self, name)
-        object.__setattr__(self, name, otherwise if value == -1 else whole(name, value))
+
+@dataclass(frozen=True, slots=True)
+class AnyVotesEvent(PrivacyEvent):
+    """Some asks of a run of Confident- or Interactive-GNMax, whatever votes anybody sends.
+
+    As `JointPriceEvent`, without a condition on the votes.
+
+    Attributes:
+        refusals: Most refusals, at least 0.
+        answers: Most labels released, at least 0.
+        classes: At least 2.
+        sigma1: Standard deviation of the noise in the check, in votes; above 0.
+        sigma2: Standard deviation of the noise in each count, in votes; above 0.
+        weight: As in `JointPriceEvent`, like all others.
+        asks: See there.
+        max_refusals: See there.
+        max_answers: See there.
+        max_asks: See there.
+    """
+
+    record_name: ClassVar[str] = "any-votes-confident-gaussian-max/1"
+
+    refusals: int
+    answers: int
+    classes: int
+    sigma1: float
+    sigma2: float
+    weight: int = 1
+    asks: int = -1
+    max_refusals: int = -1
+    max_answers: int = -1
+    max_asks: int = -1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "refusals", whole("refusals", self.refusals))
+        object.__setattr__(self, "answers", whole("answers", self.answers))
+        for name, least in (("classes", 2), ("weight", 1)):
+            value = whole(name, getattr(self, name))
+            if value < least:
+                raise InvalidParameterError(f"{name} must be at least {least}", value)
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
+        object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
+        _fill_outcomes(self)
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same run, with as many refusals, answers and asks."""
+        return isinstance(reserved, AnyVotesEvent) and _is_part_of(self, reserved)
+
+
+OutcomeEvent = TypeVar("OutcomeEvent", JointPriceEvent, AnyVotesEvent)
+
+
+def _fill_outcomes(event: JointPriceEvent | AnyVotesEvent) -> None:
+    """Fill in the numbers that were not given, and check them all."""
+
+    def fill(name: str, otherwise: int) -> None:
+        value = getattr(event, name)
+        object.__setattr__(event, name, otherwise if value == -1 else whole(name, value))
+
+    fill("asks", event.refusals + event.answers)
+    # Fewer asks than answers would leave an answer unpaid.
+    if event.asks < max(event.refusals, event.answers):
+        raise InvalidParameterError("each refusal and each answer must be of an ask", event.asks)
+    fill("max_refusals", event.refusals)
+    fill("max_answers", event.answers)
+    fill("max_asks", event.max_refusals + event.max_answers)
+    for name in ("refusals", "answers", "asks"):
+        if getattr(event, name) > getattr(event, f"max_{name}"):
+            raise InvalidParameterError(
+                f"{name} must be at most the run's {getattr(event, f'max_{name}')}",
+                getattr(event, name),
+            )
+
+
+def _is_part_of(event: OutcomeEvent, reserved: OutcomeEvent) -> bool:
+    return (
+        replace(event, refusals=0, answers=0, asks=0)
+        == replace(reserved, refusals=0, answers=0, asks=0)
+        and event.refusals <= reserved.refusals
+        and event.answers <= reserved.answers
+        and event.asks <= reserved.asks
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Formal means: for every possible set of records, from public parameters that wer
 the run. Each bound is a constant, so reporting the smallest of those that hold is sound.
 
     gdp     exact Gaussian composition: for observers of labels, and even of noisy counts
-    label   label-level: for observers of labels and "no answer"s only
+    label   label-level: for observers of labels and "no answer"s only, priced by outcome
     joint   joint price of refusals and answers: the same, and only where every vote row is valid
 """
 
@@ -14,9 +14,10 @@ import math
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
+from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, GaussianMaxEvent
 from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_epsilon, gdp_mu_squared
-from pate_fed.accounting.joint_price import price
+from pate_fed.accounting.joint_price import price, price_of_any_votes
 from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
 from pate_fed.accounting.ranges import positive
 from pate_fed.accounting.statement import CAPS_METHOD, FormalCost
@@ -128,7 +129,17 @@ def gdp_cost(caps: RunCaps) -> FormalCost:
 
 
 def label_cost(caps: RunCaps) -> FormalCost:
-    """Return the cost for an observer of labels and "no answer"s only."""
+    """Return the cost for an observer of labels and "no answer"s only, for any votes."""
+    if caps.sigma1 is not None and caps.refusals > 0 and caps.answers > 0:
+        by_outcome = price_of_any_votes(
+            AnyVotesSetting(caps.classes, caps.sigma1, caps.sigma2, caps.weight),
+            max_refusals=caps.number(caps.refusals),
+            max_answers=caps.number(caps.answers),
+            max_asks=caps.number(caps.asks),
+            delta=caps.delta,
+            real_caps=caps.real,
+        )
+        return FormalCost(by_outcome.epsilon, LABEL_METHOD, order=by_outcome.order)
     found = label_level_epsilon(
         caps.number(caps.asks),
         caps.number(caps.answers),

@@ -37,6 +37,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
+from pate_fed.accounting.any_votes import (
+    AnyVotesSetting,
+    any_votes_kinds,
+    check_price,
+    label_price,
+)
 from pate_fed.accounting.conversion import convert_at_orders
 from pate_fed.accounting.discrete_law import LOG_ERROR as DISCRETE_LOG_ERROR
 from pate_fed.accounting.discrete_law import discrete_pass_law
@@ -49,11 +55,13 @@ from pate_fed.accounting.ranges import positive
 from pate_fed.accounting.vote_pairs import JointSetting, Noise, Table, kinds_of_pairs
 from pate_fed.errors import InvalidParameterError
 
+Setting = JointSetting | AnyVotesSetting
 _FIRST_ORDER, _LAST_ORDER, _ORDER_STEP = 1.1, 400.0, 1.04
 _STRIDE = 8
 _FREE = 50.0
 """A price, times order - 1, at which a refusal counts for nothing."""
 _SEARCH_STEPS, _SEARCH_POINTS = 8, 33
+_SEARCH_STATES = 1000
 _LOG_ERRORS: Final[Mapping[Noise, float]] = {
     "gaussian": LOG_ERROR,
     "discrete-gaussian": DISCRETE_LOG_ERROR,
@@ -165,6 +173,37 @@ def price(
         teachers, classes, vote_threshold, sigma1, sigma2, weight, may_abstain, noise
     )
     caps = _caps(max_refusals, max_answers, max_asks, real=real_caps)
+    return _priced(setting, caps, delta)
+
+
+def price_of_any_votes(
+    setting: AnyVotesSetting,
+    *,
+    max_refusals: float,
+    max_answers: float,
+    delta: float,
+    max_asks: float | None = None,
+    real_caps: bool = False,
+) -> JointPrice:
+    """Price the same run where nobody checks the votes: the price holds for any votes.
+
+    It is the price of Interactive-GNMax too, whose check compares other numbers.
+
+    Args:
+        setting: The public facts.
+        max_refusals: As for `price`, like all others and the errors.
+        max_answers: See there.
+        delta: See there.
+        max_asks: See there.
+        real_caps: See there.
+
+    Source:
+        docs/explanation/joint-price.md, Theorems A and C to E.
+    """
+    return _priced(setting, _caps(max_refusals, max_answers, max_asks, real=real_caps), delta)
+
+
+def _priced(setting: Setting, caps: tuple[tuple[float, float], ...], delta: float) -> JointPrice:
     best = _best_on_grid(price_pairs, setting, caps, delta)
     flat = _best_on_grid(_flat_pairs, setting, caps, delta)
     if flat.epsilon < best.epsilon:
@@ -183,7 +222,7 @@ def price(
 
 
 def price_pairs(
-    setting: JointSetting,
+    setting: Setting,
     orders: Sequence[float],
     caps: tuple[tuple[float, float], ...],
 ) -> list[PricePair]:
@@ -194,7 +233,20 @@ def price_pairs(
         orders: Renyi orders, each above 1.
         caps: The (refusals, answers) at which a run can end: its cost is the largest over them.
     """
-    return [_cheapest(_states(setting, order), caps) for order in orders]
+    found = [_cheapest(_states(setting, order), caps) for order in orders]
+    if isinstance(setting, JointSetting):
+        return found
+    # Check and label charged apart are a valid pair too, which cells may miss by a little.
+    apart = (_apart(setting, order, caps) for order in orders)
+    return [min(pair, key=lambda each: each.total) for pair in zip(found, apart, strict=True)]
+
+
+def _apart(
+    setting: AnyVotesSetting, order: float, caps: tuple[tuple[float, float], ...]
+) -> PricePair:
+    refusal = check_price(setting, order)
+    answer = refusal + label_price(setting, order)
+    return PricePair(order, refusal, answer, _total(caps, refusal, answer))
 
 
 def corners(refusals: float, answers: float, asks: float) -> tuple[tuple[float, float], ...]:
@@ -215,7 +267,7 @@ def largest_charge(refusals: float, answers: float, asks: float, *, prices: Pric
     return _total(corners(refusals, answers, asks), prices.refusal, prices.answer)
 
 
-def flat_prices(setting: JointSetting, orders: Sequence[float]) -> list[float]:
+def flat_prices(setting: Setting, orders: Sequence[float]) -> list[float]:
     """Return, for each order, the RDP of one ask, for either outcome: refusal or label."""
     return [_states(setting, order).flat for order in orders]
 
@@ -234,7 +286,13 @@ class _States:
 
 
 @lru_cache(maxsize=256)
-def _states(setting: JointSetting, order: float) -> _States:
+def _states(setting: Setting, order: float) -> _States:
+    if isinstance(setting, AnyVotesSetting):
+        kinds = any_votes_kinds(setting, order)
+        if kinds is None:
+            return _States(order, np.zeros(1), np.zeros(1), math.inf)
+        flat = math.log1p(kinds.excess) / (order - 1) * SAFETY
+        return _States(order, *_undominated(kinds.log_refusal, kinds.log_answer), flat)
     moves, divergence = kinds_of_pairs(setting, order)
     tops = np.arange(setting.teachers + 1)
     possible = divergence >= 0
@@ -274,8 +332,11 @@ def _pass_law(setting: JointSetting, tops: NDArray[np.int64]) -> tuple[Table, Ta
 def _cheapest(states: _States, caps: tuple[tuple[float, float], ...]) -> PricePair:
     """Search the refusal's price for the cheapest run: the cost is convex in it.
 
-    Any price is valid with its least answer price, so the search needs no proof.
+    Any price is valid with its least answer price, so the search needs no proof, and
+    looks at a part of them where they are many.
     """
+    part = slice(None, None, -(-len(states.log_refusal) // _SEARCH_STATES))
+    few = replace(states, log_refusal=states.log_refusal[part], log_answer=states.log_answer[part])
     scale = states.order - 1
     flat = PricePair(states.order, states.flat, states.flat, _total(caps, states.flat, states.flat))
     if not math.isfinite(states.flat):
@@ -286,7 +347,7 @@ def _cheapest(states: _States, caps: tuple[tuple[float, float], ...]) -> PricePa
     high = max(low, flat.total / most_refusals * scale) if most_refusals else low + _FREE
 
     def cost(refusal: Table) -> Table:
-        answer = _least_answer(states, refusal)
+        answer = _least_answer(few, refusal)
         totals = [r * refusal + (a * answer if a else 0.0) for r, a in caps]
         return np.where(np.isfinite(answer), np.max(totals, axis=0), np.inf)
 
@@ -333,7 +394,7 @@ def _caps(
 
 
 def _flat_pairs(
-    setting: JointSetting, orders: Sequence[float], caps: tuple[tuple[float, float], ...]
+    setting: Setting, orders: Sequence[float], caps: tuple[tuple[float, float], ...]
 ) -> list[PricePair]:
     flat = flat_prices(setting, orders)
     return [
@@ -349,13 +410,11 @@ class _Best:
     is_at_edge: bool
 
 
-_PairsAt = Callable[
-    [JointSetting, Sequence[float], tuple[tuple[float, float], ...]], list[PricePair]
-]
+_PairsAt = Callable[[Setting, Sequence[float], tuple[tuple[float, float], ...]], list[PricePair]]
 
 
 def _best_on_grid(
-    pairs_at: _PairsAt, setting: JointSetting, caps: tuple[tuple[float, float], ...], delta: float
+    pairs_at: _PairsAt, setting: Setting, caps: tuple[tuple[float, float], ...], delta: float
 ) -> _Best:
     """Find the best order of `ORDERS`; epsilon falls, then rises along them.
 
@@ -363,7 +422,7 @@ def _best_on_grid(
     """
     epsilons: dict[int, tuple[float, PricePair]] = {}
 
-    def look(positions: Iterable[int], at: JointSetting) -> int:
+    def look(positions: Iterable[int], at: Setting) -> int:
         for position in positions:
             if position not in epsilons:
                 pair = pairs_at(at, [float(ORDERS[position])], caps)[0]

@@ -37,8 +37,8 @@ _PRICES: Mapping[str, Price] = {
     ),
     "label": Price(
         "Label level",
-        "the check of a query, if any, and its label are charged separately, each for the "
-        "information that it reveals",
+        "a “no answer” and a label are each charged for the information that they reveal, whatever "
+        "votes anybody sends",
         _TRUST,
     ),
     "joint": Price(
