@@ -103,7 +103,7 @@ def some_pairs(setting: JointSetting, order: float) -> list[tuple[float, float]]
 
 
 CASES = [
-    (more if index % 3 else pytest.param)(
+    (more if index % 6 else pytest.param)(
         case, id=f"{case['setting']} {index} order {case['order']}"
     )
     for index, case in enumerate(VECTORS["vectors"])
@@ -137,7 +137,10 @@ class TestVectors:
 
     @pytest.mark.parametrize(
         "case",
-        [pytest.param(case, id=f"{case['name']} K={case['K']}") for case in VECTORS["totals"]],
+        [
+            (more if index % 2 else pytest.param)(case, id=f"{case['name']} K={case['K']}")
+            for index, case in enumerate(VECTORS["totals"])
+        ],
     )
     def test_totals_agree_within_half_a_percent(self, case: dict[str, Any]) -> None:
         setting, refusals = setting_of(case), case["Q"] - case["K"]
@@ -425,7 +428,7 @@ class TestAdaptiveRuns:
 
 
 class TestRandomVotes:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(data=st.data())
     def test_no_histogram_of_many_votes_exceeds_the_price(self, data: st.DataObject) -> None:
         setting, order = data.draw(
@@ -458,7 +461,7 @@ SETTINGS = st.builds(
 
 
 class TestLaws:
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=6, deadline=None)
     @given(setting=SETTINGS, refusals=st.integers(1, 300), answers=st.integers(1, 300))
     def test_more_of_anything_never_costs_less(
         self, setting: JointSetting, refusals: int, answers: int
@@ -663,7 +666,7 @@ class TestDivergence:
                 # which is all there is where gaps are wide.
                 assert exact <= bound <= exact * (1 + 1e-7) + 1e-25
 
-    @pytest.mark.parametrize("gap", [more(-20), 0, more(2), 30])
+    @pytest.mark.parametrize("gap", [more(-20), 0, more(2), more(30)])
     def test_cells_enclose_the_three_way_law_of_thirty_digits(self, gap: int) -> None:
         sigma, teachers, orders = 12.0, 40, (1.5, 9.0)
         left = label_divergence._left_end(teachers, sigma, 1, max(orders))

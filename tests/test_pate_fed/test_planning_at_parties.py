@@ -24,6 +24,7 @@ from pate_fed.errors import (
 )
 from pate_fed.planning import PlanRequest, advised_sum, plan
 from protocols.forms import DEPLOYED_FORMS
+from tests.support.markers import more
 
 DELTA = 1e-5
 
@@ -209,7 +210,7 @@ class TestWhatPasses:
         assert tops == sorted(set(tops))
         assert (tops[0], tops[-1]) == (14, 40)
 
-    @pytest.mark.parametrize("classes", [2, 3, 10])
+    @pytest.mark.parametrize("classes", [2, more(3), 10])
     def test_the_chosen_threshold_refuses_flat_rows_and_is_the_lowest_that_does(
         self, classes: int
     ) -> None:

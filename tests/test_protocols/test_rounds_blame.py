@@ -213,7 +213,7 @@ EIGHT_BITS = AdditiveSum(RING)
 offsets = st.integers(0, 255)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     parties=st.integers(3, 5),
     liars=st.sets(st.integers(0, 4), min_size=1, max_size=4),

@@ -79,7 +79,7 @@ def test_there_is_a_known_frame_of_every_type() -> None:
 
 
 @ALL_TYPES
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_decoding_gives_back_what_was_encoded(kind: type[Message], data: st.DataObject) -> None:
     message = data.draw(messages(kind))
