@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from coordinator.flower import runtime
 from coordinator.flower.long_polling import PULL_PATH, PUSH_PATHS
 from coordinator.flower.runtime import forget_delivered, stub
 from party.flower.runtime import STUB_DIGEST
@@ -74,11 +75,11 @@ def test_flower_is_called_as_we_call_it() -> None:
 
 
 def test_questions_and_messages_take_the_ways_that_we_listen_at() -> None:
-    from flwr.supercore.routers.runtime.router import router as runtime  # noqa: PLC0415
+    from flwr.supercore.routers.runtime.router import router as tasks  # noqa: PLC0415
     from flwr.superlink.routers.fleet.router import router as fleet  # noqa: PLC0415
 
     assert PULL_PATH in {route.path for route in fleet.routes}  # type: ignore[attr-defined]
-    assert set(PUSH_PATHS) <= {route.path for route in runtime.routes}  # type: ignore[attr-defined]
+    assert set(PUSH_PATHS) <= {route.path for route in tasks.routes}  # type: ignore[attr-defined]
 
 
 def test_an_answer_without_a_message_has_no_bytes() -> None:
@@ -128,7 +129,10 @@ def test_without_secure_delete_a_message_would_stay(tmp_path: Path) -> None:
         assert MESSAGE[:64] in bytes_of(path)
 
 
-def test_nothing_is_lost_while_somebody_reads_flowers_database(tmp_path: Path) -> None:
+def test_nothing_is_lost_while_somebody_reads_flowers_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_FORGET_S", 0.05)  # the reader stays
     path = tmp_path / "superlink.db"
     with (
         closing(database_of_flower(path, secure_delete="ON")) as connection,

@@ -18,6 +18,11 @@ NAME = "the child"
 LAST_WORDS = "import sys; sys.stdin.read(); print('the line is cut', flush=True)"
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_child, "_LOOK_S", 0.01)
+
+
 def kept(
     program: str,
     *,
@@ -130,7 +135,7 @@ def test_one_whose_look_fails_is_ended_and_started_anew(monkeypatch: pytest.Monk
 def test_one_that_does_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(kept_child, "_END_S", 0.5)
+    monkeypatch.setattr(kept_child, "_END_S", 0.05)
     deaf = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)"
     log = tmp_path / "child.log"
     child = kept(f"{deaf}; signal.pause()", log=log)
