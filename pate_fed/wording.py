@@ -184,7 +184,7 @@ def _list_text(values: list[object]) -> str:
     texts = [_plain(value) for value in values]
     if len(texts) > _LISTED and len(set(texts)) == 1:
         return f"{texts[0]} ({len(texts)} times)"
-    return ", ".join(texts)
+    return ", ".join(texts) or "none"
 
 
 _LISTED = 3

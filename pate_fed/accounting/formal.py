@@ -5,7 +5,7 @@ the run. Each bound is a constant, so reporting the smallest of those that hold 
 
     gdp     exact Gaussian composition: for observers of labels, and even of noisy counts
     label   label-level: for observers of labels and "no answer"s only, priced by outcome
-    joint   joint price of refusals and answers: the same, and only where every vote row is valid
+    joint   joint price of labels and "no answer"s: the same, and only where every vote row is valid
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import InvalidParameterError
 
 JOINT_METHOD: Final = (
-    "joint price of refusals and answers at the caps, converted by CKS; "
+    'joint price of labels and "no answer"s at the caps, converted by CKS; '
     "holds if all votes are valid"
 )
 

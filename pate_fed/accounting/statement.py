@@ -31,7 +31,9 @@ _RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a pres
 FILTER_METHODS: Final[Mapping[str, str]] = {
     "gdp": "exact Gaussian composition (GDP), GDP filter with a preset budget",
     "label": f"label-level RDP bound, {_RENYI_FILTER}",
-    "joint": f"joint price of refusals and answers, {_RENYI_FILTER}; holds if all votes are valid",
+    "joint": (
+        f'joint price of labels and "no answer"s, {_RENYI_FILTER}; holds if all votes are valid'
+    ),
     "renyi": f"RDP of the mechanism, {_RENYI_FILTER}",
 }
 """How a run's budget holds where its caps alone would cost more, by pricing."""
@@ -42,27 +44,26 @@ RUNS_METHOD: Final = (
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
 
 NOT_PROTECTED: Final = (
-    "Against the coordinator itself: it holds the exact sum of the votes in memory until the "
-    "batch is released. You must trust it to keep the sum secret.",
-    "Against a coordinator that adds less noise than it declares: it alone adds the noise, and "
-    "nobody checks it.",
-    "Against a hospital whose teachers vote wrongly, by mistake or on purpose: it can make labels "
-    "wrong.",
-    "Against a stop: the coordinator can end the run, and one bad message from one hospital makes "
-    "a whole batch void, so that none of its labels is released.",
-    "The hospitals that take part, their numbers of teachers, and the public inputs that were "
-    "asked: all of this is public.",
-    "Timing and traffic: an observer of the network sees who sent how much, and when.",
-    "General facts about patients: a student that learned that smoking harms says so about every "
-    "smoker, also about those whose records were never used.",
-    "A patient whose records several teachers or hospitals have: the number counts one place. For "
-    "a patient in two places epsilon is at least about twice as large.",
+    "The coordinator's view: it holds the exact sum of the votes in memory until the batch is "
+    "released. You must trust it to keep the sum secret.",
+    "The coordinator's noise: it alone adds the noise, and nobody checks it.",
+    "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
+    "labels wrong.",
+    "A patient with records in several places: the number covers one hospital, or one teacher if "
+    "the unit is a patient. For a patient in two places epsilon is about twice as large, or more.",
     "Choices made by looking at private records, such as an amount of noise or a vote threshold "
     "tried out on the real votes: the number does not count them.",
-    "The same records used elsewhere, for other models or published tables: the number is for "
-    "this run alone.",
+    "Other uses of the same records, for other models or published tables: the number is for this "
+    "run alone.",
     "Numbers that privacy.json marks as not releasable: they depend on the votes and are for the "
     "operator only.",
+    "General facts about patients: a student that learned that smoking harms says so about every "
+    "smoker, also about those whose records were never used.",
+    "Completion: the coordinator can end the run, and one bad message from one hospital makes a "
+    "whole batch void, so that none of its labels is released.",
+    "Participation: the hospitals, their numbers of teachers and the public inputs that were asked "
+    "are public.",
+    "Timing and traffic: an observer of the network sees who sent how much, and when.",
     "The last digits of the noise: the computer's draws differ very slightly from the noise that "
     "the mathematics assumes. The difference shows in a draw with a chance below one in a hundred "
     "billion (for noise of a standard deviation of up to 100 votes); the number does not count it.",
@@ -70,13 +71,13 @@ NOT_PROTECTED: Final = (
 """The limits of the guarantee, in plain words."""
 
 NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
-    "Against more colluders than were allowed for: the number in the coordinator's view counts on "
-    "enough hospitals that add their noise as agreed and keep it secret. Each hospital "
-    "that tells the coordinator its noise, or adds none, takes its part away.",
-    "Against a coordinator that publishes another result than the mechanism's: the "
-    "number in the public's view trusts it for the threshold, the predictions and the labels.",
-    "Against a hospital that adds noise or votes as it likes: it can choose labels, and nobody can "
-    "tell.",
+    "More colluders than declared: the number in the coordinator's view needs enough hospitals "
+    "that add their noise as agreed and keep it secret. Each hospital that tells the coordinator "
+    "its noise, or adds none, takes its part away.",
+    "The coordinator's result: the number in the public's view trusts the coordinator for the "
+    "threshold, the predictions and the labels.",
+    "Correct labels: a hospital that adds noise or votes as it likes can choose labels, and nobody "
+    "can tell.",
     *NOT_PROTECTED[3:-1],
     "The last digits of the noise: a draw differs from the noise that the mathematics assumes "
     "with a chance below 1e-30; the number does not count it.",
@@ -84,20 +85,20 @@ NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
 """The same where the hospitals add the noise."""
 
 VOTES_IN_THE_CLEAR: Final = (
-    "Against the coordinator at all: the votes were summed in the clear, so it saw those of each "
+    "The coordinator's view of votes: they were summed in the clear, so it saw those of each "
     "hospital."
 )
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Against a hospital that sends invalid votes (more or fewer than its teachers have, or "
-    "negative ones): it voids the number for everyone, and nobody can check it. A run with "
-    "--unchecked-votes costs more, but its number needs no valid votes."
+    "Invalid votes: a hospital that sends more or fewer votes than its teachers have, or negative "
+    "ones, voids the number for everyone, and nobody can check it. A run with --unchecked-votes "
+    "costs more, but its number needs no valid votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
-    "Anything, in a simulation: all hospitals ran on one machine, and a seed lets anybody "
+    "Everything, in a simulation: all hospitals ran on one machine, and a seed lets anybody "
     "recompute the noise. The numbers hold for a real run with the same settings.",
     "The comparison models of a simulation (average teacher, best single hospital, all records "
     "without privacy) and the number of records of each teacher: they come from private records, "
@@ -127,7 +128,7 @@ class FormalCost:
 
 
 def neighbors(unit: PrivacyUnit, weight: int) -> str:
-    """Name the two indistinguishable worlds.
+    """Name the two cases that nobody can tell apart well.
 
     Args:
         unit: The privacy unit.
@@ -140,14 +141,15 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
     if unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f" with all of its {weight} votes"
         return (
-            "Two worlds that differ in all the records of one patient. One teacher learned from "
-            f"these records and may vote differently on every query{votes}."
+            "Two cases are compared. In the second, all records of one patient may be different. "
+            f"The one teacher that has them may vote differently on every query{votes}."
         )
     if unit == "party" and weight >= 1:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
         return (
-            "Two worlds that differ in all the records of one hospital, so also in those of any "
-            f"of its patients. On every query {votes} may be for another class."
+            "Two cases are compared. In the second, all records of one hospital may be different, "
+            f"so also those of any of its patients. On every query {votes} may be for "
+            "another class."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',
@@ -174,9 +176,9 @@ def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, w
 
 
 VALID_VOTES: Final = (
-    "Epsilon needs valid votes: every hospital sends, for each teacher and query, exactly one "
-    "whole vote (or several equal ones, if the teacher has a public weight). Nobody can check "
-    "this, and one hospital that sends something else voids epsilon for everyone."
+    "Epsilon needs valid votes: on each query every teacher casts one whole vote for one class (or "
+    "several for the same class, if it has a public weight). Nobody can check this. One hospital "
+    "that sends anything else voids epsilon for everyone."
 )
 """The assumptions of the joint price; printed beside every number that rests on it."""
 

@@ -24,6 +24,6 @@ def pick(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
             f"deviation of {sigma} votes in every count"
         )
     return (
-        f"the class with most votes is released, after {kind} of standard deviation "
-        f"{sigma} votes was added to every count"
+        f"{kind} of standard deviation {sigma} votes is added to every count, and the class with "
+        "the highest noisy count is released"
     )

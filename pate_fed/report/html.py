@@ -50,8 +50,8 @@ _SOURCES = (
     "Privacy (arXiv 1905.02383)",
     "Renyi differential privacy: Mironov 2017 (arXiv 1702.07476); its conversion to ε and δ (CKS): "
     "Canonne, Kamath and Steinke 2020 (arXiv 2004.00010)",
-    "Filters, which keep a budget for any next queries: Feldman and Zrnic 2021 (arXiv 2008.11193)"
-    " for RDP, Smith and Thakurta 2022 (arXiv 2210.17520) for GDP",
+    "Filters (running totals), which keep a budget for any next queries: Feldman and Zrnic 2021 "
+    "(arXiv 2008.11193) for RDP, Smith and Thakurta 2022 (arXiv 2210.17520) for GDP",
     "Stable argmax: Dwork and Lei 2009; Smith and Thakurta 2013",
     "Label level and joint price: proofs in the documentation of pate_fed",
 )
@@ -93,7 +93,7 @@ def render_report(run: RunRecord) -> str:
         nobody=NOBODY_IS_PROTECTED,
         protects_nobody=price_words.protects_nobody(privacy),
         price=price_words.price(privacy),
-        method=price_words.formal_method(privacy),
+        method=price_words.headline_method(privacy),
         assumption=price_words.assumption(privacy),
         not_covered=price_words.not_covered(privacy),
         without=price_words.without_trust(privacy),
@@ -131,15 +131,24 @@ def render_report(run: RunRecord) -> str:
     )
 
 
+_EFFORT: Mapping[str, str] = {
+    "closing": "at the end",
+    "from_parties": "from all hospitals together",
+    "per_batch": "per batch",
+    "to_parties": "to all hospitals together",
+    "yardsticks": "comparison models",
+}
+
+
 def _effort(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [
-        (f"{table}: {name}", text)
+        (f"{table}: {_EFFORT.get(name, name)}", text)
         for table in ("exchanges", "seconds")
         for name, text in wording.flatten(metrics[table])
     ]
     for name, text in wording.flatten(metrics["bytes"]):
         size = f"{int(text):,} ({wording.size_text(int(text))})" if text.isdecimal() else text
-        rows.append((f"bytes: {name}", size))
+        rows.append((f"bytes: {_EFFORT.get(name, name)}", size))
     return rows
 
 
@@ -180,12 +189,13 @@ def _charged_plot(privacy: Mapping[str, Any]) -> str:
     cap, last = price_words.charged_formal(privacy)["epsilon"], charged[-1]
     order = privacy["budget"]["order"]
     says = (
-        f"A line of the epsilon charged over answered queries"
+        f"A line of the epsilon charged over the queries asked"
         f"{'' if order is None else f', at the fixed Renyi order {order:.4g}'}. It ends at epsilon "
-        f"{wording.epsilon_text(last['epsilon'])} after {last['answered']} answers; "
-        f"the formal cap, the guarantee, is {wording.epsilon_text(cap)}. "
+        f"{wording.epsilon_text(last['epsilon'])} after "
+        f"{wording.plural(last['asked'], 'query', 'queries')}; the formal cap, the guarantee, is "
+        f"{wording.epsilon_text(cap)}. "
         f"{price_words.charged_view(privacy).capitalize()} view, unit: "
         f"{wording.short_unit(privacy)}."
     )
-    points = [(row["answered"], row["epsilon"]) for row in charged]
+    points = [(row["asked"], row["epsilon"]) for row in charged]
     return plots.charged_plot(points, cap=cap, summary=says)

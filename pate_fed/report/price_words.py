@@ -43,8 +43,9 @@ _PRICES: Mapping[str, Price] = {
     ),
     "joint": Price(
         "Joint price",
-        "a “no answer” and a label are charged together, because close votes reveal most and are "
-        "usually refused. This price assumes valid votes",
+        "a “no answer” and a label are each charged for the information that they reveal if all "
+        "votes are valid: then close votes, whose labels reveal most, usually get no label. This "
+        "price assumes valid votes",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(
@@ -167,6 +168,11 @@ def formal_method(privacy: Mapping[str, Any]) -> str:
     return unassuming(privacy["views"]["public"]["formal"]["method"])
 
 
+def headline_method(privacy: Mapping[str, Any]) -> str:
+    """Name it without the conversion to epsilon, which the table of views names."""
+    return formal_method(privacy).removesuffix(", converted by CKS")
+
+
 def unassuming(method: str) -> str:
     """Name a method without its assumption."""
     return method.partition("; holds if")[0]
@@ -229,12 +235,15 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
     """Name the filter that keeps the budget."""
     order = privacy["budget"]["order"]
     if order is None:
-        return "GDP filter, a preset limit"
+        return "a running total (GDP filter), a preset limit"
     if not differ(privacy["parties"], "unit_votes"):
-        return f"RDP filter at order {order:.4g}, limit and order fixed before the run"
+        return (
+            f"a running total (RDP filter at order {order:.4g}), limit and order fixed before the "
+            "run"
+        )
     return (
-        "RDP filter at an order of each hospital's own, limits and orders fixed before the run "
-        f"(order {order:.4g} where the run may cost most)"
+        "a running total (RDP filter at an order of each hospital's own), limits and orders fixed "
+        f"before the run (order {order:.4g} where the run may cost most)"
     )
 
 

@@ -42,15 +42,15 @@ def files(run: RunRecord) -> list[FileWords]:
     metrics, manifest, report = _of_measurements(run)
     settings = "no: they hold the seed" if _is_seeded(run) else "yes, if the settings may be"
     listed = (
-        FileWords(LABELS, "the released labels", labels),
+        FileWords(LABELS, "the released labels and “no answer”s", labels),
         FileWords(STUDENT, "the model and its card", student),
         FileWords(PRIVACY, "the cost in each view", _of_costs(run)),
         FileWords(METRICS, "results and effort", metrics),
-        FileWords(MANIFEST, "versions, digests, signers", manifest),
+        FileWords(MANIFEST, "versions, fingerprints, signers", manifest),
         FileWords(SETTINGS, "the settings", settings),
-        FileWords(TRANSCRIPT, "digests of all messages, signatures", "yes"),
+        FileWords(TRANSCRIPT, "fingerprints of all messages, signatures", "yes"),
         FileWords(EARLIER, "the same of lost setups", "yes"),
-        FileWords(SEAL, "signed digests of the files", "yes"),
+        FileWords(SEAL, "signed fingerprints of the files", "yes"),
         FileWords(REPORT, "this page", report),
     )
     return [
@@ -88,7 +88,7 @@ def _of_labels(run: RunRecord) -> tuple[str, str]:
 def _of_costs(run: RunRecord) -> str:
     instance = run.privacy["per_instance"]
     if instance["epsilon"] is not None and not instance["releasable"]:
-        return "only without per_instance, which depends on the votes"
+        return "no: per_instance depends on the votes; without it, yes"
     return "yes" if _is_simulated(run) else "yes; it names the hospitals"
 
 
@@ -98,6 +98,6 @@ def _of_measurements(run: RunRecord) -> tuple[str, str, str]:
         return "yes", "yes", "yes; it names the hospitals"
     return (
         "no: accuracies from private records, without noise",
-        "no: the number of records of each teacher",
+        "no: record counts of teachers (simulations only)",
         "no: it shows the numbers of metrics.json, manifest.json and privacy.json",
     )

@@ -55,13 +55,13 @@ def public_alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def accuracy_text(metrics: Mapping[str, Any]) -> str:
-    """Write the student's accuracy with its interval and the majority class beside it."""
+    """Write the student's accuracy with its interval and the share of the most common class."""
     accuracy, scores = metrics["accuracy"], metrics["scores"]["student"]
     if scores is None:
         return wording.percent(accuracy["student"])
     return (
         f"{wording.percent(scores['accuracy'])} (95 %: {interval_text(scores)}), "
-        f"most common class {wording.percent(scores['majority'])}"
+        f"guessing the most common class {wording.percent(scores['majority'])}"
     )
 
 

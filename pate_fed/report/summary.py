@@ -77,7 +77,7 @@ def _learned(metrics: Mapping[str, Any], *, most: int) -> list[str]:
     lines = _row("Queries", ", ".join(counts))
     ranking = f"; {quality_words.ranking_text(scores)}" if scores is not None else ""
     said = f"student {quality_words.accuracy_text(metrics)}{ranking}"
-    return lines + _row("Accuracy", said, lines=min(most, 2)) + _row("beside", yardsticks)
+    return lines + _row("Accuracy", said, lines=min(most, 2)) + _row("compare", yardsticks)
 
 
 _RARE_COUNTS = (
@@ -91,11 +91,11 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     operator = privacy["views"]["coordinator"]["formal"]
     lines = _row(
         "Privacy cost",
-        f"{_epsilon(privacy)}, public view; method: {price_words.formal_method(privacy)}",
+        f"{_epsilon(privacy)}, public view; method: {price_words.headline_method(privacy)}",
         lines=max(most, 2),
     )
     if price_words.assumption(privacy) is not None:
-        lines += _row("assumes", _ASSUMES, lines=1)
+        lines += _row("assumes", _assumes(privacy), lines=1)
     if price_words.row_sums_kept(privacy) is not None:
         lines += _row("holds if", _ROW_SUMS, lines=2)
     if price_words.not_covered(privacy) is not None:
@@ -119,6 +119,14 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     return lines
 
 
+def _assumes(privacy: Mapping[str, Any]) -> str:
+    without = price_words.without_trust(privacy)
+    said = "every hospital sends valid votes; otherwise "
+    if without is None or without.epsilon is None:
+        return f"{said}no finite epsilon holds"
+    return f"{said}epsilon is {wording.epsilon_text(without.epsilon)}"
+
+
 def _epsilon(privacy: Mapping[str, Any]) -> str:
     epsilon = privacy["views"]["public"]["formal"]["epsilon"]
     if epsilon is None:
@@ -128,7 +136,6 @@ def _epsilon(privacy: Mapping[str, Any]) -> str:
     return f"epsilon {wording.epsilon_text(epsilon)}{most} at delta {delta}"
 
 
-_ASSUMES = "every hospital sends valid votes; otherwise epsilon is void"
 _DEALT = "dealing records out by their class (--partition dirichlet)"
 _ROW_SUMS = "every row sum is right; otherwise only the coordinator's epsilon holds"
 

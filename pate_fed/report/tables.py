@@ -463,7 +463,7 @@ def noise_source(seed: int | None) -> str:
     """Describe the source of the noise."""
     if seed is None:
         return "the operating system's cryptographic random numbers"
-    return f"seed {seed}, which repeats it exactly: for rehearsals only"
+    return f"seed {seed}, which makes the noise repeatable: for rehearsals only"
 
 
 def trust(run: UsedRun) -> str:

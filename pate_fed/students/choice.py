@@ -87,7 +87,7 @@ def choose_student(kind: DatasetKind, *, labels: int, classes: int) -> tuple[str
     if kind == "table":
         return "logistic", "on noisy labels of a table a line is safer than a curve"
     if labels < MANY_LABELS * classes:
-        return "propagation", "few labels reach further over a graph of similar images"
+        return "propagation", "each label is passed on to similar images"
     return "kernel-ridge", f"{labels} labels suffice to learn each class from its own"
 
 

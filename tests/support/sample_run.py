@@ -101,7 +101,7 @@ def sample_scores(accuracy: float = 0.8418, *, majority: float = 0.1067) -> dict
 
 METHODS = {
     "joint": (
-        "joint price of refusals and answers at the caps, converted by CKS; "
+        'joint price of labels and "no answer"s at the caps, converted by CKS; '
         "holds if all votes are valid"
     ),
     "label": "label-level RDP bound at the caps, converted by CKS",
@@ -121,7 +121,7 @@ def sample_parties(hospitals: int = 50, *, alike: bool = True) -> list[dict[str,
             "teachers": 1,
             "votes": 1 if alike else 1 + number % 3,
             "unit_votes": 1 if alike else 1 + number % 3,
-            "neighbors": "Two worlds that differ in all the records of this hospital.",
+            "neighbors": "Two cases that differ in all records of this hospital.",
             "budget": 5.0 if alike else 2.0 + 6.0 * number / hospitals,
             "epsilon": most if alike else most * number / hospitals,
             "method": METHODS["joint"],
@@ -153,7 +153,7 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
         "unit": "party",
         "unit_weight": 1,
         "neighbors": (
-            "Two worlds that differ in all the records of one hospital, hence of any of its "
+            "Two cases that differ in all the records of one hospital, hence of any of its "
             "patients: its one vote may be for another class on every query."
         ),
         "mechanism": {

@@ -270,7 +270,7 @@ class TestPrice:
         pate_fed(*small(table, run))
         privacy = read_json(run, "privacy.json")
         assert "exists nowhere" in privacy["trust"]
-        assert any("more colluders" in text for text in privacy["not_protected"])
+        assert any("More colluders" in text for text in privacy["not_protected"])
         assert not any("it holds the exact sum" in text for text in privacy["not_protected"])
         page = (run / "report.html").read_text(encoding="utf-8")
         assert "it sees noisy counts" in page

@@ -119,7 +119,7 @@ class TestRepeatable:
         [
             pytest.param(
                 SUITE_MLKEM768_X25519,
-                "stays sealed, even against a later quantum computer",
+                "stay sealed, even against a later quantum computer",
                 id="post-quantum",
             ),
             pytest.param(SUITE_X25519, "X25519 alone", id="X25519 alone"),

@@ -167,7 +167,7 @@ def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_publishe
     told = may_be_published(page)
     for name in ("metrics.json", "manifest.json", "report.html"):
         assert told[name].startswith("no: ")
-    assert told["privacy.json"].startswith("only without per_instance")
+    assert told["privacy.json"].startswith("no: per_instance depends on the votes")
     for name in ("labels.csv", "student/"):
         start = "only if the public pool may be" if seed is None else "no: the seed"
         assert told[name].startswith(start)
@@ -176,7 +176,7 @@ def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_publishe
     assert told["transcript.jsonl"] == "yes"
     banner = page[page.index('<div class="simulated"') :].partition("</div>")[0]
     assert ("from your own file: no ε covers them" in banner) is (data != "digits")
-    assert ("the bundled records are public anyway" in page) is (data == "digits")
+    assert ("the bundled records are public." in page) is (data == "digits")
 
 
 def test_labels_without_a_bound_may_not_be_published(make_run: Callable[..., RunRecord]) -> None:
@@ -206,7 +206,7 @@ def test_each_plot_says_in_words_what_it_shows(make_run: Callable[..., RunRecord
     says = re.findall(r"<desc [^>]*>(.*?)</desc>", page)
     assert "Student (this run): 84.2 %" in says[0]
     assert "eight: 1 and 2" in says[1]
-    assert "after 22 answers" in says[2]
+    assert "after 30 queries" in says[2]
 
 
 def test_the_same_run_gives_the_same_bytes(make_run: Callable[..., RunRecord]) -> None:
@@ -337,7 +337,8 @@ def test_every_number_that_rests_on_valid_votes_says_so_beside_it(
     formal = privacy["views"]["public"]["formal"]["epsilon"]
     for section in page.split("<section ")[1:3]:  # in short, and what it cost
         words = _Page(f"<section {section.partition('</section>')[0]}</section>").words()
-        assert (VALID_VOTES in words) is (pricing == "joint")
+        said = VALID_VOTES if 'id="short"' in section else "This number assumes valid votes"
+        assert (said in words) is (pricing == "joint")
     near = re.findall(rf'<data value="{formal}">.*?(?=<data|</section>)', page, re.DOTALL)
     assert len(near) >= 5
     assert all(("valid" in text) is (pricing == "joint") for text in near)
@@ -354,7 +355,7 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
     shown = [epsilon_text(bound["epsilon"], padded=True) for bound in bounds.values()]
     assert [table.index(number) for number in shown] == sorted(map(table.index, shown))
     for said in (
-        f"Joint price charged {shown[0]} a “no answer” and a label are charged together",
+        f"Joint price charged {shown[0]} a “no answer” and a label are each charged for the",
         "and every hospital: to send valid votes",
         f"Label level {shown[1]} the check of a query, if any, and its label are charged",
         f"Gaussian composition (GDP) {shown[2]} every check and every label is charged separately",
@@ -374,10 +375,22 @@ def test_a_single_price_has_no_table_of_others(make_run: Callable[..., RunRecord
 @pytest.mark.parametrize(
     ("pricing", "said"),
     [
-        pytest.param("gdp", "method: GDP filter, a preset limit", id="gdp"),
-        pytest.param("joint", "method: RDP filter at order 6.908, limit and order", id="joint"),
-        pytest.param("label", "method: RDP filter at order 6.908, limit and order", id="label"),
-        pytest.param("renyi", "method: RDP filter at order 6.908, limit and order", id="renyi"),
+        pytest.param("gdp", "method: a running total (GDP filter), a preset limit", id="gdp"),
+        pytest.param(
+            "joint",
+            "method: a running total (RDP filter at order 6.908), limit and order",
+            id="joint",
+        ),
+        pytest.param(
+            "label",
+            "method: a running total (RDP filter at order 6.908), limit and order",
+            id="label",
+        ),
+        pytest.param(
+            "renyi",
+            "method: a running total (RDP filter at order 6.908), limit and order",
+            id="renyi",
+        ),
         pytest.param("none", "none is kept, because nothing is bounded", id="none"),
     ],
 )
@@ -449,8 +462,9 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     text = page.words().replace("\N{NO-BREAK SPACE}", " ")
     still = epsilon_text(headline["epsilon_without_trust"])
     said = (
-        f"Another number holds for all votes, valid or not: ε = {still} (method: Label level, at "
-        "the caps; same delta, unit, neighbors, view; source: privacy.json: parties)"
+        f"For all votes, valid or not, this number holds: ε = {still} (method: "
+        "Label level, at the caps; same delta, unit, neighbors, view; "
+        "source: privacy.json: parties)"
     )
     budget = epsilon_text(headline["budget"])
     over = f", more than the budget of ε = {budget}." if exceeds else "."
@@ -501,7 +515,7 @@ def test_a_per_instance_number_above_the_formal_one_is_explained(
     formal = privacy["views"]["public"]["formal"]["epsilon"]
     privacy["per_instance"]["epsilon"] = formal * (1.01 if larger else 1.0)
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    said = "older, coarser bound; the guarantee is not affected."
+    said = "older, coarser formula computes it; the guarantee is not affected."
     assert (said in text) is larger
 
 
@@ -530,15 +544,15 @@ def test_the_name_of_a_hospital_stays_text(make_run: Callable[..., RunRecord]) -
 
 
 _MECHANISMS = {
-    "confident": ({}, "reaches 27.5 votes. Then the class with most votes is released, after"),
+    "confident": ({}, "reaches 27.5 votes. Then noise of standard deviation 7.75 votes is added"),
     "gnmax": (
         {"vote_threshold": None, "sigma1": None},
-        "For each query the class with most votes is released, after noise of standard deviation "
-        "7.75 votes",
+        "For each query noise of standard deviation 7.75 votes is added to every count, and the "
+        "class with the highest noisy count is released",
     ),
     "lnmax": (
         {"vote_threshold": None, "sigma1": None, "gamma": 0.2},
-        "after Laplace noise of standard deviation 7.75 votes was added to every count",
+        "For each query Laplace noise of standard deviation 7.75 votes is added to every count",
     ),
     "interactive": (
         {"confidence": 0.9},
@@ -661,13 +675,13 @@ def test_many_heads_are_folded_beside_their_explanation(
     assert (f"<summary>{hospitals} entries</summary>" in page) is folded
     text = _Page(page).words()
     assert ", ".join(heads) in text
-    explained = text.index("transcript_head is the digest at the end of the chain")
+    explained = text.index("transcript_head is the last fingerprint of the chain")
     assert 0 < text.index(heads[0]) - explained < 1000
 
 
 def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
-    assert "like an odometer. It is not the guarantee: the guarantee is the cap." in text
+    assert "like an odometer. The guarantee is ε at the caps, not this line." in text
     assert "formal cap: the guarantee" in text
 
 
@@ -678,8 +692,8 @@ def test_the_per_instance_number_is_boxed_as_not_for_publication(
     box = page[page.index('<div class="box alarm">') :]
     box = box[: box.index("</div>")]
     assert "<p><b>This is not the guarantee.</b>" in box
-    assert "eyes only: do not publish" in box
-    assert "publish neither that file nor this report" in box
+    assert ">Do not publish<" in box
+    assert "Publish neither this report, nor <code>privacy.json</code> with its" in box
     assert "It depends on private data" in box
     assert epsilon_text(sample_privacy()["per_instance"]["epsilon"]) in box
     assert page.count(epsilon_text(sample_privacy()["per_instance"]["epsilon"])) == box.count(
@@ -769,12 +783,9 @@ def test_a_run_without_refusals_says_so(make_run: Callable[..., RunRecord]) -> N
         outcome["refused"] = 0
     privacy["mechanism"].update(name="gnmax", vote_threshold=None, sigma1=None, max_refusals=0)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert (
-        "labelled 30 of 30 public inputs together. The protocol keeps every hospital's records "
-        "and votes hidden. Every query got an answer." in text
-    )
-    assert "GNMax. For each query the class with most votes" in text
-    assert "None was refused." in text
+    assert "labelled 30 of 30 public inputs together. Every query got an answer." in text
+    assert "GNMax. For each query noise of standard deviation 7.75 votes is added" in text
+    assert "Each got an answer." in text
 
 
 def test_void_batches_are_explained(make_run: Callable[..., RunRecord]) -> None:

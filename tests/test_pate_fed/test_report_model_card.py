@@ -21,20 +21,20 @@ def test_the_card_says_what_the_student_is_and_what_it_cost() -> None:
         "**Simulated.**",
         "trained on 22 labels that 50 hospitals released",
         "- classes: eight, five, four, nine, one, seven, six, three, two, zero",
-        "| student, on held-out public test inputs | 84.2 % (95 %: 80.9 to 87.1 %), most common "
-        "class 10.7 % |",
+        "| student, on held-out public test inputs | 84.2 % (95 %: 80.9 to 87.1 %), guessing the "
+        "most common class 10.7 % |",
         "| the same | balanced 84.0 %, AUC 0.971 |",
         "| seven | 45 | 87.0 % | 83.0 % |",
         "| released labels | 95.5 % |",
         "| epsilon | 4.987, rounded up |",
         "| delta | 1e-5 |",
         "| privacy unit | one whole hospital (party): all its records, 1 vote on each query |",
-        "| neighbors | Two worlds that differ in all the records of one hospital",
+        "| neighbors | Two cases that differ in all the records of one hospital",
         "| view | public",
-        "| method | joint price of refusals and answers at the caps, converted by CKS; "
+        '| method | joint price of labels and "no answer"s at the caps, converted by CKS; '
         "holds for everyone who sees",
-        "| charged | Joint price: a “no answer” and a label are charged together",
-        "| assumes | Epsilon needs valid votes: every hospital sends",
+        "| charged | Joint price: a “no answer” and a label are each charged for the information",
+        "| assumes | Epsilon needs valid votes: on each query every teacher casts",
         "| coordinator's view | no epsilon: you must trust it |",
         "- A coordinator that adds less noise than it declares.",
         "It is no medical device",
