@@ -97,6 +97,8 @@ def _compiled_once() -> Iterator[None]:
 
     def sharing(*arguments: Any, **named: Any) -> Engine:
         engine = create(*arguments, **named)
+        if named:  # in memory, where the product does so
+            return engine
         dialects.extend([] if dialects else [engine.dialect])
         shared = Engine(engine.pool, dialects[0], engine.url)
         shared.update_execution_options(compiled_cache=database._COMPILED)

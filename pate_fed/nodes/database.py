@@ -32,6 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import LRUCache
 
 from pate_fed.nodes.owner_files import OWNER_ONLY
@@ -111,7 +112,6 @@ class NodeDatabase:
         # One dialect and one store of statements: they are compiled once, not in each database.
         database._engine = engine = Engine(first.pool.recreate(), first.dialect, first.url)
         engine.update_execution_options(compiled_cache=_COMPILED)
-        event.listen(engine, "begin", _lock_memory)
         with closing(engine.raw_connection()) as connection:
             assert connection.driver_connection is not None
             connection.driver_connection.deserialize(empty)
@@ -310,6 +310,8 @@ def _first_in_memory(tables: MetaData, pragmas: tuple[str, ...]) -> tuple[Engine
         connect_args={"check_same_thread": False},
     )
     event.listen(engine, "connect", _make_durable(pragmas))
+    # No event of the engine: with one, each statement would look for listeners.
+    engine.dialect.do_begin = _lock_memory  # type: ignore[method-assign]
     with engine.begin() as connection:
         tables.create_all(connection)
     with closing(engine.raw_connection()) as connection:
@@ -344,10 +346,10 @@ def _lock_at_once(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _lock_memory(connection: Connection) -> None:
+def _lock_memory(dbapi_connection: PoolProxiedConnection) -> None:
     # Past the wrapper of errors, for speed: no such failure has to be opened anew.
-    assert connection.connection.driver_connection is not None
-    connection.connection.driver_connection.execute("BEGIN IMMEDIATE")
+    assert dbapi_connection.driver_connection is not None
+    dbapi_connection.driver_connection.execute("BEGIN IMMEDIATE")
 
 
 def _open_anew(context: ExceptionContext) -> None:
