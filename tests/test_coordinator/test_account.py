@@ -259,7 +259,7 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
         pytest.param(
             ("--unit-votes", 3, "--unit", "record"),
             "record",
-            "records of one patient. One teacher learned from these records and may vote "
+            "records of one patient may be different. The one teacher that has them may vote "
             "differently on every query with all of its 3 votes",
             id="a patient whose teacher has several votes",
         ),
