@@ -65,8 +65,9 @@ NOT_PROTECTED: Final = (
     "are public.",
     "Timing and traffic: an observer of the network sees who sent how much, and when.",
     "The last digits of the noise: the computer's draws differ very slightly from the noise that "
-    "the mathematics assumes. The difference shows in a draw with a chance below one in a hundred "
-    "billion (for noise of a standard deviation of up to 100 votes); the number does not count it.",
+    "the mathematics assumes. The difference shows in a single draw with a chance below one in a "
+    "hundred billion (for noise of a standard deviation of up to 100 votes); the number does not "
+    "count it. For all draws of a run together see noise.delta_slack in privacy.json.",
 )
 """The limits of the guarantee, in plain words."""
 

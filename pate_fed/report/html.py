@@ -126,6 +126,7 @@ def render_report(run: RunRecord) -> str:
         manifest_lists=list(wording.lists_of_tables(run.manifest)),
         settings=list(wording.flatten(run.settings)),
         effort=_effort(metrics),
+        sent=_sent(metrics),
         labels=len(run.labels),
         sources=_SOURCES,
     )
@@ -150,6 +151,12 @@ def _effort(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
         size = f"{int(text):,} ({wording.size_text(int(text))})" if text.isdecimal() else text
         rows.append((f"bytes: {_EFFORT.get(name, name)}", size))
     return rows
+
+
+def _sent(metrics: Mapping[str, Any]) -> str:
+    """Write the mean size of one hospital's messages; "" where nobody counted them."""
+    size = metrics["bytes"]["from_parties"]
+    return wording.size_text(size / metrics["parties"]) if size and metrics["parties"] else ""
 
 
 def _classes(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:

@@ -679,6 +679,36 @@ def test_many_heads_are_folded_beside_their_explanation(
     assert 0 < text.index(heads[0]) - explained < 1000
 
 
+@pytest.mark.parametrize(("form", "votes"), [("additive", "hidden ("), ("plain", "in the clear")])
+def test_the_first_page_says_what_left_a_hospital(
+    make_run: Callable[..., RunRecord], form: str, votes: str
+) -> None:
+    metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": form}
+    metrics["bytes"]["from_parties"] = 50 * 71_106
+    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
+    assert f"Each hospital sent 71.11 kB on average: its votes {votes}" in text
+    assert ("the coordinator learns each vote on it" in text) is (form == "additive")
+    metrics["bytes"]["from_parties"] = 0
+    page = render_report(make_run(metrics=metrics, privacy=privacy))
+    assert "Each hospital sent" not in page
+
+
+def test_the_charged_line_is_drawn_over_queries_asked(
+    make_run: Callable[..., RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query without an answer costs too: the line must not climb where none seems asked."""
+    drawn: list[list[tuple[int, float]]] = []
+
+    def keep(points: list[tuple[int, float]], **_: object) -> str:
+        drawn.append(points)
+        return ""
+
+    monkeypatch.setattr(plots, "charged_plot", keep)
+    privacy = sample_privacy()
+    render_report(make_run(privacy=privacy))
+    assert drawn == [[(row["asked"], row["epsilon"]) for row in privacy["charged"]]]
+
+
 def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
     assert "like an odometer. The guarantee is ε at the caps, not this line." in text
