@@ -153,6 +153,10 @@ def plan(  # noqa: PLR0917 - one argument per option
             "student is likely to beat a hospital's own model.",
         ),
     ] = None,
+    records: Annotated[
+        int | None,
+        typer.Option(min=1, help="Records of an average hospital, for --pool."),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.svg", help="New SVG file with epsilon over answers."),
@@ -191,7 +195,7 @@ def plan(  # noqa: PLR0917 - one argument per option
     )
     found = planning.plan(request, sums=DEPLOYED_FORMS)
     if pool is not None:
-        found["outlook"] = _outlook(pool, found)
+        found["outlook"] = _outlook(pool, found, records=records)
     if plot is not None:
         _write_new(plot, plan_words.draw_plan(found))
     if output_format is Format.JSON:
@@ -202,19 +206,20 @@ def plan(  # noqa: PLR0917 - one argument per option
             print(f"\n{textwrap.fill(found['outlook']['says'], 80)}")
 
 
-def _outlook(pool: Path, found: dict[str, Any]) -> dict[str, Any]:
+def _outlook(pool: Path, found: dict[str, Any], *, records: int | None) -> dict[str, Any]:
     from pate_fed.data import read_public_inputs  # noqa: PLC0415 - takes a second
     from pate_fed.planning.worth import evidence, outlook  # noqa: PLC0415
 
     best = found["best"]
+    answers = max(1, round(best["expected_answered"]))
     measured = evidence(
         read_public_inputs(pool),
         votes=found["votes"],
-        queries=max(1, round(best["expected_answered"])),
+        queries=answers,
         sigma=best["mechanism"]["sigma2"],
         classes=found["classes"],
     )
-    return {"evidence": measured, "says": outlook(measured)}
+    return {"evidence": measured, "says": outlook(measured, queries=answers, records=records)}
 
 
 def _write_new(path: Path, text: str) -> None:

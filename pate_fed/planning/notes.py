@@ -37,16 +37,18 @@ def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
     Returns:
         A sentence; empty for images, and where no noise is known.
     """
-    if dataset.kind != "table" or not settings.sigma2 or not settings.queries:
+    if dataset.kind != "table" or not (settings.sigma2 and settings.queries and settings.parties):
         return ""
+    answers = min(settings.queries, settings.max_answers or settings.queries)
     found = evidence(
         dataset.pool.features,
         votes=settings.votes,
-        queries=min(settings.queries, settings.max_answers or settings.queries),
+        queries=answers,
         sigma=settings.sigma2,
         classes=dataset.classes,
     )
-    return outlook(found)
+    records = len(dataset.private) / settings.parties
+    return outlook(found, queries=answers, records=records)
 
 
 def threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:

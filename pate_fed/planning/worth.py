@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,12 @@ DOUBTFUL: Final = 10.0
 """Evidence below this: a student does not beat a hospital's own model."""
 
 LIKELY: Final = 25.0
-"""Evidence above this: a student beats the average hospital's own model."""
+"""Evidence from this on: a student beats the average model of hospitals with few records."""
+
+FEW, MANY = 1 / 8, 2.0
+"""Records of a hospital for each answer: up to `FEW` its own model is weaker than a student of so
+many good labels, from `MANY` on it is as good or better.
+"""
 
 
 def evidence(
@@ -23,8 +29,8 @@ def evidence(
 
     N^2 K / (sigma^2 d (C - 1)), for N votes on each of K queries, noise of sigma votes, C classes
     and d = (sum of eigenvalues)^2 / (sum of their squares) of the pool's covariance: the number of
-    directions in which rows really differ. A rule of thumb, formed on trial runs on clinical
-    tables; no bound.
+    directions in which rows really differ. A rule of thumb, formed on 552 settings of four tables
+    (docs/explanation/students.md); no bound.
 
     Args:
         pool: Public inputs; float64, shape (inputs, features), at least two.
@@ -46,20 +52,41 @@ def evidence(
     return votes**2 * queries / (sigma**2 * directions * (classes - 1))
 
 
-def outlook(found: float) -> str:
-    """Say what some evidence lets one expect, in a sentence."""
+def outlook(found: float, *, queries: int, records: float | None = None) -> str:
+    """Say what some evidence lets one expect, in a sentence.
+
+    Args:
+        found: From `evidence`.
+        queries: Answers expected, as there.
+        records: Records that a hospital's own model has to learn from, on average; None if nobody
+            says.
+    """
     if found < DOUBTFUL:
         return (
             "Do not expect a gain: at this budget the labels teach too little to beat a hospital's "
             f"own model (by a rule of thumb {found:.1f} points, and it takes {DOUBTFUL:g}). More "
             "hospitals, more teachers or a larger epsilon help."
         )
+    if records is not None and records >= MANY * queries:
+        return (
+            f"Do not expect a gain: a hospital with {records:.0f} records learns as much alone as "
+            f"a student does from {queries} labels (rule of thumb: from {MANY:g} records for each "
+            "label on). Ask more queries, or do without a federation."
+        )
     if found < LIKELY:
         return (
-            f"Whether the student beats a hospital's own model is uncertain (by a rule of thumb "
+            "Whether the student beats a hospital's own model is uncertain (by a rule of thumb "
             f"{found:.1f} points; a gain is likely from {LIKELY:g} on)."
         )
+    few = math.floor(FEW * queries)
+    if records is not None and records > few:
+        return (
+            "Whether the student beats a hospital's own model is uncertain: the labels teach "
+            f"enough ({found:.0f} points by a rule of thumb), but a hospital with {records:.0f} "
+            f"records has a fair model of its own (a gain is likely up to {few} records)."
+        )
+    condition = f", if hospitals have at most {few} records each" if records is None else ""
     return (
-        "Expect the student to beat the average hospital's own model, if hospitals have few "
-        f"patients (by a rule of thumb {found:.0f} points; a gain is likely from {LIKELY:g} on)."
+        f"Expect the student to beat the average hospital's own model{condition} (by a rule of "
+        f"thumb {found:.0f} points; a gain is likely from {LIKELY:g} on)."
     )

@@ -44,17 +44,25 @@ def test_more_votes_and_answers_tell_more_and_noise_and_classes_less(
     assert more == pytest.approx(factor * evidence(pool, **FACTS))  # type: ignore[arg-type]
 
 
+NO, OPEN, GAIN = "Do not expect a gain", "uncertain", "Expect the student to beat the average"
+
+
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "records", "said"),
     [
-        (DOUBTFUL - 0.1, "Do not expect a gain"),
-        (DOUBTFUL, "uncertain"),
-        (LIKELY - 0.1, "uncertain"),
-        (LIKELY, "Expect the student to beat the average"),
+        (DOUBTFUL - 0.1, None, NO),
+        (DOUBTFUL, None, OPEN),
+        (LIKELY - 0.1, 1, OPEN),
+        (LIKELY, None, "at most 50 records each"),
+        (LIKELY, 50, GAIN),
+        (LIKELY, 51, OPEN),
+        (1e6, 799, OPEN),
+        (1e6, 800, NO),
+        (DOUBTFUL - 0.1, 1, NO),
     ],
 )
-def test_words_follow_the_number(found: float, said: str) -> None:
-    assert said in outlook(found)
+def test_words_follow_the_numbers(found: float, records: int | None, said: str) -> None:
+    assert said in outlook(found, queries=400, records=records)
 
 
 @pytest.mark.parametrize("wrong", [{"votes": 0}, {"queries": 0}, {"sigma": 0.0}, {"classes": 1}])
