@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
 
-DOUBTFUL: Final = 10.0
+DOUBTFUL: Final = 4.0
 """Evidence below this: a student does not beat a hospital's own model."""
 
 LIKELY: Final = 25.0
