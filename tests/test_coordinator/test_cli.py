@@ -636,6 +636,8 @@ def test_a_budget_that_affords_no_query_says_what_would_help(
         4,
         "--teachers",
         2,
+        "--epsilon",
+        2,
         "--out",
         tmp_path / "run",
         "--mechanism",

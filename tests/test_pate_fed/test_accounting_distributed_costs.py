@@ -124,7 +124,7 @@ def test_the_trust_that_noise_at_the_parties_needs_is_said() -> None:
     said = not_protected(simulated=False, noise_place="parties")
     assert said == NOT_PROTECTED_WITH_NOISE_AT_PARTIES
     assert any("colluders" in line for line in said)
-    assert any("it can choose labels" in line for line in said)
+    assert any("can choose labels" in line for line in said)
     # The coordinator holds no exact sum there, and adds no noise.
     assert not {NOT_PROTECTED[0], NOT_PROTECTED[1]} & set(said)
     assert all(line.endswith(".") for line in said)

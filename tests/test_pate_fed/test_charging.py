@@ -28,7 +28,6 @@ from pate_fed.accounting import (
     gdp_epsilon,
 )
 from pate_fed.accounting.curves import event_rdp
-from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.accounting.laplace_bounds import pure_dp_rdp
 from pate_fed.accounting.statement import (
     CAPS_METHOD,
@@ -125,19 +124,21 @@ def mp_epsilon(rdp: float, order: float, delta: float) -> mpmath.mpf:
 @lru_cache
 def prices_at(run: RunTerms, weight: int, order: float) -> tuple[float, float]:
     """Return what an ask that is refused, and one that is answered, costs at an order."""
-    if run.pricing == "label":
-        assert run.sigma1 is not None
-        assert run.sigma2 is not None
-        check = float(threshold_bit_rdp([order], sigma1=run.sigma1, weight=weight)[0])
-        label = float(label_rdp([order], sigma=run.sigma2, weight=weight)[0])
-        return check, check + label
-    if run.pricing == "joint":
+    if run.pricing in ("label", "joint"):
         one = {"asks": 1, "max_refusals": run.max_refusals}
         one |= {"max_answers": run.max_answers, "max_asks": run.max_asks}
-        fixed = (run.total_votes, run.classes, run.vote_threshold, run.sigma1, run.sigma2, weight)
-        refusal = JointPriceEvent(1, 0, *fixed, **one)  # type: ignore[arg-type]
-        answer = JointPriceEvent(0, 1, *fixed, **one)  # type: ignore[arg-type]
-        return float(event_rdp(refusal, [order])[0]), float(event_rdp(answer, [order])[0])
+
+        def priced(*outcome: int) -> float:
+            votes = (run.total_votes, run.classes, run.vote_threshold)
+            noise = (run.sigma1, run.sigma2, weight)
+            event: PrivacyEvent = (
+                JointPriceEvent(*outcome, *votes, *noise, **one)  # type: ignore[arg-type]
+                if run.pricing == "joint"
+                else AnyVotesEvent(*outcome, run.classes, *noise, **one)  # type: ignore[arg-type]
+            )
+            return float(event_rdp(event, [order])[0])
+
+        return priced(1, 0), priced(0, 1)
     if run.mechanism == "lnmax":
         assert run.sigma2 is not None
         gamma = math.sqrt(2) / run.sigma2
