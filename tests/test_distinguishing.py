@@ -24,6 +24,8 @@ from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN
 from tests.support.federation import Federation
 
+pytestmark = pytest.mark.slow
+
 TEACHERS, PARTIES, QUERIES = 7, 3, 8000
 ALL = TEACHERS * PARTIES
 MARGIN = 4.0
