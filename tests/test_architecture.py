@@ -72,6 +72,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 class TestImports:
+    @pytest.mark.slow
     def test_no_pickle_and_no_casual_randomness_anywhere(self) -> None:
         forbidden = ("pickle", "random", "shelve", "marshal", "joblib", "dill", "numpy.random.rand")
 

@@ -119,6 +119,7 @@ def promised(kind: Kind) -> list[float]:
     return [SIGMA] if kind.phases == 1 else [SIGMA, 2 * SIGMA]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "colluders", "lost"), CASES)
 def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
     kind: Kind, colluders: int, lost: int
@@ -135,6 +136,7 @@ def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
         assert shortfall(noise, sigma) < MOST_SHORT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "colluders", "lost"),
     [

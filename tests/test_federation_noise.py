@@ -151,6 +151,7 @@ def test_noise_is_drawn_afresh_for_every_batch(opened: list[NoisyHistogram]) -> 
     assert not np.array_equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "colluders", "lost"),
     [
@@ -643,6 +644,7 @@ def odd(row: Iterable[Any]) -> tuple[int, ...]:
     return tuple(int(number) for number in row if abs(number) >= 10_000)
 
 
+@pytest.mark.slow
 def test_neither_a_clean_sum_nor_votes_nor_noise_is_held_sent_or_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -699,6 +699,7 @@ def test_sketches() -> None:
 # Files -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_transcripts() -> None:
     vectors = read_vectors("written_transcripts")
     # Of more verdicts than are needed one may go, and the transcript is as good.

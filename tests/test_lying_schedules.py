@@ -778,6 +778,7 @@ def check_loot(world: World, seen: Seen) -> None:
 # The schedules ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", parts())
 def test_with_a_lying_hospital_sums_are_exact_or_fail_with_a_code(seeds: range) -> None:
     seen = Seen()
@@ -788,6 +789,7 @@ def test_with_a_lying_hospital_sums_are_exact_or_fail_with_a_code(seeds: range) 
         assert seen.counts[what] >= max(1, len(seeds) // 50), what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", parts())
 def test_with_a_lying_coordinator_no_two_sums_tell_one_hospital(seeds: range) -> None:
     seen = Seen()

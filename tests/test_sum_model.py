@@ -80,6 +80,7 @@ def test_no_story_of_two_plans_tells_one_hospital_s_votes(hospitals: int, least:
     assert safe_states(itertools.chain(one, two)) >= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("liars", "least"), [(3, 5_500), (4, 450)])
 def test_no_story_of_two_plans_of_six_hospitals_that_most_lie_in_tells_one_hospital_s_votes(
     liars: int, least: int
@@ -88,6 +89,7 @@ def test_no_story_of_two_plans_of_six_hospitals_that_most_lie_in_tells_one_hospi
     assert safe_states(chosen) >= least
 
 
+@pytest.mark.slow
 def test_no_story_of_three_plans_of_four_hospitals_that_two_lie_in_tells_one_hospital_s_votes() -> (
     None
 ):
@@ -113,6 +115,7 @@ def test_sets_proposed_to_all_at_once_open_the_same_sums_as_any_story(
     assert states >= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", [NEAR, pytest.param(SAME, marks=pytest.mark.exhaustive)])
 def test_no_story_of_two_masked_plans_told_to_each_party_alone_tells_votes(
     relation: Relation,
@@ -251,11 +254,13 @@ def test_a1_an_abandoned_additive_plan_asked_again_in_masked_without_its_bound_t
     assert tells_votes(Scenario(5, 1, plans, (SAME,)), rules)
 
 
+@pytest.mark.slow
 def test_a2_shares_shown_without_a_certificate_and_a_void_that_frees_open_two_sums() -> None:
     outcome = broken(SEVEN_THEN_FOUR, VOID_FREES, stories=Stories.EACH, most_sets=1, served=(0,))
     assert "plan 1 {3, 4}" in outcome.violation.promise  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a2_holders_outside_of_the_set_make_it_one_hospital_s_exact_votes() -> None:
     rules = replace(VOID_FREES, require_open_set=_as_a_member)
     limits = {"stories": Stories.EACH, "most_sets": 1, "served": (0,)}
@@ -268,6 +273,7 @@ def test_a3_near_queries_of_freed_ones_without_a_bound_tell_votes() -> None:
     assert tells_votes(Scenario(4, 1, plans, (NEAR,)), rules)
 
 
+@pytest.mark.slow
 def test_a8_shares_shown_without_a_certificate_open_fewer_than_every_holder_agreed_to() -> None:
     scenario = Scenario(7, 2, (PlanSpec(MASKED, ALL_OF_7),))
     outcome = broken(scenario, SHOWN_AT_ONCE, stories=Stories.EACH, served=(0,), most_sets=3)

@@ -43,6 +43,7 @@ def test_a_new_form_sums() -> None:
     assert total.tolist() == [6, -6, 28]
 
 
+@pytest.mark.slow
 def test_a_run_by_it_gives_the_labels_that_the_additive_form_gives(tmp_path: Path) -> None:
     assert "circle" in shown("simulate", "--help")
     table = json.loads(simulated(tmp_path / "circle", "circle"))

@@ -171,6 +171,7 @@ def test_pickled_arrays_are_refused(pate_fed: Command, tmp_path: Path) -> None:
     assert ended.error_code == "PF-111"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "threshold", "sigma1", "delta", "expected"),
     [
@@ -203,6 +204,7 @@ def test_published_votes_cost_what_the_paper_says(  # noqa: PLR0917 - a table's 
     assert epsilon["per_instance_exact"]["epsilon"] < cks
 
 
+@pytest.mark.slow
 def test_published_votes_at_their_expected_outcomes_cost_what_is_promised(
     pate_fed: Command,
 ) -> None:

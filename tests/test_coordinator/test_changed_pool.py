@@ -165,6 +165,7 @@ def test_a_damaged_pool_is_no_reason_to_begin_another_task(federation: Worked) -
         federation.coordinator.read_queries(federation.queries, label=LABEL, classes=CLASSES)
 
 
+@pytest.mark.slow
 def test_the_command_reads_a_changed_file_as_the_known_task(
     federation: Worked, pate_fed: Command, tmp_path: Path
 ) -> None:

@@ -562,6 +562,7 @@ class TestWhole:
         assert done.stdout.count("\n") == 1
         assert json.loads(done.stdout)["run_dir"] == str(out)
 
+    @pytest.mark.slow
     def test_refusal_is_one_line_and_exit_code_3(self, out: Path) -> None:
         done = self.run("simulate", "--parties", 2, "--out", out)
         assert (done.returncode, done.stdout) == (3, "")
@@ -682,6 +683,7 @@ class TestConfig:
         for name in ("labels.csv", "run.toml"):
             assert (again / name).read_bytes() == (first / name).read_bytes()
 
+    @pytest.mark.slow
     def test_what_is_typed_counts_before_the_file(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:

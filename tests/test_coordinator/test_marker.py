@@ -299,6 +299,7 @@ def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
 
 
 class TestCommandLine:
+    @pytest.mark.slow
     @pytest.mark.usefixtures("pictures")
     @pytest.mark.parametrize("how", ["text", "json"])
     def test_no_file_log_or_line_holds_a_count(

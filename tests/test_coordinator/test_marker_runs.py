@@ -133,6 +133,7 @@ def found_in(
     return found
 
 
+@pytest.mark.slow
 @in_turn(("kind", KINDS))
 def test_nothing_holds_votes_sums_or_noise(
     kind: Kind,
@@ -264,6 +265,7 @@ NOISES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 @in_turn(("form", ["additive", "masked"]), ("where", list(NOISES)))
 def test_no_file_log_or_line_of_a_run_directory_holds_a_count(

@@ -83,6 +83,7 @@ def settled(asked: RunSettings) -> RunTerms:
 
 
 class TestRun:
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", ["additive", more("masked")])
     def test_same_seed_gives_the_same_labels_and_costs(
         self, pate_fed: Command, table: Path, tmp_path: Path, form: str
@@ -94,6 +95,7 @@ class TestRun:
         for name in ("labels.csv", "privacy.json", "run.toml"):
             assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
 
+    @pytest.mark.slow
     def test_noise_follows_from_the_seed_and_is_loud_enough_to_be_heard(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -143,6 +145,7 @@ class TestRun:
             mechanism = tomllib.load(file)["mechanism"]
         assert (mechanism["noise"], mechanism["colluders"]) == ("parties", 2)
 
+    @pytest.mark.slow
     @in_turn(("mechanism", ["confident", "interactive"]), ("form", ["additive", "masked"]))
     def test_a_run_of_two_phases_is_repeatable_and_priced_in_both_views(
         self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str, form: str

@@ -171,6 +171,7 @@ class TestEveryStage:
         for place in range(1, len(undisturbed(kind, form).passed) + 1):
             die_and_go_on(tmp_path / str(place), kind, form, place)
 
+    @pytest.mark.slow
     @in_turn(("kind", list(KINDS)), ("form", ["additive", "masked"]))
     def test_killed_again_and_again_it_gets_to_its_end(
         self, tmp_path: Path, kind: str, form: str
@@ -655,6 +656,7 @@ class TestProcess:
     `check` looks at the end of each as at those that were stopped at a stage.
     """
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("kind", "form"),
         [
@@ -675,6 +677,7 @@ class TestProcess:
 
 
 class TestSecrets:
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_no_file_of_the_coordinator_holds_votes_or_totals(
         self, tmp_path: Path, form: str

@@ -895,6 +895,7 @@ def test_a_run_asks_only_what_no_earlier_run_asked(federation: Worked) -> None:
         assert set(Counter(one.asked).values()) == {1}
 
 
+@pytest.mark.slow
 def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -> None:
     """Each release about the same records adds to what is known of them, whoever keeps which."""
     federation.ask(queries=5, batch_size=5, delta=1e-6)
@@ -1421,6 +1422,7 @@ def be_put_out(federation: Worked, stage: Stage) -> None:
         federation.coordinator.enrollment.revoke(NAMES[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "state", "missed", "late"),
     [
@@ -1452,6 +1454,7 @@ def test_hospitals_hear_in_the_next_run_how_the_last_batch_of_this_one_ended(
     federation.coordinator.close()
 
 
+@pytest.mark.slow
 def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Path) -> None:
     federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
     federation.ask(form="masked", queries=20, batch_size=1)

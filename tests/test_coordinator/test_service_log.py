@@ -139,6 +139,7 @@ def test_every_line_is_json_whatever_comes_and_members_are_told_of(
     assert service.log.read_text("utf-8").endswith("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -222,6 +222,7 @@ class TestRepeatable:
 
 
 class TestKindsOfData:
+    @pytest.mark.slow
     def test_table_with_patients_and_hospitals(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -261,6 +262,7 @@ class TestKindsOfData:
         warnings = read_json(tmp_path / "run", "metrics.json")["warnings"]
         assert not any("treated as public" in warning for warning in warnings)
 
+    @pytest.mark.slow
     def test_who_asks_more_than_the_budget_affords_is_told_how_much_fits(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -361,6 +363,7 @@ class TestKindsOfData:
         assert any("no student" in warning for warning in metrics["warnings"])
         assert {label for _, label in labels_of(run)} == {""}
 
+    @pytest.mark.slow
     def test_bundled_tables_end_well(self, pate_fed: Command, tmp_path: Path) -> None:
         run = tmp_path / "run"
         ended = pate_fed("simulate", "--data", "breast-cancer", "--seed", 7, "--out", run)

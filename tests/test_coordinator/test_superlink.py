@@ -113,6 +113,7 @@ def test_the_public_port_tells_that_it_is_there(public: httpx.Client) -> None:
     assert public.get("/health").status_code == 200
 
 
+@pytest.mark.slow
 def test_who_has_our_port_is_not_waited_for_and_not_shown_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -186,6 +187,7 @@ def test_a_process_whose_watch_fails_is_ended_and_started_anew(
     assert all(one.returncode is not None for one in started)
 
 
+@pytest.mark.slow
 def test_a_call_to_a_superlink_that_is_gone_ends_once_nobody_needs_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

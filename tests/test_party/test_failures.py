@@ -75,6 +75,7 @@ def standing(site: Site, **around: Any) -> dict[str, tuple[str, str]]:
 class TestDisk:
     """A full disk of a whole service is in `tests/test_failures/test_both_services.py`."""
 
+    @pytest.mark.slow
     def test_a_node_whose_database_may_only_be_read_does_not_start_and_says_why(self) -> None:
         with tempfile.TemporaryDirectory() as outer:  # where anybody may pass
             folder = Path(outer)

@@ -619,6 +619,7 @@ class TestJournal(JournalContract):
     def journal(self) -> Journal:
         return Reopened()  # type: ignore[return-value]
 
+    @pytest.mark.slow
     def test_many_queries_and_their_sketches_fit_it(self, journal: Journal) -> None:
         queries = tuple(place.to_bytes(32, "big") for place in range(25_000))
         batch = SketchedQueries(

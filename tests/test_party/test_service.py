@@ -289,6 +289,7 @@ class TestManyOffers:
             running.run().set_up()
         return str(refused.value.cause)
 
+    @pytest.mark.slow
     def test_they_push_nothing_out_that_waits_and_are_told_that_there_is_no_room(
         self, asking: Running
     ) -> None:

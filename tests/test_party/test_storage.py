@@ -385,6 +385,7 @@ def move_in(federation: Federation, place: int, database: PartyDatabase) -> None
 
 
 class TestKilled:
+    @pytest.mark.slow
     def test_a_node_that_dies_between_any_two_writes_sent_nothing_uncharged(
         self, tmp_path: Path
     ) -> None:

@@ -142,6 +142,7 @@ class TestFlowersInternals:
         assert {"initial_backoff", "backoff_cap"} <= set(parameters)
         assert hasattr(module, name)
 
+    @pytest.mark.slow
     def test_a_process_that_is_quickened_sleeps_by_our_pace(self) -> None:
         # In a process of its own: Flower's module is changed for good.
         program = (
@@ -211,6 +212,7 @@ def site(tmp_path: Path) -> Site:
     return made.save(made.settings.with_port(made.membership().name, port))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [False, True], ids=["HTTPS_PROXY", "https_proxy"])
 def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
     site: Site, small: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

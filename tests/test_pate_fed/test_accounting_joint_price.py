@@ -461,6 +461,7 @@ SETTINGS = st.builds(
 
 
 class TestLaws:
+    @pytest.mark.slow
     @settings(max_examples=6, deadline=None)
     @given(setting=SETTINGS, refusals=st.integers(1, 300), answers=st.integers(1, 300))
     def test_more_of_anything_never_costs_less(
@@ -509,6 +510,7 @@ class TestLaws:
         joint = price_pairs(setting, [order], ((10.0, 10.0),))[0]
         assert joint.total <= apart * (1 + 1e-9)
 
+    @pytest.mark.slow
     def test_the_joint_price_is_never_above_separate_charges(self) -> None:
         for case in VECTORS["totals"]:
             joint = priced(
@@ -631,6 +633,7 @@ class TestLaws:
     def test_an_optimum_at_the_edge_of_the_orders_is_reported(self) -> None:
         assert priced(JointSetting(3, 3, 2, 0.2, 0.2), 50, 50).is_at_edge
 
+    @pytest.mark.slow
     def test_known_prices_of_hospitals(self) -> None:
         # JointSetting with several votes: moved votes and moved top go together for two classes,
         # and cost less than if they need not; three classes give the simple bound.
@@ -823,6 +826,7 @@ class TestDiscreteLaw:
 class TestEvent:
     EVENT = JointPriceEvent(30, 270, 250, 2, 150.0, 50.0, 40.0)
 
+    @pytest.mark.slow
     def test_its_curve_is_the_joint_price(self) -> None:
         joint = priced(HOSPITAL, 30, 270)
         (rdp,) = event_rdp(self.EVENT, [joint.order])

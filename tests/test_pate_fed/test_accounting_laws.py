@@ -163,6 +163,7 @@ class TestHypothesis:
         assert (exact <= label * (1 + 1e-9)).all()
         assert (np.maximum(paper, label) <= ORDERS / sigma**2 * (1 + 1e-12)).all()
 
+    @pytest.mark.slow
     @given(
         rows=st.lists(st.lists(st.integers(0, 60), min_size=3, max_size=3), min_size=2, max_size=6),
         sigma=st.floats(1.0, 60.0),
@@ -291,6 +292,7 @@ class TestWhereAPlainWordingFails:
         formal = [label_rdp([8.0], sigma=sigma)[0] for sigma in (10, 40, 120)]
         assert formal[0] > formal[1] > formal[2]
 
+    @pytest.mark.slow
     def test_the_joint_price_exceeds_label_level_by_the_width_of_its_cells_at_most(self) -> None:
         """Where every query passes and many classes nearly tie, nothing is gained jointly.
 

@@ -421,6 +421,7 @@ class TestPriced:
         bounds = formal_bounds(terms(**loud), weight=1, votes_are_valid=True)
         assert bounds["gdp"].epsilon == math.inf
 
+    @pytest.mark.slow
     @settings(max_examples=5, deadline=None)
     @given(
         sigma1=st.floats(30, 120),
@@ -608,6 +609,7 @@ class TestAffordable:
         base = terms(**IMMUTABLE, pricing="none")
         assert affordable_queries(lambda _: base, most=5, votes_are_valid=True) == 0
 
+    @pytest.mark.slow
     def test_more_budget_or_more_trust_never_affords_fewer(self) -> None:
         def sized(budget: float) -> Any:
             return lambda queries: terms(

@@ -390,6 +390,7 @@ def test_a_split_keeps_units_whole_and_loses_no_row(units: list[int], seed: int)
     assert all(set(labels[part]) == {0, 1} for part in parts)
 
 
+@pytest.mark.slow
 @given(text=st.text(max_size=300))
 def test_no_text_makes_the_reader_fail_otherwise_than_by_its_error(text: str) -> None:
     raw = io.BytesIO(text.encode("utf-8", "surrogatepass"))

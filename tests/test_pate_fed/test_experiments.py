@@ -32,6 +32,7 @@ def test_labels_of_plain_gnmax_cost_what_the_label_level_bound_says() -> None:
     assert epsilon_of(votes=250, classes=2, sigma2=60.0, asks=500) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_check_is_paid_for_at_its_caps() -> None:
     def cost(answers: int, sigma1: float = 150.0) -> float:
         return epsilon_of(

@@ -31,6 +31,7 @@ def request(**changed: Any) -> PlanRequest:
     return PlanRequest(**{**asked, **changed})
 
 
+@pytest.mark.slow
 def test_offer_stays_within_the_budget_and_says_by_which_bound() -> None:
     best = plan(request())["best"]
     assert 0 < best["epsilon"]["smallest"] <= 3.0
@@ -45,11 +46,13 @@ def test_unchecked_votes_never_get_the_joint_price() -> None:
     assert best["queries"] <= plan(request())["best"]["queries"]
 
 
+@pytest.mark.slow
 def test_a_larger_budget_buys_more() -> None:
     small, large = (plan(request(epsilon=epsilon))["best"] for epsilon in (1.5, 4.0))
     assert small["expected_right"] < large["expected_right"]
 
 
+@pytest.mark.slow
 def test_more_votes_of_one_unit_buy_less() -> None:
     whole = plan(request(parties=10, teachers=3, unit="party"))["best"]
     record = plan(request(parties=10, teachers=3, unit="record"))["best"]
@@ -91,6 +94,7 @@ class TestHospitalsThatDiffer:
         found = plan(request(parties=10, teachers=2, unit="party", **changed))
         return list(found["best"]["parties"])
 
+    @pytest.mark.slow
     def test_nobodys_budget_is_broken(self) -> None:
         budgets = (6.0, 4.0, 4.0, 4.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0)
         asked = request(
@@ -129,6 +133,7 @@ class TestHospitalsThatDiffer:
         rows = self.rows(weights=(2, *(1,) * 9), epsilon=6.0)
         assert rows[0]["epsilon"] > rows[1]["epsilon"]
 
+    @pytest.mark.slow
     def test_the_tightest_budget_decides(self) -> None:
         alone = plan(request(epsilon=2.0))["best"]
         tightest = plan(request(party_epsilons=(2.0, *(9.0,) * 29)))["best"]

@@ -253,6 +253,7 @@ class TestWhatPasses:
 
 
 class TestWhatIsRecommended:
+    @pytest.mark.slow
     def test_plain_gnmax_comes_first_with_half_the_exchanges(self) -> None:
         for form, exchanges in (("additive", 1), ("masked", 3)):
             found = plan_at_parties(request(form=form))

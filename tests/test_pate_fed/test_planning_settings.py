@@ -72,6 +72,7 @@ def terms(resolved: RunSettings) -> RunTerms:
     return terms_of(resolved, name="run", classes=2, pool_digest=bytes(32), sums=FORMS)
 
 
+@pytest.mark.slow
 def test_affordable_queries_are_those_that_would_be_asked_if_nobody_said_how_many() -> None:
     asked: dict[str, Any] = {"parties": 10, "teachers": 10, "epsilon": 1.0}
     left_open = resolved_of(settings(**asked), dataset()).queries
@@ -109,11 +110,13 @@ class TestDefaults:
         for field in fields(resolved):
             assert field.name in OPEN or getattr(resolved, field.name) is not None, field.name
 
+    @pytest.mark.slow
     def test_gnmax_has_neither_threshold_nor_its_noise(self) -> None:
         resolved = resolved_of(settings(mechanism="gnmax"), dataset())
         open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
         assert open_fields == LEFT_OPEN
 
+    @pytest.mark.slow
     @trials(max_examples=6)  # each prices a whole run
     @given(
         parties=st.integers(3, 20),
@@ -205,6 +208,7 @@ class TestQueries:
         assert need(resolved, resolved.queries, pricing) <= 1
         assert resolved.queries == 120 or need(resolved, resolved.queries + 1, pricing) > 1
 
+    @pytest.mark.slow
     def test_small_pool_bounds_them(self) -> None:
         resolved = resolved_of(settings(sigma1=1e4, sigma2=1e4), dataset(pool=7))
         assert resolved.queries == 7

@@ -241,6 +241,7 @@ class TestRealData:
             assert least <= found.mean() <= most
             assert not within.any()
 
+    @pytest.mark.slow
     def test_images_raise_no_false_alarm(self, tmp_path: Path) -> None:
         for kept, part in ((1_000, "train"), (3_334, "t10k")):
             for name in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"):

@@ -126,6 +126,7 @@ def test_every_pattern_of_dropouts_after_y_opens_everybodys_sum(parties: int) ->
     run.close()
 
 
+@pytest.mark.slow
 def test_random_patterns_of_dropouts_of_thirty_open_the_survivors_sum() -> None:
     run, numbers = ready(30), np.random.default_rng(30)
     spare = 30 - MaskedSum.threshold(30)

@@ -127,6 +127,7 @@ def test_a_transcript_holds_hashes_signatures_and_keys_only() -> None:
 # Who only has the file -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_changed_byte_is_found_and_its_line_named() -> None:
     text = text_of(LINES)
     places = range(0, len(text), 7)
