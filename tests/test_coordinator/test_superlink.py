@@ -169,18 +169,17 @@ def test_a_process_whose_watch_fails_is_ended_and_started_anew(
     started: list[subprocess.Popen[bytes]] = []
     came = threading.Event()
 
-    def spawn(_: SuperLinkChild) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
-        if len(started) == 3:
-            came.set()
-        return started[-1]
+    class Failing(SuperLinkChild):
+        def _spawn(self) -> subprocess.Popen[bytes]:
+            started.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+            if len(started) == 3:
+                came.set()
+            return started[-1]
 
-    def answers(_: SuperLinkChild) -> bool:
-        raise OSError(errno.EMFILE, "")
+        def _answers(self) -> bool:
+            raise OSError(errno.EMFILE, "")
 
-    monkeypatch.setattr(SuperLinkChild, "_spawn", spawn)
-    monkeypatch.setattr(SuperLinkChild, "_answers", answers)
-    child = SuperLinkChild(make_home(tmp_path / "federation"))
+    child = Failing(make_home(tmp_path / "federation"))
     child.start()
     assert came.wait(60)
     child.stop()
