@@ -16,7 +16,7 @@ says what a run may cost.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from pate_fed.accounting import (
@@ -97,39 +97,27 @@ def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEve
         outcomes: Released, or the worst case.
         weight: Votes that one neighboring change can move.
     """
-    if terms.pricing == "label" and terms.sigma1 is not None:
-        assert terms.sigma2 is not None
-        return AnyVotesEvent(
-            refusals=outcomes.refusals,
-            answers=outcomes.answers,
-            asks=outcomes.asks,
-            classes=terms.classes,
-            sigma1=terms.sigma1,
-            sigma2=terms.sigma2,
-            weight=weight,
-            max_refusals=terms.max_refusals,
-            max_answers=terms.max_answers,
-            max_asks=terms.max_asks,
-        )
-    if terms.pricing != "joint":
+    if terms.pricing not in ("label", "joint") or terms.sigma1 is None:
         mechanism = mechanism_of(terms)
         return mechanism.worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))
-    assert terms.vote_threshold is not None
-    assert terms.sigma1 is not None
     assert terms.sigma2 is not None
-    return JointPriceEvent(
+    any_votes = AnyVotesEvent(
         refusals=outcomes.refusals,
         answers=outcomes.answers,
         asks=outcomes.asks,
-        teachers=terms.total_votes,
         classes=terms.classes,
-        vote_threshold=terms.vote_threshold,
         sigma1=terms.sigma1,
         sigma2=terms.sigma2,
         weight=weight,
         max_refusals=terms.max_refusals,
         max_answers=terms.max_answers,
         max_asks=terms.max_asks,
+    )
+    if terms.pricing == "label":
+        return any_votes
+    assert terms.vote_threshold is not None
+    return JointPriceEvent(
+        teachers=terms.total_votes, vote_threshold=terms.vote_threshold, **asdict(any_votes)
     )
 
 

@@ -19,12 +19,10 @@ TRUSTED_TYPES: Final = frozenset(
         "sklearn._loss.loss.HalfMultinomialLoss",
         "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
         "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-        "sklearn.metrics._dist_metrics.EuclideanDistance64",
-        "sklearn.neighbors._kd_tree.KDTree",
         "sklearn.tree._tree.Tree",
     }
 )
-"""Types that a file may hold beyond the trusted ones of skops: plain arrays wrapped by Cython. A
+"""Types that any file may hold beyond the trusted ones of skops: plain arrays wrapped by Cython. A
 file that asks for more is refused, for loading it would run code of its choice.
 """
 
@@ -42,7 +40,7 @@ def restored(content: bytes, *, trusted: Callable[[str], bool] = lambda _: False
 
     Args:
         content: The file.
-        trusted: Says which further types it may hold: those of the hospital's own code.
+        trusted: Says which further types it may hold, where its maker is known.
 
     Raises:
         UnreadableFileError: it is damaged, or holds another type.

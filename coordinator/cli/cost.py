@@ -173,6 +173,8 @@ def plan(  # noqa: PLR0917 - one argument per option
 
     if noise == "parties" and plot is not None:
         raise InvalidSettingError("--plot is for --noise coordinator", noise)
+    if records is not None and pool is None:
+        raise InvalidSettingError("--records is for --pool", f"--records {records} alone")
     request = planning.PlanRequest(
         parties=parties,
         teachers=teachers,

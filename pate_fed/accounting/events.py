@@ -166,19 +166,10 @@ class JointPriceEvent(PrivacyEvent):
     max_asks: int = -1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "refusals", whole("refusals", self.refusals))
-        object.__setattr__(self, "answers", whole("answers", self.answers))
-        for name, least in (("teachers", 1), ("classes", 2), ("weight", 1)):
-            value = whole(name, getattr(self, name))
-            if value < least:
-                raise InvalidParameterError(f"{name} must be at least {least}", value)
-            object.__setattr__(self, name, value)
+        _take_asks(self, teachers=1, classes=2, weight=1)
         if not math.isfinite(self.vote_threshold):
             raise InvalidParameterError("vote_threshold must be finite", self.vote_threshold)
         object.__setattr__(self, "vote_threshold", float(self.vote_threshold))
-        object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
-        object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
-        _fill_outcomes(self)
 
     def is_covered_by(self, reserved: PrivacyEvent) -> bool:
         """Tell whether `reserved` is of the same run, with as many refusals, answers and asks."""
@@ -218,16 +209,7 @@ class AnyVotesEvent(PrivacyEvent):
     max_asks: int = -1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "refusals", whole("refusals", self.refusals))
-        object.__setattr__(self, "answers", whole("answers", self.answers))
-        for name, least in (("classes", 2), ("weight", 1)):
-            value = whole(name, getattr(self, name))
-            if value < least:
-                raise InvalidParameterError(f"{name} must be at least {least}", value)
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
-        object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
-        _fill_outcomes(self)
+        _take_asks(self, classes=2, weight=1)
 
     def is_covered_by(self, reserved: PrivacyEvent) -> bool:
         """Tell whether `reserved` is of the same run, with as many refusals, answers and asks."""
@@ -237,8 +219,17 @@ class AnyVotesEvent(PrivacyEvent):
 OutcomeEvent = TypeVar("OutcomeEvent", JointPriceEvent, AnyVotesEvent)
 
 
-def _fill_outcomes(event: JointPriceEvent | AnyVotesEvent) -> None:
-    """Fill in the numbers that were not given, and check them all."""
+def _take_asks(event: JointPriceEvent | AnyVotesEvent, **least: int) -> None:
+    """Check the numbers of an event that is charged by outcome; fill in those not given."""
+    for name in ("refusals", "answers"):
+        object.__setattr__(event, name, whole(name, getattr(event, name)))
+    for name, lowest in least.items():
+        value = whole(name, getattr(event, name))
+        if value < lowest:
+            raise InvalidParameterError(f"{name} must be at least {lowest}", value)
+        object.__setattr__(event, name, value)
+    for name in ("sigma1", "sigma2"):
+        object.__setattr__(event, name, positive(name, getattr(event, name)))
 
     def fill(name: str, otherwise: int) -> None:
         value = getattr(event, name)

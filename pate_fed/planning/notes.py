@@ -32,7 +32,7 @@ def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
 
     Args:
         settings: Resolved.
-        dataset: Its records; only the public pool is looked at.
+        dataset: Its records; only the public pool and the number of all others are looked at.
 
     Returns:
         A sentence; empty for images, and where no noise is known.

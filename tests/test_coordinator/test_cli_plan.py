@@ -167,3 +167,48 @@ def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
     views = json.loads((run / "privacy.json").read_text(encoding="utf-8"))["views"]
     for view, price in offer["prices"].items():
         assert views[view]["formal"]["epsilon"] == price["epsilon"]
+
+
+class TestOutlook:
+    ARGUMENTS = ("plan", "--parties", 100, "--classes", 2, "--epsilon", 8)
+
+    @pytest.fixture
+    def pool(self, tmp_path: Path) -> Path:
+        path = tmp_path / "pool.csv"
+        rows = [f"{age},{weight}" for age in range(30, 50) for weight in range(60, 80)]
+        path.write_text("\n".join(["age,weight", *rows]) + "\n", encoding="utf-8")
+        return path
+
+    @pytest.mark.parametrize("noise", ["coordinator", "parties"])
+    def test_a_forecast_knows_what_hospitals_have(
+        self, pate_fed: Command, pool: Path, noise: str
+    ) -> None:
+        asked = (*self.ARGUMENTS, "--noise", noise, "--pool", pool, "--format", "json")
+        found = pate_fed(*asked).json
+        assert found["outlook"]["evidence"] > 25
+        assert "if hospitals have at most " in found["outlook"]["says"]
+        answers = round(found["best"]["expected_answered"])
+        for records, said in ((answers // 8, "Expect"), (answers, "Whether"), (2 * answers, "Do")):
+            outlook = pate_fed(*asked, "--records", records).json["outlook"]
+            assert outlook["says"].startswith(said)
+            assert outlook["evidence"] == found["outlook"]["evidence"]
+
+    def test_it_stands_below_the_plan(self, pate_fed: Command, pool: Path) -> None:
+        shown = pate_fed(*self.ARGUMENTS, "--pool", pool).out
+        assert "Expect the student to beat" in " ".join(shown.split())
+
+    @pytest.mark.parametrize(
+        ("more", "told"),
+        [
+            pytest.param(("--records", 5), "--records is for --pool", id="no pool"),
+            pytest.param(("--pool", "nowhere.csv"), "nowhere.csv", id="no file"),
+            pytest.param(("--pool", __file__, "--records", 0), "--records", id="no records"),
+        ],
+    )
+    def test_what_cannot_be_is_a_coded_line(
+        self, pate_fed: Command, more: tuple[object, ...], told: str
+    ) -> None:
+        ended = pate_fed(*self.ARGUMENTS, *more)
+        assert ended.code in (2, 5)
+        assert told in ended.err
+        assert ended.error_code

@@ -1,4 +1,4 @@
-"""Whether federating is likely to pay, said from public facts alone."""
+"""Whether federating is likely to pay, said before a run."""
 
 from __future__ import annotations
 

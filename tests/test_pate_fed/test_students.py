@@ -11,6 +11,7 @@ import pytest
 import skops.io
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.neighbors import KNeighborsClassifier
 
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
@@ -212,9 +213,18 @@ class Stranger:
     """A type that no student holds."""
 
 
-def test_a_file_with_a_foreign_type_is_not_loaded(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        pytest.param(Stranger(), id="anybody's"),
+        pytest.param(
+            KNeighborsClassifier(algorithm="kd_tree").fit(np.eye(6), np.arange(6)), id="a teacher's"
+        ),
+    ],
+)
+def test_a_file_with_a_foreign_type_is_not_loaded(tmp_path: Path, foreign: object) -> None:
     trained("propagation").save(tmp_path)
-    skops.io.dump(Stranger(), tmp_path / "model.skops")
+    skops.io.dump(foreign, tmp_path / "model.skops")
     with pytest.raises(RunDirectoryError, match="trusted types only"):
         read_student(tmp_path)
 
