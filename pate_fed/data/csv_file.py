@@ -26,6 +26,9 @@ MAX_FILE_BYTES = 2**31
 MAX_CELLS = 30_000_000
 """Most cells that are kept in memory."""
 
+_BLOCK = 10_000
+"""Rows that are moved into columns at once."""
+
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -213,7 +216,8 @@ def _rows(
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[int, ...]]:
     cells: list[list[str]] = [[] for _ in range(width)]
     lines: list[int] = []
-    known: dict[str, str] = {}  # equal cells share one string
+    known = _PlainCells()
+    block: list[list[str]] = []
     for row in reader:
         if not row:
             continue
@@ -226,7 +230,25 @@ def _rows(
         lines.append(line)
         if len(lines) * width > MAX_CELLS:
             raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells", "more")
-        for column, cell in zip(cells, row, strict=True):
-            text = plain(cell)
-            column.append(known.setdefault(text, text))
+        block.append(row)
+        if len(block) == _BLOCK:
+            _move(block, cells, known)
+    _move(block, cells, known)
     return tuple(tuple(column) for column in cells), tuple(lines)
+
+
+class _PlainCells(dict[str, str]):
+    """Each cell in its plain form, worked out once; equal cells share one string."""
+
+    def __missing__(self, cell: str) -> str:
+        text = plain(cell)
+        self[cell] = found = self.setdefault(text, text)
+        return found
+
+
+def _move(block: list[list[str]], cells: list[list[str]], known: _PlainCells) -> None:
+    """Append rows to columns, and empty the block of rows."""
+    if block:
+        for column, added in zip(cells, zip(*block, strict=True), strict=True):
+            column.extend(map(known.__getitem__, added))
+        block.clear()

@@ -45,7 +45,8 @@ class Column:
         """Tell which cells are not known; bool, shape (rows,)."""
         if self.texts is None:
             return np.isnan(self.numbers)
-        return np.fromiter((is_missing(text) for text in self.texts), np.bool_, len(self.texts))
+        unknown = {text for text in set(self.texts) if is_missing(text)}
+        return np.fromiter(map(unknown.__contains__, self.texts), np.bool_, len(self.texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,9 @@ class CategoryEncoder:
         """Encode some rows; shape (rows, categories)."""
         assert column.texts is not None, "a category encoder is fitted on text"
         places = {folded(category): place for place, category in enumerate(self.categories)}
-        place_of = {text: places.get(folded(text)) for text in set(column.texts)}
-        encoded = np.zeros((len(rows), len(self.categories)))
-        for target, row in enumerate(rows):
-            place = place_of[column.texts[row]]
-            if place is not None:
-                encoded[target, place] = 1.0
-        return encoded
+        place_of = {text: places.get(folded(text), -1) for text in set(column.texts)}
+        found = np.fromiter(map(place_of.__getitem__, column.texts), np.int64, len(column.texts))
+        return np.asarray(found[rows][:, None] == np.arange(len(self.categories)), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +153,15 @@ def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> T
 
 def column_of(name: str, cells: Sequence[Cell], *, unit: str = "") -> Column:
     """Return a column of cells, whose numbers have this unit."""
-    numbers = [cell if isinstance(cell, float) else math.nan for cell in cells]
-    texts = tuple(text_of(one) for one in cells)
-    return Column(name, np.array(numbers, dtype=np.float64), texts, unit)
+    different = set(cells)
+    numbers = {cell: cell if isinstance(cell, float) else math.nan for cell in different}
+    texts = {cell: text_of(cell) for cell in different}
+    return Column(
+        name,
+        np.fromiter(map(numbers.__getitem__, cells), np.float64, len(cells)),
+        tuple(map(texts.__getitem__, cells)),
+        unit,
+    )
 
 
 def _fit_column(
@@ -197,9 +200,8 @@ def _fit_categories(
 ) -> CategoryEncoder | str:
     assert column.texts is not None, "a column without text is numeric"
     spellings: dict[str, Counter[str]] = {}
-    for row in known:
-        text = column.texts[row]
-        spellings.setdefault(folded(text), Counter())[text] += 1
+    for text, count in Counter(column.texts[row] for row in known).items():
+        spellings.setdefault(folded(text), Counter())[text] = count
     if len(spellings) == 1:
         return "one value in the public pool"
     if len(spellings) > max(2.0, _ID_LIKE_SHARE * len(known)):

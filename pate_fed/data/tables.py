@@ -237,12 +237,13 @@ def _published_split(
 def _column_notes(columns: tuple[Column, ...]) -> Iterator[str]:
     """Note columns that look like numbers and are read as text."""
     for column in columns:
-        known = [cell for cell in column.texts or () if not is_missing(cell)]
+        known = {cell for cell in set(column.texts or ()) if not is_missing(cell)}
+        filled = int((~column.missing()).sum())
         numbers = int(np.isfinite(column.numbers).sum())
-        if known and len(known) / 2 < numbers < len(known):
+        if known and filled / 2 < numbers < filled:
             yield (
-                f"Column {column.name!r}: {numbers} of {len(known)} cells are numbers, "
-                f"{len(known) - numbers} are not."
+                f"Column {column.name!r}: {numbers} of {filled} cells are numbers, "
+                f"{filled - numbers} are not."
             )
         elif known and all(_DECIMAL_COMMA.fullmatch(cell) for cell in known):
             yield (
@@ -355,8 +356,9 @@ def known_cells(text: CsvTable, name: str) -> tuple[str, ...]:
         InvalidCellError: one is.
     """
     cells = text.column(name)
+    unknown = {cell for cell in set(cells) if is_missing(cell)}
     for line, cell in zip(text.lines, cells, strict=True):
-        if is_missing(cell):
+        if cell in unknown:
             raise InvalidCellError(
                 f"column {name!r} of {text.file_name} must be filled in every row",
                 f"an empty cell in line {line}",
@@ -450,9 +452,11 @@ def read_column(text: CsvTable, name: str) -> Column:
         InvalidDataError: numbers with several units.
     """
     unit, numbers = _measured(text, name)
-    cells = tuple(numbers.get(cell, cell) for cell in text.column(name))
+    cells = text.column(name)
+    if numbers:
+        cells = tuple(numbers.get(cell, cell) for cell in cells)
     parsed = {cell: parse_number(cell) for cell in set(cells)}
-    is_numeric = all(is_missing(cell) or not np.isnan(value) for cell, value in parsed.items())
+    is_numeric = all(not np.isnan(value) or is_missing(cell) for cell, value in parsed.items())
     if is_numeric and float("inf") in parsed.values():
         line = next(
             line
@@ -464,7 +468,7 @@ def read_column(text: CsvTable, name: str) -> Column:
             f"another in line {line}",
         )
     read = {cell: cell_of(cell) for cell in parsed}  # in a column of mixed text "inf" is text
-    return column_of(name, [read[cell] for cell in cells], unit=unit)
+    return column_of(name, list(map(read.__getitem__, cells)), unit=unit)
 
 
 def _measured(text: CsvTable, name: str) -> tuple[str, dict[str, str]]:
@@ -473,10 +477,12 @@ def _measured(text: CsvTable, name: str) -> tuple[str, dict[str, str]]:
     Raises:
         InvalidDataError: measurements in several units.
     """
-    cells = {cell for cell in text.column(name) if not is_missing(cell)}
-    found = {cell: measurement(cell) for cell in cells}
+    counted = Counter(text.column(name))
+    found = {cell: measurement(cell) for cell in counted if not is_missing(cell)}
     known = {cell: one for cell, one in found.items() if one is not None}
-    counts = Counter(known[cell][1] for cell in text.column(name) if cell in known)
+    counts = Counter[str]()
+    for cell, (_, its_unit) in known.items():
+        counts[its_unit] += counted[cell]
     if len(known) < len(found) or not any(counts):
         return "", {}
     unit, most = counts.most_common(1)[0]
