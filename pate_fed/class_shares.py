@@ -13,8 +13,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+RARE = 0.4
+"""A class is rare below this part of an equal share: with two classes, below 0.2."""
+
+ENOUGH_RECORDS = 200
+"""Records from which a teacher knows how common a class is, and more than a straight line."""
+
 _STEPS = 200
 _MOST_INPUTS = 2000
+
+
+def is_any_rare(shares: NDArray[np.float64]) -> bool:
+    """Tell whether a class is so rare that votes as common as it is would hardly name it."""
+    return bool(shares.min() < RARE / len(shares))
 
 
 def share_offsets(

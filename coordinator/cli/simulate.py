@@ -91,6 +91,7 @@ CONFIG_OPTIONS: Final = {
     "budget.pricing": "pricing",
     "budget.valid_votes": "valid_votes",
     "models.teacher": "teacher",
+    "models.device": "device",
     "models.class_balance": "class_balance",
     "models.prevalence": "prevalence",
     "models.student": "student",
@@ -98,7 +99,7 @@ CONFIG_OPTIONS: Final = {
 }
 """The option of each key of a `run.toml`."""
 
-_FREE: Final = ("data", "seed", "teacher", "student", "engine")
+_FREE: Final = ("data", "seed", "teacher", "device", "student", "engine")
 """Options from which no other setting of a run follows."""
 
 _FILE_KEY: Final = "source.file"
@@ -143,8 +144,8 @@ def _require_same_run(context: typer.Context) -> None:
         typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if typed and name not in _FREE:
             raise UsageError(
-                "--config repeats a run: beside it only data, seed, teacher, student and --out "
-                "may be given",
+                "--config repeats a run: beside it only data, seed, teacher, device, student and "
+                "--out may be given",
                 f"--{name.replace('_', '-')}",
             )
 
@@ -254,17 +255,25 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             metavar="NAME",
-            help="Kind of teacher: auto, nearest, svm, forest, boosting, logistic or network; or "
-            "MODULE:FUNCTION for your own.",
+            help="Kind of teacher: auto, nearest, svm, forest, boosting, logistic, network or "
+            "convolution; or MODULE:FUNCTION for your own.",
             rich_help_panel=FEDERATION,
         ),
     ] = "auto",
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="PyTorch's device for convolution teachers, such as cuda.",
+            rich_help_panel=FEDERATION,
+        ),
+    ] = "cpu",
     class_balance: Annotated[
         str,
         typer.Option(
             click_type=choice("auto", "natural", "equal"),
-            help="Teachers vote as they predict, or for each class equally often; auto: equal for "
-            "tables.",
+            help="Teachers vote as they predict, or for each class equally often; auto: on tables "
+            "equally, or as often as a teacher with many records saw each class.",
             rich_help_panel=FEDERATION,
         ),
     ] = "auto",
@@ -426,6 +435,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         max_refusals=max_refusals,
         batch_size=batch_size,
         teacher_model=teacher,
+        device=device,
         class_balance=class_balance,
         prevalence=numbers("--prevalence", prevalence, float),
         patients=patients,

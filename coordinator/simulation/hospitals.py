@@ -26,7 +26,7 @@ from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.report.scores import quality_of
 from pate_fed.students.facts import LabelFacts
-from pate_fed.teachers import TeacherEnsemble, make_ensemble
+from pate_fed.teachers import TeacherEnsemble
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -36,6 +36,8 @@ KEYSTREAM: Keystream = fastest_keystream(time.thread_time)
 """The faster back end of the expansion on this machine; the bytes are the same with either."""
 
 Tick = Callable[[], None]
+
+MakeTeachers = Callable[[], TeacherEnsemble]
 
 _LEAST_SCORE = -1e6
 """Stands for minus infinity where scores are compared."""
@@ -75,8 +77,7 @@ def train_hospitals(
     dataset: Dataset,
     partition: Partition,
     *,
-    model: str,
-    balance: str,
+    make_teachers: MakeTeachers,
     weights: tuple[int, ...],
     generators: list[np.random.Generator],
     workers: int,
@@ -87,8 +88,7 @@ def train_hospitals(
     Args:
         dataset: The records.
         partition: Who holds which.
-        model: Kind of teacher.
-        balance: How votes are shared out over the classes.
+        make_teachers: Makes the untrained teachers of a hospital.
         weights: Votes of each hospital's teachers, in the partition's order.
         generators: One per hospital, so that the order of training changes nothing.
         workers: Threads.
@@ -100,7 +100,7 @@ def train_hospitals(
 
     def train(party: int) -> Hospital:
         shards = [dataset.private.select(shard.rows) for shard in partition.shards_of(party)]
-        ensemble = make_ensemble(model, dataset.kind, balance=balance)
+        ensemble = make_teachers()
         ensemble.fit(
             shards,
             classes=len(dataset.class_names),
@@ -216,8 +216,7 @@ def yardsticks(
     partition: Partition,
     hospitals: list[Hospital],
     *,
-    model: str,
-    balance: str,
+    make_teachers: MakeTeachers,
     facts: LabelFacts,
     generator: np.random.Generator,
     tick: Tick,
@@ -235,7 +234,7 @@ def yardsticks(
     teachers = [quality for hospital in hospitals for quality in measure(hospital.ensemble)]
 
     def alone(rows: NDArray[np.int64]) -> dict[str, float | None]:
-        single = make_ensemble(model, dataset.kind, balance=balance)
+        single = make_teachers()
         records: Records = dataset.private.select(rows)
         single.fit(
             [records],

@@ -61,6 +61,7 @@ from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Answers, Truth, metrics_table
 from pate_fed.report.warning_words import end_warnings, slack_warnings
 from pate_fed.students import LabelFacts, Student, select_queries
+from pate_fed.teachers import TeacherEnsemble, make_ensemble
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
@@ -178,8 +179,7 @@ class _Rehearsal:
             self._hospitals: list[Hospital] = train_hospitals(
                 self._dataset,
                 self._partition,
-                model=settings.teacher_model,
-                balance=settings.class_balance,
+                make_teachers=self._make_teachers,
                 weights=settings.weights or (),
                 generators=[self._chance.of(f"teachers {party}") for party in range(parties)],
                 workers=self._workers,
@@ -241,8 +241,7 @@ class _Rehearsal:
                 self._dataset,
                 self._partition,
                 self._hospitals,
-                model=self._settings.teacher_model,
-                balance=self._settings.class_balance,
+                make_teachers=self._make_teachers,
                 facts=self._facts,
                 generator=self._chance.of("yardsticks"),
                 tick=self._ticker("measuring yardsticks", self._partition.parties),
@@ -349,6 +348,16 @@ class _Rehearsal:
             rng=self._chance.of("partition"),
         )
 
+    def _make_teachers(self) -> TeacherEnsemble:
+        """Make the untrained teachers of a hospital."""
+        settings = self._settings
+        return make_ensemble(
+            settings.teacher_model,
+            self._dataset.kind,
+            balance=settings.class_balance,
+            device=settings.device,
+        )
+
     def _prove_disjoint(self) -> Manifest:
         """Build the manifest under a key that is stored nowhere, and check it."""
         key = secrets.token_bytes(32)
@@ -452,8 +461,10 @@ class _Rehearsal:
     @property
     def _facts(self) -> LabelFacts:
         """Public facts about the labels; prevalence is the pool's where nobody says."""
-        facts = self._settings.label_facts(self._dataset.kind)
-        if facts.prevalence is not None or not facts.equal_shares:
+        settings = self._settings
+        records = len(self._dataset.private) / settings.all_teachers
+        facts = replace(settings.label_facts(self._dataset.kind), records=records)
+        if facts.prevalence is not None or not facts.shared_out:
             return facts
         labels = self._dataset.pool.labels
         counts = np.bincount(labels, minlength=len(self._dataset.class_names))

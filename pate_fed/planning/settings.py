@@ -58,6 +58,7 @@ class RunSettings:
         max_refusals: Refusals after which the run ends.
         batch_size: Queries per batch.
         teacher_model: Kind of teacher.
+        device: torch's name of the device that convolutional teachers use.
         class_balance: How teachers share their votes out over the classes.
         prevalence: Share of each class among patients; None if nobody says.
         patients: Most patients of each hospital that a simulation uses; None for all.
@@ -94,6 +95,7 @@ class RunSettings:
     max_refusals: int | None = None
     batch_size: int | None = None
     teacher_model: str = "auto"
+    device: str = "cpu"
     class_balance: str = "auto"
     prevalence: tuple[float, ...] | None = None
     patients: int | None = None
@@ -278,12 +280,12 @@ class RunSettings:
             kind: Kind of the records.
         """
         from pate_fed.students.facts import LabelFacts  # noqa: PLC0415 - fast --help
-        from pate_fed.teachers.choice import shares_equally  # noqa: PLC0415
+        from pate_fed.teachers.choice import shares_out  # noqa: PLC0415
 
         return LabelFacts(
             votes=self.votes,
             sigma=self.sigma2 or 0.0,
-            equal_shares=shares_equally(self.class_balance, kind),
+            shared_out=shares_out(self.class_balance, kind),
             prevalence=self.prevalence,
         )
 
@@ -339,6 +341,7 @@ class RunSettings:
             },
             "models": {
                 "teacher": self.teacher_model,
+                "device": self.device,
                 "class_balance": self.class_balance,
                 "prevalence": self.prevalence and list(self.prevalence),
                 "student": self.student,

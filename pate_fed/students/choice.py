@@ -9,8 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from pate_fed.class_shares import ENOUGH_RECORDS, is_any_rare
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.inputs import DatasetKind
+from pate_fed.students.facts import LabelFacts
 from pate_fed.students.kernel_ridge import KernelRidgeStudent
 from pate_fed.students.logistic import LogisticStudent
 from pate_fed.students.model import DESCRIPTION_FILE, ConstantModel, read_description
@@ -73,22 +75,41 @@ MANY_LABELS: Final = 20
 """Labels of a class from which an image student needs no neighbors to learn from."""
 
 
-def choose_student(kind: DatasetKind, *, labels: int, classes: int) -> tuple[str, str]:
+SURE_LABELS: Final = 400
+"""Labels that noisy ones must be worth before trees may learn from them: each is worth
+(votes / sigma)^2.
+"""
+
+
+def choose_student(
+    kind: DatasetKind, *, labels: int, classes: int, facts: LabelFacts
+) -> tuple[str, str]:
     """Choose a student by public facts.
 
     Args:
         kind: Kind of the inputs.
         labels: Released labels.
         classes: Number of classes.
+        facts: How the labels came about.
 
     Returns:
         Its name, and the reason.
     """
     if kind == "table":
+        if _teach_curves(labels, facts):
+            return "boosting", "teachers with many records each gave labels with little noise"
         return "logistic", "on noisy labels of a table a line is safer than a curve"
     if labels < MANY_LABELS * classes:
         return "propagation", "each label is passed on to similar images"
     return "kernel-ridge", f"{labels} labels suffice to learn each class from its own"
+
+
+def _teach_curves(labels: int, facts: LabelFacts) -> bool:
+    """Tell whether labels show more than a line: teachers knew more, and noise hides little."""
+    if facts.records < ENOUGH_RECORDS or facts.prevalence is None or not facts.sigma:
+        return False
+    worth = labels * (facts.votes / facts.sigma) ** 2
+    return worth >= SURE_LABELS and not is_any_rare(np.array(facts.prevalence))
 
 
 def make_student(name: str, kind: DatasetKind) -> Student:
@@ -125,7 +146,9 @@ def train_student(
     """
     reason = ""
     if name == "auto":
-        name, reason = choose_student(kind, labels=len(lesson.labels), classes=lesson.classes)
+        name, reason = choose_student(
+            kind, labels=len(lesson.labels), classes=lesson.classes, facts=lesson.facts
+        )
     student = make_student(name, kind)
     student.reason = reason
     student.fit(lesson, rng=rng)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.class_shares import is_any_rare
 from pate_fed.errors import InvalidParameterError
-
-RARE: Final = 0.2
-"""A class of two below this share of patients is rare: then decisions weigh both classes alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +18,18 @@ class LabelFacts:
     Attributes:
         votes: Votes of all teachers on a query; 0 if nobody knows.
         sigma: Standard deviation of the noise in each count, in votes; 0 for labels without noise.
-        equal_shares: Whether teachers shared their votes out equally over the classes.
+        shared_out: Whether teachers shared their votes out over the classes, rather than as they
+            predict.
         prevalence: Share of each class among patients, as the literature or the operator says;
             shape (classes,), sums to 1. None if nobody says.
+        records: Records that an average teacher learned from; 0 if nobody says.
     """
 
     votes: int = 0
     sigma: float = 0.0
-    equal_shares: bool = False
+    shared_out: bool = False
     prevalence: tuple[float, ...] | None = None
+    records: float = 0.0
 
     def __post_init__(self) -> None:
         shares = self.prevalence
@@ -38,28 +38,35 @@ class LabelFacts:
         ):
             raise InvalidParameterError("prevalence must be shares above 0 that sum to 1", "others")
 
-    def decided_shares(self, classes: int) -> NDArray[np.float64] | None:
+    def decided_shares(
+        self, classes: int, labels: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float64] | None:
         """Return the share of the pool that each class should get, or None to decide as learned.
 
-        Without prevalence nobody knows how many patients are ill: classes get equal shares, and
-        the chances are a ranking. With it each class gets its prevalence. Where one of two classes
-        is rare that would find few of the ill; then the shares lie between its prevalence and equal
-        ones (0.3 + 0.4 times the prevalence), which is about where balanced accuracy is highest.
+        Without prevalence nobody knows how many patients are ill: classes get their shares of the
+        released labels, and the chances are a ranking. With it each class gets its prevalence.
+        Where one of two classes is rare that would find few of the ill; then the shares lie between
+        its prevalence and equal ones (0.3 + 0.4 times the prevalence), which is about where
+        balanced accuracy is highest.
 
         Args:
             classes: Number of classes.
+            labels: Released labels; shape (labels,). None for those of equal shares.
         """
-        if not self.equal_shares:
+        if not self.shared_out:
             return None
         even = np.full(classes, 1 / classes)
         if self.prevalence is None:
-            return even
+            if labels is None:
+                return even
+            counts = np.bincount(labels, minlength=classes) + 1  # no class gets nothing
+            return np.asarray(counts / counts.sum())
         if len(self.prevalence) != classes:
             raise InvalidParameterError(
                 f"--prevalence must give a share for each of {classes} classes",
                 len(self.prevalence),
             )
         shares = np.array(self.prevalence)
-        if classes == 2 and shares.min() < RARE:
+        if classes == 2 and is_any_rare(shares):
             return np.asarray(0.6 * even + 0.4 * shares)
         return shares

@@ -48,7 +48,7 @@ class LogisticStudent(Student):
 
 def deciding(model: SklearnModel, lesson: Lesson) -> SklearnModel:
     """Shift a model's chances, such that each class is decided for its share of the pool."""
-    wanted = lesson.facts.decided_shares(lesson.classes)
+    wanted = lesson.facts.decided_shares(lesson.classes, lesson.labels)
     if wanted is None:
         return model
     scores = np.log(model.chances(lesson.pool))

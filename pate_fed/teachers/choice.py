@@ -4,39 +4,63 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.inputs import DatasetKind
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
 
-TEACHER_NAMES = ("auto", "nearest", "svm", "forest", "boosting", "logistic", "network")
+TEACHER_NAMES: Final = (
+    "auto",
+    "nearest",
+    "svm",
+    "forest",
+    "boosting",
+    "logistic",
+    "network",
+    "convolution",
+)
 """Every name that `make_ensemble` knows; MODULE:FUNCTION names a hospital's own."""
 
-BALANCES = ("auto", "natural", "equal")
+BALANCES: Final = ("auto", "natural", "equal")
+"""Every way to share votes out that a person may ask for."""
 
 
-def make_ensemble(name: str, kind: DatasetKind, *, balance: str = "auto") -> TeacherEnsemble:
+def make_ensemble(
+    name: str, kind: DatasetKind, *, balance: str = "auto", device: str = "cpu"
+) -> TeacherEnsemble:
     """Make the untrained teachers of one party.
 
     Args:
         name: One of `TEACHER_NAMES`; "auto" is "nearest" (few records) or "svm" (more) for
-            images, and "logistic" for tables. Or MODULE:FUNCTION: a function without arguments
+            images; for tables "logistic", or "boosting" for a teacher with many records and no rare
+            class (`own_shares`). Or MODULE:FUNCTION: a function without arguments
             that returns an untrained estimator with `fit` and `predict`, as scikit-learn has them.
         kind: Kind of the records.
-        balance: How votes are shared out over the classes: one of `BALANCES`; "auto" is "equal" for
-            tables, where one class is often rare, and "natural" for images.
+        balance: How votes are shared out over the classes: one of `BALANCES`; "auto" is "natural"
+            for images. For tables, where one class is often rare, it is equal, or as often as a
+            teacher saw each class if it has many records and no rare class.
+        device: torch's name of the device for "convolution"; the others need none.
 
     Raises:
-        InvalidParameterError: an unknown name, or code of one's own that cannot be loaded.
+        InvalidParameterError: an unknown name, a device that cannot be used or is for other
+            teachers, or code of one's own that cannot be loaded.
     """
-    shared: Balance = "equal" if shares_equally(balance, kind) else "natural"
+    if device != "cpu" and name != "convolution":
+        raise InvalidParameterError("--device must be cpu but for --teacher convolution", device)
+    shared: Balance = "natural"
+    if shares_out(balance, kind):
+        shared = "equal" if balance == "equal" else "as seen"
     # Learning libraries take long to load: a second for scikit-learn, several for torch, which most
     # runs do without. Most callers need only the names, and train no teacher.
     if name == "network":
         from pate_fed.teachers.torch_ensemble import TorchEnsemble  # noqa: PLC0415
 
         return TorchEnsemble(shared)
+    if name == "convolution":
+        from pate_fed.teachers.convolution_ensemble import ConvolutionEnsemble  # noqa: PLC0415
+
+        return ConvolutionEnsemble(shared, device=device)
     from pate_fed.teachers import sklearn_ensemble  # noqa: PLC0415
 
     if ":" in name:
@@ -47,7 +71,7 @@ def make_ensemble(name: str, kind: DatasetKind, *, balance: str = "auto") -> Tea
             trusted=lambda kept: kept.split(".")[0] == package,
         )
     factories = {
-        "auto": sklearn_ensemble.similar_images if kind == "image" else sklearn_ensemble.logistic,
+        "auto": sklearn_ensemble.similar_images if kind == "image" else sklearn_ensemble.of_table,
         "nearest": sklearn_ensemble.nearest,
         "svm": sklearn_ensemble.support_vectors,
         "forest": sklearn_ensemble.forest,
@@ -61,8 +85,8 @@ def make_ensemble(name: str, kind: DatasetKind, *, balance: str = "auto") -> Tea
     return sklearn_ensemble.SklearnEnsemble(factories[name], balance=shared)
 
 
-def shares_equally(balance: str, kind: DatasetKind) -> bool:
-    """Tell whether teachers share their votes out equally over the classes.
+def shares_out(balance: str, kind: DatasetKind) -> bool:
+    """Tell whether teachers share their votes out over the classes, rather than as they predict.
 
     Args:
         balance: One of `BALANCES`.

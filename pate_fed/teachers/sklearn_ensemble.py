@@ -17,7 +17,7 @@ from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidDataError, UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.stored_models import restored, stored
-from pate_fed.teachers.teacher import Balance, TeacherEnsemble
+from pate_fed.teachers.teacher import Balance, TeacherEnsemble, own_shares
 
 _NEIGHBORS = (
     "sklearn.metrics._dist_metrics.EuclideanDistance64",
@@ -36,10 +36,12 @@ class ShardSize:
     Attributes:
         records: Records of its shard.
         features: Features of each.
+        is_ample: Whether they are many, and no class is rare among them (`own_shares`).
     """
 
     records: int
     features: int
+    is_ample: bool = False
 
 
 ModelFactory = Callable[[ShardSize, int], Any]
@@ -73,10 +75,11 @@ class SklearnEnsemble(TeacherEnsemble):
         self,
         shard: Records,
         *,
-        classes: int,  # noqa: ARG002 - a classifier keeps the classes it saw
+        classes: int,
         rng: np.random.Generator,
     ) -> object:
-        size = ShardSize(len(shard), shard.features.shape[1])
+        is_ample = own_shares(shard.labels, classes=classes) is not None
+        size = ShardSize(len(shard), shard.features.shape[1], is_ample)
         model = self._make_model(size, int(rng.integers(2**31)))
         model.fit(shard.features, shard.labels)
         return model
@@ -115,6 +118,15 @@ def similar_images(size: ShardSize, seed: int) -> Any:
     whose pairs of classes then have two or three records each. On 240 the SVM is better.
     """
     return nearest(size, seed) if size.records < _FEW_RECORDS else support_vectors(size, seed)
+
+
+def of_table(size: ShardSize, seed: int) -> Any:
+    """Make the best teacher for a table: boosted trees if records are ample, else a line.
+
+    With 650 records of Adult each, boosted trees agree on more right labels. Where a class is rare,
+    or records are few, logistic regression ranks patients better.
+    """
+    return boosting(size, seed) if size.is_ample else logistic(size, seed)
 
 
 def nearest(size: ShardSize, seed: int) -> KNeighborsClassifier:  # noqa: ARG001 - draws nothing

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from pate_fed.class_shares import share_offsets
+from pate_fed.class_shares import ENOUGH_RECORDS, is_any_rare, share_offsets
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
 from pate_fed.inputs import Inputs
@@ -20,8 +20,10 @@ from pate_fed.inputs import Inputs
 INDEX_FILE = "teachers.json"
 SCHEMA_VERSION = 1
 
-Balance = Literal["natural", "equal"]
-"""How votes are shared out over the classes: as models predict, or equally over the public pool."""
+Balance = Literal["natural", "equal", "as seen"]
+"""How votes are shared out over the classes: as models predict; or over the public pool, equally or
+for each class as often as the teacher saw it (`own_shares`).
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +34,7 @@ class Voter:
         model: A model of the ensemble's form; None for a teacher that saw one class.
         label: The class of a teacher that saw one class.
         direction: From the public mean to its own; shape (features,). For a teacher that saw one
-            class and votes with equal shares.
+            class, where votes are shared out.
         offsets: Added to its scores before it votes; shape (classes,). None to vote as it predicts.
     """
 
@@ -42,12 +44,27 @@ class Voter:
     offsets: NDArray[np.float64] | None = None
 
 
+def own_shares(labels: NDArray[np.int64], *, classes: int) -> NDArray[np.float64] | None:
+    """Return how common each class is among a teacher's records; shape (classes,).
+
+    Args:
+        labels: Of its records, one or more.
+        classes: Number of classes.
+
+    Returns:
+        None if fewer than `ENOUGH_RECORDS` say little about it, or if a class is rare: then votes
+        that are as common as it is would hardly ever name it.
+    """
+    shares = np.bincount(labels, minlength=classes) / len(labels)
+    return None if len(labels) < ENOUGH_RECORDS or is_any_rare(shares) else shares
+
+
 class TeacherEnsemble(ABC):
     """All teachers of one party.
 
     A form supplies `_learn` and `_scores` for one teacher. A teacher whose shard holds a single
-    class votes for it always. With equal shares it votes for it where an input is most like its own
-    records, and for the other classes in turn elsewhere.
+    class votes for it always. Where votes are shared out, it votes for it where an input is most
+    like its own records, and for the other classes in turn elsewhere.
 
     Guarantee: teacher i depends on shard i, public inputs and the generator only, never on another
     shard's records, so that one privacy unit reaches one vote.
@@ -86,11 +103,12 @@ class TeacherEnsemble(ABC):
             records_per_teacher: One shard per teacher, none empty.
             classes: Number of classes of the whole federation.
             rng: Seeds every teacher; the same generator and shards give the same votes.
-            public: The public pool; needed for equal shares.
+            public: The public pool; needed unless votes are natural.
             on_trained: Told after each teacher how many are trained.
 
         Raises:
-            InvalidParameterError: no teacher, fewer than 2 classes, or no pool for equal shares.
+            InvalidParameterError: no teacher, fewer than 2 classes, or no pool to share votes out
+                over.
             InvalidDataError: an empty shard, or a label that is no class.
         """
         if not records_per_teacher or classes < 2:
@@ -98,8 +116,8 @@ class TeacherEnsemble(ABC):
                 "there must be 1 or more teachers and 2 or more classes",
                 f"{len(records_per_teacher)} and {classes}",
             )
-        if self._balance == "equal" and public is None:
-            raise InvalidParameterError("votes with equal shares need the public pool", "none")
+        if self._balance != "natural" and public is None:
+            raise InvalidParameterError("votes that are shared out need the public pool", "none")
         for shard in records_per_teacher:
             if not len(shard) or shard.labels.max() >= classes:
                 raise InvalidDataError(
@@ -237,7 +255,8 @@ class TeacherEnsemble(ABC):
             return voter
         if voter.label is None and not self._ranks(voter.model):
             return voter
-        offsets = share_offsets(self._scores_of(voter, public, classes=classes))
+        seen = own_shares(shard.labels, classes=classes) if self._balance == "as seen" else None
+        offsets = share_offsets(self._scores_of(voter, public, classes=classes), seen)
         return Voter(voter.model, voter.label, voter.direction, offsets)
 
     def _scores_of(self, voter: Voter, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from pate_fed.students import (
     LabelFacts,
     Lesson,
     Student,
+    choose_student,
     make_student,
     propagate_labels,
     read_student,
@@ -293,7 +296,7 @@ def test_an_empty_folder_is_no_student(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["logistic", "forest", "propagation"])
 def test_a_class_without_a_label_gets_no_share_of_the_pool(name: str) -> None:
     known = np.flatnonzero(POOL.labels != 2)[:60]
-    facts = LabelFacts(votes=100, sigma=10.0, equal_shares=True)
+    facts = LabelFacts(votes=100, sigma=10.0, shared_out=True)
     lesson = Lesson(POOL.inputs, known, POOL.labels[known], 3, facts)
     student = train_student(name, "table", lesson, rng=np.random.default_rng(0))
     said = student.predict(some(400))
@@ -301,7 +304,36 @@ def test_a_class_without_a_label_gets_no_share_of_the_pool(name: str) -> None:
     assert {0, 1} <= set(said.tolist())
 
 
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        pytest.param({}, "boosting", id="many records, little noise"),
+        pytest.param({"records": 199.0}, "logistic", id="few records"),
+        pytest.param({"records": 0.0}, "logistic", id="nobody says how many"),
+        pytest.param({"sigma": 60.0}, "logistic", id="much noise"),
+        pytest.param({"prevalence": (0.81, 0.19)}, "logistic", id="a rare class"),
+        pytest.param({"prevalence": None}, "logistic", id="nobody says how common"),
+    ],
+)
+def test_trees_learn_from_sure_labels_of_teachers_with_many_records(
+    changed: dict[str, Any], name: str
+) -> None:
+    facts = LabelFacts(
+        votes=50, sigma=24.0, shared_out=True, prevalence=(0.76, 0.24), records=650.0
+    )
+    found, why = choose_student("table", labels=500, classes=2, facts=replace(facts, **changed))
+    assert found == name
+    assert why
+
+
+def test_without_prevalence_classes_get_their_shares_of_the_labels() -> None:
+    facts = LabelFacts(votes=50, sigma=5.0, shared_out=True)
+    labels = np.array([0] * 70 + [1] * 28)
+    assert facts.decided_shares(2, labels) == pytest.approx([0.71, 0.29])
+    assert facts.decided_shares(2) == pytest.approx([0.5, 0.5])
+
+
 def test_prevalence_of_another_number_of_classes_is_refused() -> None:
-    facts = LabelFacts(equal_shares=True, prevalence=(0.2, 0.3, 0.5))
+    facts = LabelFacts(shared_out=True, prevalence=(0.2, 0.3, 0.5))
     with pytest.raises(InvalidParameterError, match="--prevalence"):
         facts.decided_shares(2)

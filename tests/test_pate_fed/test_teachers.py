@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import skops.io
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
@@ -16,9 +18,37 @@ from pate_fed.data import Records
 from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.partition import partition_records
-from pate_fed.teachers import TEACHER_NAMES, TeacherEnsemble, make_ensemble
+from pate_fed.teachers import (
+    TEACHER_NAMES,
+    TeacherEnsemble,
+    convolution_ensemble,
+    make_ensemble,
+)
 from tests.support.markers import more
-from tests.support.small_records import blobs
+from tests.support.small_records import blobs as blobs_without_images
+
+
+def pictured(records: Records) -> Records:
+    """Give records images: their features as gray stripes."""
+    return replace(records, images=picture_of(records.features))
+
+
+def picture_of(features: np.ndarray) -> np.ndarray:
+    gray = np.clip(128 + 8 * features, 0, 255).astype(np.uint8)
+    stripes = np.repeat(gray, 2, axis=1)[:, :8]
+    return np.repeat(stripes[:, :, None, None], 8, axis=2)
+
+
+def blobs(count: int, *, classes: int = 3, seed: int = 0) -> Records:
+    return pictured(blobs_without_images(count, classes=classes, seed=seed))
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train networks for some steps only: these tests are not about accuracy."""
+    monkeypatch.setattr(convolution_ensemble, "_FEWEST_STEPS", 60)
+    monkeypatch.setattr(convolution_ensemble, "_ROUNDS", 5)
+
 
 FORMS = [
     # Votes are shared out in one place, for every form alike.
@@ -42,7 +72,8 @@ def fitted(name: str, balance: str, shards: list[Records], *, seed: int = 0) -> 
 
 
 def some(count: int) -> Inputs:
-    return Inputs(np.random.default_rng(5).normal(scale=6, size=(count, 4)))
+    features = np.random.default_rng(5).normal(scale=6, size=(count, 4))
+    return Inputs(features, picture_of(features))
 
 
 @pytest.mark.parametrize(("name", "balance"), FORMS)
@@ -87,11 +118,13 @@ class TestTeacherEnsemble:
             pytest.param(blobs(2), id="one record of each of two classes"),
             pytest.param(blobs(3), id="one record of each class"),
             pytest.param(
-                Records(np.ones((6, 4)), np.array([0, 1, 2, 0, 1, 2]), tuple("abcdef")),
+                pictured(Records(np.ones((6, 4)), np.array([0, 1, 2, 0, 1, 2]), tuple("abcdef"))),
                 id="records that do not differ",
             ),
             pytest.param(
-                Records(np.eye(6, 4) * 1e6, np.array([2, 2, 2, 2, 2, 0]), tuple("abcdef")),
+                pictured(
+                    Records(np.eye(6, 4) * 1e6, np.array([2, 2, 2, 2, 2, 0]), tuple("abcdef"))
+                ),
                 id="large numbers",
             ),
         ],
@@ -250,6 +283,51 @@ class TestEqualShares:
             make("svm", "equal").fit([blobs(9)], classes=3, rng=np.random.default_rng(0))
 
 
+class TestTeachersOfTables:
+    """The default: what a teacher learns, and how often it votes for a class, is by its records."""
+
+    def shard(self, count: int, ill: float) -> Records:
+        rng = np.random.default_rng(count)
+        features = rng.normal(size=(count, 4))
+        risk = features[:, 0] * features[:, 1]  # no line finds it
+        labels = (risk > np.quantile(risk, 1 - ill)).astype(np.int64)
+        return Records(features, labels, tuple(str(row) for row in range(count)))
+
+    def votes(self, name: str, balance: str, shard: Records) -> np.ndarray:
+        rng = np.random.default_rng(0)
+        public = Inputs(rng.normal(size=(1000, 4)))
+        ensemble = make_ensemble(name, "table", balance=balance)
+        ensemble.fit([shard], classes=2, rng=np.random.default_rng(1), public=public)
+        [found] = ensemble.vote(public)
+        return found
+
+    def test_ample_records_make_trees_that_vote_as_often_as_they_saw_a_class(self) -> None:
+        shard = self.shard(400, 0.3)
+        found = self.votes("auto", "auto", shard)
+        assert found.mean() == pytest.approx(0.3, abs=0.02)
+        assert np.array_equal(found, self.votes("boosting", "auto", shard))
+
+    @pytest.mark.parametrize(
+        ("count", "ill"),
+        [
+            pytest.param(199, 0.3, id="few records"),
+            pytest.param(400, 0.19, id="a rare class"),
+            pytest.param(400, 0.81, id="the other class rare"),
+        ],
+    )
+    def test_others_make_a_line_that_votes_for_each_class_equally_often(
+        self, count: int, ill: float
+    ) -> None:
+        shard = self.shard(count, ill)
+        found = self.votes("auto", "auto", shard)
+        assert found.mean() == pytest.approx(0.5, abs=0.01)
+        assert np.array_equal(found, self.votes("logistic", "equal", shard))
+
+    def test_equal_shares_can_be_had_for_ample_records_too(self) -> None:
+        found = self.votes("auto", "equal", self.shard(400, 0.3))
+        assert found.mean() == pytest.approx(0.5, abs=0.02)
+
+
 class TestOwn:
     """A hospital's own teacher: MODULE:FUNCTION."""
 
@@ -310,14 +388,56 @@ def test_teachers_that_rank_nobody_vote_as_they_predict(name: str, classes: int)
     assert len(np.unique(votes[0])) == classes
 
 
-def test_a_network_gives_no_votes_to_a_class_that_it_never_saw() -> None:
+@pytest.mark.parametrize("name", ["network", "convolution"])
+def test_a_network_gives_no_votes_to_a_class_that_it_never_saw(name: str) -> None:
     shard = blobs(60)
     seen = shard.select(np.flatnonzero(shard.labels != 2))
-    ensemble = fitted("network", "equal", [seen])
+    ensemble = fitted(name, "equal", [seen])
     assert set(np.unique(ensemble.vote(some(300)))) == {0, 1}
-    again = make("network", "equal")
+    again = make(name, "equal")
     again.restore(ensemble.dump(), classes=3)
     np.testing.assert_array_equal(again.vote(some(300)), ensemble.vote(some(300)))
+
+
+class TestConvolution:
+    """Teachers that look at the images themselves."""
+
+    def test_a_table_is_refused(self) -> None:
+        with pytest.raises(InvalidDataError, match="images"):
+            fitted("convolution", "natural", [blobs_without_images(9)])
+
+    @pytest.mark.parametrize(
+        "spoiled",
+        [
+            pytest.param({"output.bias": 4}, id="sizes that do not fit"),
+            pytest.param({"output.weight": None}, id="a part is missing"),
+            pytest.param({"first.weight": 7}, id="another number of filters"),
+        ],
+    )
+    def test_a_file_of_another_network_is_refused(self, spoiled: dict[str, int | None]) -> None:
+        files = fitted("convolution", "natural", [blobs(9)]).dump()
+        tensors = safetensors.numpy.load(files["teacher-0001.safetensors"])
+        for name, rows in spoiled.items():
+            if rows is None:
+                del tensors[name]
+            else:
+                tensors[name] = np.zeros((rows, *tensors[name].shape[1:]), np.float32)
+        files["teacher-0001.safetensors"] = safetensors.numpy.save(tensors)
+        with pytest.raises(UnreadableFileError):
+            make("convolution", "natural").restore(files, classes=3)
+
+    def test_the_device_is_the_one_that_was_asked_for(self) -> None:
+        # "meta" computes nothing, so no vote can come from it: torch was told of it.
+        with pytest.raises(InvalidParameterError, match="'meta'"):
+            make_ensemble("convolution", "image", device="meta")
+
+    def test_a_device_that_torch_does_not_know_is_refused(self) -> None:
+        with pytest.raises(InvalidParameterError, match="--device"):
+            make_ensemble("convolution", "image", device="abacus")
+
+    def test_other_teachers_have_no_device(self) -> None:
+        with pytest.raises(InvalidParameterError, match="--teacher convolution"):
+            make_ensemble("svm", "image", device="cuda")
 
 
 def test_shares_of_classes_that_cannot_win_go_to_the_others() -> None:
