@@ -152,13 +152,14 @@ def write_results(
     source: Mapping[str, object] = MappingProxyType({}),
     partition: Manifest | None = None,
     drawn_in: Mapping[int, str] | None = None,
+    row_names: Sequence[str] | None = None,
     earlier: Sequence[EarlierSetup] = (),
 ) -> None:
     """Write a run directory: all of it, or nothing.
 
     A run that asked nobody has no transcript. `source` holds entries of the settings that a
     federation knows better; `earlier` the failed setups, oldest first. Only a simulation has a
-    `partition`.
+    `partition`, and `row_names` of its pool.
 
     Raises:
         RunDirectoryError: it exists, or cannot be written.
@@ -184,6 +185,7 @@ def write_results(
                 if outcome is not Outcome.NOT_ASKED
             ),
             drawn_in=drawn_in,
+            row_names=row_names,
         )
         if earlier:
             lost = (line for setup in earlier for line in _transcript_of(setup.round))

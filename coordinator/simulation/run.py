@@ -504,6 +504,7 @@ class _Rehearsal:
             class_names=self._dataset.class_names,
             student=student,
             preprocessing=self._dataset.preprocessing,
+            row_names=self._dataset.pool.row_names,
         )
 
     def _known_labels(self) -> _Labels:

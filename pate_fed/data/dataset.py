@@ -28,6 +28,8 @@ class Records:
         unit_ids: Privacy unit of each record: a patient, or the record itself.
         hospitals: Hospital of each record, or None where the data name none.
         images: As in `Inputs`.
+        row_names: Where each record stands in the user's files: its line, or an image's name; None
+            where nobody could look it up.
     """
 
     features: NDArray[np.float64]
@@ -35,16 +37,16 @@ class Records:
     unit_ids: tuple[str, ...]
     hospitals: tuple[str, ...] | None = None
     images: NDArray[np.uint8] | None = None
+    row_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         inputs = Inputs(self.features, self.images)
         labels = np.array(self.labels, dtype=np.int64)
         lengths = {len(inputs), len(labels), len(self.unit_ids)}
-        if self.hospitals is not None:
-            lengths.add(len(self.hospitals))
+        lengths |= {len(one) for one in (self.hospitals, self.row_names) if one is not None}
         if labels.ndim != 1 or len(lengths) != 1:
             raise InvalidDataError(
-                "features, labels, unit ids and hospitals must be equally many",
+                "features, labels, unit ids, hospitals and row names must be equally many",
                 f"lengths {sorted(lengths)}",
             )
         if (labels < 0).any():
@@ -54,8 +56,9 @@ class Records:
         object.__setattr__(self, "images", inputs.images)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "unit_ids", tuple(self.unit_ids))
-        if self.hospitals is not None:
-            object.__setattr__(self, "hospitals", tuple(self.hospitals))
+        for name in ("hospitals", "row_names"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else tuple(given))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -76,14 +79,17 @@ class Records:
     def select(self, rows: Sequence[int] | NDArray[np.int64]) -> Records:
         """Pick records by position, in the order given."""
         chosen = np.asarray(rows, dtype=np.int64)
+
+        def picked(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(map(names.__getitem__, chosen.tolist()))
+
         return Records(
             features=self.features[chosen],
             labels=self.labels[chosen],
-            unit_ids=tuple(self.unit_ids[row] for row in chosen),
-            hospitals=None
-            if self.hospitals is None
-            else tuple(self.hospitals[row] for row in chosen),
+            unit_ids=picked(self.unit_ids),
+            hospitals=None if self.hospitals is None else picked(self.hospitals),
             images=None if self.images is None else self.images[chosen],
+            row_names=None if self.row_names is None else picked(self.row_names),
         )
 
 

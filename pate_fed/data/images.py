@@ -222,6 +222,7 @@ def image_dataset(
             labels=part.labels,
             unit_ids=part.ids,
             images=part.images,
+            row_names=part.ids,
         )
 
     return Dataset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -140,7 +140,8 @@ def _load_table(source: DataSource, rng: np.random.Generator) -> Dataset:
         positive=source.positive,
     )
     text = read_table(source.data_file, source.separator, source.decimal)
-    return table_dataset(source.data_file.name, find_roles(text, roles), rng=rng)
+    table = replace(find_roles(text, roles), lines=text.lines)
+    return table_dataset(source.data_file.name, table, rng=rng)
 
 
 def read_public_inputs(path: Path) -> NDArray[np.float64]:

@@ -66,6 +66,7 @@ class Table:
         unit_ids: Privacy unit of each row.
         hospitals: Hospital of each row, or None.
         roles: Use of the other columns.
+        lines: Line of the file on which each row ends; empty where nobody could look it up.
     """
 
     columns: tuple[Column, ...]
@@ -74,6 +75,7 @@ class Table:
     unit_ids: tuple[str, ...]
     hospitals: tuple[str, ...] | None
     roles: tuple[ColumnUse, ...] = ()
+    lines: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"Table(rows={len(self.labels)}, columns={len(self.columns)})"
@@ -201,6 +203,7 @@ def table_dataset(
             hospitals=None
             if table.hospitals is None
             else tuple(table.hospitals[row] for row in rows),
+            row_names=tuple(str(table.lines[row]) for row in rows) if table.lines else None,
         )
         for rows in parts
     )

@@ -4,8 +4,9 @@
     manifest.json     versions, seed, hashes
     metrics.json      results, times and traffic
     privacy.json      epsilon in every view
-    labels.csv        query_id and the released label, empty for "no answer"; where some were drawn
-                      in earlier runs, drawn_in names the run, empty for this one
+    labels.csv        query_id and the released label, empty for "no answer"; in a simulation of the
+                      user's data row, its line or image there; where some were drawn in earlier
+                      runs, drawn_in names the run, empty for this one
     transcript.jsonl  hashes of the messages
   earlier-setups.jsonl
                     transcripts of setups that the run lost, one behind the other, if there are any
@@ -30,7 +31,7 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -73,7 +74,7 @@ SEALED = (
 """Paths of all files that a seal may name; a student has one of the two models, or none."""
 
 _LABELS_HEADER = ["query_id", "label"]
-_DRAWN_IN = "drawn_in"
+_ROW, _DRAWN_IN = "row", "drawn_in"
 
 
 class RunDirectory:
@@ -158,6 +159,7 @@ class RunDirectory:
         rows: Iterable[tuple[int | str, str]],
         *,
         drawn_in: Mapping[int, str] | None = None,
+        row_names: Sequence[str] | None = None,
     ) -> None:
         """Write `labels.csv`: the id of each query asked, and its class name or "".
 
@@ -165,13 +167,22 @@ class RunDirectory:
             rows: Query id and label.
             drawn_in: Name of the earlier run that drew a label, by query id. The column is there
                 only if there are some.
+            row_names: Line or image of the user's file that each input of the pool is, for a column
+                that leads back to it; None where nobody could look it up.
         """
-        table = [[str(query_id), label] for query_id, label in rows]
-        header = _LABELS_HEADER
+        listed = list(rows)
+        header = [*_LABELS_HEADER]
+        table = [[str(query_id), label] for query_id, label in listed]
+        if row_names is not None:
+            header.append(_ROW)
+            table = [
+                [*row, row_names[int(query_id)]]
+                for row, (query_id, _) in zip(table, listed, strict=True)
+            ]
         if drawn_in:
+            header.append(_DRAWN_IN)
             runs = {str(query_id): run for query_id, run in drawn_in.items()}
             table = [[*row, runs.get(row[0], "")] for row in table]
-            header = [*_LABELS_HEADER, _DRAWN_IN]
         lines = (",".join(map(_csv_cell, row)) for row in (header, *table))
         self._write(LABELS, "".join(f"{line}\n" for line in lines))
 
@@ -435,7 +446,8 @@ def _read_labels(path: Path) -> tuple[tuple[str, str], ...]:
         rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:
         raise RunDirectoryError(f"{path.name} must be CSV", error) from error
-    if not rows or rows[0] not in (_LABELS_HEADER, [*_LABELS_HEADER, _DRAWN_IN]):
+    further = [name for name in (_ROW, _DRAWN_IN) if rows and name in rows[0]]
+    if not rows or rows[0] != [*_LABELS_HEADER, *further]:
         raise RunDirectoryError(f"{path.name} must begin with query_id,label", "another line")
     cells = len(rows[0])
     for number, row in enumerate(rows[1:], start=2):

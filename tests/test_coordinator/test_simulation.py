@@ -88,6 +88,14 @@ class TestRepeatable:
         assert first["root"] != second["root"]
         assert first["records"] == second["records"]
 
+    def test_labels_lead_back_to_lines_of_the_table(self, twins: list[Path]) -> None:
+        lines = (twins[0].parent / "table.csv").read_text("utf-8").splitlines()
+        with (twins[0] / "labels.csv").open(encoding="utf-8", newline="") as file:
+            found = [int(row["row"]) for row in csv.DictReader(file)]
+        assert found
+        assert len(set(found)) == len(found)
+        assert all(2 <= line <= len(lines) for line in found)
+
     def test_keys_and_envelopes_are_fresh_all_the_same(self, twins: list[Path]) -> None:
         manifests = [read_json(run, "manifest.json") for run in twins]
         for name in ("run_id", "transcript_head"):

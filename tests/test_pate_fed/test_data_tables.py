@@ -90,6 +90,20 @@ def test_without_a_patient_column_each_row_is_a_patient(tmp_path: Path) -> None:
     assert sum(part.unit_count for part in data.parts) == 60
 
 
+def test_every_record_knows_its_line_of_the_file(tmp_path: Path) -> None:
+    lines = [f"{7 * row % 60},{'sick' if row % 3 else 'well'}" for row in range(60)]
+    lines.insert(20, "")  # an empty line is no row, and counts as a line
+    file = write(tmp_path, lines, head="age,outcome")
+    data = load(file, patient=None, hospital=None)
+    written = file.read_text("utf-8").split("\n")
+    for part in data.parts:
+        assert part.row_names is not None
+        found = [written[int(name) - 1].split(",") for name in part.row_names]
+        order = np.argsort([float(age) for age, _ in found])
+        assert (np.diff(part.features[order, 0]) > 0).all()  # age is the only feature
+        assert [data.class_names[one] for one in part.labels] == [label for _, label in found]
+
+
 def test_the_seed_decides_the_split(tmp_path: Path) -> None:
     file = write(tmp_path, rows())
     assert load(file).private.unit_ids == load(file).private.unit_ids

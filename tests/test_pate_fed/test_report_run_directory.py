@@ -263,6 +263,18 @@ def test_labels_are_rows_with_plain_line_ends(tmp_path: Path) -> None:
     )
 
 
+def test_labels_lead_back_to_the_rows_asked_about(tmp_path: Path) -> None:
+    write_sample(tmp_path / "run")
+    (tmp_path / "run" / "labels.csv").unlink()
+    RunDirectory(tmp_path / "run").write_labels(
+        [(2, "nine"), (0, "")], row_names=["31", "7", "a/b, c.png"], drawn_in={0: "first"}
+    )
+    assert (tmp_path / "run" / "labels.csv").read_bytes() == (
+        b'query_id,label,row,drawn_in\n2,nine,"a/b, c.png",\n0,,31,first\n'
+    )
+    assert read_run(tmp_path / "run").labels == (("2", "nine"), ("0", ""))
+
+
 @given(rows=st.lists(st.tuples(st.integers(0), st.text(st.characters(exclude_categories=["Cs"])))))
 @settings(
     max_examples=60,
@@ -323,6 +335,12 @@ def test_a_broken_json_file_is_a_coded_error(
         pytest.param("labels.csv", "", "must begin with query_id,label", id="no header"),
         pytest.param("labels.csv", "a,b\n", "must begin with query_id,label", id="other header"),
         pytest.param("labels.csv", "query_id,label\n1\n", "1 in row 2", id="short row"),
+        pytest.param(
+            "labels.csv",
+            "query_id,label,drawn_in,row\n",
+            "must begin with query_id,label",
+            id="columns in another order",
+        ),
         pytest.param("labels.csv", 'query_id,label\n1,"x\n', "must be CSV", id="open quote"),
     ],
 )
