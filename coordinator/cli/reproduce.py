@@ -35,7 +35,8 @@ def reproduce(  # noqa: PLR0917 - one argument per option
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with a seed.")] = 3,
     first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first; then one more.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="New JSON file for the results.")
+        Path | None,
+        typer.Option(metavar="DIR", help="New folder for results.json and its plot, results.svg."),
     ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
@@ -44,17 +45,17 @@ def reproduce(  # noqa: PLR0917 - one argument per option
     Takes minutes; progress goes to standard error.
     """
     single_threaded_kernels()
-    from pate_fed.experiments import EXPERIMENTS  # noqa: PLC0415 - takes seconds
+    from pate_fed.experiments import EXPERIMENTS, picture_of  # noqa: PLC0415 - takes seconds
     from pate_fed.experiments import reproduce as run  # noqa: PLC0415
 
     if out is not None and out.exists():
-        raise UsageError("--out must be a new file", str(out))
+        raise UsageError("--out must be a new folder", str(out))
     if out is not None and not out.absolute().parent.is_dir():
         raise UsageError("--out must be in a folder that is there", str(out.parent))
-    found = []
-    title = EXPERIMENTS[name].title
-    for result in run(name, data_dir, range(first_seed, first_seed + seeds), _tell):
-        found.append(result.as_record())
+    known = EXPERIMENTS[name]
+    title = known.title
+    results = list(run(name, data_dir, range(first_seed, first_seed + seeds), _tell))
+    found = [result.as_record() for result in results]
     table = {
         "experiment": name,
         "title": title,
@@ -62,7 +63,10 @@ def reproduce(  # noqa: PLR0917 - one argument per option
         "results": found,
     }
     if out is not None:
-        out.write_text(json.dumps(table, indent=2) + "\n", "utf-8")
+        out.mkdir()
+        (out / "results.json").write_text(json.dumps(table, indent=2) + "\n", "utf-8")
+        picture = picture_of(results, title=title, axis=known.axis)
+        (out / "results.svg").write_text(picture, "utf-8")
     if output_format is Format.JSON:
         print_json(table)
     else:
@@ -76,7 +80,9 @@ def _tell(line: str) -> None:
 def _line(row: dict[str, Any]) -> str:
     spread = "" if row["spread"] is None else f" +- {row['spread']:.4f}"
     published = f"; published: {row['published']}" if row["published"] else ""
-    epsilon = f"epsilon {row['epsilon']:.3f}" if row["epsilon"] else "no release"
+    epsilon = "no release" if row["epsilon"] == 0 else "no epsilon holds"
+    if row["epsilon"]:
+        epsilon = f"epsilon {row['epsilon']:.3f}"
     return (
         f"{row['protocol']}; {row['student']}; {epsilon}: {row['measure']} "
         f"{row['mean']:.4f}{spread} (least {row['least']:.4f}){published}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.accounting import PrivacyEvent, RenyiAccountant
 from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.errors import UnreadableFileError
+from pate_fed.report.plots import results_plot, standalone
 
 DELTA: Final = 1e-5
 """Delta of every epsilon here, as in the papers."""
@@ -28,9 +31,10 @@ class Row:
         protocol: Mechanism, noise and queries, in words.
         student: Its name.
         epsilon: Formal epsilon of the labels at `DELTA`: one teacher's data, public view, fixed
-            caps.
+            caps. 0 where nothing is released, infinite where no bound holds.
         published: The paper's figure, or "" without one.
         measure: What is measured, such as "test accuracy".
+        at: Its place along the plot, where that is no epsilon.
     """
 
     protocol: str
@@ -38,6 +42,7 @@ class Row:
     epsilon: float
     published: str = ""
     measure: str = "test accuracy"
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class Result:
         return {
             "protocol": self.row.protocol,
             "student": self.row.student,
-            "epsilon": self.row.epsilon,
+            "epsilon": self.row.epsilon if math.isfinite(self.row.epsilon) else None,
             "delta": DELTA,
             "published": self.row.published,
             "measure": self.row.measure,
@@ -67,6 +72,19 @@ class Result:
             "spread": float(values.std(ddof=1)) if len(values) > 1 else None,
             "least": float(values.min()),
         }
+
+
+def picture_of(results: Sequence[Result], *, title: str, axis: str) -> str:
+    """Draw results as a file of its own, in SVG."""
+    points = []
+    for one in results:
+        row = one.row
+        place = row.at
+        if place is None and row.epsilon and math.isfinite(row.epsilon):
+            place = row.epsilon
+        series = row.student if place is not None and row.student != "none" else row.protocol
+        points.append((row.measure, series, place, one.values))
+    return standalone(results_plot(points, axis=axis, summary=title))
 
 
 Run = Callable[[Path, Sequence[int], Tell], Iterator[Result]]
@@ -80,11 +98,13 @@ class Experiment:
         title: What it is, in a line.
         needs: Folders of data sets.
         run: Yields its results; takes the folder of all data sets, seeds, and a listener.
+        axis: What its plot's axis shows.
     """
 
     title: str
     needs: tuple[str, ...]
     run: Run
+    axis: str = "epsilon"
 
 
 def epsilon_of(
@@ -111,6 +131,13 @@ def epsilon_of(
         delta=DELTA,
     )
     return formal_costs(caps, votes_are_valid=True).smallest.epsilon
+
+
+def epsilon_of_event(event: PrivacyEvent) -> float:
+    """Return the formal epsilon of an event, by its Renyi curve."""
+    accountant = RenyiAccountant()
+    accountant.compose(event)
+    return accountant.get_converted(DELTA).epsilon
 
 
 def noisy_labels(

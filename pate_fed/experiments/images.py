@@ -1,4 +1,4 @@
-"""MNIST with the votes of 2018, and Fashion-MNIST with teachers of our own."""
+"""MNIST with labels of 2017, votes of 2018 and teachers of our own; Fashion-MNIST with our own."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, DataSource, load_dataset
+from pate_fed.errors import UnreadableFileError
 from pate_fed.experiments.experiment import (
     Result,
     Row,
     Tell,
     confident_rows,
     epsilon_of,
+    epsilon_of_event,
     load_counts,
     noisy_labels,
 )
+from pate_fed.mechanisms import LaplaceMax
 from pate_fed.students import Lesson, select_queries, train_student
 from pate_fed.teachers import make_ensemble
 
 _TEACHERS = 250
 _RECORDS = 240
 _CAP = 290
+_GAMMA = 0.05
 
 Asked = Callable[[np.random.Generator], NDArray[np.int64]]
 
@@ -60,6 +64,42 @@ def mnist_2018(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
         words = f"Confident-GNMax 200/150/40, 640 queries, at most {_CAP} answers"
         row = Row(words, student, epsilon, "VAT 98.5 % at 1.97 (data-dependent)")
         yield _measured(known, row, partial(_paper, votes), 40.0, seeds)
+
+
+def mnist_2017(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
+    """Yield the rows of the first paper: its own 100 labels, and teachers of our own."""
+    data = _load("mnist", folder / "mnist")
+    asked, labels = _labels_of_2017(folder / "pate_votes")
+    words = f"LNMax, gamma {_GAMMA:g}, the paper's {len(asked)} labels"
+    epsilon = epsilon_of_event(LaplaceMax(_GAMMA).event_of_answers(len(asked), 1.0))
+    lesson = Lesson(data.pool.inputs, asked, labels, data.classes)
+    for student in ("propagation", "gan"):
+        row = Row(words, student, epsilon, "GAN 98.0 % at 2.04 (data-dependent)")
+        values = []
+        for seed in seeds if student == "propagation" else seeds[:1]:
+            trained = train_student(student, data.kind, lesson, rng=np.random.default_rng(seed))
+            values.append(float((trained.predict(data.test.inputs) == data.test.labels).mean()))
+            tell(f"{words}, {student}, seed {seed}: {values[-1]:.4f}")
+        yield Result(row, tuple(values))
+    known = _Known(data, own_votes(data, tell), tell)
+    sigma = 50.0
+    for words, choose in (("12 spectral", _spectral), ("12 random", _random)):
+        row = _plain(f"{words} queries, own teachers", "propagation", 12, sigma)
+        yield _measured(known, row, partial(choose, data, 12), sigma, seeds)
+
+
+def _labels_of_2017(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the queries that the paper's student learned from, and their released labels."""
+    try:
+        asked = np.load(
+            folder / "mnist_250_teachers_100_indices_used_by_student.npy", allow_pickle=False
+        )
+        labels = np.load(folder / "mnist_250_student_labels_lap_20.npy", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UnreadableFileError(
+            "pate_votes must hold the labels of 2017 as NumPy files", type(error).__name__
+        ) from error
+    return asked.astype(np.int64), labels[asked].astype(np.int64)
 
 
 def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:

@@ -10,20 +10,43 @@ from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.experiments.adult import adult_2018
 from pate_fed.experiments.clinics import clinics
 from pate_fed.experiments.experiment import Experiment, Result, Tell
-from pate_fed.experiments.images import fashion, mnist_2018
+from pate_fed.experiments.hearts import hearts
+from pate_fed.experiments.images import fashion, mnist_2017, mnist_2018
+from pate_fed.experiments.mislabeled import mislabeled
+from pate_fed.experiments.published_votes import nzc_mnist, svhn_votes
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
+    "mnist-2017": Experiment(
+        "MNIST, beside Papernot et al. 2017", ("mnist", "pate_votes"), mnist_2017
+    ),
     "mnist-2018": Experiment(
         "MNIST with the votes of Papernot et al. 2018", ("mnist", "pate_votes"), mnist_2018
     ),
     "adult-2018": Experiment(
         "Adult with the votes of Papernot et al. 2018", ("adult", "pate_votes"), adult_2018
     ),
+    "svhn-votes-2018": Experiment(
+        "SVHN's votes of Papernot et al. 2018, without images", ("pate_votes",), svhn_votes
+    ),
+    "nzc-mnist": Experiment(
+        "MNIST: an argmax that noise cannot change, and a private one",
+        ("mnist", "pate_votes"),
+        nzc_mnist,
+    ),
     "fashion-pate++": Experiment(
         "Fashion-MNIST, beside PATE++ (2021)", ("fashion_mnist",), fashion
     ),
     "clinics": Experiment(
         "BRFSS: 250 clinics of 40 patients, half of them ill", ("brfss_diabetes",), clinics
+    ),
+    "hearts": Experiment(
+        "Heart disease in four hospitals, as they are", ("heart_disease",), hearts
+    ),
+    "mislabeled": Experiment(
+        "Adult: 250 teachers, some of whose labels are wrong",
+        ("adult",),
+        mislabeled,
+        axis="share of wrong labels",
     ),
 }
 """Every experiment."""

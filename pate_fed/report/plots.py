@@ -174,6 +174,66 @@ def price_plot(
         return _svg(figure, name="price", title="Formal epsilon over answers", summary=summary)
 
 
+def results_plot(
+    points: Sequence[tuple[str, str, float | None, Sequence[float]]], *, axis: str, summary: str
+) -> str:
+    """Draw what was measured, one panel for each measure: mean, and the range over seeds.
+
+    Args:
+        points: Measure, series, place along the axis (None for a level line) and values.
+        axis: What the axis shows.
+        summary: The picture's content in words, for those who cannot see it.
+    """
+    measures = list(dict.fromkeys(point[0] for point in points))
+    with _own_settings("results"):
+        from matplotlib.figure import Figure  # noqa: PLC0415 - see `_own_settings`
+
+        figure = Figure(figsize=(_WIDTH, 3.1 * len(measures)), layout="constrained")
+        for axes, measure in zip(
+            figure.subplots(len(measures), squeeze=False)[:, 0], measures, strict=True
+        ):
+            shown = [point[1:] for point in points if point[0] == measure]
+            for number, series in enumerate(dict.fromkeys(point[0] for point in shown)):
+                color = f"C{number % 10}"
+                ours = [point[1:] for point in shown if point[0] == series]
+                _draw_series(axes, _shorten(series, 3 * _NAME_LENGTH), ours, color=color)
+            axes.set_xlabel(axis)
+            axes.set_title(_shorten(measure, 4 * _NAME_LENGTH), loc="left", fontsize=9.5)
+            axes.grid(color=GRID, linewidth=0.8)
+            axes.legend(frameon=False, fontsize=8)
+        return _svg(figure, name="results", title="Results", summary=summary)
+
+
+def _draw_series(
+    axes: Axes, name: str, points: Sequence[tuple[float | None, Sequence[float]]], *, color: str
+) -> None:
+    """Draw a line through the means of one series; a level line for a point without a place."""
+    placed = sorted((place, values) for place, values in points if place is not None)
+    for place, values in points:
+        if place is None:
+            axes.axhline(
+                sum(values) / len(values), color=color, linestyle="--", linewidth=1, label=name
+            )
+    if not placed:
+        return
+    means = [sum(values) / len(values) for _, values in placed]
+    spans = [
+        [mean - min(values) for mean, (_, values) in zip(means, placed, strict=True)],
+        [max(values) - mean for mean, (_, values) in zip(means, placed, strict=True)],
+    ]
+    axes.errorbar(
+        [place for place, _ in placed],
+        means,
+        yerr=spans,
+        color=color,
+        marker="o",
+        markersize=4,
+        linewidth=1.2,
+        capsize=2,
+        label=name,
+    )
+
+
 def standalone(picture: str) -> str:
     """Write a picture of a page as its own file, on white ground."""
     return picture.replace(

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
-from pate_fed.accounting import label_level_epsilon
+from pate_fed.accounting import LaplaceMaxEvent, label_level_epsilon
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
-from pate_fed.experiments import EXPERIMENTS, Result, Row, reproduce
+from pate_fed.experiments import (
+    EXPERIMENTS,
+    Experiment,
+    Result,
+    Row,
+    picture_of,
+    published_votes,
+    reproduce,
+)
 from pate_fed.experiments.experiment import (
     DELTA,
+    Tell,
     confident_rows,
     epsilon_of,
+    epsilon_of_event,
     load_counts,
     noisy_labels,
 )
@@ -106,6 +121,64 @@ def test_the_command_names_what_is_missing(pate_fed: Command, tmp_path: Path) ->
     assert "brfss_diabetes" in ended.err
 
 
+def test_labels_of_lnmax_cost_what_their_event_says() -> None:
+    # Pure epsilon of 0.1 each; Renyi composition and conversion can only be cheaper.
+    cost = epsilon_of_event(LaplaceMaxEvent(answers=100, gamma=0.05))
+    basic = 100 * 0.1
+    advanced = 0.1 * math.sqrt(2 * 100 * math.log(1 / DELTA)) + 100 * 0.1 * math.expm1(0.1)
+    assert 0.5 * advanced < cost < min(basic, advanced)
+
+
+def test_an_argmax_without_noise_tells_the_last_vote_and_a_noisy_one_hardly() -> None:
+    rng = np.random.default_rng(0)
+    assert published_votes.last_vote_told(None, rng) == 1.0
+    # Two counts that differ by one vote, noise of 40 each: right in Phi(1 / (40 sqrt 2)).
+    expected = ndtr(1 / (40 * math.sqrt(2)))
+    assert published_votes.last_vote_told(40.0, rng) == pytest.approx(expected, abs=0.02)
+
+
+def test_a_price_that_does_not_exist_is_null_and_said_in_words() -> None:
+    record = Result(Row("immutable", "none", math.inf), (0.9,)).as_record()
+    assert record["epsilon"] is None
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+def test_results_are_drawn_with_every_measure_and_series() -> None:
+    results = [
+        Result(Row("12 queries", "forest", 0.5), (0.7, 0.8)),
+        Result(Row("90 queries", "forest", 2.0), (0.9,)),
+        Result(Row("a clinic <alone>", "none", 0.0), (0.6,)),
+        Result(Row("no bound", "none", math.inf, measure="last vote told"), (1.0,)),
+        Result(Row("much noise", "line", 0.5, measure="auc", at=0.3), (0.6,)),
+    ]
+    picture = picture_of(results, title="Five rows", axis="epsilon")
+    assert picture == picture_of(results, title="Five rows", axis="epsilon")
+    root = ElementTree.fromstring(picture)  # noqa: S314 - ours
+    said = {text.strip() for text in root.itertext() if text.strip()}
+    assert {"Five rows", "epsilon", "test accuracy", "last vote told", "auc"} <= said
+    assert {"forest", "a clinic <alone>", "no bound", "line"} <= said
+
+
+def test_the_command_writes_results_and_their_plot(
+    pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(_: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
+        tell("begun")
+        yield Result(Row("12 queries", "forest", 0.5), tuple(0.1 * one for one in seeds))
+
+    monkeypatch.setitem(EXPERIMENTS, "clinics", Experiment("Small clinics", (), run))
+    out = tmp_path / "found"
+    asked = ("reproduce", "clinics", "--data-dir", tmp_path, "--first-seed", 4, "--out", out)
+    ended = pate_fed(*asked)
+    assert ended.code == 0
+    assert "epsilon 0.500: test accuracy 0.5000 +- 0.1000 (least 0.4000)" in ended.out
+    table = json.loads((out / "results.json").read_text("utf-8"))
+    assert (table["experiment"], table["seeds"]) == ("clinics", [4, 5, 6])
+    assert "Small clinics" in (out / "results.svg").read_text("utf-8")
+    again = pate_fed(*asked)
+    assert (again.code, "new folder" in again.err) == (2, True)
+
+
 @pytest.mark.slow
 class TestRealData:
     """One seed each, so bounds are below the means of ten seeds that the documentation has."""
@@ -122,6 +195,25 @@ class TestRealData:
         assert large <= 1.9
         assert best[small] >= 0.79
         assert best[large] >= 0.82
+
+    def test_svhn_costs_what_the_paper_says(self) -> None:
+        folder = real_data("data/pate_votes/pate2018_counts/svhn_250_teachers.npy").parents[2]
+        found = {
+            (result.row.protocol.split(",")[0], result.row.measure.split(" ")[0]): result.values[0]
+            for result in reproduce("svhn-votes-2018", folder, [11], silent)
+        }
+        # Published: 3,098 of 8,500 answered at 4.96.
+        assert found["Confident-GNMax 300/200/40", "share"] == pytest.approx(3098 / 8500, abs=0.03)
+        assert found["Confident-GNMax 300/200/40", "epsilon"] == pytest.approx(4.96, abs=0.2)
+
+    def test_hearts_gain_beside_the_weaker_hospitals(self) -> None:
+        folder = real_data("data/heart_disease/processed.va.data").parents[1]
+        found = {
+            (result.row.protocol.split(",")[0], result.row.measure): float(np.mean(result.values))
+            for result in reproduce("hearts", folder, [11, 12], silent)
+        }
+        assert found["GNMax", "auc"] > found["Zurich and Basel alone", "auc"]
+        assert found["GNMax", "accuracy"] > found["Long Beach alone", "accuracy"]
 
     def test_small_clinics_gain_beside_their_own_models(self) -> None:
         folder = real_data(
