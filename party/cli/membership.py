@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import httpx
 import typer
 from cryptography import x509
 
@@ -69,6 +68,8 @@ def join(
     In an existing site this adds another federation; all share identity, journal and budget.
     First compare the words by telephone: they prove that nobody changed the invitation.
     """
+    import httpx  # noqa: PLC0415 - keeps --help fast
+
     invitation = read_invitation(invite)
     require_way_out(invitation.address)
     _compare(invitation, compared)

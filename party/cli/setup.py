@@ -37,7 +37,6 @@ from party.site.folder import SCHEMA_VERSION, SETTINGS_FILE, SiteSettings
 from party.site.membership import SiteMembership
 from party.site.peers import Standing, standings
 from party.site.policy import Rules
-from party.storage.audit import AuditKind
 from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import Format, one_line, printable, read_settings, schema_of
@@ -221,6 +220,8 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
 
 def _has_joined(folder: Path, invite: Path) -> bool:
     """Tell whether the invitation's coordinator took our request, by our record."""
+    from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+
     coordinator = read_invitation(invite).coordinator
     with open_records(folder) as opened:
         known = opened.site.membership_at(coordinator)
@@ -258,6 +259,8 @@ def _ask_for_table(sitting: _Sitting) -> bool:
 
 
 def _decide(sitting: _Sitting) -> Iterator[str]:
+    from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+
     given = sitting.answers.policy
     with open_records(sitting.folder) as opened:
         decided = {

@@ -1,7 +1,7 @@
 """How a hospital joins: over TLS to the CA that the invitation names, signed, checked, once.
 
 The coordinator's word about peers is hearsay: `party.site.peers` keeps the checks of our own
-people.
+people. httpx and the database are loaded when they are used: most commands need neither.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-
-import httpx
+from typing import TYPE_CHECKING
 
 from party.errors import EnrollmentError, ResultsError
 from party.site.membership import CA_FILE, SiteMembership, require_address
 from party.site.proxy import Proxy, proxy_to
-from party.storage.audit import read_head
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.messages import (
@@ -27,6 +25,9 @@ from protocols.messages import (
     PoolQuery,
     ResultsQuery,
 )
+
+if TYPE_CHECKING:
+    import httpx
 
 PREFIX = "/v1/fleet/pate-fed/"
 MAX_POOL_BYTES = 2**27
@@ -53,6 +54,8 @@ class CoordinatorDoor:
         clock: Callable[[], float],
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        import httpx  # noqa: PLC0415
+
         self._joined = joined
         self._clock = clock
         self._identity = joined.identity
@@ -168,6 +171,8 @@ class CoordinatorDoor:
         return answer
 
     def _require_ours(self, audit_head: bytes) -> None:
+        from party.storage.audit import read_head  # noqa: PLC0415
+
         try:
             read_head(audit_head, self._identity.public)
         except ProtocolError as error:
@@ -176,6 +181,8 @@ class CoordinatorDoor:
             ) from error
 
     def _post(self, name: str, frame: bytes) -> bytes:
+        import httpx  # noqa: PLC0415
+
         try:
             with self._client.stream("POST", PREFIX + name, content=frame) as answer:
                 content = self._content(answer)
@@ -262,6 +269,8 @@ def _proxy(address: str) -> Proxy | None:
 
 
 def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
+    import httpx  # noqa: PLC0415
+
     proxy = _proxy(joined.settings.address)
     # This CA and no other: the machine's own trusted CAs are not asked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
 from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.accounting.label_divergence import LOG_ERROR, SAFETY
@@ -154,7 +154,10 @@ def _log_chances(width: float, steps: int, further: int) -> tuple[Table, Table]:
     """Return ln P and ln Q on the edges of cells that reach beyond `_TAIL` on both sides."""
     half = math.ceil((_TAIL + further) / width)
     edges = np.arange(-half, half + steps + 1) * width
-    log_p, log_q = np.asarray(log_ndtr(edges)), np.asarray(log_ndtr(-edges))
+    log_p, log_q = (
+        np.asarray(scipy.special.log_ndtr(edges)),
+        np.asarray(scipy.special.log_ndtr(-edges)),
+    )
     return log_p, log_q
 
 
@@ -167,7 +170,7 @@ def _tails(order: float, shift: float, label: float, *, edge: float) -> tuple[Ta
     tilt = (order - 1) * shift
     half_exponent = order * (order - 1) * shift * shift / 2
     reach = _TAIL + math.ceil(tilt)
-    small = half_exponent + float(log_ndtr(-(reach - tilt))) + 1e-9
+    small = half_exponent + float(scipy.special.log_ndtr(-(reach - tilt))) + 1e-9
     # Right: refusals are rare, P / P' is at most 1. Left: answers are rare.
     stays, passes = np.array([small, edge]), np.array([0.0, small])
     return np.concatenate([stays, passes]), np.concatenate([passes, stays]) + label

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, ndtr
 
 from pate_fed.accounting.conversion import convert_costly_curve
 from pate_fed.accounting.pate_bounds import checked_tops, threshold_margin
@@ -91,7 +91,7 @@ def exact_threshold_rdp(
     margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
     moved = margin + np.array([[1.0], [-1.0]]) * (positive("weight", weight) / sigma1)
     sides = np.array([1.0, -1.0])[:, np.newaxis, np.newaxis]
-    here, there = log_ndtr(sides * margin), log_ndtr(sides * moved)
+    here, there = scipy.special.log_ndtr(sides * margin), scipy.special.log_ndtr(sides * moved)
     # A chance that is 0 even in logs (margins above 1e150) adds nothing at any ratio.
     log_ratios = np.subtract(here, there, out=np.zeros(there.shape), where=np.isfinite(here))
     log_chances = np.broadcast_to(here, log_ratios.shape)
@@ -137,7 +137,9 @@ def exact_epsilon(
     tops = checked_tops(votes, offsets)
     maxima, asked = np.unique(tops, return_counts=True)
     if vote_threshold is not None and sigma1 is not None and answered is None:
-        shares = ndtr(threshold_margin(tops, vote_threshold=vote_threshold, sigma1=sigma1))
+        shares = scipy.special.ndtr(
+            threshold_margin(tops, vote_threshold=vote_threshold, sigma1=sigma1)
+        )
     laws = _NeighborLaws.of(votes, sigma=positive("sigma2", sigma2), weight=weight)
 
     def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -245,9 +247,12 @@ def _group(
     reach = _REACH + shift
     log_share, log_law = _integrate(shifted, sizes, reach=reach)
     z = _grid(shifted, reach=reach) - shifted[:, :, np.newaxis]
-    log_below = log_ndtr(z)
+    log_below = scipy.special.log_ndtr(z)
     # The change of the log chance that a class's noisy count is below x, for a vote less (more).
-    fewer, more = log_ndtr(z + shift) - log_below, log_ndtr(z - shift) - log_below
+    fewer, more = (
+        scipy.special.log_ndtr(z + shift) - log_below,
+        scipy.special.log_ndtr(z - shift) - log_below,
+    )
     # Axes: rows, source, target, outcome; the outcomes are all kinds, then source and target.
     shape = (len(rows), kinds, kinds, kinds + 2)
     ratios, classes, log_chances = np.empty(shape), np.empty(shape), np.empty(shape)
@@ -308,7 +313,7 @@ def _integrate(
         and log of the integral, shape (rows, kinds).
     """
     z = _grid(shifted, reach=reach) - shifted[:, :, np.newaxis]
-    log_below = log_ndtr(z)
+    log_below = scipy.special.log_ndtr(z)
     all_below = (sizes[:, :, np.newaxis] * log_below).sum(axis=1, keepdims=True)
     log_terms = all_below - log_below - z**2 / 2
     top = log_terms.max(axis=2, keepdims=True)

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import lru_cache, singledispatch
 from typing import Final
 
-from scipy.special import erfcx, log_ndtr
+import scipy
 
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
@@ -100,7 +100,7 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
     # Here Phi(-x) is almost 1 and the subtracted term below 1e-6: nothing cancels.
     subtracted = math.exp(-x * x / 2 - exponent_error) * _mills_ratio(x + mu)
     share = subtracted / math.sqrt(2 * math.pi) * (1 - 16 * _ULP)
-    return min(0.0, math.log1p(-share - math.exp(log_ndtr(x))) + 8 * _ULP)
+    return min(0.0, math.log1p(-share - math.exp(scipy.special.log_ndtr(x))) + 8 * _ULP)
 
 
 def is_gdp_within(mu_squared: float, *, epsilon: float, delta: float) -> bool:
@@ -173,7 +173,7 @@ def _moved(releases: int, ratio: float) -> float:
 
 def _mills_ratio(x: float) -> float:
     """Return (1 - Phi(x)) / phi(x), which neither under- nor overflows for x > -37."""
-    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+    return math.sqrt(math.pi / 2) * float(scipy.special.erfcx(x / math.sqrt(2)))
 
 
 def _step_until(holds: Callable[[float], bool], start: float, *, upward: bool) -> float:

@@ -34,8 +34,8 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
 from pate_fed.accounting.any_votes import (
     AnyVotesSetting,
@@ -325,7 +325,7 @@ def _pass_law(setting: JointSetting, tops: NDArray[np.int64]) -> tuple[Table, Ta
     """Return the logs of the chances that a query with these top counts is answered, is not."""
     if setting.noise == "gaussian":
         margin = (tops - setting.vote_threshold) / setting.sigma1
-        return log_ndtr(margin), log_ndtr(-margin)
+        return scipy.special.log_ndtr(margin), scipy.special.log_ndtr(-margin)
     return discrete_pass_law(tops, vote_threshold=setting.vote_threshold, sigma=setting.sigma1)
 
 

@@ -29,8 +29,8 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
 
 Table = NDArray[np.float64]
 
@@ -211,7 +211,7 @@ def _three_way_law(teachers: int, sigma: float, moved: int, left: float) -> _Thr
     lead = np.arange(edges[0] - 8, edges[0], _COARSE)
     wins = _orthant(np.concatenate([lead, edges]), gaps)[:, len(lead) :]
     log_wins = np.log(np.maximum(wins, _FLOOR))
-    log_loses = log_ndtr(-(edges + gaps) / math.sqrt(2))
+    log_loses = scipy.special.log_ndtr(-(edges + gaps) / math.sqrt(2))
     return _ThreeWayLaw(edges, log_wins, log_loses, margin, moved, sigma)
 
 
@@ -237,7 +237,7 @@ def _orthant(edges: Table, gaps: Table) -> Table:
     cells = np.zeros((len(gaps), len(edges)))
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
         at = edges[:-1] + halves * (1 + node)
-        density = np.exp(-((gaps + at) ** 2) / 4) * ndtr((gaps - at) / math.sqrt(2))
+        density = np.exp(-((gaps + at) ** 2) / 4) * scipy.special.ndtr((gaps - at) / math.sqrt(2))
         cells[:, 1:] += weight * halves * density
     # The first edge carries the part left of it: a Gaussian tail, to a few percent.
     first = edges[0]
@@ -275,8 +275,10 @@ def _left_tail(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Tabl
     t = gaps / (math.sqrt(2) * law.sigma)
     step = math.sqrt(2) * shift
     tilted = (law.edges[0] + t + (order - 1) * step) / math.sqrt(2)
-    i_term = np.exp(min(order * (order - 1) * shift**2, 700.0) + log_ndtr(tilted))
-    return np.asarray(i_term + (order - 1) * ndtr((law.edges[0] - t + step) / math.sqrt(2)))
+    i_term = np.exp(min(order * (order - 1) * shift**2, 700.0) + scipy.special.log_ndtr(tilted))
+    return np.asarray(
+        i_term + (order - 1) * scipy.special.ndtr((law.edges[0] - t + step) / math.sqrt(2))
+    )
 
 
 def _right_tail(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Table:
@@ -285,7 +287,7 @@ def _right_tail(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Tab
     after = t - math.sqrt(2) * law.moved / law.sigma
     binary = bernoulli_divergence(_signs(t), _signs(after), order)
     cap = gaussian_cap(order, law.moved / law.sigma)
-    rest = ndtr(-_RIGHT) * cap if cap < math.inf else math.inf
+    rest = scipy.special.ndtr(-_RIGHT) * cap if cap < math.inf else math.inf
     return np.asarray(binary + rest)
 
 
@@ -297,9 +299,9 @@ def _falls(law: _ThreeWayLaw, *, teachers: int, classes: int) -> Table:
     """
     both = np.arange(teachers + 1)[:, np.newaxis]
     best = (both - math.sqrt(2) * law.sigma * law.edges) / 2
-    log_below = log_ndtr((best - (teachers - both)) / law.sigma)
+    log_below = scipy.special.log_ndtr((best - (teachers - both)) / law.sigma)
     if classes > 3:
-        log_below = log_below + (classes - 3) * log_ndtr(best / law.sigma)
+        log_below = log_below + (classes - 3) * scipy.special.log_ndtr(best / law.sigma)
     return np.asarray(-np.expm1(log_below))
 
 
@@ -312,7 +314,7 @@ def _rises(law: _ThreeWayLaw, *, teachers: int) -> Table:
     top = np.arange(teachers + 1)[:, np.newaxis]
     both = np.minimum(teachers - top, 2 * top - (2 if law.moved == 1 else 0))
     mean = (both - 2 * top) / (math.sqrt(2) * law.sigma)
-    return np.asarray(ndtr((mean - law.edges) / math.sqrt(2)))
+    return np.asarray(scipy.special.ndtr((mean - law.edges) / math.sqrt(2)))
 
 
 def _mean_of_falling(bounds: Table, chance_below: Table) -> Table:
@@ -353,4 +355,4 @@ def _weighted_curvature(log_chances: Table, x: Table) -> Table:
 
 def _signs(t: Table) -> tuple[Table, Table]:
     """Return the logs of Pr[N(t, 1) > 0] and of its complement."""
-    return log_ndtr(t), log_ndtr(-t)
+    return scipy.special.log_ndtr(t), scipy.special.log_ndtr(-t)

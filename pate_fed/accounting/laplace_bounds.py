@@ -14,8 +14,8 @@ import math
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 
 from pate_fed.accounting.ranges import positive, renyi_orders, vote_counts
 from pate_fed.errors import InvalidParameterError
@@ -48,7 +48,7 @@ def laplace_log_q(counts: ArrayLike, *, gamma: float) -> NDArray[np.float64]:
     gaps = positive("gamma", gamma) * (np.take_along_axis(votes, winners, axis=1) - votes)
     log_beats = np.log(2 + gaps) - math.log(4) - gaps
     np.put_along_axis(log_beats, winners, -np.inf, axis=1)
-    log_q = logsumexp(log_beats, axis=1)
+    log_q = scipy.special.logsumexp(log_beats, axis=1)
     return np.asarray(np.minimum(log_q, math.log1p(-1 / votes.shape[1])))
 
 

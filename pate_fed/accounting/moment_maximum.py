@@ -34,8 +34,8 @@ from itertools import product
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
 
 Floats = NDArray[np.float64]
 
@@ -183,10 +183,10 @@ class ThreeWay(Choice):
         cap = np.exp(orders * (orders - 1) * h**2)[:, np.newaxis]
         half_cap = np.sqrt(cap)
         two_way = self._two_way[:, np.newaxis]
-        both = two_way + ndtr(-_CUTS) * (cap - 1 - two_way)
+        both = two_way + scipy.special.ndtr(-_CUTS) * (cap - 1 - two_way)
         cuts = [_first_cut(both, targets)]
         for sign in (+1, -1):
-            tail = half_cap * ndtr(sign * (orders[:, np.newaxis] - 1) * h - _CUTS)
+            tail = half_cap * scipy.special.ndtr(sign * (orders[:, np.newaxis] - 1) * h - _CUTS)
             one_sided = 1 + self._one_sided[:, np.newaxis]
             censored = _censored(orders, h, sign=sign)
             cuts.append(_first_cut(censored * one_sided + (half_cap - 1) * tail - 1, targets))
@@ -385,8 +385,10 @@ def _censored(orders: Floats, shift: float, *, sign: int) -> Floats:
         Shape (orders, cuts).
     """
     order = orders[:, np.newaxis]
-    log_hidden = order * log_ndtr(_CUTS) - (order - 1) * log_ndtr(_CUTS + sign * shift)
-    tilted = ndtr(sign * (order - 1) * shift - _CUTS)
+    log_hidden = order * scipy.special.log_ndtr(_CUTS) - (order - 1) * scipy.special.log_ndtr(
+        _CUTS + sign * shift
+    )
+    tilted = scipy.special.ndtr(sign * (order - 1) * shift - _CUTS)
     return np.asarray(np.exp(log_hidden) + np.exp(order * (order - 1) * shift**2 / 2) * tilted)
 
 
@@ -398,7 +400,7 @@ def _first_cut(values: Floats, targets: Floats) -> Floats:
 
 def _coin(t: Floats) -> tuple[Floats, Floats]:
     """Return ln Phi(t), ln Phi(-t), shape (states, 2), and their slopes, shape (states, 2, 1)."""
-    logs = np.column_stack([log_ndtr(t), log_ndtr(-t)])
+    logs = np.column_stack([scipy.special.log_ndtr(t), scipy.special.log_ndtr(-t)])
     log_density = _log_density(t)[:, np.newaxis]
     slopes = np.exp(log_density - logs) * np.array([1.0, -1.0])
     return logs, slopes[:, :, np.newaxis]
@@ -411,10 +413,16 @@ def _three_way(u: Floats, t: Floats) -> tuple[Floats, Floats]:
     """
     root = np.sqrt(0.5)
     a, b = root * (u + t), root * (u - t)
-    logs = np.column_stack([_log_first(u, t), _log_first(u, -t), log_ndtr(-a) + log_ndtr(-b)])
-    first = root * np.exp(_log_density(a) + log_ndtr(-b))
-    second = root * np.exp(_log_density(b) + log_ndtr(-a))
-    between = np.exp(_log_density(t) + log_ndtr(u))
+    logs = np.column_stack(
+        [
+            _log_first(u, t),
+            _log_first(u, -t),
+            scipy.special.log_ndtr(-a) + scipy.special.log_ndtr(-b),
+        ]
+    )
+    first = root * np.exp(_log_density(a) + scipy.special.log_ndtr(-b))
+    second = root * np.exp(_log_density(b) + scipy.special.log_ndtr(-a))
+    between = np.exp(_log_density(t) + scipy.special.log_ndtr(u))
     by_u = np.column_stack([first, second, -first - second])
     by_t = np.column_stack([first + between, -second - between, second - first])
     slopes = np.stack([by_u, by_t], axis=-1) / np.exp(logs)[:, :, np.newaxis]
@@ -434,7 +442,7 @@ def _log_first(u: Floats, t: Floats) -> Floats:
         derivative by the correlation is elementary. All terms are positive: nothing cancels.
     """
     a = np.sqrt(0.5) * (u + t)
-    independent = ndtr(t) * ndtr(a)
+    independent = scipy.special.ndtr(t) * scipy.special.ndtr(a)
     squares, products = (t * t + a * a) / 2, t * a
     exponents = np.multiply.outer(products, np.tan(_ANGLES) / np.cos(_ANGLES))
     exponents -= np.multiply.outer(squares, np.cos(_ANGLES) ** -2)

@@ -21,8 +21,8 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, logsumexp, ndtr
 
 from pate_fed.accounting.ranges import positive, renyi_orders, top_counts, vote_counts
 from pate_fed.errors import InvalidParameterError
@@ -55,7 +55,7 @@ def gnmax_log_q(counts: ArrayLike, *, sigma: float) -> NDArray[np.float64]:
     scale = math.sqrt(2) * positive("sigma", sigma)
     spread = int(votes.max(initial=0) - votes.min(initial=0))
     # A table where gaps are more than their different values.
-    table = ndtr(np.arange(spread + 1) / -scale) if spread < votes.size else None
+    table = scipy.special.ndtr(np.arange(spread + 1) / -scale) if spread < votes.size else None
     log_q = np.empty(len(votes))
     step = max(1, _BLOCK // votes.shape[1])
     for start in range(0, len(votes), step):
@@ -80,7 +80,7 @@ def threshold_log_q(
         InvalidParameterError: `sigma1` is not above 0, or the threshold is not finite.
     """
     margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
-    return np.asarray(log_ndtr(-np.abs(margin)))
+    return np.asarray(scipy.special.log_ndtr(-np.abs(margin)))
 
 
 def threshold_margin(
@@ -288,15 +288,15 @@ def _log_q_of_block(
     """Return the log of the sum of Phi(-gap / scale) over the losers; shape (queries,)."""
     winners = votes.argmax(axis=1)[:, np.newaxis]
     gaps = np.take_along_axis(votes, winners, axis=1) - votes
-    chances = ndtr(-gaps / scale) if table is None else table[gaps]
+    chances = scipy.special.ndtr(-gaps / scale) if table is None else table[gaps]
     np.put_along_axis(chances, winners, 0.0, axis=1)
     with np.errstate(divide="ignore"):
         log_q = np.log(chances.sum(axis=1))
     far = log_q < _UNDERFLOW
     if far.any():
-        log_beats = log_ndtr(-gaps[far] / scale)
+        log_beats = scipy.special.log_ndtr(-gaps[far] / scale)
         np.put_along_axis(log_beats, winners[far], -np.inf, axis=1)
-        log_q[far] = logsumexp(log_beats, axis=1)
+        log_q[far] = scipy.special.logsumexp(log_beats, axis=1)
     return np.asarray(log_q)
 
 

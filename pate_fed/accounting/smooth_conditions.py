@@ -40,8 +40,8 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from pate_fed.accounting.ranges import positive, renyi_orders, whole
 from pate_fed.errors import InvalidParameterError
@@ -102,11 +102,11 @@ class SmoothSetting:
 
     def z_of(self, log_q: Floats) -> Floats:
         """Return z with q = (classes - 1) Phi(-z)."""
-        return np.asarray(-ndtri_exp(log_q - math.log(self.classes - 1)))
+        return np.asarray(-scipy.special.ndtri_exp(log_q - math.log(self.classes - 1)))
 
     def log_q_of(self, z: Floats) -> Floats:
         """Return log((classes - 1) Phi(-z)), at most 0."""
-        return np.asarray(np.minimum(math.log(self.classes - 1) + log_ndtr(-z), 0.0))
+        return np.asarray(np.minimum(math.log(self.classes - 1) + scipy.special.log_ndtr(-z), 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,4 +416,4 @@ def _w_range(x: _Range) -> _Range:
 
 def _hazard(z: Floats) -> Floats:
     """Return phi(z) / Phi(-z), increasing."""
-    return np.asarray(math.sqrt(2 / math.pi) / erfcx(z / math.sqrt(2)))
+    return np.asarray(math.sqrt(2 / math.pi) / scipy.special.erfcx(z / math.sqrt(2)))

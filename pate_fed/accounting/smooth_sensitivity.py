@@ -32,8 +32,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, ndtri_exp
 
 from pate_fed.accounting.pate_bounds import rdp_from_log_q, threshold_rdp
 from pate_fed.accounting.ranges import positive, top_counts, vote_counts
@@ -226,7 +226,9 @@ def two_class_label_costs(
     setting = SmoothSetting(sigma, 2, order, teachers, weight)
     gaps: Floats = 2.0 * np.arange(setting.teachers + 1, dtype=np.float64) - setting.teachers
     if not exact:
-        log_q = np.minimum(log_ndtr(-np.abs(gaps) / (math.sqrt(2) * sigma)), -math.log(2))
+        log_q = np.minimum(
+            scipy.special.log_ndtr(-np.abs(gaps) / (math.sqrt(2) * sigma)), -math.log(2)
+        )
         return rdp_from_log_q(log_q, [order], sigma=sigma / weight)[:, 0]
     scale = math.sqrt(2) * setting.sigma
     costs = np.zeros(len(gaps))
@@ -322,7 +324,7 @@ def _walk_right(
     """Let the winner lose votes to the second, until q reaches q1."""
     log_beats = _log_beats(setting)
     # The second alone brings q to q1 at this gap: no step beyond it is needed.
-    enough = math.sqrt(2) * setting.sigma * -float(ndtri_exp(conditions.log_q1))
+    enough = math.sqrt(2) * setting.sigma * -float(scipy.special.ndtri_exp(conditions.log_q1))
     lead = rows[chosen, 0] - rows[chosen, 1]
     last = np.ceil(np.maximum(lead - enough, 0.0) / (2 * setting.weight)).astype(np.int64)
     steps = np.minimum(last + 1, listed.shape[1])
@@ -360,7 +362,7 @@ def _walk_left(
     available = others.sum(axis=1)
     # At this gap to every other class q is at most q0.
     share = conditions.log_q0 - math.log(setting.classes - 1)
-    enough = math.sqrt(2) * setting.sigma * -float(ndtri_exp(share))
+    enough = math.sqrt(2) * setting.sigma * -float(scipy.special.ndtri_exp(share))
     lead = rows[chosen, 0] - others[:, 0]
     last = np.ceil(np.maximum(enough - lead, 0.0) / setting.weight).astype(np.int64)
     steps = np.minimum(last + 1, listed.shape[1])
@@ -416,7 +418,10 @@ def _bit_divergence(t: Floats, other: Floats, order: float) -> Floats:
     """Return D_order(Bernoulli Phi(t) || Bernoulli Phi(other)), accurate near 0."""
     excess = np.zeros(len(t))
     for sign in (1.0, -1.0):
-        log_p, ratio = log_ndtr(sign * t), log_ndtr(sign * t) - log_ndtr(sign * other)
+        log_p, ratio = (
+            scipy.special.log_ndtr(sign * t),
+            scipy.special.log_ndtr(sign * t) - scipy.special.log_ndtr(sign * other),
+        )
         # Where p is 0 and the ratio infinite, their product is looked at in logs instead.
         with np.errstate(over="ignore", invalid="ignore"):
             # sum p (e^-r - 1) = 0: adding it (order - 1) times leaves terms of second order.
@@ -428,7 +433,7 @@ def _bit_divergence(t: Floats, other: Floats, order: float) -> Floats:
 
 @lru_cache(maxsize=16)
 def _log_beats_table(sigma: float, teachers: int) -> Floats:
-    table = np.asarray(log_ndtr(-np.arange(teachers + 1) / (math.sqrt(2) * sigma)))
+    table = np.asarray(scipy.special.log_ndtr(-np.arange(teachers + 1) / (math.sqrt(2) * sigma)))
     table.flags.writeable = False
     return table
 

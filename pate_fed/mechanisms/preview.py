@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 SIMULATED_QUERIES: Final = 400
 ASSUMED_ACCURACY: Final = 0.7
@@ -78,7 +78,7 @@ def preview_confident(
         sigma1: Standard deviation of the noise in the check, in votes.
         sigma2: Standard deviation of the noise in each count, in votes.
     """
-    passes = ndtr((counts.max(axis=1) - vote_threshold) / sigma1)
+    passes = scipy.special.ndtr((counts.max(axis=1) - vote_threshold) / sigma1)
     right = right_chances(counts, sigma=sigma2)
     return Preview(
         answer_rate=float(passes.mean()),

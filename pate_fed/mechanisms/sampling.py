@@ -30,11 +30,11 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+import scipy
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from pate_fed.accounting.ranges import positive
 from pate_fed.errors import InvalidParameterError
@@ -91,7 +91,7 @@ def split_gaussian(
     # The top bit is the sign, 63 bits place the draw in the lower tail, where ndtri keeps its
     # relative precision: (m + 1/2) / 2^64, between 2^-65 and 1/2.
     tail = (words & np.uint64(2**63 - 1)).astype(np.float64) + 0.5
-    magnitude = -ndtri(tail * 2.0**-64)
+    magnitude = -scipy.special.ndtri(tail * 2.0**-64)
     noise = np.where(words >> np.uint64(63), magnitude, -magnitude)
     scaled = noise * (sigma / GRID)
     # Half goes to even, which adding whole votes does not change: 1/GRID is even.

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
 
 from pate_fed.accounting.curves import event_approximate_rdp
 from pate_fed.accounting.events import (
@@ -205,7 +205,7 @@ class StableGaussianMax(StableMax):
     def bar(self) -> float:
         """Return sigma Phi^-1(1 - test_delta)."""
         # Rounded up: the noise is on a grid of 1/64, half of which may be gained.
-        return float(-ndtri(self.test_delta)) * self.sigma * (1 + 1e-14) + 2.0**-7
+        return float(-scipy.special.ndtri(self.test_delta)) * self.sigma * (1 + 1e-14) + 2.0**-7
 
     @property
     def noise_sigma(self) -> float:
@@ -218,7 +218,7 @@ class StableGaussianMax(StableMax):
 
     def chance_above(self, excess: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return Phi(excess / sigma)."""
-        return np.asarray(ndtr(excess / self.sigma))
+        return np.asarray(scipy.special.ndtr(excess / self.sigma))
 
     def test_event(self, asks: int) -> PrivacyEvent:
         """Return the event of this many tests."""

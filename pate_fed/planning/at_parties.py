@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
 from pate_fed.charging import noise_of
@@ -208,7 +208,7 @@ def _passing(
     )
     rows = np.array([row_of_top(top, votes=votes, classes=classes) for top in tops])
     two_phases = pass_chances(rows, vote_threshold=offer.vote_threshold, noise=noise)
-    one_check = ndtr((rows.max(axis=1) - offer.vote_threshold) / offer.sigma1)
+    one_check = scipy.special.ndtr((rows.max(axis=1) - offer.vote_threshold) / offer.sigma1)
     return [
         {
             "top_votes": int(row[0]),

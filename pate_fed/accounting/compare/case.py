@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.formal import RunCaps
@@ -80,7 +80,9 @@ class VoteCase:
             return np.ones(len(votes))
         threshold, sigma1 = self.check
         tops = checked_tops(votes, self.offsets)
-        return np.asarray(ndtr(threshold_margin(tops, vote_threshold=threshold, sigma1=sigma1)))
+        return np.asarray(
+            scipy.special.ndtr(threshold_margin(tops, vote_threshold=threshold, sigma1=sigma1))
+        )
 
 
 def no_finite_epsilon(details: Details | None = None) -> MethodCost:
