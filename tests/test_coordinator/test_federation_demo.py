@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tests.support.loopback import (
     traced,
 )
 from tests.support.markers import more
+from tests.support.real_data import real_data
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +43,7 @@ class Played:
 
     Attributes:
         out: Its folder.
+        hospitals: How many took part.
         code: Its exit code.
         said: What it printed.
         watched: What `loopback_watch` wrote.
@@ -50,6 +53,7 @@ class Played:
     """
 
     out: Path
+    hospitals: int
     code: int
     said: str
     watched: Path
@@ -117,18 +121,22 @@ def said_by(folder: Path) -> str:
     return (folder / "said").read_text("utf-8")
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+@pytest.fixture(scope="module", params=["tumors", more("hearts")])
+def played(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Played:
+    is_hearts = request.param == "hearts"
+    data = str(real_data("data/heart_disease").parents[1]) if is_hearts else ""
     folder = tmp_path_factory.mktemp("demo")
     trace = folder / "trace"
     alone, tracing = in_empty_network(), traced(trace)
-    with playing(folder, *(alone or ()), *(tracing or ())) as process:
+    watching = (*(alone or ()), *(tracing or ()))
+    with playing(folder, *watching, PATE_FED_TEST_DATA=data) as process:
         code = process.wait(1800)
         deadline = time.monotonic() + 60
         while (left := processes_of(folder)) and time.monotonic() < deadline:
             time.sleep(0.2)
     return Played(
         folder / "out",
+        4 if is_hearts else 3,
         code,
         said_by(folder),
         folder / "watched",
@@ -148,9 +156,7 @@ def test_it_goes_from_an_empty_folder_to_labels_a_student_and_a_report(played: P
     assert len(labels) == 40
     assert len([label for label in labels if label]) > 10
     privacy = json.loads((results / "privacy.json").read_text("utf-8"))
-    data = os.environ.get("PATE_FED_TEST_DATA")
-    is_heart = data is not None and (Path(data) / "data" / "heart_disease").is_dir()
-    assert len(privacy["parties"]) == (4 if is_heart else 3)
+    assert len(privacy["parties"]) == played.hospitals
     assert not privacy["simulated"]
     assert privacy["views"]["public"]["formal"]["epsilon"] <= 5
     report = (results / "report.html").read_text("utf-8")
@@ -170,6 +176,19 @@ def test_it_types_what_people_type_and_ends_with_what_they_want_to_know(played: 
     end = played.said[played.said.index("Every process that was started has ended.") :]
     for said in (str(played.out / "results" / "report.html"), "Learned ", "Cost ", "Trust "):
         assert said in end
+
+
+def test_the_hearts_are_of_four_hospitals_and_a_quarter_of_each_is_public(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = real_data("data/heart_disease").parents[1]
+    monkeypatch.syspath_prepend(DEMO)
+    study = import_module("tables").load_study(data)
+    own = [row for hospital in study.hospitals for row, _ in hospital.rows]
+    assert [len(hospital.rows) for hospital in study.hospitals] == [228, 221, 93, 150]
+    assert len(study.public) == len(study.truth) == 228
+    assert {len(row) for row in [*own, *study.public]} == {len(study.columns)}
+    assert set(study.truth) == set(study.classes)
 
 
 def test_nothing_is_left_of_it(played: Played) -> None:
