@@ -60,8 +60,11 @@ _ANSWER_S = 120.0
 _LONGEST_WAIT_S = 0.05
 """What a run waits for in tests takes no longer than a restart."""
 
+_SLOW_TO_LOAD = ("skops.io", "matplotlib.figure", "scipy.optimize", "pydantic_settings")
+"""Loaded by the product when a run ends, which is in every life of a coordinator."""
+
 _forking = multiprocessing.get_context("forkserver")
-_forking.set_forkserver_preload([__name__])
+_forking.set_forkserver_preload([__name__, *_SLOW_TO_LOAD])
 
 
 # What both ends say ---------------------------------------------------------------------------
