@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 from zipfile import BadZipFile
@@ -29,9 +30,7 @@ file that asks for more is refused, for loading it would run code of its choice.
 
 def stored(model: object) -> bytes:
     """Return a model as a file."""
-    import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
-
-    content: bytes = skops.io.dumps(model)
+    content: bytes = _skops().dumps(model)
     return content
 
 
@@ -45,12 +44,11 @@ def restored(content: bytes, *, trusted: Callable[[str], bool] = lambda _: False
     Raises:
         UnreadableFileError: it is damaged, or holds another type.
     """
-    import skops.io  # noqa: PLC0415 - brings PyTorch along, which takes seconds
-
+    skops = _skops()
     try:
-        asked = skops.io.get_untrusted_types(data=content)
+        asked = skops.get_untrusted_types(data=content)
         foreign = {one for one in asked if one not in TRUSTED_TYPES and not trusted(one)}
-        model = None if foreign else skops.io.loads(content, trusted=list(asked))
+        model = None if foreign else skops.loads(content, trusted=list(asked))
     except (OSError, BadZipFile, LookupError, ValueError, TypeError, AttributeError) as error:
         raise UnreadableFileError(
             "a model's file must be a readable skops file", type(error).__name__
@@ -60,3 +58,21 @@ def restored(content: bytes, *, trusted: Callable[[str], bool] = lambda _: False
             "a model's file must hold trusted types only", f"{len(foreign)} others"
         )
     return model
+
+
+def _skops() -> Any:
+    """Load skops, which takes a second, without PyTorch, which takes more.
+
+    skops looks through all packages of scikit-learn for types to trust. One is for PyTorch's arrays
+    and would load it; the search passes over packages that cannot be loaded.
+    """
+    for_torch = "sklearn.externals.array_api_compat.torch"
+    is_hidden = for_torch not in sys.modules
+    if is_hidden:
+        sys.modules[for_torch] = None  # type: ignore[assignment]  # Python's way to forbid an import
+    try:
+        import skops.io  # noqa: PLC0415 - see above
+    finally:
+        if is_hidden:
+            del sys.modules[for_torch]
+    return skops.io
