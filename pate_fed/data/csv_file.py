@@ -60,6 +60,18 @@ class CsvTable:
         return self.columns[self.header.index(name)]
 
 
+def plain_or_packed(folder: Path, name: str) -> Path:
+    """Find a file in a folder, plain or with `.gz`.
+
+    Raises:
+        UnreadableFileError: neither is there.
+    """
+    for candidate in (folder / f"{name}.gz", folder / name):
+        if candidate.exists():
+            return candidate
+    raise UnreadableFileError(f"the data folder must hold {name} or {name}.gz", "neither")
+
+
 def read_csv(
     path: Path,
     *,

@@ -10,6 +10,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.data.csv_file import plain_or_packed
 from pate_fed.data.dataset import Dataset, Records
 from pate_fed.data.idx import read_idx
 from pate_fed.data.image_features import fit_image_encoder
@@ -238,16 +239,9 @@ def image_dataset(
 
 
 def _read_pair(data_dir: Path, part: str) -> LabeledImages:
-    images = read_idx(_find(data_dir, f"{part}-images-idx3-ubyte"), axes=3)
-    labels = read_idx(_find(data_dir, f"{part}-labels-idx1-ubyte"), axes=1)
+    images = read_idx(plain_or_packed(data_dir, f"{part}-images-idx3-ubyte"), axes=3)
+    labels = read_idx(plain_or_packed(data_dir, f"{part}-labels-idx1-ubyte"), axes=1)
     return _checked(images, labels, f"the {part} files", name=part)
-
-
-def _find(data_dir: Path, name: str) -> Path:
-    for candidate in (data_dir / f"{name}.gz", data_dir / name):
-        if candidate.exists():
-            return candidate
-    raise UnreadableFileError(f"the data folder must hold {name}.gz or {name}", "neither")
 
 
 def _checked(

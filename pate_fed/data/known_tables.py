@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pate_fed.data.csv_file import CsvTable, read_rows
+from pate_fed.data.csv_file import CsvTable, plain_or_packed, read_rows
 from pate_fed.data.tables import Roles
-from pate_fed.errors import UnreadableFileError
 
 _HOSPITAL = "hospital"
 
@@ -138,7 +137,8 @@ def read_known_table(name: str, data_dir: Path) -> tuple[CsvTable, tuple[bool, .
     """
     known = KNOWN_TABLES[name]
     parts = [
-        read_rows(_find(data_dir, file), known.mended, header=known.header) for file in known.files
+        read_rows(plain_or_packed(data_dir, file), known.mended, header=known.header)
+        for file in known.files
     ]
     lengths = [len(part.lines) for part in parts]
     columns = [
@@ -161,10 +161,3 @@ def read_known_table(name: str, data_dir: Path) -> tuple[CsvTable, tuple[bool, .
     )
     lines = tuple(range(1, sum(lengths) + 1))
     return CsvTable(name, header, tuple(columns), lines), is_public
-
-
-def _find(data_dir: Path, name: str) -> Path:
-    for candidate in (data_dir / f"{name}.gz", data_dir / name):
-        if candidate.exists():
-            return candidate
-    raise UnreadableFileError(f"the data folder must hold {name} or {name}.gz", "neither")

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.students.convolution import as_tensor, read_convolution
+from pate_fed.networks import one_thread
+from pate_fed.students.convolution import (
+    ConvModel,
+    ConvNet,
+    View,
+    as_tensor,
+    read_convolution,
+    seen_from,
+    trained,
+)
 from pate_fed.students.model import Model
 from pate_fed.students.student import Lesson, Student
+
+_WIDTH = 16
+_BATCH = 64
 
 
 class Pictures(NamedTuple):
@@ -55,3 +69,41 @@ class ImageStudent(Student):
         chance = torch.Generator().manual_seed(int(rng.integers(2**63)))
         pool, rows = as_tensor(images), torch.from_numpy(lesson.indices.copy())
         return Pictures(chance, pool, rows, pool[rows], torch.from_numpy(lesson.labels.copy()))
+
+
+class TwoBatchStudent(ImageStudent):
+    """A student that learns from two batches at each step: labeled images, and any public ones.
+
+    A form supplies what public images teach. The labeled ones teach by cross-entropy.
+
+    Attributes:
+        steps: Number of steps.
+        view: From where the labeled images are seen.
+        smoothing: Share of each label that is spread over all classes.
+        pool_batch: Public images at each step.
+    """
+
+    steps: ClassVar[int]
+    view: ClassVar[View]
+    smoothing: ClassVar[float] = 0.0
+    pool_batch: ClassVar[int]
+
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
+        generator, pool, _, known, labels = self.pictures_of(lesson, rng)
+        with one_thread():
+            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, generator)
+
+            def loss(net: ConvNet, step: int) -> Tensor:
+                rows = torch.randint(len(labels), (_BATCH,), generator=generator)
+                scores = net(seen_from(known[rows], self.view, generator))
+                own = functional.cross_entropy(scores, labels[rows], label_smoothing=self.smoothing)
+                others = pool[torch.randint(len(pool), (self.pool_batch,), generator=generator)]
+                return own + self._loss_of_pool(net, others, step, generator)
+
+            return ConvModel(trained(net, loss, steps=self.steps), _WIDTH)
+
+    @abstractmethod
+    def _loss_of_pool(
+        self, net: ConvNet, images: Tensor, step: int, generator: torch.Generator
+    ) -> Tensor:
+        """Return the loss of some public images at a step; a scalar."""

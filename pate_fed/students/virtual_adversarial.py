@@ -10,51 +10,32 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pate_fed.networks import one_thread
-from pate_fed.students.convolution import (
-    STRONG,
-    ConvModel,
-    ConvNet,
-    seen_from,
-    trained,
-)
-from pate_fed.students.image_student import ImageStudent
-from pate_fed.students.model import Model
-from pate_fed.students.student import Lesson
+from pate_fed.students.convolution import STRONG, ConvNet, View
+from pate_fed.students.image_student import TwoBatchStudent
 
 _SMALL = 0.1
 _DISTANCE = 3.0
-_WIDTH = 16
-_STEPS = 600
-_BATCH = 64
-_POOL_BATCH = 128
+_GROWN_AFTER = 200
 _SURENESS = 0.3
 
 
-class AdversarialStudent(ImageStudent):
+class AdversarialStudent(TwoBatchStudent):
     """A convolutional network on the labels, smooth around every public image."""
 
     name: ClassVar[str] = "vat"
+    steps: ClassVar[int] = 600
+    view: ClassVar[View] = STRONG
+    smoothing: ClassVar[float] = 0.03
+    pool_batch: ClassVar[int] = 128
 
-    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        generator, pool, _, known, labels = self.pictures_of(lesson, rng)
-        with one_thread():
-            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, generator)
-
-            def loss(net: ConvNet, step: int) -> Tensor:
-                rows = torch.randint(len(labels), (_BATCH,), generator=generator)
-                seen = seen_from(known[rows], STRONG, generator)
-                own = functional.cross_entropy(net(seen), labels[rows], label_smoothing=0.03)
-                others = pool[torch.randint(len(pool), (_POOL_BATCH,), generator=generator)]
-                grown = min(1.0, step / 200)
-                return own + grown * smoothness(net, others, generator)
-
-            return ConvModel(trained(net, loss, steps=_STEPS), _WIDTH)
+    def _loss_of_pool(
+        self, net: ConvNet, images: Tensor, step: int, generator: torch.Generator
+    ) -> Tensor:
+        return min(1.0, step / _GROWN_AFTER) * smoothness(net, images, generator)
 
 
 def smoothness(net: ConvNet, images: Tensor, generator: torch.Generator) -> Tensor:

@@ -14,7 +14,8 @@ from pate_fed.students import IMAGE_STUDENTS, Lesson, read_student, train_studen
 from pate_fed.students.self_training import Stage
 from tests.support.markers import more
 
-MODULES = ("virtual_adversarial", "fixmatch", "generative", "co_teaching")
+MODULES = ("generative", "co_teaching")
+OF_TWO_BATCHES = ("vat", "fixmatch")
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,10 @@ def digits() -> Dataset:
 def shortened(monkeypatch: pytest.MonkeyPatch, *, steps: int, width: int) -> None:
     for name in MODULES:
         monkeypatch.setattr(import_module(f"pate_fed.students.{name}"), "_STEPS", steps)
+    for name in OF_TWO_BATCHES:
+        module, student = IMAGE_STUDENTS[name]
+        known = getattr(import_module(f"pate_fed.students.{module}"), student)
+        monkeypatch.setattr(known, "steps", steps)
     stages = (Stage(width, steps, 0.6, 0.85), Stage(width, steps, 0.85, 0.95))
     monkeypatch.setattr(import_module("pate_fed.students.self_training"), "STAGES", stages)
 
