@@ -228,9 +228,9 @@ class Coordinator:
             task: The task to learn.
             settings: The operator's settings.
             source: Name of the file of the public queries.
-            select: "medoids" or "all".
+            select: One of `SELECTION_METHODS`, or "all".
             patience_s: How long it waits for hospitals.
-            seed: Of the clustering of public inputs.
+            seed: Of the choice of public inputs.
 
         Raises:
             See `RunRequest.make`.

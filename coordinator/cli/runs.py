@@ -115,8 +115,9 @@ def run(  # noqa: PLR0917 - one argument per option
     select: Annotated[
         str,
         typer.Option(
-            click_type=choice("medoids", "all"),
-            help="Ask cluster centers, or all inputs in order.",
+            click_type=choice("medoids", "spectral", "stratified", "random", "all"),
+            help="Ask the middle of clusters, of clusters in the graph of similar inputs, one "
+            "input of each part of the pool, random ones, or all in order.",
             rich_help_panel=_QUERIES,
         ),
     ] = "medoids",

@@ -95,9 +95,9 @@ class RunRequest:
             members: All members.
             settings: The operator's settings; None for the others.
             source: Name of the file of the public queries.
-            select: "medoids" or "all".
+            select: One of `SELECTION_METHODS`, or "all".
             patience_s: How long it waits for hospitals.
-            seed: Of the clustering of public inputs.
+            seed: Of the choice of public inputs.
 
         Raises:
             RunRequestError: the name cannot be.
@@ -130,7 +130,7 @@ class RunRequest:
 
             inputs = pool.inputs[list(distinct)]
             rng = np.random.default_rng(seed)
-            chosen = select_queries(inputs, count, method="medoids", rng=rng)
+            chosen = select_queries(inputs, count, method=select, rng=rng)
         request = cls(
             name=name,
             pool=pool.digest,

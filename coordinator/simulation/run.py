@@ -60,7 +60,13 @@ from pate_fed.report.data_words import data_lines, data_table
 from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Answers, Truth, metrics_table
 from pate_fed.report.warning_words import end_warnings, slack_warnings
-from pate_fed.students import LabelFacts, Student, select_queries
+from pate_fed.students import (
+    LabelFacts,
+    Student,
+    interim_chances,
+    least_confident,
+    select_queries,
+)
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
@@ -167,10 +173,13 @@ class _Rehearsal:
         with self._timed("queries"):
             # Hospitals answer no question twice, and equal inputs are one question.
             distinct = self._pool.distinct
+            queries, method = settings.queries or 0, settings.select or ""
+            if settings.asks_by_student:
+                queries, method = min(queries, settings.batch_size or queries), "stratified"
             chosen = select_queries(
                 self._pool.inputs[list(distinct)],
-                settings.queries or 0,
-                method=settings.select or "",
+                queries,
+                method=method,
                 rng=self._chance.of("queries"),
             )
             self._queries = tuple(distinct[place] for place in chosen)
@@ -205,7 +214,7 @@ class _Rehearsal:
             form=settings.form,
             suite=settings.suite,
             valid_votes=settings.valid_votes,
-            queries=len(self._queries),
+            queries=settings.queries or 0,
         )
         blueprint = HospitalsBlueprint(
             tuple(self._hospitals),
@@ -388,9 +397,12 @@ class _Rehearsal:
         self._labels = labels = _Labels(run, transport.traffic)
         run.set_up()
         labels.exchanges["setup"] = transport.traffic.exchanges
-        size = self._settings.batch_size or len(self._queries)
-        tick = self._ticker("labeling", -(-len(self._queries) // size))
-        for start in range(0, len(self._queries), size):
+        total = self._settings.queries or 0
+        size = self._settings.batch_size or total
+        tick = self._ticker("labeling", -(-total // size))
+        for start in range(0, total, size):
+            if start and self._settings.asks_by_student:
+                self._queries += self._least_sure(min(size, total - start))
             # No more than the caps allow may be asked at once.
             batch = self._queries[start : start + size][: run.asks_left]
             if run.is_over or not batch:
@@ -420,6 +432,22 @@ class _Rehearsal:
         labels.warnings.extend(results.warnings_of(run))
         before_closing = labels.exchanges["setup"] + labels.exchanges["batches"]
         labels.exchanges["closing"] = transport.traffic.exchanges - before_closing
+
+    def _least_sure(self, count: int) -> tuple[int, ...]:
+        """Choose the next queries: those that the student so far is least sure of."""
+        known = labels_to_learn(results.answers_of(self._store), self._store)
+        others = np.array(sorted(set(self._pool.distinct) - set(self._queries)), dtype=np.int64)
+        chances = interim_chances(
+            self._pool.inputs[list(known)],
+            np.array(list(known.values()), dtype=np.int64),
+            self._pool.inputs[others],
+            classes=len(self._dataset.class_names),
+        )
+        if chances is None:  # fewer than two classes have a label
+            chosen = self._chance.of(f"queries after {len(self._queries)}").permutation(len(others))
+        else:
+            chosen = least_confident(chances, count)
+        return tuple(others[chosen[:count]].tolist())
 
     def _open_store(self, ledger: RunLedger) -> RunStore:
         runs = RunQueue(Database.in_memory(), clock=lambda: datetime.now(UTC))

@@ -298,7 +298,8 @@ class _Asked:
 
     def _usual_batch(self, queries: int) -> int:
         """Ask all at once, unless the student is to learn in between."""
-        return -(-queries // LEARNING_BATCHES) if self.settings.spec.learns else queries
+        learns = self.settings.spec.learns or self.settings.asks_by_student
+        return -(-queries // LEARNING_BATCHES) if learns else queries
 
     def _preview(self) -> Preview | None:
         """Use simulated votes where a cap on refusals makes a run cheaper."""

@@ -243,6 +243,11 @@ class RunSettings:
         return self.spec.prices_with(self.noise)
 
     @property
+    def asks_by_student(self) -> bool:
+        """Whether the student of earlier batches chooses the next queries."""
+        return self.select == "least-confident"
+
+    @property
     def wanted_pricings(self) -> frozenset[Pricing]:
         """Ways to charge that may be chosen from."""
         if self.pricing == "auto":

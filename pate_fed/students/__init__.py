@@ -11,7 +11,11 @@ from pate_fed.students.choice import (
 from pate_fed.students.facts import LabelFacts
 from pate_fed.students.interim import interim_chances
 from pate_fed.students.propagation import SpreadLabels, propagate_labels
-from pate_fed.students.query_selection import SELECTION_METHODS, select_queries
+from pate_fed.students.query_selection import (
+    SELECTION_METHODS,
+    least_confident,
+    select_queries,
+)
 from pate_fed.students.student import Lesson, Student
 from pate_fed.students.trained import TrainedStudent, load_student
 
@@ -26,6 +30,7 @@ __all__ = [
     "TrainedStudent",
     "choose_student",
     "interim_chances",
+    "least_confident",
     "load_student",
     "make_student",
     "propagate_labels",

@@ -11,9 +11,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from pate_fed.errors import InvalidParameterError
 from pate_fed.students.propagation import neighbor_graph
 
-SELECTION_METHODS = ("medoids", "spectral", "random")
+SELECTION_METHODS = ("medoids", "spectral", "stratified", "random")
 """Every method that `select_queries` knows."""
-
 _RESTARTS = 10
 _RESTARTS_OF_MANY = 3
 _MANY_CLUSTERS = 100
@@ -30,8 +29,9 @@ def select_queries(
     "medoids" clusters the pool and takes the member nearest to each center. "spectral" clusters the
     graph of similar inputs, and takes from the inner quarter of each cluster the input nearest to
     its mean: the one that teachers agree about most. Both take members of large clusters first, so
-    that a run that a cap ends early has asked for most of the pool. "random" draws without
-    replacement.
+    that a run that a cap ends early has asked for most of the pool. "stratified" halves the pool
+    along the feature that varies most, again and again, and draws one input from each part: no
+    region of a table is left out, or asked about twice. "random" draws without replacement.
 
     Args:
         inputs: The public pool; float64, shape (inputs, features).
@@ -57,11 +57,48 @@ def select_queries(
         return _medoids(inputs, count, rng=rng)
     if method == "spectral":
         return _spectral(inputs, count, rng=rng)
+    if method == "stratified":
+        drawn = [int(rng.choice(rows)) for rows in _strata(inputs, count)]
+        return tuple(drawn[place] for place in rng.permutation(count))
     if method == "random":
         return tuple(int(place) for place in rng.choice(len(inputs), size=count, replace=False))
     raise InvalidParameterError(
         f"selection must be one of {', '.join(SELECTION_METHODS)}", repr(method)
     )
+
+
+def least_confident(chances: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Choose the inputs that a student is least sure of, the least sure first.
+
+    Guarantee: the student learned from released labels and public inputs, so the choice is free.
+
+    Args:
+        chances: Its chance of each class; float64, shape (inputs, classes).
+        count: How many; at most the number of inputs.
+
+    Returns:
+        Positions; int64, shape (count,).
+
+    Source:
+        Lewis, Gale 1994, A sequential algorithm for training text classifiers.
+        https://arxiv.org/abs/cmp-lg/9407020
+    """
+    return np.asarray(np.argsort(chances.max(axis=1), kind="stable")[:count], dtype=np.int64)
+
+
+def _strata(inputs: NDArray[np.float64], count: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the rows of `count` parts of about one size, each one input or more."""
+    waiting = [(np.arange(len(inputs)), count)]
+    while waiting:
+        rows, parts = waiting.pop()
+        if parts == 1:
+            yield rows
+            continue
+        below = parts // 2
+        cut = min(max(round(len(rows) * below / parts), below), len(rows) - (parts - below))
+        widest = int(inputs[rows].var(axis=0).argmax())
+        ordered = rows[inputs[rows, widest].argsort(kind="stable")]
+        waiting += [(ordered[:cut], below), (ordered[cut:], parts - below)]
 
 
 def _medoids(

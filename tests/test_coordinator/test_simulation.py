@@ -24,6 +24,7 @@ from coordinator.simulation.hospitals import KEYSTREAM
 from coordinator.simulation.run import _Chance
 from party.decision.ballots import Ballots
 from pate_fed.report import tables
+from pate_fed.students import interim_chances
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
 from protocols.prg import ctr_keystream, gcm_keystream
 from tests.support.command import (
@@ -71,6 +72,34 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     table, runs = write_table(folder / "table.csv"), [folder / "a", folder / "b"]
     assert [exit_code_of(*small_run(table, run)) for run in runs] == [0, 0]
     return runs
+
+
+@pytest.mark.slow
+def test_a_student_asks_next_what_it_is_least_sure_of(
+    pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    def watched(
+        known: np.ndarray, labels: np.ndarray, inputs: np.ndarray, *, classes: int
+    ) -> np.ndarray | None:
+        seen.append((len(known), len(labels), len(inputs)))
+        return interim_chances(known, labels, inputs, classes=classes)
+
+    monkeypatch.setattr("coordinator.simulation.run.interim_chances", watched)
+    chosen = ("--select", "least-confident", "--queries", 8, "--batch-size", 3)
+    run = tmp_path / "run"
+    mechanism = ("--mechanism", "gnmax", "--sigma2", 1, "--epsilon", 10_000)
+    ended = pate_fed(
+        *("simulate", "--data", "csv", "--data-file", table, "--label", "sick", "--parties", 3),
+        *("--teachers", 2, "--seed", 5, "--out", run, *mechanism, *chosen),
+    )
+    assert ended.code == 0, ended.err
+    # Three batches of 3, 3 and 2: each choice knows the labels before it, and no query comes twice.
+    pool = seen[0][2] + 3
+    assert seen == [(3, 3, pool - 3), (6, 6, pool - 6)]
+    with (run / "labels.csv").open(encoding="utf-8", newline="") as file:
+        assert len({row["query_id"] for row in csv.DictReader(file)}) == 8
 
 
 def test_the_back_end_that_was_found_faster_is_one_of_the_two() -> None:

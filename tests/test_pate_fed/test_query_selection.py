@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.students import SELECTION_METHODS, select_queries
+from pate_fed.students import SELECTION_METHODS, least_confident, select_queries
 from tests.support.small_records import blobs
 
 
@@ -41,6 +41,37 @@ def test_the_same_seed_gives_the_same_queries(method: str) -> None:
     )
     assert first == again
     assert first != other
+
+
+def test_strata_are_of_one_size_and_leave_no_region_out() -> None:
+    rng = np.random.default_rng(0)
+    pool = np.stack([rng.normal(size=1000) * 9, rng.normal(size=1000)], axis=1)
+    chosen = select_queries(pool, 10, method="stratified", rng=rng)
+    ranks = pool[:, 0].argsort().argsort()[list(chosen)]
+    # The wide column is cut first: five of the ten lie on each side of its middle.
+    assert (ranks < 500).sum() == 5
+    assert min(ranks) < 250
+    assert max(ranks) >= 750
+
+
+def test_means_over_strata_vary_less_than_over_random_queries() -> None:
+    pool = np.random.default_rng(1).normal(size=(2000, 2)) * [3.0, 1.0]
+
+    def spread(method: str) -> float:
+        means = [
+            pool[
+                list(select_queries(pool, 40, method=method, rng=np.random.default_rng(seed))), 0
+            ].mean()
+            for seed in range(60)
+        ]
+        return float(np.std(means))
+
+    assert spread("stratified") < 0.5 * spread("random")
+
+
+def test_the_student_asks_what_it_is_least_sure_of() -> None:
+    chances = np.array([[0.9, 0.1, 0.0], [0.4, 0.35, 0.25], [0.5, 0.5, 0.0], [0.34, 0.33, 0.33]])
+    assert least_confident(chances, 3).tolist() == [3, 1, 2]
 
 
 def test_medoids_reach_every_cluster() -> None:
