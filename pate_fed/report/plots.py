@@ -218,8 +218,9 @@ def _draw_series(
         return
     means = [sum(values) / len(values) for _, values in placed]
     spans = [
-        [mean - min(values) for mean, (_, values) in zip(means, placed, strict=True)],
-        [max(values) - mean for mean, (_, values) in zip(means, placed, strict=True)],
+        # The rounded mean of equal values may lie beside them.
+        [max(0.0, mean - min(values)) for mean, (_, values) in zip(means, placed, strict=True)],
+        [max(0.0, max(values) - mean) for mean, (_, values) in zip(means, placed, strict=True)],
     ]
     axes.errorbar(
         [place for place, _ in placed],

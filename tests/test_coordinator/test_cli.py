@@ -179,27 +179,6 @@ class TestWrongUsage:
         assert told in ended.err
         assert leftovers(out.parent) == []
 
-    @pytest.mark.parametrize(
-        "arguments",
-        [
-            pytest.param(["--select", "least-confident"], id="least confident"),
-        ],
-    )
-    def test_later_work_is_absent_from_help_and_refused(
-        self, pate_fed: Command, out: Path, arguments: list[str]
-    ) -> None:
-        ended = pate_fed("simulate", "--out", out, *arguments)
-        assert (ended.code, ended.error_code) == (2, "PF-402")
-        shown = pate_fed("simulate", "--help")
-        assert (shown.code, shown.err) == (0, "")
-        choices = [
-            part.strip(" │|[]")
-            for line in shown.out.splitlines()
-            for part in line.replace("|", " ").replace("[", " ").replace("]", " ").split()
-        ]
-        assert arguments[0] in choices
-        assert not set(choices) & {"least-confident"}
-
     def test_unknown_command_is_one_line(self, pate_fed: Command) -> None:
         ended = pate_fed("simulat")
         assert (ended.code, ended.error_code) == (2, "PF-402")
