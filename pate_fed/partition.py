@@ -300,14 +300,20 @@ def _check_numbers(parties: int | None, teachers: int, scheme: str, concentratio
 
 
 def limited_rows(
-    records: Records, *, patients: int, parties: int, rng: np.random.Generator
+    records: Records,
+    *,
+    patients: int,
+    parties: int,
+    scheme: PartitionScheme,
+    rng: np.random.Generator,
 ) -> NDArray[np.int64]:
     """Choose the records of at most so many patients of each hospital.
 
     Args:
         records: All private records.
         patients: Of each hospital; the first of them at random.
-        parties: Hospitals, where the data name none.
+        parties: Hospitals that they are dealt to, unless they are divided as the data say.
+        scheme: Way to divide the records.
         rng: Draws the patients.
 
     Returns:
@@ -315,7 +321,7 @@ def limited_rows(
     """
     rows_of = _rows_by_unit(records.unit_ids)
     units = list(rows_of)
-    if records.hospitals is None:
+    if scheme != "column" or records.hospitals is None:
         homes = [0] * len(units)
         room = {0: patients * parties}
     else:

@@ -337,10 +337,12 @@ class _Rehearsal:
         dataset = load_dataset(settings.data, rng=self._chance.of("data"))
         if settings.patients is None:
             return dataset
+        has_hospitals = dataset.private.hospitals is not None
         rows = limited_rows(
             dataset.private,
             patients=settings.patients,
             parties=settings.parties or DEFAULTS[settings.data.name].parties,
+            scheme=settings.partition or ("column" if has_hospitals else "iid"),
             rng=self._chance.of("patients"),
         )
         return replace(dataset, private=dataset.private.select(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from pate_fed.partition import (
     PartitionScheme,
     Shard,
     build_manifest,
+    limited_rows,
     partition_records,
     verify_manifest,
 )
@@ -359,3 +361,23 @@ def test_shards_of_a_party_are_its_teachers_in_order() -> None:
         "teacher 2 of party 3",
     ]
     assert partition.teachers == 8
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kept"),
+    [
+        pytest.param("column", {"north": 4, "south": 3}, id="of each hospital of the data"),
+        pytest.param("iid", None, id="of hospitals that are dealt anew"),
+    ],
+)
+def test_so_many_patients_of_each_hospital_are_kept(
+    scheme: PartitionScheme, kept: dict[str, int] | None
+) -> None:
+    hospitals = ("north",) * 40 + ("south",) * 3
+    records = blobs(43, hospitals=hospitals)
+    rows = limited_rows(records, patients=4, parties=5, scheme=scheme, rng=np.random.default_rng(0))
+    assert np.array_equal(rows, np.unique(rows))
+    if kept is None:
+        assert len(rows) == 4 * 5
+    else:
+        assert Counter(hospitals[row] for row in rows) == kept
