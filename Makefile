@@ -13,7 +13,7 @@ FEDERATION_RUN := runs/federation-demo-$(NOW)
 # What tests start is compiled once, not at every start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo federation-demo test test-slow test-exhaustive mutants bench lint format types imports check clean
+.PHONY: demo federation-demo test test-slow test-exhaustive mutants docs bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
@@ -33,6 +33,10 @@ test-exhaustive: $(VENV)/.installed-dev  ## run every test that is too long for 
 mutants: $(VENV)/.installed-dev  ## put small faults into the code, one at a time; a test must fail for each
 	$(BIN)/python -m pip install --quiet --editable '.[dev,mutants]'
 	$(BIN)/python -m tests.mutants $(MUTANTS)
+
+docs: $(VENV)/.installed  ## build the documentation, with the reference of the Python API, into build/docs
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
 	$(BIN)/python -m benchmarks.secure_sum --format json
@@ -57,7 +61,7 @@ imports: $(VENV)/.installed-dev
 check: lint types imports test  ## all that a change must pass
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build/docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import fields as dataclass_fields
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -301,6 +302,15 @@ def test_the_diagrams_draw_the_transitions_that_the_code_has() -> None:
 
 
 MESSAGES = DOCS / "reference" / "messages.md"
+
+
+def test_the_reference_of_the_python_api_names_what_there_is() -> None:
+    page = (DOCS / "reference" / "python.md").read_text("utf-8")
+    names = re.findall(r"^::: (\S+)$", page, re.M)
+    assert len(names) > 20
+    for name in names:
+        module, _, thing = name.rpartition(".")
+        assert getattr(import_module(module), thing).__doc__, name
 
 
 def test_the_messages_are_listed_with_their_numbers() -> None:
