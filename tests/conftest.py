@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Dialect, Engine
 from pate_fed.nodes import database
 from pate_fed.nodes.database import NodeDatabase
 from protocols.identity import PublicIdentity
+from tests.support.forks import load_before_forking
 
 # A slow machine is no reason to fail: speed is measured in benchmarks/, never here.
 settings.register_profile(
@@ -34,8 +35,10 @@ def _memory_holds_files(folder: str = "/dev/shm") -> bool:  # noqa: S108 - pytes
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the files of fast tests in memory; slow ones break real disks, and need one."""
+    are_fast = "not slow" in config.getoption("markexpr")
+    load_before_forking(federations=not are_fast)
     # Every commit waits for the disk, which no test measures.
-    if "not slow" in config.getoption("markexpr") and _memory_holds_files():
+    if are_fast and _memory_holds_files():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")  # noqa: S108
 
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 
-_FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.support.database_victim", "tests.support.storage_victim"])
+from tests.support.forks import FORKS
 
 Victim = Callable[..., None]
 
 
 def start_victim(victim: Victim, *arguments: object) -> ForkServerProcess:
     """Start a process that does what this function does."""
-    process = _FORKS.Process(target=victim, args=arguments, daemon=True)
+    process = FORKS.Process(target=victim, args=arguments, daemon=True)
     process.start()
     return process
 
 
 def words_of(victim: Victim, *arguments: object) -> str:
     """Run such a process to its end; return what it printed."""
-    ours, its = _FORKS.Pipe(duplex=False)
+    ours, its = FORKS.Pipe(duplex=False)
     process = start_victim(_speak, its, victim, *arguments)
     its.close()
     with ours:

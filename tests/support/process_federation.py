@@ -8,7 +8,6 @@ imported, and that has no thread but one.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import secrets
 import shutil
@@ -44,6 +43,7 @@ from protocols.envelope import DEFAULT_SUITE
 from protocols.messages import JoinRequest
 from tests.support.deployed import true_class
 from tests.support.door import Door
+from tests.support.forks import FORKS
 from tests.support.hospital_services import Hospitals, make_hospitals
 from tests.support.hospital_site import LABEL
 from tests.support.invariants import HospitalSeen, Seen, runs_seen
@@ -59,12 +59,6 @@ _SIZE = struct.Struct(">I")
 _ANSWER_S = 120.0
 _LONGEST_WAIT_S = 0.05
 """What a run waits for in tests takes no longer than a restart."""
-
-_SLOW_TO_LOAD = ("skops.io", "matplotlib.figure", "scipy.optimize", "pydantic_settings")
-"""Loaded by the product when a run ends, which is in every life of a coordinator."""
-
-_forking = multiprocessing.get_context("forkserver")
-_forking.set_forkserver_preload([__name__, *_SLOW_TO_LOAD])
 
 
 # What both ends say ---------------------------------------------------------------------------
@@ -387,14 +381,14 @@ class ProcessFederation:
         """Start a hospital's process, and wait until it listens or is dead."""
         home = self._place(place)
         home.door.unlink(missing_ok=True)
-        life = _forking.Process(target=live_as_hospital, args=(home, fate or Fate(), change))
+        life = FORKS.Process(target=live_as_hospital, args=(home, fate or Fate(), change))
         life.start()
         self.lives[place] = life
         (home.beside / "pid").write_text(str(life.pid))
         deadline = time.monotonic() + 120
         while not home.door.exists() and life.is_alive():
             assert time.monotonic() < deadline, home.log.read_text(errors="replace")
-            time.sleep(0.002)
+            time.sleep(0.02)
 
     def start_hospitals(self) -> None:
         """Start all of them."""
@@ -405,7 +399,7 @@ class ProcessFederation:
         """Start the coordinator's process."""
         doors = tuple(self._place(place).door for place in range(len(self.hospitals.sites)))
         log = self.folder / "coordinator.log"
-        self.coordinator_life = _forking.Process(
+        self.coordinator_life = FORKS.Process(
             target=live_as_coordinator, args=(self.home, doors, log, dies, self.wait_s)
         )
         self.coordinator_life.start()

@@ -29,15 +29,34 @@ def released(federation: Deployed, out: Path) -> dict[int, str]:
         return {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
 
 
-@pytest.mark.parametrize("kind", [more("sqlite"), "postgresql"])
-def test_from_invitations_to_labels(
-    tmp_path: Path, kind: str, request: pytest.FixtureRequest
-) -> None:
-    url = ""
-    if kind == "postgresql":
-        cluster: postgres.Cluster = request.getfixturevalue("cluster")
-        url = cluster.new_database()
-    with deployed(tmp_path, database=url) as federation:
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> str:
+    """Address of the coordinator's database; empty for SQLite in its folder."""
+    if request.param == "sqlite":
+        return ""
+    cluster: postgres.Cluster = request.getfixturevalue("cluster")
+    return cluster.new_database()
+
+
+def require_exported(out: Path) -> None:
+    assert {path.name for path in out.iterdir()} == {
+        *("labels.csv", "report.html", "transcript.jsonl", "seal.json", "student"),
+        *("metrics.json", "privacy.json", "manifest.json", "run.toml"),
+    }
+
+
+def require_measured(federation: Deployed) -> None:
+    """Monitoring is told of the run."""
+    address = f"http://127.0.0.1:{federation.home.settings.metrics_port}/metrics"
+    metrics = httpx.get(address, trust_env=False, timeout=60).text
+    assert 'pate_fed_runs{state="done"} 1.0' in metrics
+    assert f'pate_fed_run_answered{{run="first"}} {QUERIES}.0' in metrics
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+def test_from_invitations_to_labels(tmp_path: Path, database: str) -> None:
+    with deployed(tmp_path, database=database) as federation:
         home = ("--home", federation.home.folder)
         federation.serve()
         federation.wait_until_served()
@@ -58,35 +77,36 @@ def test_from_invitations_to_labels(
         out = tmp_path / "out"
         exported = federation.command("export", "first", "--out", out, *home)
         assert exported.returncode == 0, exported.stderr
-        assert {path.name for path in out.iterdir()} == {
-            *("labels.csv", "report.html", "transcript.jsonl", "seal.json", "student"),
-            *("metrics.json", "privacy.json", "manifest.json", "run.toml"),
-        }
+        require_exported(out)
         labels = released(federation, out)
         truth = true_class(federation.task.inputs)
         right = sum(CLASSES[truth[index]] == label for index, label in labels.items())
         assert len(labels) == QUERIES
         assert right == QUERIES  # all teachers agree: the noise does not turn 30 votes to 0
 
-        metrics = httpx.get(
-            f"http://127.0.0.1:{federation.home.settings.metrics_port}/metrics",
-            trust_env=False,
-            timeout=60,
-        ).text
-        assert 'pate_fed_runs{state="done"} 1.0' in metrics
-        assert f'pate_fed_run_answered{{run="first"}} {QUERIES}.0' in metrics
+        require_measured(federation)
         for hospital in federation.hospitals:
             assert sorted(hospital.asked) == sorted(labels)
 
 
-@pytest.mark.parametrize("stage", [more("planned"), more("opened"), "stored"])
-def test_a_killed_service_is_followed_by_one_that_goes_on(tmp_path: Path, stage: str) -> None:
+@pytest.mark.parametrize(
+    ("stage", "database"),
+    [more("planned", "sqlite"), more("opened", "sqlite"), ("stored", "postgresql")],
+    indirect=["database"],
+)
+def test_a_killed_service_is_followed_by_one_that_goes_on(
+    tmp_path: Path, stage: str, database: str
+) -> None:
     """SIGKILL of the service between two lines of it; its SuperLink ends with it."""
-    with deployed(tmp_path) as federation:
+    with deployed(tmp_path, database=database) as federation:
         home = ("--home", federation.home.folder)
         federation.serve(dies_at=stage)
         federation.wait_until_served()
         federation.enroll()
+        shown = json.loads(federation.command("members", *home, "--format", "json").stdout)
+        assert [(one["name"], one["state"]) for one in shown["members"]] == [
+            (name, "member") for name in NAMES
+        ]
         queued = federation.command(
             *("run", "--name", "first", "--queries", federation.queries, *ASKED, *home, "--detach"),
         )
@@ -100,6 +120,8 @@ def test_a_killed_service_is_followed_by_one_that_goes_on(tmp_path: Path, stage:
 
         out = tmp_path / "out"
         federation.coordinator.export("first", out)
+        require_exported(out)
+        require_measured(federation)
         labels = released(federation, out)
         truth = true_class(federation.task.inputs)
         assert labels == {index: CLASSES[truth[index]] for index in labels}

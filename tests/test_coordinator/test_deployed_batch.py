@@ -1,4 +1,7 @@
-"""A batch as large as a hospital's policy allows, over real processes and TLS on loopback."""
+"""A batch as large as a hospital's policy allows, over real processes and TLS on loopback.
+
+That labels are those of votes and noise is shown for a small one in `test_same_labels`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from protocols.envelope import DEFAULT_SUITE
 from tests.support.deployed import LABEL, TEACHERS, deployed
 from tests.support.seeded_service import noise_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 QUERIES, SIGMA, KEY = 10_000, 40.0, bytes(range(32))
 CLASSES = tuple(f"class {place}" for place in range(10))

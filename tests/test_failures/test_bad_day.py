@@ -57,7 +57,7 @@ class BadDay:
             for place in federation.dead_hospitals():
                 federation.bury_hospital(place)
                 federation.start_hospital(place, next(self.fates, None))
-            time.sleep(0.002)
+            time.sleep(0.02)
         federation.bury_coordinator()
         return federation.look()
 

@@ -218,6 +218,7 @@ def test_a_hospital_without_room_on_its_disk_answers_nothing_and_is_named(
     require_mended(federation, "full-site", hospital)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not can_be_immutable(), reason="no file can be made immutable here")
 def test_a_hospital_whose_database_may_not_be_written_any_more_answers_nothing_and_is_named(
     federation: WholeFederation,

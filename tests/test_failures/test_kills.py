@@ -49,7 +49,7 @@ def revive(federation: ProcessFederation) -> None:
         for place in federation.dead_hospitals():
             federation.bury_hospital(place)
             federation.start_hospital(place)
-        time.sleep(0.002)
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("moment", [Moment.VOTING, Moment.SHARED, Moment.ANSWERED])

@@ -33,7 +33,7 @@ from tests.support.loopback_home import free_ports, installed
 
 REPOSITORY = Path(__file__).parents[2]
 BOOT_S = 240.0
-EXCHANGE_S, PATIENCE_S = 60.0, 600.0
+EXCHANGE_S, PATIENCE_S = 300.0, 600.0
 
 pytestmark = [
     pytest.mark.slow,
@@ -262,9 +262,6 @@ def test_told_to_stop_a_hospital_ends_with_all_its_processes(deployed: Deployed)
     assert status.state == "stopped"
     with socket.socket() as probe:  # nobody hands out tasks any more
         assert probe.connect_ex(("127.0.0.1", site.membership().settings.node_port)) != 0
-    # It said good-bye, so it may come back at once.
-    deployed.processes[2] = deployed.start_site(2)
-    wait_for(lambda: deployed.online() == 3)
 
 
 def is_of(answer: bytes, party: bytes) -> bool:
