@@ -31,7 +31,7 @@ from pate_fed.accounting import (
     PrivacyLedger,
     event_additive_delta,
 )
-from pate_fed.errors import InvalidParameterError, LedgerError
+from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, LedgerError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import DistributedNoise, Mechanism, Options, make_mechanism
 from pate_fed.releases import NoisyRelease
@@ -344,6 +344,38 @@ def lifelong_charge(
     return mechanism_of(terms).worst_case_event(
         outcomes.asks, outcomes.answers, weight=float(weight)
     )
+
+
+def require_room_for_life(terms: RunTerms, queries: int) -> None:
+    """Refuse a run that new ledgers for life, of the same budgets as the run, cannot hold.
+
+    A ledger for life adds up at an order that was fixed at a hospital's first start. A run's own
+    ledger has the order that is best for the run, so it can hold a little more.
+
+    Args:
+        terms: The run's.
+        queries: Number of asked queries, at the worst.
+
+    Raises:
+        BudgetExhaustedError: a hospital that never took part in a run could not pay for them.
+    """
+    run_ledger = RunLedger.of(terms)
+    worst = run_ledger.worst_case(queries)
+    for seat in run_ledger.seats:
+        ledger = PrivacyLedger.for_life(
+            terms.budgets[seat], terms.delta, additive_delta=_additive_delta(terms)
+        )
+        weight = terms.unit_votes_at(seat)
+        charge = lifelong_charge(terms, worst, weight=weight, ledger=ledger)
+        if charge is None or ledger.can_afford(charge):
+            continue
+        requested, _ = ledger.forecast(charge)
+        raise BudgetExhaustedError(
+            requested=requested,
+            budget=ledger.epsilon,
+            advice="hospitals add up all their runs by a fixed rule, and a budget for life of the "
+            "run's epsilon would not hold it; ask fewer queries, add noise or raise --epsilon",
+        )
 
 
 def _additive_delta(terms: RunTerms) -> float:

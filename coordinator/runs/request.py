@@ -15,9 +15,10 @@ import numpy as np
 
 from coordinator.errors import RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
-from pate_fed.charging import RunLedger
+from pate_fed.charging import RunLedger, require_room_for_life
 from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
+from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.nodes import checked, record_of
@@ -103,7 +104,8 @@ class RunRequest:
             RunRequestError: the name cannot be.
             TooFewPartiesError: fewer members than a secure sum needs.
             InvalidSettingError: settings that contradict each other, or the pool.
-            BudgetExhaustedError: the budget does not afford the first batch.
+            BudgetExhaustedError: the budget does not afford the first batch, or hospitals could
+                not pay for a run that its own budget holds.
         """
         if not is_run_name(name):
             raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
@@ -146,7 +148,15 @@ class RunRequest:
         terms = request.terms
         require_fine_noise(terms)
         ledger = RunLedger.of(terms)
-        ledger.reserve("first batch", ledger.worst_case(min(resolved.batch_size or 1, count)))
+        whole = terms.max_asks
+        first = min(resolved.batch_size or 1, whole)
+        ledger.reserve("first batch", ledger.worst_case(first))
+        try:
+            ledger.reserve("whole run", ledger.worst_case(whole))
+        except BudgetExhaustedError:  # it ends by its budget, after some labels
+            require_room_for_life(terms, first)
+        else:
+            require_room_for_life(terms, whole)
         return request
 
     @property

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pate_fed.accounting import Outcomes
+from pate_fed.accounting.calibration import most_queries
+from pate_fed.charging import require_room_for_life
 from pate_fed.data import Dataset
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError, InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
@@ -88,7 +90,8 @@ def resolve_for(
         teachers=None,
         unit=settings.unit or usual_unit,
     )
-    return _filled(settled, DEFAULTS["csv"], pool=pool, classes=classes, sums=sums)
+    known = DEFAULTS["csv"]
+    return _filled(settled, known, pool=pool, classes=classes, sums=sums, for_life=True)
 
 
 def terms_of(
@@ -147,18 +150,24 @@ def _shared_out(dataset: Dataset, parties: int, scheme: PartitionScheme) -> int:
 
 
 def _filled(
-    settings: RunSettings, known: Defaults, *, pool: int, classes: int, sums: Sums
+    settings: RunSettings,
+    known: Defaults,
+    *,
+    pool: int,
+    classes: int,
+    sums: Sums,
+    for_life: bool = False,
 ) -> RunSettings:
     """Fill in lists, mechanism and queries, once parties and teachers are known."""
     form = sums[settings.form]
-    listed = _with_one_each(settings, form)
-    chosen = _Asked(listed, classes, form).with_mechanism(known)
+    asked = _Asked(_with_one_each(settings, form), classes, form, for_life=for_life)
+    asked = replace(asked, settings=asked.with_mechanism(known))
     if known.fills_budget and settings.mechanism == "gnmax" and settings.sigma2 is None:
         queries = settings.queries or min(known.queries, pool)
-        sigma = _Asked(chosen, classes, form).smallest_noise(queries)
-        chosen = replace(chosen, sigma2=sigma, queries=queries)
-    asked = _Asked(replace(chosen, select=chosen.select or known.select), classes, form)
-    return asked.with_queries(known, pool=pool)
+        filled = replace(asked.settings, sigma2=asked.smallest_noise(queries), queries=queries)
+        asked = replace(asked, settings=filled)
+    chosen = replace(asked.settings, select=asked.settings.select or known.select)
+    return replace(asked, settings=chosen).with_queries(known, pool=pool)
 
 
 def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
@@ -187,11 +196,19 @@ def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Settings on their way to be resolved, with the other facts that their price needs."""
+    """Settings on their way to be resolved, with the other facts that their price needs.
+
+    Attributes:
+        settings: The settings so far.
+        classes: Number of classes.
+        form: The secure sum.
+        for_life: Whether the hospitals' ledgers for life must hold the run, too.
+    """
 
     settings: RunSettings
     classes: int
     form: SumForm
+    for_life: bool = False
 
     def with_mechanism(self, known: Defaults) -> RunSettings:
         """Fill in the mechanism's parameters."""
@@ -253,9 +270,10 @@ class _Asked:
         def fits(sigma: float) -> bool:
             noisy = replace(self, settings=replace(self.settings, sigma2=sigma))
             draft = noisy.draft(noisy.caps(queries, None))
-            return bool(
-                affordable_queries(lambda _: draft, most=1, votes_are_valid=valid, wanted=wanted)
+            fits_run = affordable_queries(
+                lambda _: draft, most=1, votes_are_valid=valid, wanted=wanted
             )
+            return fits_run == 1 and noisy.has_room_for_life(draft)
 
         low, high = 0.0, max(1.0, float(self.settings.votes))
         while not fits(high):
@@ -372,6 +390,16 @@ class _Asked:
         settings = self.settings
         return priced(draft, votes_are_valid=settings.valid_votes, wanted=settings.wanted_pricings)
 
+    def has_room_for_life(self, draft: RunTerms) -> bool:
+        """Tell whether the hospitals' ledgers for life hold a draft, if they must."""
+        if not self.for_life:
+            return True
+        try:
+            require_room_for_life(self.priced(draft), draft.max_asks)
+        except BudgetExhaustedError:
+            return False
+        return True
+
     def _affordable(self, most: int, preview: Preview | None) -> int:
         """Return how many queries the budgets afford at the worst, at most `most`."""
         settings = self.settings
@@ -383,6 +411,12 @@ class _Asked:
 
         valid, wanted = settings.valid_votes, settings.wanted_pricings
         found = affordable_queries(drafted, most=most, votes_are_valid=valid, wanted=wanted)
+        if found and not self.has_room_for_life(drafted(found)):
+            found = most_queries(
+                lambda queries: 0.0 if self.has_room_for_life(drafted(queries)) else math.inf,
+                budget=1.0,
+                most=found - 1,
+            )
         if found:
             return found
         requested, budget = tightest_cost(drafted(1), votes_are_valid=valid, wanted=wanted)

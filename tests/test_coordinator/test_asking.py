@@ -13,7 +13,11 @@ import pytest
 from coordinator.errors import CoordinatorError, DatabaseError, RunRequestError
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
+from coordinator.runs.request import RunRequest
+from party.site.folder import SiteSettings
+from pate_fed.charging import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
+from pate_fed.errors import BudgetExhaustedError
 from tests.support.deployed import CLASSES, LABEL, write_public_table
 from tests.support.worked import Worked
 
@@ -150,3 +154,39 @@ def ask_beside(home: FederationHome, federation: Worked) -> None:
     """Ask as another process would, with a connection of its own."""
     with closing(Coordinator(home)) as federation.coordinator:
         federation.ask("second")
+
+
+class TestABudgetForLife:
+    """Hospitals add up all their runs at a fixed order; a run's own can hold a little more."""
+
+    @pytest.mark.parametrize("queries", [1, 5, 20])
+    def test_a_default_run_fits_that_of_a_new_hospital(
+        self, federation: Worked, queries: int
+    ) -> None:
+        federation.task = other_task(federation)
+        federation.ask(queries=queries, sigma2=None, epsilon=5.0, batch_size=20)
+        terms = RunRequest.from_json(federation.coordinator.queue.request("first")).terms
+        run_ledger, ledger = RunLedger.of(terms, seat=0), SiteSettings().new_ledger()
+        worst = run_ledger.worst_case(terms.max_asks)
+        weight = terms.unit_votes_at(0)
+        charge = lifelong_charge(terms, worst, weight=weight, ledger=ledger)
+        assert charge is not None
+        assert ledger.can_afford(charge)
+        # The noise is no larger than needed: nearly the whole budget is used.
+        assert ledger.forecast(charge)[0] > 0.99 * ledger.epsilon
+
+    def test_a_run_that_it_cannot_hold_is_refused(self, federation: Worked) -> None:
+        # 4.998 by the run's own ledger, 5.0009 by a hospital's.
+        federation.task = other_task(federation)
+        with pytest.raises(BudgetExhaustedError, match=r"got 5\.0009: hospitals add up all"):
+            federation.ask(queries=20, sigma2=4.89991, epsilon=5.0, batch_size=20)
+        assert federation.coordinator.queue.all() == []
+
+    def test_a_run_that_ends_by_its_own_budget_is_not(self, federation: Worked) -> None:
+        federation.task = other_task(federation)
+        federation.ask(queries=20, sigma2=4.5, epsilon=5.0, batch_size=4)
+        assert [one.name for one in federation.coordinator.queue.all()] == ["first"]
+
+    def test_a_cap_below_one_batch_can_be_asked_for(self, federation: Worked) -> None:
+        federation.ask(queries=12, max_answers=5, batch_size=12)
+        assert [one.name for one in federation.coordinator.queue.all()] == ["first"]
