@@ -120,6 +120,16 @@ class OpenSite:
 
         return AuditLog(self.database).records()
 
+    def decided_rules(self) -> set[str]:
+        """Return the names of the rules that somebody here has set."""
+        from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+
+        return {
+            str(record.detail["rule"])
+            for record in self.audit_records()
+            if record.kind is AuditKind.SETTINGS_CHANGED and "rule" in record.detail
+        }
+
     def ledger(self) -> PrivacyLedger:
         """Return the charges of its life; an empty ledger before the first."""
         from party.storage import read_ledger  # noqa: PLC0415 - keeps --help fast

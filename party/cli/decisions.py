@@ -29,7 +29,7 @@ from party.errors import EnrollmentError, MembershipError, NotConfirmedError
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from pate_fed.data.task import LearningTask
-from pate_fed.nodes import Format
+from pate_fed.nodes import Format, printable
 
 if TYPE_CHECKING:
     from party.decision.proposals import Cost, Proposal
@@ -123,11 +123,14 @@ def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Se
     asking = _asking(opened, federation)
     known = [one for one in opened.records.approvals() if asking in (None, one.coordinator)]
     waiting = [one for one in known if one.state.value == "pending"]
+    proposals = [_proposal(opened, one) for one in known]
     lines: list[str] = []
+    tasks: dict[bytes, LearningTask] = {}
     in_full = _without_pools_of_runs(opened, waiting)
     for one in in_full:
         try:
             task = _task(opened, one)
+            tasks[task.pool.digest] = task
         except (EnrollmentError, MembershipError) as error:
             tell(f"The task of {one.digest.hex()[:16]} could not be fetched: {error.code}")
             task = None
@@ -137,7 +140,7 @@ def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Se
             lines += [*_lines_of_pool_with_run(opened, one), ""]
     show(
         output_format,
-        {"approvals": [_record(_proposal(opened, one)) for one in known]},
+        {"approvals": [_record(found, tasks.get(found.pool)) for found in proposals]},
         lines or ["Nothing waits for a person."],
     )
     return in_full
@@ -170,7 +173,8 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
     if task is not None:
         classes = ", ".join(task.class_names)
         yield f"  Task        {task.name}: {task.label}, one of {classes}"
-        yield f"  Queries     {len(task.inputs)} public inputs, from {len(task.columns)} columns"
+        yield f"  Queries     {len(task.inputs)} public inputs, from {len(task.columns)} columns:"
+        yield f"              {printable(', '.join(task.columns))}"
     terms = found.terms
     if terms is not None and approval.subject.value == "run":
         yield (
@@ -231,6 +235,10 @@ def _budget_lines(cost: Cost) -> Iterator[str]:
             f"              after: {cost.spent_after:.4g} would be spent, more than "
             f"{cost.lifetime_epsilon:g}: THE RUN WOULD BE STOPPED BEFORE ITS END"
         )
+        yield (
+            "              (Perhaps before its first label. Reject it, and ask the operator for a "
+            "run with a smaller --epsilon.)"
+        )
         return
     yield (
         f"              after: at most {cost.spent_after:.4g} is spent, at least "
@@ -245,7 +253,7 @@ def _budget_lines(cost: Cost) -> Iterator[str]:
         )
 
 
-def _record(found: Proposal) -> dict[str, Any]:
+def _record(found: Proposal, task: LearningTask | None) -> dict[str, Any]:
     one, cost, terms = found.approval, found.cost, found.terms
     return {
         "subject": one.subject.value,
@@ -255,6 +263,8 @@ def _record(found: Proposal) -> dict[str, Any]:
         "by": one.decided_by,
         "asked_at": one.asked_at,
         "mechanism": None if terms is None else terms.mechanism,
+        "columns": None if task is None else list(task.columns),
+        "inputs": None if task is None else len(task.inputs),
         "max_asks": None if terms is None else terms.max_asks,
         "form": one.form or None,
         "suite": one.suite or None,

@@ -19,9 +19,11 @@ from party.cli.console import (
     decider,
     open_records,
     open_site,
+    opened_records,
     show,
     tell,
 )
+from party.cli.policy import require_lifetime_decided
 from party.errors import EnrollmentError, NotReadyError, UsageError
 from party.site.folder import Site
 from party.site.membership import SiteMembership
@@ -42,13 +44,15 @@ audit_app = typer.Typer(
 def start(site: SiteOption = DEFAULT_SITE) -> None:
     """Run this hospital's node in all its federations, in the foreground.
 
-    The doctor must agree first. A federation that fails alone does not stop the others. For
-    permanent operation see `pate-party service install`. It prints only its log: JSON lines on
-    standard error.
+    The doctor must agree first. The first start fixes the budget for life, which a person must
+    have decided. A federation that fails alone does not stop the others. For permanent operation
+    see `pate-party service install`. It prints only its log: JSON lines on standard error.
     """
     write_logs_as_json(_PACKAGE)
     opened = open_site(site)
     memberships = _ask_doctor(opened)
+    with opened_records(opened) as records:
+        require_lifetime_decided(records)
     _quieten(opened)
     # Flower reads its environment when it is imported.
     from party.flower.serving import serve  # noqa: PLC0415

@@ -22,7 +22,7 @@ from party.cli.console import (
     open_site,
     show,
 )
-from party.errors import RecordError, UsageError
+from party.errors import NotConfirmedError, RecordError, UsageError
 from party.site.folder import SETTINGS_FILE, Site, SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Rules
@@ -43,6 +43,9 @@ SETTINGS: Final = (
     "node_port",
 )
 """Settings beside them that an owner decides on."""
+
+LIFETIME_RULES: Final = SETTINGS[1:4]
+"""Settings that the first start fixes for ever."""
 
 MEANINGS: Final[Mapping[str, str]] = {
     name: known[name][0].lower() + known[name][1:].partition(". ")[0].removesuffix(".")
@@ -174,6 +177,31 @@ def _typed(known: Rules | SiteSettings | MembershipSettings, name: str, text: st
         given = {"true": True, "false": False}.get(text.lower(), text)
     values = {one.name: getattr(known, one.name) for one in fields(known)}
     return getattr(typed_in(type(known), {**values, name: given}, fault=UsageError), name)
+
+
+def require_lifetime_decided(opened: OpenSite) -> None:
+    """Refuse a first start that would fix a budget for life that nobody here decided.
+
+    A value in the file that is no default was decided by its writer.
+
+    Raises:
+        NotConfirmedError: a rule of it is neither set nor changed.
+    """
+    from party.storage import is_budget_fixed  # noqa: PLC0415 - keeps --help fast
+
+    settings, usual = opened.site.settings, SiteSettings()
+    decided = opened.decided_rules()
+    open_rules = [
+        f"{name} {getattr(usual, name):g}"
+        for name in LIFETIME_RULES
+        if name not in decided and getattr(settings, name) == getattr(usual, name)
+    ]
+    if open_rules and not is_budget_fixed(opened.database):
+        raise NotConfirmedError(
+            "the first start fixes the budget for life for ever, so a person must decide it: "
+            "`pate-party setup`, or `pate-party policy set NAME VALUE`",
+            f"undecided {', '.join(open_rules)}",
+        )
 
 
 def _require_same_budget(opened: OpenSite, settings: SiteSettings) -> None:

@@ -29,7 +29,7 @@ from party.cli.machine import show_examination
 from party.cli.membership import join, read_invitation
 from party.cli.peers import add as add_peer
 from party.cli.peers import check_in_one_sitting
-from party.cli.policy import MEANINGS, RULES, set_rule
+from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rule
 from party.cli.records import add as add_table
 from party.errors import EnrollmentError, NotConfirmedError, PartyError, UsageError
 from party.site.enrollment import ask_membership
@@ -48,15 +48,22 @@ from protocols.party_names import normalized
 ANSWERS_VERSION: Final = 1
 
 ASKED_RULES: Final = (
-    "lifetime_epsilon",
-    "delta",
-    "delta_for_tests",
+    *LIFETIME_RULES,
     "most_epsilon",
     "least_checked_peers",
     "teachers",
     "operator_body",
 )
 """Rules that an owner decides before the first start; all others have a safe default."""
+
+
+_SENSES: Final = {
+    "lifetime_epsilon": "Epsilon 5: one patient's records change the probability of any result at "
+    "most 149-fold, over all runs. At most 1 (2.8-fold) is usually called strong.",
+    "delta": "Delta is the probability that epsilon may fail: take far less than 1 divided by your "
+    "number of patients.",
+}
+"""Meaning of a rule's numbers for an owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +270,7 @@ def _decide(sitting: _Sitting) -> Iterator[str]:
 
     given = sitting.answers.policy
     with open_records(sitting.folder) as opened:
-        decided = {
-            record.detail.get("rule")
-            for record in opened.audit_records()
-            if record.kind is AuditKind.SETTINGS_CHANGED
-        }
+        decided = opened.decided_rules()
     for name in dict.fromkeys((*ASKED_RULES, *given)):
         if name in decided:
             continue
@@ -281,6 +284,8 @@ def _decide(sitting: _Sitting) -> Iterator[str]:
 
 def _ask_for_rule(sitting: _Sitting, name: str) -> bool:
     settings = open_site(sitting.folder).settings
+    if name in _SENSES:
+        tell(f"\n{_SENSES[name]}")
     known = settings.policy_for(frozenset()) if name in RULES else settings
     value = ask_text(f"\n{_meaning(name)}\n{name}", _as_typed(getattr(known, name)) or "none")
     typed = "" if name == "operator_body" and value == "none" else value

@@ -13,8 +13,11 @@ from pate_fed.data.dataset import Records
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.tables import canonical_cells, known_cells, read_column, sorted_names
 from pate_fed.errors import InvalidDataError
-from pate_fed.nodes import FAIL, OK, Check
+from pate_fed.nodes import FAIL, OK, WARN, Check
 from pate_fed.teachers import make_ensemble
+
+_LARGE_DELTA = 0.1 * (1 + 1e-9)
+"""delta times the number of patients from which the doctor warns."""
 
 SAMPLE = 500
 """Rows of the sample that a teacher is trained on."""
@@ -41,6 +44,18 @@ def check_data(site: Site, around: Surroundings) -> Check:  # noqa: ARG001 - che
         )
         return Check("data", FAIL, said, advice)
     said = f"The table can be read, and is the one that was registered: {patients} patients."
+    delta = site.settings.delta
+    if delta * patients > _LARGE_DELTA:
+        warning = (
+            f"{said} delta {delta:g}, the probability that epsilon may fail, is large for them."
+        )
+        return Check(
+            "data",
+            WARN,
+            warning,
+            f"Take one of at most {_LARGE_DELTA / patients:.1g} (`pate-party policy set delta`), "
+            "before the first start fixes it.",
+        )
     return Check("data", OK, said)
 
 

@@ -6,6 +6,14 @@ SQLite, in one file that nobody else reads. Nothing in it is a vote or a key.
 from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase, has_node
 from party.storage.journal import Journal
-from party.storage.ledger import LedgerStore, read_ledger
+from party.storage.ledger import LedgerStore, is_budget_fixed, read_ledger
 
-__all__ = ["AuditLog", "Journal", "LedgerStore", "PartyDatabase", "has_node", "read_ledger"]
+__all__ = [
+    "AuditLog",
+    "Journal",
+    "LedgerStore",
+    "PartyDatabase",
+    "has_node",
+    "is_budget_fixed",
+    "read_ledger",
+]

@@ -191,6 +191,16 @@ class LedgerStore:
             raise StorageDamagedError("a ledger must be readable", "another") from error
 
 
+def is_budget_fixed(database: PartyDatabase) -> bool:
+    """Tell whether a start has fixed the budget for life.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    with database.transaction() as connection:
+        return connection.scalar(_BUDGET) is not None
+
+
 def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLedger:
     """Return the charges, for a reader beside the node; `budget` where the node never started.
 

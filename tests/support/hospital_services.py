@@ -15,8 +15,9 @@ from coordinator.database import Database, RunStore
 from coordinator.federation.certificates import make_ca
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Transport
+from party.cli.policy import LIFETIME_RULES
 from party.site.dataset import add
-from party.site.folder import Site
+from party.site.folder import SETTINGS_FILE, Site
 from party.site.records import SiteRecords, Subject
 from party.site.tasks import fetch_task
 from party.storage import AuditLog, LedgerStore
@@ -150,6 +151,15 @@ def records_of(site: Site) -> Iterator[SiteRecords]:
     """What the people of a site decided, as a command opens it beside the node."""
     with site.open_database() as database:
         yield SiteRecords(database, clock=NOW.timestamp)
+
+
+def decide_budget(site: Site) -> None:
+    """Let a person take the budget for life that the settings have: a first start needs it."""
+    digest = hashlib.sha256(site.path(SETTINGS_FILE).read_bytes()).digest()
+    with records_of(site) as records:
+        for name in LIFETIME_RULES:
+            value = f"{getattr(site.settings, name):g}"
+            records.standing.note_rule(name, value, file=digest, by="M. Curie")
 
 
 def audit_of(site: Site) -> list[AuditRecord]:

@@ -43,7 +43,14 @@ from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from tests.support.connect_proxy import ConnectProxy, connect_proxy
-from tests.support.hospital_services import NAMES, TEACHERS, Hospitals, ledger_of, records_of
+from tests.support.hospital_services import (
+    NAMES,
+    TEACHERS,
+    Hospitals,
+    decide_budget,
+    ledger_of,
+    records_of,
+)
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.invariants import HospitalSeen, Seen, runs_seen, shown_by_status
 from tests.support.loopback_home import ROOT, environment, free_ports, installed, make_home
@@ -500,6 +507,7 @@ def enroll(made: WholeFederation) -> None:
                 },
             )
         )
+        decide_budget(site)
         table = write_own_table(made.folder / f"{name}.csv", seed=len(made.hospitals))
         site = add(site, table, label=LABEL, patient_id=PATIENT)[0]
         command = ("-m", "tests.support.witnessed_hospital", str(witness), "start", "--site")

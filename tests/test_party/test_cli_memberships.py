@@ -14,7 +14,7 @@ from party.site.status_file import Status, write_status
 from party.storage.audit import AuditKind
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
-from tests.support.hospital_services import audit_of
+from tests.support.hospital_services import audit_of, decide_budget
 from tests.support.hospital_site import key_files
 from tests.support.served_federation import ServedFederation, served_federation
 from tests.test_party.test_cli import (
@@ -280,6 +280,7 @@ class TestStart:
         monkeypatch.setattr("signal.signal", lambda *_: None)
         monkeypatch.setattr("os.umask", lambda _: 0)
         monkeypatch.setattr("party.cli.node._quieten", lambda _: None)
+        decide_budget(Site.open(both))
         ended = pate_party("start", "--site", both)
         if served is None:
             assert (ended.code, error_code(ended), seen) == (4, "PF-374", [])

@@ -12,6 +12,7 @@ import pytest
 from party.doctor import Check
 from party.site.folder import DATABASE_FILE, Site
 from party.site.records import Approval, ApprovalState, Subject
+from party.storage import is_budget_fixed
 from party.storage.audit import read_head
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
@@ -77,7 +78,8 @@ class TestApprove:
         assert ended.code == 0
         for words in (
             f"{hospitals.task.name}: sick, one of no, yes",
-            "60 public inputs",
+            f"60 public inputs, from {len(hospitals.task.columns)} columns:",
+            f"              {', '.join(hospitals.task.columns)}\n",
             "gnmax, noise of standard deviation 4 added by the coordinator; at most 12 queries",
             f"additive, sealed with {DEFAULT_SUITE}",
             "for one patient",
@@ -108,6 +110,7 @@ class TestApprove:
         waiting.save(replace(waiting.settings, lifetime_epsilon=1.0))
         shown = pate_party("approve", "--site", waiting.folder).out
         assert "more than 1: THE RUN WOULD BE STOPPED BEFORE ITS END" in shown
+        assert "Reject it, and ask the operator for a run with a smaller --epsilon" in shown
         assert "left; this run" not in shown
 
     def test_a_pool_waits_in_full_where_pools_are_approved(
@@ -119,7 +122,7 @@ class TestApprove:
         assert f"pool {pool}" in shown
 
     def test_a_list_for_programs_says_which_run_an_approval_is_of(
-        self, pate_party: PateParty, waiting: Site
+        self, pate_party: PateParty, waiting: Site, hospitals: Hospitals
     ) -> None:
         digest = digest_of(waiting, Subject.RUN)
         ended = pate_party("approve", "--site", waiting.folder, "--format", "json")
@@ -127,6 +130,8 @@ class TestApprove:
         assert (found["digest"], found["run"]) == (digest, "run")
         assert (found["form"], found["suite"]) == ("additive", DEFAULT_SUITE)
         assert pool["run"] == "run"  # the one that asked
+        for one in (pool, found):
+            assert (one["columns"], one["inputs"]) == (list(hospitals.task.columns), 60)
 
     def test_a_peer_that_nobody_checked_is_shouted(
         self, pate_party: PateParty, waiting: Site
@@ -322,3 +327,31 @@ class TestStart:
     ) -> None:
         ended = pate_party("start", "--skip-doctor", "--site", hospitals.sites[0].folder)
         assert (ended.code, error_code(ended)) == (2, "PF-302")
+
+    def test_nobody_fixes_a_budget_for_life_without_a_decision(
+        self, pate_party: PateParty, hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        site, served = hospitals.sites[0], []
+        monkeypatch.setattr("party.doctor.examine", lambda site, around: iter(()))
+        monkeypatch.setattr("party.flower.serving.serve", lambda *_, **__: served.append(1))
+        monkeypatch.setattr("signal.signal", lambda *_: None)
+        monkeypatch.setattr("os.umask", lambda _: 0)
+        monkeypatch.setattr("party.cli.node._quieten", lambda _: None)
+        start = ("start", "--site", site.folder)
+        ended = pate_party(*start)
+        assert (ended.code, error_code(ended)) == (3, "PF-348")
+        assert "undecided lifetime_epsilon 5, delta 1e-05, delta_for_tests 0" in ended.err
+        # A number that somebody wrote into the file is a decision.
+        site.save(replace(site.settings, lifetime_epsilon=2.0, delta_for_tests=1e-7))
+        ended = pate_party(*start)
+        assert (ended.code, error_code(ended)) == (3, "PF-348")
+        assert "undecided delta 1e-05" in ended.err
+        with site.open_database() as database:
+            assert not is_budget_fixed(database)
+        assert served == []
+        line = ("policy", "set", "delta", "0.00001", "--site", site.folder)
+        assert pate_party(*line).code == 0
+        assert pate_party(*start).code == 0
+        assert served == [1]
+        with site.open_database() as database:
+            assert is_budget_fixed(database)

@@ -261,6 +261,16 @@ class TestRecords:
         assert check.state == FAIL
         assert "for 5000 teachers" in check.said
 
+    @pytest.mark.parametrize(("of_limit", "state"), [(1.0, OK), (1.01, WARN)])
+    def test_a_large_delta_for_so_many_patients(
+        self, site: Site, of_limit: float, state: str
+    ) -> None:
+        [patients] = re.findall(r"(\d+) patients", found(site)["data"].said)
+        changed = site.save(replace(site.settings, delta=of_limit * 0.1 / int(patients)))
+        check = found(changed)["data"]
+        assert check.state == state
+        assert ("policy set delta" in check.advice) is (state == WARN)
+
     def test_a_table_that_is_gone(self, site: Site) -> None:
         Path(site.settings.data.file).unlink()
         assert failing(found(site)) == {"data", "teacher"}

@@ -28,7 +28,13 @@ from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import read_status
 from protocols import wire
 from tests.support.federation import holds_vector, kinds
-from tests.support.hospital_services import Hospitals, audit_of, ledger_of, make_hospitals
+from tests.support.hospital_services import (
+    Hospitals,
+    audit_of,
+    decide_budget,
+    ledger_of,
+    make_hospitals,
+)
 from tests.support.loopback_home import free_ports, installed
 
 REPOSITORY = Path(__file__).parents[2]
@@ -105,6 +111,8 @@ class Deployed:
     def open(self) -> None:
         wait_for(self.is_up)
         self.enroll()
+        for site in self.hospitals.sites:
+            decide_budget(site)
         self.processes = [self.start_site(place) for place in range(3)]
         wait_for(lambda: self.online() == 3)
 

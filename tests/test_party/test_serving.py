@@ -27,6 +27,7 @@ from party.site.folder import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status
 from protocols import wire
+from tests.support.hospital_services import decide_budget
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.loopback_home import environment, free_ports, installed, make_home
 from tests.test_party.test_service_processes import end, pytestmark, wait_for
@@ -112,6 +113,7 @@ def test_a_node_answers_both_its_coordinators_and_ends_with_all_its_processes(
     table = write_own_table(tmp_path / "own.csv")
     site, _ = add(site.save(replace(settings, teachers=4)), table, label=LABEL, patient_id=PATIENT)
 
+    decide_budget(site)
     log = tmp_path / "site.log"
     node = start(log, variables, "party.cli", "start", "--site", site.folder)
     stack.callback(end, node, signal.SIGTERM)

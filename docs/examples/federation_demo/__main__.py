@@ -42,8 +42,8 @@ _WORDS = re.compile(r"^\s+((?:[a-z]+ +){11}[a-z]+)\s*$", re.MULTILINE)
 _ENDED = re.compile(r"^run ([0-9a-f]{16}) ", re.MULTILINE)
 _ASKED = re.compile(r"^\s*run ([0-9a-f]{64})", re.MULTILINE)
 
-POLICY = {"least_checked_peers": 2}
-"""What a hospital's owner has to allow for so small a federation; the default asks for 4."""
+POLICY = {"lifetime_epsilon": 5, "delta": 1e-05, "delta_for_tests": 0, "least_checked_peers": 2}
+"""Decisions of a hospital's owner: the budget for life, and two peers for so small a federation."""
 
 
 @dataclass
