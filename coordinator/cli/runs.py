@@ -124,7 +124,7 @@ def run(  # noqa: PLR0917 - one argument per option
     ask: Annotated[
         int | None,
         typer.Option(
-            help="Inputs to ask. [default: as the budget affords, at most 100; with all: all]",
+            help="Inputs to ask. [default: all, at most 500; with a threshold as affordable]",
             rich_help_panel=_QUERIES,
         ),
     ] = None,
