@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 LEDGER_STATES = {
     "committed": "labels released, charge stays",
-    "forfeited": "void: no label released; its sum may open yet, so the charge stays",
+    "forfeited": "void: no label released; its sum may still open, so the charge stays",
     "cancelled": "void: no label released; its sum can never open, so nothing is charged",
 }
 """The state of a batch's reservation, in words."""
@@ -106,8 +106,8 @@ def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
             )
         return "Every hospital hid its records, but showed its votes to the coordinator."
     if simulated:
-        return "The protocol keeps every hospital's records and votes hidden."
-    return "Every hospital kept its records and votes hidden."
+        return "The protocol hides every hospital's records and votes from the coordinator."
+    return "Every hospital hid its records and votes from the coordinator."
 
 
 def class_rows(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:

@@ -266,7 +266,6 @@ def _ask_for_table(sitting: _Sitting) -> bool:
 
 
 def _decide(sitting: _Sitting) -> Iterator[str]:
-    from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
 
     given = sitting.answers.policy
     with open_records(sitting.folder) as opened:

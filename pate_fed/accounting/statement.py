@@ -92,15 +92,15 @@ VOTES_IN_THE_CLEAR: Final = (
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Invalid votes: a hospital that sends more or fewer votes than its teachers have, or negative "
-    "ones, voids the number for everyone, and nobody can check it. A run with --unchecked-votes "
-    "costs more, but its number needs no valid votes."
+    "Invalid votes: a hospital whose counts have the right total but are invalid (one negative, "
+    "another too large) voids the number for everyone, and nobody can check it. A run with "
+    "--unchecked-votes costs more, but its number needs no valid votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
-    "Everything, in a simulation: all hospitals ran on one machine, and a seed lets anybody "
-    "recompute the noise. The numbers hold for a real run with the same settings.",
+    "Everything, in a simulation: all hospitals ran on one machine, and a seed, if there is one, "
+    "lets anybody recompute the noise. The numbers hold for a real run with the same settings.",
     "The comparison models of a simulation (average teacher, best single hospital, all records "
     "without privacy) and the number of records of each teacher: they come from private records, "
     "without noise.",
@@ -142,15 +142,15 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
     if unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f" with all of its {weight} votes"
         return (
-            "Two cases are compared. In the second, all records of one patient may be different. "
-            f"The one teacher that has them may vote differently on every query{votes}."
+            "Two cases are compared: these records, and the same with all records of one patient "
+            f"replaced. The one teacher that has them may vote differently on every query{votes}."
         )
     if unit == "party" and weight >= 1:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
         return (
-            "Two cases are compared. In the second, all records of one hospital may be different, "
-            f"so also those of any of its patients. On every query {votes} may be for "
-            "another class."
+            "Two cases are compared: these records, and the same with all records of one hospital "
+            f"replaced. On every query {votes} may then be for another class. This covers each of "
+            "its patients."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',
@@ -179,7 +179,7 @@ def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, w
 VALID_VOTES: Final = (
     "Epsilon needs valid votes: on each query every teacher casts one whole vote for one class (or "
     "several for the same class, if it has a public weight). Nobody can check this. One hospital "
-    "that sends anything else voids epsilon for everyone."
+    "that sends anything else voids this epsilon for everyone."
 )
 """The assumptions of the joint price; printed beside every number that rests on it."""
 

@@ -43,9 +43,9 @@ _PRICES: Mapping[str, Price] = {
     ),
     "joint": Price(
         "Joint price",
-        "a “no answer” and a label are each charged for the information that they reveal if all "
-        "votes are valid: then close votes, whose labels reveal most, usually get no label. This "
-        "price assumes valid votes",
+        "a “no answer” and a label are each charged for the information that they reveal. This "
+        "price assumes valid votes: with them a close vote, whose label would reveal most, usually "
+        "gets no label",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(
@@ -238,8 +238,8 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
         return "a running total (GDP filter), a preset limit"
     if not differ(privacy["parties"], "unit_votes"):
         return (
-            f"a running total (RDP filter at order {order:.4g}), limit and order fixed before the "
-            "run"
+            "a running total, its limit fixed before the run (for specialists: RDP filter at order "
+            f"{order:.4g}, fixed too)"
         )
     return (
         "a running total (RDP filter at an order of each hospital's own), limits and orders fixed "

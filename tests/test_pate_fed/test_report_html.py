@@ -134,7 +134,7 @@ def test_the_first_page_has_the_day_of_the_run_and_a_line_for_a_name(
     words = _Page(render_report(make_run())).words()
     first = words[: words.index("Meaning of the number")]
     assert "Run of 2026-03-09 (UTC) · 50 hospitals" in first
-    assert "Responsible person: Date:" in first
+    assert "I decided what is published. Name: Date:" in first
 
 
 def may_be_published(page: str) -> dict[str, str]:
@@ -378,17 +378,20 @@ def test_a_single_price_has_no_table_of_others(make_run: Callable[..., RunRecord
         pytest.param("gdp", "method: a running total (GDP filter), a preset limit", id="gdp"),
         pytest.param(
             "joint",
-            "method: a running total (RDP filter at order 6.908), limit and order",
+            "method: a running total, its limit fixed before the run (for specialists: RDP "
+            "filter at order 6.908, fixed too)",
             id="joint",
         ),
         pytest.param(
             "label",
-            "method: a running total (RDP filter at order 6.908), limit and order",
+            "method: a running total, its limit fixed before the run (for specialists: RDP "
+            "filter at order 6.908, fixed too)",
             id="label",
         ),
         pytest.param(
             "renyi",
-            "method: a running total (RDP filter at order 6.908), limit and order",
+            "method: a running total, its limit fixed before the run (for specialists: RDP "
+            "filter at order 6.908, fixed too)",
             id="renyi",
         ),
         pytest.param("none", "none is kept, because nothing is bounded", id="none"),
@@ -827,7 +830,7 @@ def test_void_batches_are_explained(make_run: Callable[..., RunRecord]) -> None:
     ]
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
     assert "30 were lost in void batches." in text
-    assert "3 forfeited 15 0 void: no label released; its sum may open yet" in text
+    assert "3 forfeited 15 0 void: no label released; its sum may still open" in text
     assert "4 cancelled 15 0 void: no label released; its sum can never open" in text
 
 
