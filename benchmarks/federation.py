@@ -149,7 +149,7 @@ class Federation:
             identity.fingerprint: PartyRound(
                 identity=identity,
                 coordinator=operator.public,
-                pins=pins,
+                known_peers=pins,
                 forms={self.form.name: form()},
                 journal=ForgetfulJournal(),
                 random_bytes=secrets.token_bytes,

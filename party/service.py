@@ -239,7 +239,7 @@ class PartyService:
         if seen == one.seen:
             return False
         guard = self._guard(one.coordinator, decided)
-        one.node.adopt(guard=guard, pins=_known(heard, decided), tasks=self._tasks.by_pool)
+        one.node.adopt(guard=guard, known_peers=_known(heard, decided), tasks=self._tasks.by_pool)
         one.seen = seen
         return True
 
@@ -265,7 +265,7 @@ class PartyService:
         node = PartyNode(
             identity=identity,
             coordinator=membership.coordinator,
-            pins=_known({}, self._decided),
+            known_peers=_known({}, self._decided),
             guard=self._guard(membership.coordinator.fingerprint, self._decided),
             tasks=self._tasks.by_pool,
             forms={name: form() for name, form in DEPLOYED_FORMS.items()},

@@ -106,14 +106,14 @@ def set_rules(world: World, place: int, **policy: Any) -> None:
     """Let one hospital's owner change rules of its policy."""
     for node in world.hospitals[place].nodes:
         guard = replace(node._guard, policy=replace(node._guard.policy, **policy))
-        node.adopt(guard=guard, pins=world._pins, tasks=node._tasks)
+        node.adopt(guard=guard, known_peers=world._pins, tasks=node._tasks)
 
 
 def set_task(world: World, place: int, **changed: Any) -> None:
     """Change what one hospital keeps of its task; it holds from the next run."""
     for node in world.hospitals[place].nodes:
         tasks = tasks_of(*(replace(task, **changed) for task in node._tasks.values()))
-        node.adopt(guard=node._guard, pins=world._pins, tasks=tasks)
+        node.adopt(guard=node._guard, known_peers=world._pins, tasks=tasks)
 
 
 class Anything(bytes):
@@ -1172,7 +1172,7 @@ def chain_of(world: World, places: Places) -> None:
     for hospital in world.hospitals:
         for node in hospital.nodes:
             guard = Guard(policy=world.policy, weights=WEIGHTS, checked_peers=bodies)
-            node.adopt(guard=guard, pins=world._pins, tasks=node._tasks)
+            node.adopt(guard=guard, known_peers=world._pins, tasks=node._tasks)
 
 
 @pytest.mark.parametrize(

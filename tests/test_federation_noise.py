@@ -530,7 +530,7 @@ def test_noise_that_can_be_repeated_is_for_simulations_only() -> None:
     arguments: dict[str, Any] = {
         "identity": node._identity,
         "coordinator": node._coordinator,
-        "pins": node._pins,
+        "known_peers": node._known_peers,
         "tasks": node._tasks,
         "forms": node._forms,
         "journal": node._journal,

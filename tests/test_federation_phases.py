@@ -329,7 +329,7 @@ def test_a_hospital_that_says_no_between_two_phases_sends_nothing_in_the_second(
     def on_query(place: int, packet: bytes) -> bytes:
         if place == 0 and any(m.phase == 1 for m in messages(packet) if isinstance(m, Plan)):
             guard = replace(node._guard, consent=consent)
-            node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
+            node.adopt(guard=guard, known_peers=node._known_peers, tasks=node._tasks)
         return packet
 
     federation.transport.on_query = on_query

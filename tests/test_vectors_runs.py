@@ -102,7 +102,7 @@ class Party:
         self.round = PartyRound(
             identity=identity(self.row),
             coordinator=identity(run["coordinator"]).public,
-            pins={pin.fingerprint: pin.public for pin in pins},
+            known_peers={pin.fingerprint: pin.public for pin in pins},
             forms={name: form() for name, form in FORMS.items()},
             journal=self.journal,
             random_bytes=random_bytes,

@@ -166,7 +166,7 @@ class HospitalsBlueprint:
         return PartyNode(
             identity=identity,
             coordinator=self.coordinator,
-            pins=pins,
+            known_peers=pins,
             guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, partial(_vote, hospital.ensemble))),
             forms={name: form(keystream=KEYSTREAM) for name, form in FORMS.items()},

@@ -61,7 +61,8 @@ class PartyNode:
     Args:
         identity: Its identity.
         coordinator: The pinned coordinator.
-        pins: Pinned peers by fingerprint.
+        known_peers: Identities of peers by fingerprint, checked by our people or named by the
+            coordinator; the guard counts only checked ones.
         guard: Its veto.
         tasks: The tasks that it can be asked about, by the digest of the pool: see `tasks_of`.
         forms: Secure sums that it knows, by name.
@@ -82,7 +83,7 @@ class PartyNode:
         *,
         identity: SigningIdentity,
         coordinator: PublicIdentity,
-        pins: Mapping[bytes, PublicIdentity],
+        known_peers: Mapping[bytes, PublicIdentity],
         guard: Guard,
         tasks: Mapping[bytes, PartyTask],
         forms: Mapping[str, SecureSum],
@@ -97,7 +98,7 @@ class PartyNode:
             raise InvalidParameterError("noise must be drawn afresh", "a source of its own")
         self._identity = identity
         self._coordinator = coordinator
-        self._pins = dict(pins)
+        self._known_peers = dict(known_peers)
         self._guard = guard
         self._tasks = dict(tasks)
         self._forms = dict(forms)
@@ -143,18 +144,18 @@ class PartyNode:
         self,
         *,
         guard: Guard,
-        pins: Mapping[bytes, PublicIdentity],
+        known_peers: Mapping[bytes, PublicIdentity],
         tasks: Mapping[bytes, PartyTask],
     ) -> None:
-        """Take the owner's newest decisions: the guard at once, pins and tasks from the next run.
+        """Take the owner's newest decisions: the guard at once, peers and tasks from the next run.
 
         Args:
             guard: Its veto.
-            pins: Pinned peers by fingerprint.
+            known_peers: As for the node.
             tasks: The tasks that it can be asked about.
         """
         self._guard = guard
-        self._pins = dict(pins)
+        self._known_peers = dict(known_peers)
         self._tasks = dict(tasks)
 
     def receive(self, packet: bytes) -> bytes:
@@ -225,7 +226,7 @@ class PartyNode:
         return PartyRound(
             identity=self._identity,
             coordinator=self._coordinator,
-            pins=self._pins,
+            known_peers=self._known_peers,
             forms=self._forms,
             journal=self._journal,
             random_bytes=self._random_bytes,

@@ -1,9 +1,9 @@
 """A party's end of a run: takes messages, keeps the order of things, remembers its answers.
 
-The phases themselves are next door: `setup`, `inquiry`, `batch`, `blame`, `closing`. Pinned
+The phases themselves are next door: `setup`, `inquiry`, `batch`, `blame`, `closing`. The peers'
 identities, the clock, random numbers, the journal and the decision of the party's own guard arrive
-as arguments. The party does not trust the coordinator. It checks relayed messages against
-signatures of pinned peers, and plans against the history that it remembers.
+as arguments. The party does not trust the coordinator. It checks the peers' signatures of relayed
+messages, and plans against the history that it remembers. Its guard judges which peers count.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class PartyRound:
     Args:
         identity: This party's identity.
         coordinator: The pinned coordinator.
-        pins: Pinned peers by fingerprint; may contain this party.
+        known_peers: Identities of peers by fingerprint; may contain this party.
         forms: Secure sums that this party knows, by name.
         journal: Memory across restarts.
         random_bytes: Cryptographic random numbers: nonces, halves of roots, self masks, shares.
@@ -114,7 +114,7 @@ class PartyRound:
         *,
         identity: SigningIdentity,
         coordinator: PublicIdentity,
-        pins: Mapping[bytes, PublicIdentity],
+        known_peers: Mapping[bytes, PublicIdentity],
         forms: Mapping[str, SecureSum],
         journal: RoundJournal,
         random_bytes: Callable[[int], bytes],
@@ -126,7 +126,7 @@ class PartyRound:
         self._setup = PartySetup(
             identity=identity,
             coordinator=coordinator,
-            pins=pins,
+            known_peers=known_peers,
             forms=forms,
             suites=suites,
             journal=journal,

@@ -63,7 +63,7 @@ class PartySetup:
     Args:
         identity: This party's identity.
         coordinator: The pinned coordinator.
-        pins: Pinned peers by fingerprint; may contain this party.
+        known_peers: Identities of peers by fingerprint; may contain this party.
         forms: Secure sums that this party knows, by name.
         suites: Names of the sealing suites that it accepts.
         journal: Has this party's counter, and the highest that each peer signed.
@@ -75,7 +75,7 @@ class PartySetup:
         *,
         identity: SigningIdentity,
         coordinator: PublicIdentity,
-        pins: Mapping[bytes, PublicIdentity],
+        known_peers: Mapping[bytes, PublicIdentity],
         forms: Mapping[str, SecureSum],
         suites: frozenset[str],
         journal: RoundJournal,
@@ -84,7 +84,7 @@ class PartySetup:
         self._identity = identity
         self._me = identity.fingerprint
         self._coordinator = coordinator
-        self._pins = dict(pins)
+        self._known_peers = dict(known_peers)
         self._forms = dict(forms)
         self._suites = suites
         self._journal = journal
@@ -191,9 +191,9 @@ class PartySetup:
     def _check_statement(
         self, statement: KeyStatement, fingerprint: bytes, record: RunRecord
     ) -> None:
-        if fingerprint != self._me and fingerprint not in self._pins:
+        if fingerprint != self._me and fingerprint not in self._known_peers:
             raise UnknownPeerError(
-                "every party must be pinned", "one that is not", peer=fingerprint.hex()
+                "every party must be known here", "one that is not", peer=fingerprint.hex()
             )
         fits = (
             statement.offer_digest == record.offer_digest

@@ -361,7 +361,7 @@ class BadRuns:
         return PartyNode(
             identity=self.people[node],
             coordinator=self.people[-1].public,
-            pins=pins,
+            known_peers=pins,
             guard=Guard(
                 policy=policy,
                 weights=WEIGHTS,

@@ -126,7 +126,7 @@ class SumDoor:
         return PartyRound(
             identity=self._identity,
             coordinator=self._coordinator,
-            pins=self._pins,
+            known_peers=self._pins,
             forms=self._forms,
             journal=self._journal,
             random_bytes=self._random,

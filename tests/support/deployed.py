@@ -125,7 +125,7 @@ class Hospital:
         self.node = PartyNode(
             identity=self.site.identity,
             coordinator=self.site.membership().coordinator,
-            pins=pins,
+            known_peers=pins,
             guard=Guard(rules, TeacherWeights.equal(TEACHERS), bodies),
             tasks=tasks_of(PartyTask(task.pool, self.vote, digest=task.digest)),
             forms={"additive": AdditiveSum(), "masked": MaskedSum()},

@@ -435,7 +435,7 @@ class Federation:
         node = LyingNode(
             identity=old._identity,
             coordinator=old._coordinator,
-            pins=old._pins,
+            known_peers=old._known_peers,
             guard=old._guard,
             tasks=old._tasks,
             forms=old._forms,
@@ -466,7 +466,7 @@ class Federation:
         return LyingNode(
             identity=self.identities[place],
             coordinator=self.identity.public,
-            pins=self.pins,
+            known_peers=self.pins,
             guard=Guard(policy=policy, weights=self.weights[place], checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, voting)),
             forms={name: make() for name, make in FORMS.items()},

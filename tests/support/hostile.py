@@ -183,7 +183,7 @@ class World:
         return PartyNode(
             identity=hospital.identity,
             coordinator=coordinator.public,
-            pins=self._pins,
+            known_peers=self._pins,
             guard=Guard(policy=self.policy, weights=WEIGHTS, checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, vote)),
             forms={name: make() for name, make in FORMS.items() if make.hides_vectors},

@@ -104,7 +104,7 @@ class MemoryRun:
         return PartyRound(
             identity=identity,
             coordinator=self.coordinator_identity.public,
-            pins=pins,
+            known_peers=pins,
             forms={
                 **{form.name: form() for form in (AdditiveSum, MaskedSum, PlainSum)},
                 self.form.name: self._make_form(),

@@ -766,7 +766,7 @@ def restart_node(federation: MortalFederation, place: int) -> None:
     node = LyingNode(
         identity=old._identity,
         coordinator=old._coordinator,
-        pins=old._pins,
+        known_peers=old._known_peers,
         guard=old._guard,
         tasks=old._tasks,
         forms=old._forms,

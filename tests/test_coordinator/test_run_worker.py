@@ -330,7 +330,7 @@ def pause_hospital(federation: Worked, place: int, *, paused: bool) -> None:
     assert node is not None
     consent = replace(node._guard.consent, is_paused=paused)
     guard = replace(node._guard, consent=consent)
-    node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
+    node.adopt(guard=guard, known_peers=node._known_peers, tasks=node._tasks)
 
 
 def pause_after_a_batch(federation: Worked, place: int, *, at: Stage = Stage.STORED) -> None:
@@ -420,7 +420,7 @@ def test_a_run_that_its_void_batches_ended_says_so_and_what_else_went_wrong(
         receive = node.receive
         node.receive = lambda packet: (
             (  # type: ignore[method-assign]
-                node.adopt(guard=paused, pins=node._pins, tasks=node._tasks)
+                node.adopt(guard=paused, known_peers=node._known_peers, tasks=node._tasks)
                 if any(isinstance(one, Plan) for one in messages_in(packet))
                 else None
             )

@@ -385,7 +385,7 @@ def test_a_run_that_waits_for_approvals_keeps_no_other_back(served: Served) -> N
     assert node is not None
     guard = node._guard
     picky = PickyGuard(guard.policy, guard.weights, guard.checked_peers)
-    decided = {"pins": node._pins, "tasks": node._tasks}
+    decided = {"known_peers": node._known_peers, "tasks": node._tasks}
     node.adopt(guard=picky, **decided)
     waits: list[str] = []
 

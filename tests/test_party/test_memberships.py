@@ -233,7 +233,7 @@ class TestOneHospital:
         stranger, service = SigningIdentity.generate().public, both.services[0]
         service.federation(HEART).hear(membership_of(both.sites[0], peers={"Else": stranger}))
         service.receive(wire.pack([]), LUNG)
-        known = {name: service.federation(name).node._pins for name in (LUNG, HEART)}
+        known = {name: service.federation(name).node._known_peers for name in (LUNG, HEART)}
         assert stranger.fingerprint in known[HEART]
         assert stranger.fingerprint not in known[LUNG]
         assert service.federation(HEART).has_heard

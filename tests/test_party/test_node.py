@@ -121,7 +121,7 @@ class TestInquiry:
         node = federation.nodes[0]
         guard, head = node._guard, node.transcript_head
         steps, ledger, state = list(federation.steps[0]), node.ledger, node.state
-        decided = {"pins": node._pins, "tasks": node._tasks}
+        decided = {"known_peers": node._known_peers, "tasks": node._tasks}
         for changed, reason in (
             (replace(guard, consent=Consent(is_paused=True)), Reason.PAUSED),
             (replace(guard, consent=Consent(approved_runs=frozenset())), Reason.APPROVAL),
@@ -225,13 +225,15 @@ class TestInquiry:
         node = federation.nodes[0]
         node.adopt(
             guard=replace(node._guard, consent=Consent(is_paused=True)),
-            pins=node._pins,
+            known_peers=node._known_peers,
             tasks=node._tasks,
         )
         inquiry = self.inquiry(federation, 0)
         [refusal] = wire.unpack(node.receive(wire.pack([inquiry])), max_bytes=2**20)
         federation.on_vectors_of(2, lambda answer: None)
-        node.adopt(guard=federation.nodes[1]._guard, pins=node._pins, tasks=node._tasks)
+        node.adopt(
+            guard=federation.nodes[1]._guard, known_peers=node._known_peers, tasks=node._tasks
+        )
         with pytest.raises(VoidBatchError):
             federation.ask(0)
         settled = wire.expect(wire.decode(federation.settlement), Settlement)
@@ -624,14 +626,16 @@ class TestTasks:
         federation = Federation()
         node, mine = federation.nodes[0], federation.nodes[0]._tasks
         other = PartyTask(QueryPool(np.ones((2, 2))), lambda batch: pytest.fail("not asked"))
-        node.adopt(guard=node._guard, pins=node._pins, tasks={**tasks_of(other), **mine})
+        node.adopt(
+            guard=node._guard, known_peers=node._known_peers, tasks={**tasks_of(other), **mine}
+        )
         federation.run.set_up()
         assert federation.ask(0, 1).labels.tolist() == [0, 1]
 
     def test_a_pool_that_is_approved_but_has_no_teachers_is_refused(self) -> None:
         federation = Federation()
         node = federation.nodes[0]
-        node.adopt(guard=node._guard, pins=node._pins, tasks={})
+        node.adopt(guard=node._guard, known_peers=node._known_peers, tasks={})
         with pytest.raises(PartyRefusedError, match=Reason.POOL):
             federation.run.set_up()
 
@@ -640,7 +644,9 @@ class TestTasks:
         node = federation.nodes[0]
         [task] = node._tasks.values()
         node.adopt(
-            guard=node._guard, pins=node._pins, tasks=tasks_of(replace(task, classes=CLASSES + 1))
+            guard=node._guard,
+            known_peers=node._known_peers,
+            tasks=tasks_of(replace(task, classes=CLASSES + 1)),
         )
         with pytest.raises(PartyRefusedError, match=Reason.TERMS):
             federation.run.set_up()
@@ -651,7 +657,7 @@ class TestTasks:
         node = federation.nodes[0]
         node._tell = told.append
         nobody = replace(node._guard, consent=Consent(frozenset()))
-        node.adopt(guard=nobody, pins=node._pins, tasks=node._tasks)
+        node.adopt(guard=nobody, known_peers=node._known_peers, tasks=node._tasks)
         with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
             federation.run.set_up()
         [refused] = told
@@ -679,7 +685,7 @@ class TestTasks:
         federation = Federation(policy={"most_epsilon": 0.1})
         node = federation.nodes[0]
         guard = replace(node._guard, consent=Consent(frozenset()))
-        node.adopt(guard=guard, pins=node._pins, tasks=node._tasks)
+        node.adopt(guard=guard, known_peers=node._known_peers, tasks=node._tasks)
         with pytest.raises(PartyRefusedError, match=Reason.BUDGET):
             federation.run.set_up()
 

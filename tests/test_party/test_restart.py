@@ -170,7 +170,7 @@ class TestRestartedNode:
         node = PartyNode(
             identity=old._identity,
             coordinator=old._coordinator,
-            pins=old._pins,
+            known_peers=old._known_peers,
             guard=old._guard,
             tasks=old._tasks,
             forms=old._forms,

@@ -673,7 +673,7 @@ class TestPeers:
             membership_of(running.hospitals.sites[0], peers={"Else": stranger})
         )
         service.receive(wire.pack([]))
-        assert stranger.fingerprint in service.federation().node._pins
+        assert stranger.fingerprint in service.federation().node._known_peers
         assert stranger.fingerprint not in service.federation().node._guard.checked_peers
         assert len(service.federation().node._guard.checked_peers) == 2
 
