@@ -172,8 +172,7 @@ class Service:
     def _next_without_hospitals(self) -> Run | None:
         """Return a run to work on while no hospital can be reached: one that ends.
 
-        Of the others, a run that the operator wants paused rests, and the next one shows its reason
-        for waiting.
+        A run that is to be paused is paused, and the next one shows its reason for waiting.
         """
         queue = self._coordinator.queue
         for run in queue.all():

@@ -8,8 +8,8 @@ Everybody who keeps a budget, coordinator and parties, takes it from here, so th
     ...
     ledger = ledger.commit("batch 0", outcomes_of(release), release.digest)
 
-Two things end a run, the first of them: its caps on asks, refusals and answers, and the budget of
-the party that has least left. Both were fixed before it, so both bounds hold at once. `pricing`
+A run ends at a cap on asks, refusals or answers, or at the budget of the party that has least left.
+Caps and budgets were fixed before it, so both bounds hold at once. `pricing`
 says what a run may cost.
 """
 
@@ -90,7 +90,7 @@ def outcomes_of(release: NoisyRelease) -> Outcomes:
 
 
 def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEvent:
-    """Return the event of a run's outcomes at most, by the run's pricing.
+    """Return the event that a run is charged for outcomes, by the run's pricing.
 
     Args:
         terms: The run's.
@@ -197,7 +197,7 @@ class RunLedger:
     def commit(self, entry_id: str, released: Outcomes, release_digest: bytes) -> Self:
         """Charge the release; the rest of the reservation is free again.
 
-        With noise at the parties nothing is: see `paid_for`.
+        With noise at the parties nothing becomes free: see `paid_for`.
 
         Raises:
             LedgerError: the reservation is unknown, settled or too small.
@@ -330,7 +330,7 @@ def ledger_of(terms: RunTerms, seat: int) -> PrivacyLedger:
 def lifelong_charge(
     terms: RunTerms, outcomes: Outcomes, *, weight: int, ledger: PrivacyLedger
 ) -> PrivacyEvent | None:
-    """Return the event of outcomes in a ledger over many runs, whose way of adding up is its own.
+    """Return the charge in a hospital's ledger for life, which adds up by a rule of its own.
 
     Returns:
         The event to charge; None where pricing is "none", which only a simulation accepts. A ledger

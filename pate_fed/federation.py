@@ -49,8 +49,8 @@ class RunTerms:
         weights: Votes that each party's teachers cast per query, in seat order; together a
             party's quota.
         mechanism: Rule from summed votes to labels, one of `SPECS`.
-        vote_threshold: Noisy top count from which a query is answered, in votes. Like all fields up
-            to `test_delta`, None where the mechanism has none.
+        vote_threshold: Noisy top count from which a query is answered, in votes. None where the
+            mechanism has none; so are `sigma1`, `sigma2`, `confidence` and `test_delta`.
         sigma1: Standard deviation of the noise of that check, in votes, or of a test of stability,
             in units.
         sigma2: Standard deviation of the noise of each count, in votes.
@@ -59,7 +59,7 @@ class RunTerms:
         noise_place: Who adds the noise.
         unit: The privacy unit: one patient's records, or a whole party.
         pricing: How refusals and answers are charged.
-        orders: Renyi order at which they add up for each party's units, in seat order, above 1;
+        orders: Renyi order at which charges add up for each party's units, in seat order, above 1;
             empty for "gdp" and "none".
         max_asks: Queries looked at after which the run ends, at least 1.
         max_answers: Answers after which the run ends, at least 1.

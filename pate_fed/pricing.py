@@ -47,7 +47,7 @@ def formal_bounds(
         weight: Votes that one neighboring change can move.
         votes_are_valid: Whether all parties are trusted to send valid vote rows, which the joint
             price needs.
-        wanted: Leave out all others: some take a second.
+        wanted: Leave out all others, where several prices hold: some take a second.
 
     Returns:
         By pricing; infinite, with the reason as its method, where it is not known for these
@@ -88,7 +88,7 @@ def _bound(caps: RunCaps, pricing: Pricing) -> FormalCost | None:
 def cheapest_pricing(
     terms: RunTerms, *, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
 ) -> tuple[Pricing, float]:
-    """Find the pricing by which the party that comes closest to its budget stays furthest from it.
+    """Find the pricing whose largest share of a budget, over all parties, is smallest.
 
     Args:
         terms: The run's; its pricing and orders do not matter here.
@@ -145,7 +145,7 @@ def _is_known(pricing: Pricing, cost: FormalCost) -> bool:
 
 
 def _why_unknown(terms: RunTerms, wanted: frozenset[Pricing]) -> str:
-    """Name the limit that a wanted joint price is beyond, if that is why there is none."""
+    """Say why there is no price: the limit that a joint price is beyond, or the method."""
     bounds = formal_bounds(
         terms, weight=terms.unit_votes, votes_are_valid="joint" in wanted, wanted=wanted
     )
@@ -256,7 +256,7 @@ def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
 
 
 def public_cost_at(terms: RunTerms, seat: int) -> FormalCost:
-    """Return the same for an observer of labels and "no answer"s only.
+    """Return a run's largest cost for one party's units, seen by readers of its outcomes only.
 
     With noise at the parties the coordinator, who opens the noisy sums, can learn more than that; a
     budget that holds for the coordinator holds for the public.

@@ -1,4 +1,4 @@
-"""Additive secret sharing, n of n: the default form.
+"""Additive secret sharing, n of n.
 
 Party i splits its vector x_i into n shares. The share of each peer j is pseudorandom, expanded from
 a key k_ij that only i and j know; the rest is the residual, which i publishes::

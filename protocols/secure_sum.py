@@ -52,7 +52,7 @@ class SecureSum(ABC):
 
     @classmethod
     def most_colluders(cls, parties: int) -> int:
-        """Parties of so many that may collude with the coordinator: the rest is hidden still."""
+        """Return how many of so many parties may collude with the coordinator, in vain."""
         return parties - 2
 
     def shard(

@@ -358,7 +358,7 @@ class HonestRun:
 
     def _close_plan(self) -> None:
         coordinator = self.run.coordinator
-        if not self.run.form.survives_dropouts or coordinator.open_plan.is_certified:
+        if not self.run.form.survives_dropouts or coordinator.open_plan.opens_a_set:
             return
         self._exchange(self._by_place(coordinator.batch.propose_closing()))
         try:

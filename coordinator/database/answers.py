@@ -46,8 +46,8 @@ class Answer:
 
     Attributes:
         label: Its class; None for "no answer".
-        was_looked_at: Whether it is an answer, or "no answer"; else a cap cut it off, after
-            hospitals had voted on it, as they do once.
+        was_looked_at: Whether it is an answer, or "no answer". Otherwise a cap cut it off after
+            the hospitals had voted: they do so once.
         run: Name of the run that asked it first.
         batch: The batch's number there.
     """

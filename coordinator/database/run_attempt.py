@@ -1,4 +1,4 @@
-"""One attempt at a run, which one process works on: who took it up last may write, nobody else."""
+"""One attempt at a run: only the process that took it up last may write."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ class RunAttempt:
             return [(replace(self, attempt=row.number), row.given_up or "") for row in found]
 
     def last_setups(self) -> list[RunAttempt]:
-        """Return the last attempt of each run that was set up, but for this one, to be read.
+        """Return the last attempt of each run that was set up, oldest first, for reading.
 
-        Oldest first; of this run the one before.
+        This attempt is left out: of its run the one before is returned.
 
         Raises:
             See `transaction`.

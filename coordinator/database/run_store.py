@@ -63,7 +63,7 @@ class AskedBatch:
     Attributes:
         number: Its number in the run.
         indices: Positions in the pool.
-        left: The caps' rest before it was reserved.
+        left: Outcomes that the caps still allowed before it was reserved.
         predictions: The student's predictions, if it was asked with them; float64, shape (queries,
             classes). Public.
         state: Its state.

@@ -47,7 +47,7 @@ USUAL_TEACHERS = 10
 
 
 class NodeDoor(Protocol):
-    """Lets nodes in and puts them out: `flower_runtime.SuperLinkClient` is one."""
+    """Lets nodes in and puts them out: `coordinator.flower.runtime.SuperLinkClient` is one."""
 
     def register(self, public_key: bytes, *, name: str) -> int:
         """Let a node in, and return its number."""
@@ -60,7 +60,7 @@ class NodeDoor(Protocol):
 
 
 class NodeInside(Protocol):
-    """A node that was let in: `flower_runtime.NodeAtLink` is one."""
+    """A node that was let in: `coordinator.flower.runtime.NodeAtLink` is one."""
 
     @property
     def node_id(self) -> int:

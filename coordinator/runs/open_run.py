@@ -50,7 +50,7 @@ class OpenRun:
     """One run that was taken up, with its state from earlier lives.
 
     Attributes:
-        attempt: Its newest one, in the database.
+        attempt: The one that is worked on, in the database; `before` takes an earlier one.
         world: Its resources.
         journal: That attempt's steps.
         earlier: Results of its queries in earlier runs, by position in the pool.

@@ -46,7 +46,7 @@ class Run:
         is_begun: Whether hospitals may be in it: its newest offer was not given up.
         progress: Counts and released values.
         created_at: Time of its request.
-        updated_at: When that last changed.
+        updated_at: When its row last changed.
     """
 
     number: int

@@ -31,7 +31,7 @@ class RunWaits:
     """
 
     class HaltedError(Exception):
-        """The operator wants a run paused or stopped: it rests, or is taken up to end."""
+        """A run rests or is taken up to end: by the operator's wish, or a member was revoked."""
 
     def __init__(
         self,

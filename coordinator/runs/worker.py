@@ -1,8 +1,8 @@
 """Takes one queued run from its first offer to its run directory, over all its lives.
 
-All that counts is on disk before it is said: a worker that is killed anywhere is followed by one
-that goes on. A run whose setup had not finished is offered anew, as another attempt; one that was
-set up is resumed from the database.
+Every result is on disk before it is shown: after a kill at any point the next worker continues. A
+run whose setup had not finished is offered anew, as another attempt; one that was set up is resumed
+from the database.
 """
 
 from __future__ import annotations

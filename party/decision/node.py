@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class PartyNode:
-    """One hospital's node.
+    """A hospital's decisions in one federation: packets in, packets out.
 
     Args:
         identity: Its identity.
@@ -203,9 +203,9 @@ class PartyNode:
         run.is_closed = True
 
     def _receive(self, frame: bytes) -> Received:
-        """Hand a frame to its run. A run makes room for another that is truly offered, once.
+        """Hand a frame to its run. A new offer of the coordinator replaces the run that is open.
 
-        Its coordinator may have lost it. An offer that this party saw before changes nothing.
+        The coordinator may have lost that run. An offer that this party saw before changes nothing.
         """
         signed = wire.decode(frame)
         if not isinstance(signed.message, RunOffer) or signed.digest in self._offers:
@@ -306,7 +306,7 @@ class PartyNode:
             return self._round.inquiry.refuse(self._faults.reason_of(error).value)
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
-        """Open the rows that passed; they were charged, at the worst, with the first phase."""
+        """Judge the plan of a second phase: its rows were charged, at the worst, with the first."""
         run = self._agreed_run
         asked = run.asked
         if asked is None or asked.batch is None or asked.first is None:

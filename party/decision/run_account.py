@@ -122,7 +122,8 @@ class RunAccount:
         if state not in (None, EntryState.RESERVED):
             return None
         if is_late and self.terms.phases == 2:
-            # While the first phase may be open here, nobody knows whether it is of a second phase.
+            # A late void settlement of an unknown plan may be of a second phase: the charge stays
+            # while a first phase is open here.
             is_known = is_void and (state is not None or not self._has_open)
             if not is_known:
                 return None
@@ -202,7 +203,7 @@ class RunAccount:
             raise InvalidTermsError("labels must be classes of the run", "another")
         # Otherwise a coordinator could look at everything and have all of it refunded.
         after = self.ledger.commit(entry_id, outcomes_of(release), release.digest)
-        # Where there is nothing to refuse, no row may be opened that is not answered.
+        # With noise at the parties a mechanism that never refuses answers every opened row.
         may_stop = after.is_over and (not self.terms.at_parties or self.terms.phases == 2)
         if release.asked < len(release) and not may_stop:
             raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")

@@ -1,4 +1,4 @@
-"""What the site's own people decided: whom they pinned, what they approved; `standing` the rest.
+"""Decisions of the site's own people: checked peers and approvals; `standing` has the others.
 
 Each decision and its record in the audit log are one transaction. No message changes any of it; all
 that a message does is to leave something that waits for a person.
@@ -132,7 +132,7 @@ class SiteRecords:
         clock: Unix time, in seconds.
 
     Attributes:
-        standing: Whether the site is paused, and what else stands there.
+        standing: Whether the site is paused, and other notes.
     """
 
     def __init__(self, database: PartyDatabase, *, clock: Callable[[], float]) -> None:

@@ -138,7 +138,7 @@ class Standing:
         self._note(AuditKind.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
 
     def note_witness(self, count: int, head: bytes) -> None:
-        """Put on record that the coordinator holds a head of ours that our log does not go on from.
+        """Put on record that the coordinator holds a head of ours that our log does not continue.
 
         Args:
             count: Number of records that we signed.

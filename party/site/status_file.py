@@ -35,9 +35,9 @@ class FederationStatus:
         transcript_head: Head of this hospital's transcript of that run, hex.
         last_message_at: Time of the last message; 0 if none came.
         last_refusal: Code of the last refusal; empty if there was none.
-        last_refusal_at: When it was.
+        last_refusal_at: Time of that refusal.
         last_fault: Code of the last fault of a message; empty if there is none.
-        last_fault_at: When it did.
+        last_fault_at: Time of that fault.
         runs_accepted: Since the start.
         batches_answered: Since the start: charged, then answered or passed over in silence.
         batches_refused: Since the start.

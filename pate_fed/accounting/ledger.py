@@ -175,7 +175,7 @@ class PrivacyLedger:
         return replace(self, entries=entries)
 
     def cancel(self, entry_id: str) -> PrivacyLedger:
-        """Give a reservation back. Allowed only while nothing of its step has left a party.
+        """Give a reservation back: its sum provably never opens. See `reservations`.
 
         Raises:
             LedgerError: the reservation is unknown or settled.

@@ -119,7 +119,7 @@ class OutcomeLedger:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further ask can be reserved unless an open one gives something back."""
+        """Whether no further ask can be reserved now; an open one may still give some back."""
         return self.left == NO_OUTCOMES
 
     def worst_case(self, queries: int) -> Outcomes:
@@ -191,7 +191,7 @@ class OutcomeLedger:
         return replace(self, entries=entries)
 
     def cancel(self, entry_id: str) -> OutcomeLedger:
-        """Give a reservation back. Allowed only while nothing of its step has left a party.
+        """Give a reservation back: its sum provably never opens. See `reservations`.
 
         Raises:
             LedgerError: the reservation is unknown or settled.

@@ -1,7 +1,7 @@
 """Reserve first, then settle: the common part of every ledger's entries.
 
     reserved --commit--> committed    the release counts, at most the reserved amount
-             --cancel--> cancelled    nothing had left a party: nothing counts
+             --cancel--> cancelled    the sum provably never opens: nothing counts (decision 16)
              --forfeit-> forfeited    something may have been seen: all that was reserved counts
 
 Entries are values: settling one returns new entries, and a failed step changes nothing.

@@ -92,10 +92,11 @@ class Spec:
         name: In settings, terms and records.
         title: As the papers write it.
         parameters: Fields of `Options` that it needs; it takes no others.
-        prices: Ways to charge it with noise at the coordinator; the first is that of a draft. With
+        prices: Ways to charge it with noise at the coordinator; the first is that of terms
+            before a price is chosen. With
             noise at the parties the only one is "renyi".
         make: Makes it.
-        usual: Parameters where nobody chose any.
+        usual: The default parameters.
         text: Describes the way from query to label, from the parameters of `Mechanism.parameters`.
         refused_because: Why a query gets no answer; empty for a mechanism that always answers.
         phases: Vectors of a batch with noise at the parties; 0 where they cannot add it.
@@ -318,7 +319,7 @@ def assemble_release(
 def noisy_winners(noisy: NoisyHistogram) -> NDArray[np.int64]:
     """Return the class with the largest noisy count; shape (queries,).
 
-    On ties the one with the largest rest, then the lowest index.
+    Of equal counts the one with the largest fraction cut off by rounding, then the lowest index.
     """
     counts = noisy.counts
     if noisy.rest is None:

@@ -26,7 +26,10 @@ class Answers:
         self._answered: dict[tuple[object, ...], tuple[bytes, Frames]] = {}
 
     def find(self, message: Message) -> tuple[bytes, Frames] | None:
-        """Return the digest of the message that was answered in its place, and the answer."""
+        """Return the digest of the message that was answered before, and its answer; None for none.
+
+        It is of the same kind and subject, so perhaps another message.
+        """
         return self._answered.get(_identify(message))
 
     def keep(self, signed: Signed, replies: Frames) -> None:

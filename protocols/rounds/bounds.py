@@ -22,10 +22,12 @@ is bound by all plans but that first one, and binds later ones as every plan doe
 does. Without a certificate nobody knows, and the query stays closed for ever.
 
 Only t of n parties sign a set U, so an honest party's vector may be opened in a set that it did not
-agree to. Hence the second check of `leaves_room`, at the plan, before any y is sent. Let H be the
-honest parties of S (or of an earlier U), all of whom are bound. A set that does not hold exactly H
-is signed by none of them, and needs t - c honest signers besides: then H has at most n - t members,
-the parties in the bound are at most n - t + c <= t - 1, and no party of H has served the plan.
+agree to. Hence the second check of `leaves_room`, at the plan, before any y is sent:
+
+1. Let H be the honest parties of S (or of an earlier U). All of them are bound.
+2. None of H signs a set that does not hold exactly H. So it needs t - c other honest signers.
+3. Then H has at most n - t members, and the bound has at most n - t + c <= t - 1 parties.
+4. The check refuses so small a bound, so no party of H has served the plan.
 """
 
 from __future__ import annotations

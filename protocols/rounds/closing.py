@@ -34,8 +34,8 @@ class PartyClosing:
         run: The run.
 
     Attributes:
-        heads_compared: Parties whose last heads came and were this party's own, in seat order; it
-            is one. None before the comparison.
+        heads_compared: Parties whose last head equals ours, in seat order; ours is among them.
+            Empty before the comparison.
     """
 
     def __init__(self, run: SeatedRun) -> None:
@@ -123,12 +123,12 @@ class CoordinatorClosing:
 
     @property
     def frame(self) -> bytes:
-        """Frame that ended the run, the same as often as it is sent; empty before it."""
+        """Frame that ended the run, the same each time; empty before the end."""
         return b"" if self._run.history is None else self._run.history.closing
 
     @property
     def heads_frame(self) -> bytes:
-        """Frame of all parties' heads, the same as often as it is sent; empty before it."""
+        """Frame of all parties' heads, the same each time; empty before the end."""
         frames = () if self._run.history is None else self._run.history.head_frames
         return wire.contain(HeadBundle(self._run.run_id, frames)) if frames else b""
 

@@ -109,7 +109,7 @@ class CoordinatorInquiry:
         if message.sender not in self._run.parties:
             raise UnknownPeerError("an answer must be a party's", "another's")
         signed.verify(self._run.parties[message.sender])
-        # The frames in front of the inquiry may be refused, and then the rest is not read.
+        # A party that refuses a frame before the inquiry reads no further.
         of_run = isinstance(message, Refusal) and message.subject == self._run.run_id
         if not of_run and message.subject != wire.decode(inquiry).digest:
             raise UnexpectedMessageError("an answer must be to this inquiry", "another")

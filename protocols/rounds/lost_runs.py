@@ -19,7 +19,7 @@ from protocols.wire import Signed
 
 
 class LostRuns:
-    """The runs of which a party has a journal and no keys.
+    """The runs whose keys a party lost; it has their journal.
 
     Args:
         identity: This party's identity.

@@ -105,8 +105,8 @@ class PartyRound:
             `LEAST_PARTIES`.
 
     Attributes:
-        inquiry: Answers to what the coordinator asks before a plan.
-        batch: The open plan, and what came of the last one.
+        inquiry: Answers to the coordinator's question before a plan.
+        batch: The open plan, and the result of the last one.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class PartyRound:
 
     @property
     def heads_compared(self) -> tuple[bytes, ...]:
-        """Parties whose last heads came and were this party's own, in seat order; it is one."""
+        """Parties whose last head equals ours, in seat order; ours is among them."""
         return self._closing.heads_compared
 
     # Messages ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ class PartyPlan:
         holder: This party's shares, until they are shown.
         witness: Stream sums for the case that a row is wrong.
         verdict: This party's one verdict, once it is signed.
-        is_certified: Whether a certificate for that verdict came.
+        is_certified: Whether a certificate for that verdict came, for a set or to close the plan.
     """
 
     digest: bytes
@@ -114,7 +114,7 @@ class OpenPlan:
         return wire.expect(wire.decode(self.certificate_frame), Certificate)
 
     @property
-    def is_certified(self) -> bool:
+    def opens_a_set(self) -> bool:
         """Whether enough parties agreed to open a set: then the plan is never closed."""
         return self.certificate is not None and not self.is_closed
 
@@ -125,7 +125,7 @@ class OpenPlan:
 
     @property
     def may_open(self) -> bool:
-        """Whether its sum may open yet: nobody was asked to close it."""
+        """Whether its sum may still open: nobody was asked to close it."""
         return self.closing is None
 
 

@@ -24,8 +24,8 @@ After a void batch the coordinator may ask once who spoiled a row of it::
     READY -BlameRequest-> REVIEWING_ROW =state_sums, refuse=> READY
 
 A party that missed a part of a batch goes on after its settlement. Double arrows are calls by the
-node: its guard decides between a message and the answer. From every state a broken promise leads to
-STOPPED, which has no way out.
+node: its guard decides between a message and the answer. From REVIEWING_RUN =refuse=>, and from
+every state a broken promise, leads to STOPPED, which has no way out.
 """
 
 from __future__ import annotations

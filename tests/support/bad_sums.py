@@ -227,7 +227,7 @@ class SumRun:
 
     def _close_plan(self) -> None:
         """Try to close a plan that did not open."""
-        if not self._form.survives_dropouts or self.round.open_plan.is_certified:
+        if not self._form.survives_dropouts or self.round.open_plan.opens_a_set:
             return
         for frame in set(self.round.batch.propose_closing().values()):
             self._tell(frame)

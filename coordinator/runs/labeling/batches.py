@@ -251,7 +251,7 @@ class Batches:
         return digest
 
     def _settle(self, result: NoisyRelease | FirstPhase) -> None:
-        """Close the open plan; parties hear of it with the next message."""
+        """Settle the open plan as released; parties hear of it with the next message."""
         self._messenger.note_settled(
             self._round.batch.settle(released=True, result=wire.encode_value(result.as_record()))
         )

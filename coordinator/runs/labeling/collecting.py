@@ -113,7 +113,7 @@ class SumCollector:
 
         Nothing happens where the form cannot close plans, or the plan's set is certified.
         """
-        if not self._form.survives_dropouts or self._round.open_plan.is_certified:
+        if not self._form.survives_dropouts or self._round.open_plan.opens_a_set:
             return
         frames = self._round.batch.propose_closing()
         self._on_stage(Stage.CLOSING_PROPOSED)

@@ -237,7 +237,7 @@ class CoordinatorBatch:
             WrongStateError: the form needs all parties, no plan is open, or a set is certified.
         """
         run, plan = self._run, self._run.open_plan
-        if not run.form.survives_dropouts or plan.is_certified:
+        if not run.form.survives_dropouts or plan.opens_a_set:
             raise WrongStateError("only a plan that has not opened can be closed", "another")
         if plan.closing is None:
             proposal = Proposal(run.run_id, plan.digest, ())
