@@ -37,7 +37,7 @@ from coordinator.flower.superlink_child import flower_variables
 from coordinator.runs.open_run import results_of
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
-from coordinator.runs.request import RunRequest
+from coordinator.runs.request import RunRequest, read_task
 from pate_fed.data.task import LearningTask, schema_in
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidTaskError
@@ -291,14 +291,10 @@ class Coordinator:
 
         Raises:
             RunQueueError: there is none of this name.
-            RunRequestError: its pool cannot be read.
+            RunRequestError: its pool cannot be read, or is another than was published.
         """
         request = RunRequest.from_json(self.queue.request(name))
-        try:
-            content = self.home.path("pools", request.pool.hex()).read_bytes()
-        except OSError as error:
-            raise RunRequestError("the run's pool must be readable", error.strerror) from error
-        task = LearningTask.from_bytes(content)
+        task = read_task(self.home, request)
         return request, query_states(self._database, request, task=task)
 
     def export(self, name: str, out: Path) -> list[str]:

@@ -4,7 +4,7 @@ Apart from Flower's: the data that must not be lost are here, and here alone.
 """
 
 from coordinator.database.answers import Answer, ReleasedAnswers
-from coordinator.database.engine import Database
+from coordinator.database.engine import Database, in_utc
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
 from coordinator.database.run_store import RunStore
@@ -34,5 +34,6 @@ __all__ = [
     "RunStepRow",
     "RunStore",
     "SqlCoordinatorJournal",
+    "in_utc",
     "unclosed_setups",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
@@ -92,3 +93,8 @@ def _lock_for_others(connection: Connection) -> None:
     # have those who upgrade it.
     connection.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TRANSACTION_LOCK})")
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a stored moment in UTC: SQLite keeps no zone, and the written time was UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 
 from sqlalchemy import Connection, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from coordinator.database.engine import Database
+from coordinator.database.engine import Database, in_utc
 from coordinator.database.schema import AttemptRow, RunBatchRow, RunRow, RunStepRow
 from coordinator.errors import RunDamagedError, RunLockedError
 
@@ -175,8 +175,7 @@ class RunAttempt:
         """
         with self.transaction() as connection:
             begun: datetime = connection.scalars(_BEGUN, {"attempt": self.attempt}).one()
-        # SQLite drops the zone, which is UTC.
-        return (begun.astimezone(UTC) if begun.tzinfo else begun).date()
+        return in_utc(begun).date()
 
     def run_id(self) -> bytes:
         """Return the id under which it was set up; empty before it was.

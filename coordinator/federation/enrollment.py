@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import ENDED, Database, InvitationRow, MemberRow, RunRow
+from coordinator.database import ENDED, Database, InvitationRow, MemberRow, RunRow, in_utc
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation.home import FederationHome
 from pate_fed.votes import MAX_TOTAL_VOTES
@@ -316,7 +316,7 @@ class Enrollment:
                 if not again or invitation.used_at is None:
                     raise _refused()
             else:
-                if invitation.used_at is not None or _utc(invitation.expires_at) <= now:
+                if invitation.used_at is not None or in_utc(invitation.expires_at) <= now:
                     raise _refused()
                 # The key is not proven: otherwise a hospital could name another one's node.
                 same_node = select(MemberRow).where(MemberRow.node_key == request.node_key.decode())
@@ -476,14 +476,14 @@ def _party(row: MemberRow) -> EnrolledParty:
         PublicIdentity(row.identity_key),
         row.state,
         None if row.node_id is None else int(row.node_id),
-        _utc(row.requested_at),
+        in_utc(row.requested_at),
         row.teachers,
     )
 
 
 def _invitation(row: InvitationRow) -> MadeInvitation:
-    used_at = None if row.used_at is None else _utc(row.used_at)
-    return MadeInvitation(row.party, _utc(row.made_at), _utc(row.expires_at), used_at)
+    used_at = None if row.used_at is None else in_utc(row.used_at)
+    return MadeInvitation(row.party, in_utc(row.made_at), in_utc(row.expires_at), used_at)
 
 
 def _records_of(row: MemberRow) -> int:
@@ -533,11 +533,6 @@ def _one_form(pem: bytes) -> bytes:
         )
     except (ValueError, UnsupportedAlgorithm):
         return pem
-
-
-def _utc(moment: datetime) -> datetime:
-    # SQLite keeps no zone: the written time was UTC.
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _require_node_key(pem: bytes) -> None:

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Select, func, select
@@ -23,6 +23,7 @@ from coordinator.database import (
     RunRow,
     RunState,
     RunStepRow,
+    in_utc,
 )
 from coordinator.errors import RunQueueError, RunRequestError
 from pate_fed.nodes import facts
@@ -277,7 +278,7 @@ class RunQueue:
             row = _row(session, name)
             if row.waiting_since is None:
                 row.waiting_since = now
-            return _utc(row.waiting_since)
+            return in_utc(row.waiting_since)
 
     def end_wait(self, name: str) -> None:
         """Note that a run waits for nobody any more."""
@@ -411,13 +412,8 @@ def _runs(session: Session, found: Select[*tuple[Any, ...]]) -> list[Run]:
             reason=row.reason,
             is_begun=row.is_begun,
             progress=json.loads(row.progress),
-            created_at=_utc(row.created_at),
-            updated_at=_utc(row.updated_at),
+            created_at=in_utc(row.created_at),
+            updated_at=in_utc(row.updated_at),
         )
         for row in session.execute(found)
     ]
-
-
-def _utc(moment: datetime) -> datetime:
-    # SQLite keeps no zone: the written time was UTC.
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -15,10 +15,11 @@ import numpy as np
 
 from coordinator.errors import RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
+from coordinator.federation.home import FederationHome
 from pate_fed.charging import RunLedger, require_room_for_life
 from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
-from pate_fed.errors import BudgetExhaustedError
+from pate_fed.errors import BudgetExhaustedError, InvalidTaskError
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.nodes import checked, record_of
@@ -204,6 +205,23 @@ class RunRequest:
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise RunRequestError("a request must be as it was written", "another text") from error
         return checked(cls, record, where="a request: ", fault=RunRequestError)
+
+
+def read_task(home: FederationHome, request: RunRequest) -> LearningTask:
+    """Read the task that a run was asked for, as it was published.
+
+    Raises:
+        RunRequestError: its document cannot be read, or is another.
+    """
+    try:
+        task = LearningTask.from_bytes(home.path("pools", request.pool.hex()).read_bytes())
+    except OSError as error:
+        raise RunRequestError("the run's pool must be readable", error.strerror) from error
+    except InvalidTaskError as error:
+        raise RunRequestError("the run's task must be as it was published", "no task") from error
+    if (task.pool.digest, task.digest) != (request.pool, request.task):
+        raise RunRequestError("the run's task must be as it was published", "another")
+    return task
 
 
 def source_of(file: str, label: str) -> DataSource:

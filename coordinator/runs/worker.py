@@ -32,12 +32,11 @@ from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import Run, RunQueue, RunState
-from coordinator.runs.request import RunRequest
+from coordinator.runs.request import RunRequest, read_task
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.write_up import write_up
-from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, PateFedError
 from protocols.errors import (
     BrokenJournalError,
@@ -429,22 +428,11 @@ class RunWorker:
     def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
         """Become the one who works on a run; say, too, which of its hospitals is gone."""
         request = RunRequest.from_json(self._queue.request(run.name))
-        task = self._task(request)
+        task = read_task(self._home, request)
         members, gone = self._waits.members(request)
         rows = self._queue.take_up(run.name)
         taken = OpenRun(self._home, self._identity, request, task, members, rows, self._with)
         return taken, gone
-
-    def _task(self, request: RunRequest) -> LearningTask:
-        try:
-            task = LearningTask.from_bytes(
-                self._home.path("pools", request.pool.hex()).read_bytes()
-            )
-        except OSError as error:
-            raise RunRequestError("the run's pool must be readable", error.strerror) from error
-        if (task.pool.digest, task.digest) != (request.pool, request.task):
-            raise RunRequestError("the run's task must be as it was published", "another")
-        return task
 
     def _note(self, run: OpenRun) -> None:
         self._queue.note(run.request.name, run.progress)

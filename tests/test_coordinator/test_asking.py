@@ -190,3 +190,15 @@ class TestABudgetForLife:
     def test_a_cap_below_one_batch_can_be_asked_for(self, federation: Worked) -> None:
         federation.ask(queries=12, max_answers=5, batch_size=12)
         assert [one.name for one in federation.coordinator.queue.all()] == ["first"]
+
+
+def test_a_pool_that_is_another_than_was_published_is_not_shown(federation: Worked) -> None:
+    federation.ask("first")
+    request, _ = federation.coordinator.queries("first")
+    path = federation.coordinator.home.path("pools", request.pool.hex())
+    path.write_bytes(other_task(federation).to_bytes())
+    with pytest.raises(RunRequestError, match="as it was published, got another"):
+        federation.coordinator.queries("first")
+    path.write_bytes(b"no task")
+    with pytest.raises(RunRequestError, match="as it was published, got no task"):
+        federation.coordinator.queries("first")
