@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from coordinator.simulation.hospitals import (
 )
 from pate_fed.accounting import PrivacyLedger, delta_warning
 from pate_fed.charging import RunLedger, ledger_of
-from pate_fed.data import Dataset, load_dataset
+from pate_fed.data import Dataset, DatasetKind, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes, keyed_stream
@@ -120,6 +121,7 @@ def simulate(
     settings.check(FORMS)
     require_engine(settings.engine)
     refuse_existing(out)
+    _make_teachers(settings, "table" if settings.data.is_table else "image")  # refused before work
     rehearsal = _Rehearsal(settings, progress, tell)
     rehearsal.prepare()
     rehearsal.label()
@@ -188,7 +190,7 @@ class _Rehearsal:
             self._hospitals: list[Hospital] = train_hospitals(
                 self._dataset,
                 self._partition,
-                make_teachers=self._make_teachers,
+                make_teachers=partial(_make_teachers, settings, self._dataset.kind),
                 weights=settings.weights or (),
                 generators=[self._chance.of(f"teachers {party}") for party in range(parties)],
                 workers=self._workers,
@@ -250,7 +252,7 @@ class _Rehearsal:
                 self._dataset,
                 self._partition,
                 self._hospitals,
-                make_teachers=self._make_teachers,
+                make_teachers=partial(_make_teachers, self._settings, self._dataset.kind),
                 facts=self._facts,
                 generator=self._chance.of("yardsticks"),
                 tick=self._ticker("measuring yardsticks", self._partition.parties),
@@ -357,16 +359,6 @@ class _Rehearsal:
             teachers=settings.teachers,
             scheme=settings.partition,
             rng=self._chance.of("partition"),
-        )
-
-    def _make_teachers(self) -> TeacherEnsemble:
-        """Make the untrained teachers of a hospital."""
-        settings = self._settings
-        return make_ensemble(
-            settings.teacher_model,
-            self._dataset.kind,
-            balance=settings.class_balance,
-            device=settings.device,
         )
 
     def _prove_disjoint(self) -> Manifest:
@@ -557,6 +549,13 @@ class _Rehearsal:
         start = time.perf_counter()
         yield
         self._seconds[stage] = time.perf_counter() - start
+
+
+def _make_teachers(settings: RunSettings, kind: DatasetKind) -> TeacherEnsemble:
+    """Make the untrained teachers of a hospital."""
+    return make_ensemble(
+        settings.teacher_model, kind, balance=settings.class_balance, device=settings.device
+    )
 
 
 def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:

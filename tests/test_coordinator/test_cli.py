@@ -166,6 +166,10 @@ class TestWrongUsage:
             pytest.param(["--label", "x"], "digits", id="a label for digits"),
             pytest.param(["--data-dir", "."], "digits", id="a folder for digits"),
             pytest.param(["--vote-threshold", "-1"], "-1", id="threshold below zero"),
+            pytest.param(["--device", "cuda"], "--teacher convolution", id="a device for an SVM"),
+            pytest.param(
+                ["--teacher", "convolution", "--device", "abacus"], "'abacus'", id="unknown device"
+            ),
             pytest.param(["--sigma1", "1e-300", "--sigma2", "1e300"], "", id="absurd numbers"),
         ],
     )
