@@ -299,10 +299,12 @@ def simulate(  # noqa: PLR0917 - one argument per option
     select: Annotated[
         str | None,
         typer.Option(
-            click_type=choice("medoids", "spectral", "stratified", "random", "least-confident"),
-            help="Ask the middle of clusters, of clusters in the graph of similar inputs, one "
-            "input of each part of the pool, random ones, or those it is least sure of. "
-            "[default: by data set]",
+            click_type=choice(
+                "medoids", "cluster-votes", "spectral", "stratified", "random", "least-confident"
+            ),
+            help="Ask the middle of clusters (or teachers' majority there), of clusters in the "
+            "graph of similar inputs, one input of each part of the pool, random ones, or those "
+            "the student is least sure of. [default: by data set]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -127,6 +127,8 @@ class HospitalsBlueprint:
         budgets: Each hospital's budget over all runs: this one, in a simulation.
         noise_seeds: Seed of each hospital's own noise, for a repeatable run; None to draw it
             afresh.
+        cores: Inputs that teachers vote on in place of a query, by its position in the pool; empty
+            to vote on the queries themselves.
     """
 
     hospitals: tuple[Hospital, ...]
@@ -135,6 +137,7 @@ class HospitalsBlueprint:
     policy: Policy
     budgets: tuple[PrivacyLedger, ...]
     noise_seeds: tuple[bytes, ...] | None = None
+    cores: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
     def open(self) -> list[PartyNode]:
         """Give every hospital its node. In a simulation all pins count as checked."""
@@ -152,6 +155,11 @@ class HospitalsBlueprint:
             )
         ]
 
+    def _votes_of(self, ensemble: TeacherEnsemble) -> Callable[[QueryBatch], NDArray[np.int64]]:
+        if self.cores:
+            return partial(vote_on_cores, ensemble, self.pool, self.cores)
+        return partial(_vote, ensemble)
+
     def _open_one(
         self,
         hospital: Hospital,
@@ -168,7 +176,7 @@ class HospitalsBlueprint:
             coordinator=self.coordinator,
             known_peers=pins,
             guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
-            tasks=tasks_of(PartyTask(self.pool, partial(_vote, hospital.ensemble))),
+            tasks=tasks_of(PartyTask(self.pool, self._votes_of(hospital.ensemble))),
             forms={name: form(keystream=KEYSTREAM) for name, form in FORMS.items()},
             journal=Journal(database, sketch_key=b""),  # the same signs, so that it repeats
             ledger=LedgerStore(database, budget=budget),
@@ -286,6 +294,24 @@ def _over(
 
 def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:
     return ensemble.vote(batch.views)
+
+
+def vote_on_cores(
+    ensemble: TeacherEnsemble,
+    pool: QueryPool,
+    cores: Mapping[int, NDArray[np.int64]],
+    batch: QueryBatch,
+) -> NDArray[np.int64]:
+    """Let every teacher vote for the class that it gives most of a query's core; the first if tied.
+
+    Returns:
+        Class voted for; int64, shape (teachers, queries).
+    """
+    found = []
+    for query in batch.indices:
+        said = ensemble.vote(pool.views.select(cores[query]))
+        found.append([int(np.bincount(votes).argmax()) for votes in said])
+    return np.array(found, dtype=np.int64).T
 
 
 def _stream_of(seed: bytes | None) -> RandomBytes | None:

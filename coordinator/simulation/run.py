@@ -64,6 +64,7 @@ from pate_fed.report.warning_words import end_warnings, slack_warnings
 from pate_fed.students import (
     LabelFacts,
     Student,
+    cluster_cores,
     interim_chances,
     least_confident,
     select_queries,
@@ -176,6 +177,8 @@ class _Rehearsal:
             # Hospitals answer no question twice, and equal inputs are one question.
             distinct = self._pool.distinct
             queries, method = settings.queries or 0, settings.select or ""
+            if settings.votes_by_cluster:
+                method = "medoids"
             if settings.asks_by_student:
                 queries, method = min(queries, settings.batch_size or queries), "stratified"
             chosen = select_queries(
@@ -185,6 +188,9 @@ class _Rehearsal:
                 rng=self._chance.of("queries"),
             )
             self._queries = tuple(distinct[place] for place in chosen)
+            self._cores = (
+                cluster_cores(self._pool.inputs, self._queries) if settings.votes_by_cluster else {}
+            )
         with self._timed("teachers"):
             parties = self._partition.parties
             self._hospitals: list[Hospital] = train_hospitals(
@@ -225,6 +231,7 @@ class _Rehearsal:
             policy=policy,
             budgets=tuple(_life_of(terms, seat) for seat in range(len(terms.weights))),
             noise_seeds=self._chance.noise_seeds(hospital.name for hospital in self._hospitals),
+            cores=self._cores,
         )
         self._labels: _Labels | None = None
         with self._timed("labeling"):

@@ -248,6 +248,11 @@ class RunSettings:
         return self.select == "least-confident"
 
     @property
+    def votes_by_cluster(self) -> bool:
+        """Whether teachers vote on the cluster around a query, by their majority in it."""
+        return self.select == "cluster-votes"
+
+    @property
     def wanted_pricings(self) -> frozenset[Pricing]:
         """Ways to charge that may be chosen from."""
         if self.pricing == "auto":

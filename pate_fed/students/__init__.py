@@ -13,6 +13,7 @@ from pate_fed.students.interim import interim_chances
 from pate_fed.students.propagation import SpreadLabels, propagate_labels
 from pate_fed.students.query_selection import (
     SELECTION_METHODS,
+    cluster_cores,
     least_confident,
     select_queries,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "Student",
     "TrainedStudent",
     "choose_student",
+    "cluster_cores",
     "interim_chances",
     "least_confident",
     "load_student",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,36 @@ def least_confident(chances: NDArray[np.float64], count: int) -> NDArray[np.int6
         https://arxiv.org/abs/cmp-lg/9407020
     """
     return np.asarray(np.argsort(chances.max(axis=1), kind="stable")[:count], dtype=np.int64)
+
+
+def cluster_cores(
+    inputs: NDArray[np.float64], queries: Sequence[int]
+) -> dict[int, NDArray[np.int64]]:
+    """Return the inputs around each query that teachers may vote on in its place.
+
+    Every input belongs to its nearest query; the core is the half of them that is nearest. A
+    teacher that votes for the class it gives most of a core depends on its own records and public
+    inputs alone, and casts one vote as before. So no price changes.
+
+    Args:
+        inputs: The public pool; float64, shape (inputs, features).
+        queries: Distinct positions in the pool.
+
+    Returns:
+        Positions of each query's core, itself among them, by the query's position.
+    """
+    from sklearn.metrics import pairwise_distances_argmin_min  # noqa: PLC0415 - takes a second
+
+    asked = np.array(queries, dtype=np.int64)
+    with threadpool_limits(limits=1):
+        owner, distance = pairwise_distances_argmin_min(inputs, inputs[asked])
+    owner[asked], distance[asked] = np.arange(len(asked)), -1.0
+    cores = {}
+    for place, query in enumerate(asked.tolist()):
+        members = np.flatnonzero(owner == place)
+        nearest = members[distance[members].argsort(kind="stable")]
+        cores[query] = np.sort(nearest[: -(-len(nearest) // 2)])
+    return cores
 
 
 def _strata(inputs: NDArray[np.float64], count: int) -> Iterator[NDArray[np.int64]]:

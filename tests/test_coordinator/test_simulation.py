@@ -20,9 +20,11 @@ import pytest
 
 from coordinator.errors import SpoiledBatchError
 from coordinator.flower import app as flower_app
-from coordinator.simulation.hospitals import KEYSTREAM
+from coordinator.simulation.hospitals import KEYSTREAM, vote_on_cores
 from coordinator.simulation.run import _Chance
 from party.decision.ballots import Ballots
+from pate_fed.inputs import Inputs
+from pate_fed.queries import QueryPool
 from pate_fed.report import tables
 from pate_fed.students import interim_chances
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
@@ -72,6 +74,30 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     table, runs = write_table(folder / "table.csv"), [folder / "a", folder / "b"]
     assert [exit_code_of(*small_run(table, run)) for run in runs] == [0, 0]
     return runs
+
+
+def test_a_teacher_votes_for_the_class_that_it_gives_most_of_a_core() -> None:
+    class Fixed:
+        """Two teachers: the first says 0, 1, 2, ... by feature, the second always 1."""
+
+        def vote(self, inputs: Inputs) -> np.ndarray:
+            own = inputs.features[:, 0].astype(np.int64)
+            return np.stack([own, np.ones_like(own)])
+
+    pool = QueryPool(np.array([[0.0], [2.0], [2.0], [1.0], [1.0], [0.0]]))
+    cores = {0: np.array([0, 1, 2]), 3: np.array([3, 5])}
+    votes = vote_on_cores(Fixed(), pool, cores, pool.ask((3, 0)))  # type: ignore[arg-type]
+    assert votes.tolist() == [[0, 2], [1, 1]]  # one vote each; of equally many the first class
+
+
+@pytest.mark.slow
+def test_cluster_votes_label_a_table(pate_fed: Command, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    ended = pate_fed(*small_run(table, run), "--select", "cluster-votes")
+    assert ended.code == 0, ended.err
+    metrics = read_json(run, "metrics.json")
+    assert metrics["queries"]["asked"] == 8
+    assert metrics["accuracy"]["labels"] > 0.5
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.students import SELECTION_METHODS, least_confident, select_queries
+from pate_fed.students import SELECTION_METHODS, cluster_cores, least_confident, select_queries
 from tests.support.small_records import blobs
 
 
@@ -67,6 +67,20 @@ def test_means_over_strata_vary_less_than_over_random_queries() -> None:
         return float(np.std(means))
 
     assert spread("stratified") < 0.5 * spread("random")
+
+
+def test_a_core_is_the_inner_half_of_the_inputs_nearest_to_a_query() -> None:
+    pool = np.array([[0.0], [1.0], [2.0], [3.0], [10.0], [11.0], [14.0], [10.0]])
+    cores = cluster_cores(pool, (0, 4))
+    assert {query: core.tolist() for query, core in cores.items()} == {0: [0, 1], 4: [4, 7]}
+
+
+def test_every_query_has_a_core_even_where_inputs_coincide() -> None:
+    cores = cluster_cores(np.zeros((5, 2)), (3, 1))
+    assert all(query in core for query, core in cores.items())
+    assert len(np.concatenate(list(cores.values()))) == len(
+        set(np.concatenate(list(cores.values())).tolist())
+    )
 
 
 def test_the_student_asks_what_it_is_least_sure_of() -> None:
