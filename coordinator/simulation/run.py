@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from coordinator.runs.interim import labels_to_learn, predictions_for, reinforce
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
+from coordinator.simulation.chance import Chance
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.hospitals import (
     KEYSTREAM,
@@ -37,7 +37,6 @@ from pate_fed.charging import RunLedger, ledger_of
 from pate_fed.data import Dataset, DatasetKind, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.partition import (
     Manifest,
     Partition,
@@ -148,7 +147,7 @@ class _Rehearsal:
         self._settings = settings
         self._progress = progress
         self._tell = tell
-        self._chance = _Chance(settings.seed)
+        self._chance = Chance(settings.seed)
         self._begun_on = datetime.now(UTC).date()
         self._seconds: dict[str, float] = {}
         self._workers = os.cpu_count() or 1
@@ -570,33 +569,3 @@ def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
     if terms.pricing == "none":  # nothing is a bound, so nothing is charged
         return PrivacyLedger(terms.budgets[seat], terms.delta)
     return ledger_of(terms, seat)
-
-
-class _Chance:
-    """All randomness of a simulation that a seed makes repeatable; keys are not part of it."""
-
-    def __init__(self, seed: int | None) -> None:
-        self._seeded = seed is not None
-        self._root = secrets.token_bytes(32) if seed is None else str(seed).encode()
-
-    def bytes_of(self, purpose: str) -> bytes:
-        """Return 32 bytes for one purpose."""
-        return hashlib.sha256(
-            b"pate-fed simulation\0" + purpose.encode() + b"\0" + self._root
-        ).digest()
-
-    def of(self, purpose: str) -> np.random.Generator:
-        """Return a generator for one purpose: for splitting and training, never for noise."""
-        return np.random.default_rng(list(self.bytes_of(purpose)))
-
-    def noise_seeds(self, names: Iterable[str]) -> tuple[bytes, ...] | None:
-        """Return the seed of each hospital's own noise; None where it is drawn afresh."""
-        if not self._seeded:
-            return None
-        return tuple(self.bytes_of(f"noise of {name}") for name in names)
-
-    def noise(self) -> RandomBytes:
-        """Return the source of the noise."""
-        if not self._seeded:
-            return secrets.token_bytes
-        return keyed_stream(self.bytes_of("noise"), tag="coordinator noise")

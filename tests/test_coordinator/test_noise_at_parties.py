@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
 
+from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import HospitalsBlueprint
-from coordinator.simulation.run import _Chance
 from pate_fed.accounting import (
     ROW_SUMS_KEPT,
     DistributedConfidentMaxEvent,
@@ -126,12 +126,12 @@ class TestRun:
         assert len(drawn) == 5
 
     def test_every_hospital_has_noise_of_its_own(self) -> None:
-        seeds = _Chance(7).noise_seeds(["a", "b", "c"])
+        seeds = Chance(7).noise_seeds(["a", "b", "c"])
         assert seeds is not None
-        assert len({*seeds, _Chance(7).bytes_of("noise")}) == 4
-        assert seeds == _Chance(7).noise_seeds(["a", "b", "c"])
-        assert _Chance(8).noise_seeds(["a"]) != _Chance(7).noise_seeds(["a"])
-        assert _Chance(None).noise_seeds(["a"]) is None
+        assert len({*seeds, Chance(7).bytes_of("noise")}) == 4
+        assert seeds == Chance(7).noise_seeds(["a", "b", "c"])
+        assert Chance(8).noise_seeds(["a"]) != Chance(7).noise_seeds(["a"])
+        assert Chance(None).noise_seeds(["a"]) is None
 
     def test_masked_goes_on_with_colluders_and_drop_outs_counted(
         self, pate_fed: Command, table: Path, tmp_path: Path

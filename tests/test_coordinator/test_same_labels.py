@@ -157,9 +157,7 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
     assert labels.splitlines()[0] == simulated.labels.splitlines()[0]
     assert labels == simulated.labels
     # It is the noise that decides here: with another, other labels come out.
-    monkeypatch.setattr(
-        simulation._Chance, "noise", lambda _: keyed_stream(b"another", tag="noise")
-    )
+    monkeypatch.setattr(simulation.Chance, "noise", lambda _: keyed_stream(b"another", tag="noise"))
     others = Simulated(tmp_path, pate_fed, monkeypatch, out="others")
     assert labels.splitlines() != others.labels.splitlines()
     assert [line.split(b",")[0] for line in labels.splitlines()] == [
@@ -211,6 +209,7 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
         "coordinator/lost_results.py",
         "coordinator/runs/open_run.py",
         "coordinator/service.py",
+        "coordinator/simulation/chance.py",
         "coordinator/simulation/hospitals.py",
         "coordinator/simulation/run.py",
         "coordinator/runs/surroundings.py",

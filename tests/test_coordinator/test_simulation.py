@@ -20,8 +20,8 @@ import pytest
 
 from coordinator.errors import SpoiledBatchError
 from coordinator.flower import app as flower_app
+from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import KEYSTREAM, vote_on_cores
-from coordinator.simulation.run import _Chance
 from party.decision.ballots import Ballots
 from pate_fed.inputs import Inputs
 from pate_fed.queries import QueryPool
@@ -248,17 +248,17 @@ class TestRepeatable:
         assert len(seen) == 2
 
     def test_noise_is_the_operating_systems_unless_a_seed_is_given(self) -> None:
-        assert _Chance(None).noise() is secrets.token_bytes
-        assert _Chance(7).noise()(16) == _Chance(7).noise()(16)
-        assert _Chance(7).noise()(16) != _Chance(8).noise()(16)
+        assert Chance(None).noise() is secrets.token_bytes
+        assert Chance(7).noise()(16) == Chance(7).noise()(16)
+        assert Chance(7).noise()(16) != Chance(8).noise()(16)
 
     def test_every_use_of_a_seed_has_a_stream_of_its_own(self) -> None:
-        chance = _Chance(7)
+        chance = Chance(7)
         drawn = {chance.of(purpose).bytes(8) for purpose in ("data", "partition", "teachers 1")}
         assert len(drawn | {chance.noise()(8), chance.bytes_of("manifest key")[:8]}) == 5
 
     def test_unseeded_purposes_differ_between_runs(self) -> None:
-        assert _Chance(None).bytes_of("data") != _Chance(None).bytes_of("data")
+        assert Chance(None).bytes_of("data") != Chance(None).bytes_of("data")
 
     def test_seeded_noise_is_stamped_as_repeatable(self, twins: list[Path]) -> None:
         privacy = read_json(twins[0], "privacy.json")
