@@ -49,9 +49,9 @@ _LARGEST_CAP_EXPONENT = 40.0
 _FLOOR = 1e-300
 _BELOW_FLOOR = 1e-90
 _LARGE = 50.0
-_RIGHT = 7.0
+RIGHT: Final = 7.0
 """From here on the best other class hardly ever matters."""
-_LOG_P_ERROR = 2e-13
+LOG_P_ERROR: Final = 2e-13
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
 _BLOCK = 128
 
@@ -164,7 +164,7 @@ def many_class_divergence(
         return ManyClassDivergence(
             np.full((teachers + 1, 2 * teachers + 1), cap), np.full(teachers + 1, cap)
         )
-    law = _three_way_law(teachers, sigma, moved, _left_end(teachers, sigma, moved, order))
+    law = three_way_law(teachers, sigma, moved, left_end(teachers, sigma, moved, order))
     falls = _falls(law, teachers=teachers, classes=classes)
     rises = _rises(law, teachers=teachers)
     touching = np.empty((teachers + 1, 2 * teachers + 1))
@@ -180,7 +180,7 @@ def many_class_divergence(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ThreeWayLaw:
+class ThreeWayLaw:
     """Logs of P_i(u, t_g) and of Pr[i stays below the best other], on edges of u.
 
     Row g + margin belongs to the gap g; t_g = g / (sqrt(2) sigma).
@@ -194,7 +194,7 @@ class _ThreeWayLaw:
     sigma: float
 
 
-def _left_end(teachers: int, sigma: float, moved: int, order: float) -> float:
+def left_end(teachers: int, sigma: float, moved: int, order: float) -> float:
     """Return a u below which nothing but the best other class wins, tilted or not."""
     rounded = 2.0 ** math.ceil(math.log2(order + 1))  # so that most orders share one law
     reach = teachers / (math.sqrt(2) * sigma) + math.sqrt(2) * rounded * moved / sigma
@@ -202,7 +202,7 @@ def _left_end(teachers: int, sigma: float, moved: int, order: float) -> float:
 
 
 @lru_cache(maxsize=4)
-def _three_way_law(teachers: int, sigma: float, moved: int, left: float) -> _ThreeWayLaw:
+def three_way_law(teachers: int, sigma: float, moved: int, left: float) -> ThreeWayLaw:
     unit = 1 / (math.sqrt(2) * sigma)
     margin = teachers + 2 * moved
     gaps = np.asarray(np.arange(-margin, margin + 1)[:, np.newaxis] * unit)
@@ -212,19 +212,19 @@ def _three_way_law(teachers: int, sigma: float, moved: int, left: float) -> _Thr
     wins = _orthant(np.concatenate([lead, edges]), gaps)[:, len(lead) :]
     log_wins = np.log(np.maximum(wins, _FLOOR))
     log_loses = scipy.special.log_ndtr(-(edges + gaps) / math.sqrt(2))
-    return _ThreeWayLaw(edges, log_wins, log_loses, margin, moved, sigma)
+    return ThreeWayLaw(edges, log_wins, log_loses, margin, moved, sigma)
 
 
 def _edges(left: float, reach: float) -> Table:
     """Return edges of u: fine where three classes can be close, coarse elsewhere."""
     fine = _FINE * max(1.0, reach / _FINE_REACH)
     fine_left, fine_right = max(left, -float(math.ceil(reach + 4.5))), 4.5
-    ends = [left, fine_left, fine_right, _RIGHT]
+    ends = [left, fine_left, fine_right, RIGHT]
     parts = [
         np.linspace(start, end, math.ceil((end - start) / step), endpoint=False)
         for start, end, step in zip(ends, ends[1:], (_COARSE, fine, _COARSE), strict=False)
     ]
-    return np.concatenate([*parts, [_RIGHT]])
+    return np.concatenate([*parts, [RIGHT]])
 
 
 def _orthant(edges: Table, gaps: Table) -> Table:
@@ -245,13 +245,13 @@ def _orthant(edges: Table, gaps: Table) -> Table:
     return np.asarray(np.cumsum(cells, axis=1) / (2 * math.sqrt(math.pi)))
 
 
-def _cell_bounds(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Table:
+def _cell_bounds(law: ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Table:
     """Bound E at each gap: left of all cells of u, in each, right of all; one column each."""
     k = law.moved
     here, there = gaps + law.margin, law.margin - gaps
     log_i, log_j = law.log_wins[here], law.log_wins[there]
-    ratio_i = log_i - law.log_wins[here - 2 * k] + _LOG_P_ERROR
-    ratio_j = log_j - law.log_wins[there + 2 * k] - _LOG_P_ERROR
+    ratio_i = log_i - law.log_wins[here - 2 * k] + LOG_P_ERROR
+    ratio_j = log_j - law.log_wins[there + 2 * k] - LOG_P_ERROR
     log_o = law.log_loses[here] + law.log_loses[there]
     ratio_o = log_o - law.log_loses[here - 2 * k] - law.log_loses[there + 2 * k]
     ratio_o = ratio_o + np.copysign(LOG_ERROR * (1 - 2 * log_o + np.abs(ratio_o)), ratio_o)
@@ -266,7 +266,7 @@ def _cell_bounds(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Ta
     return np.asarray(np.minimum(bounds, gaussian_cap(order, k / law.sigma)))
 
 
-def _left_tail(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Table:
+def _left_tail(law: ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Table:
     """Bound the part of i and j in E left of all cells.
 
     For i, P_i^l P_i'^(1-l) <= e^(l(l-1)h^2) P_i(tilted) by Hoelder; for j, (l-1) P_j'.
@@ -281,17 +281,17 @@ def _left_tail(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Tabl
     )
 
 
-def _right_tail(law: _ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Table:
+def _right_tail(law: ThreeWayLaw, gaps: NDArray[np.int64], order: float) -> Table:
     """Bound E right of all cells: reveal whether U >= 0; if so, only i and j count."""
     t = gaps / (math.sqrt(2) * law.sigma)
     after = t - math.sqrt(2) * law.moved / law.sigma
     binary = bernoulli_divergence(_signs(t), _signs(after), order)
     cap = gaussian_cap(order, law.moved / law.sigma)
-    rest = scipy.special.ndtr(-_RIGHT) * cap if cap < math.inf else math.inf
+    rest = scipy.special.ndtr(-RIGHT) * cap if cap < math.inf else math.inf
     return np.asarray(binary + rest)
 
 
-def _falls(law: _ThreeWayLaw, *, teachers: int, classes: int) -> Table:
+def _falls(law: ThreeWayLaw, *, teachers: int, classes: int) -> Table:
     """Return the chance of u <= edge for W*, for each n_i + n_j; shape (teachers + 1, edges).
 
     Pr[W <= x], a product of Phi((x - n_c) / sigma), is log-concave in the counts and falls in
@@ -305,7 +305,7 @@ def _falls(law: _ThreeWayLaw, *, teachers: int, classes: int) -> Table:
     return np.asarray(-np.expm1(log_below))
 
 
-def _rises(law: _ThreeWayLaw, *, teachers: int) -> Table:
+def _rises(law: ThreeWayLaw, *, teachers: int) -> Table:
     """Return the chance of u > edge if the third class with the most votes is the best other.
 
     Shape (teachers + 1, edges), one row per its count m: n_i + n_j is at most teachers - m, and

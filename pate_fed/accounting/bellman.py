@@ -1,0 +1,489 @@
+"""The exact price of a run at its caps: a game between a reader and the mechanism, solved backward.
+
+A reader chooses every query by what it saw before. After the last allowed refusal, answer or ask the
+run is over. Let z be the likelihood ratio of what was seen so far. The largest chance of telling two
+neighbors apart is delta(epsilon) = e^epsilon U(e^-epsilon), where U of a run that is over is
+(z - 1)_+, and before that, with b refusals and k answers left,
+
+    U_bk(z) = the largest, over all votes and neighboring votes, of
+              Q_refusal U_(b-1)k(z P_refusal / Q_refusal)
+              + sum over labels of Q_label U_b(k-1)(z P_label / Q_label),        or U_bk = (z - 1)_+.
+
+Renyi prices (`joint_price`, `any_votes`) lose 5 to 11 % against it, since a conversion from one order
+supposes the worst query of that order at every step. This number is a constant of the caps, so a
+run may state it whatever it was charged; several runs add up as (epsilon, delta) pairs do.
+
+It is kept as a spline in ln z that is nowhere below it: a step interpolates, with a margin for its
+error. Labels enter by bounds on their privacy profiles (`label_profiles`), checks by their laws. So
+the result is an upper bound for every grid. The default grid costs 0.2 % of epsilon.
+docs/explanation/joint-price.md, Theorem F, has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import scipy
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from pate_fed.accounting.gaussian_dp import gdp_mu
+from pate_fed.accounting.label_divergence import SAFETY, left_end, three_way_law
+from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles
+from pate_fed.accounting.vote_pairs import JointSetting
+from pate_fed.errors import InvalidParameterError
+
+Table = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Caps = tuple[int, int, int]
+"""Most refusals, answers and asks of a run."""
+
+_ROUNDING = 1 + 1e-12
+"""Factor on every step, above the error of its sums."""
+_QUASI: Final = np.array([-1.0, 8.0, -1.0]) / 6
+"""Values at a place and its neighbors make its coefficient."""
+_SMOOTHINGS = 1
+_MARGIN: Final = 0.056
+"""Bound of its error, in units of the fourth differences of the coefficients nearby: 0.0559."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """A range of gaps n_i - n_j, with the counts that go with it.
+
+    Attributes:
+        first: Least gap.
+        last: Largest one.
+        tops: Least and largest count of the class with the most votes.
+        apart: Whether that is a third class.
+    """
+
+    first: int
+    last: int
+    tops: tuple[int, int]
+    apart: bool = False
+
+    @property
+    def halves(self) -> tuple[Gaps, ...]:
+        """Both halves of the range; none where it is a single gap."""
+        if self.first == self.last:
+            return ()
+        middle = (self.first + self.last) // 2
+        return replace(self, last=middle), replace(self, first=middle + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checks:
+    """What checks tell, each with the labels that may follow it.
+
+    Attributes:
+        refusals: ln Pr[refusal], for the votes and for the neighboring votes; shape (checks, 2).
+        answers: The same of an answer.
+        labels: Place of the set of labels that may follow; shape (checks,).
+    """
+
+    refusals: Table
+    answers: Table
+    labels: Counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A positive measure on likelihood ratios: it turns values after an outcome into those before.
+
+    Attributes:
+        log_ratios: ln P/Q of each atom; shape (atoms,).
+        masses: Q of each; same shape.
+    """
+
+    log_ratios: Table
+    masses: Table
+
+
+class Splines:
+    """Cubic splines on an even grid of ln z, by their coefficients, above convex functions of z.
+
+    The value before an ask is a spline again, with coefficients
+
+        max over kernels of (-g_(j-1) + 8 g_j - g_(j+1)) / 6  +  a margin,
+
+    g the mean of the spline under a kernel, moved by its ratios. Each such interpolant reproduces
+    cubics; it is off by at most 0.033 times the largest fourth difference of the coefficients
+    nearby, which is the margin. All B-splines are positive, so the maximum of coefficients is
+    above every kernel's.
+    """
+
+    def __init__(self, low: float, high: float, step: float) -> None:
+        self.step = step
+        self.first = math.floor(low / step)
+        self.size = math.ceil(high / step) + 1 - self.first
+        self.z = np.exp((self.first + np.arange(self.size)) * step)
+        self.over = np.maximum(self.z - 1, 0.0)
+        self.end = self.closed(self.over)
+        for _ in range(_SMOOTHINGS):
+            self.end[1:-1] = np.convolve(self.end, [1 / 6, 4 / 6, 1 / 6], mode="valid")
+        self.end = self.closed(self.end)
+
+    def stencils(self, log_ratios: Table, reach: int) -> Table:
+        """Return what makes a coefficient of a spline moved by these ratios; see `around`.
+
+        Shape (ratios, 2 (2 reach + 1)).
+        """
+        moved = np.asarray(log_ratios)[:, np.newaxis] / self.step - np.arange(-reach, reach + 1)
+        nodes = moved[..., np.newaxis] + np.arange(-1, 2)
+        return np.hstack([_cubic(nodes) @ _QUASI, _MARGIN * np.maximum(1 - np.abs(moved), 0.0)])
+
+    def reach(self, log_ratio: float) -> int:
+        """Return how far such ratios reach at most."""
+        return math.ceil(log_ratio / self.step) + 3
+
+    def around(self, coefficients: Table, reach: int) -> Table:
+        """Return the coefficients near each place, and the sizes of their fourth differences.
+
+        Below the grid U(z) / z falls, above it U(z) - z does.
+
+        Returns:
+            Shape (..., 2 (2 reach + 1), places).
+        """
+        steps = np.arange(1, reach + 3) * self.step
+        below = coefficients[..., :1] * np.exp(-steps[::-1])
+        above = coefficients[..., -1:] + self.z[-1] * np.expm1(steps)
+        whole = np.concatenate([below, coefficients, above], axis=-1)
+        rough = np.abs(np.diff(whole, n=4, axis=-1))
+        both = (
+            sliding_window_view(each, self.size, axis=-1) for each in (whole[..., 2:-2], rough)
+        )
+        return np.concatenate(list(both), axis=-2)
+
+    def closed(self, coefficients: Table) -> Table:
+        """Return coefficients of a run that may end here, with ends that can be continued."""
+        found = np.maximum(coefficients * _ROUNDING, self.over)
+        low = (found[:3] / self.z[:3]).max() * (1 + self.step**2)
+        high = (found[-3:] - self.z[-3:]).max()
+        found[:3] = low * self.z[:3]
+        found[-3:] = self.z[-3:] * (1 + self.step**2) + high
+        return found
+
+    def closed_rows(self, coefficients: Table) -> Table:
+        """Return the same for each row of coefficients, where the run may not end."""
+        low = (coefficients[:, :3] / self.z[:3]).max(axis=1, keepdims=True) * (1 + self.step**2)
+        high = (coefficients[:, -3:] - self.z[-3:]).max(axis=1, keepdims=True)
+        coefficients[:, :3] = low * self.z[:3]
+        coefficients[:, -3:] = self.z[-3:] * (1 + self.step**2) + high
+        return coefficients * _ROUNDING
+
+    def epsilon(self, coefficients: Table, delta: float) -> float:
+        """Return the least epsilon with e^epsilon U(e^-epsilon) <= delta."""
+        places = np.arange(2, self.size - 3, 1 / 64)
+        values = _cubic(places[:, np.newaxis] - np.arange(self.size)) @ coefficients
+        inside = values <= delta * np.exp((self.first + places) * self.step)
+        if not inside[0]:
+            return math.inf
+        last = len(places) - 1 - int(np.argmax(inside[::-1]))
+        return max(-(self.first + places[last]) * self.step, 0.0)
+
+
+def _cubic(places: Table) -> Table:
+    """Return the cubic B-spline around 0."""
+    x = np.abs(places)
+    near = (4 - 6 * x**2 + 3 * x**3) / 6
+    far = np.maximum(2 - x, 0.0) ** 3 / 6
+    return np.where(x < 1, near, far)
+
+
+class Ask:
+    """One ask: from the values after a refusal and after an answer to the value before.
+
+    Labels are bounded together over wide ranges of gaps; a range that decides is divided.
+    """
+
+    def __init__(
+        self,
+        splines: Splines,
+        kernel: Callable[[Gaps], Kernel],
+        labels: Sequence[Sequence[Sequence[Gaps]]],
+        checks: Checks | None,
+        window: slice,
+    ) -> None:
+        """Make the ask.
+
+        Args:
+            splines: All values are such.
+            kernel: Bounds what a label tells, over a range of gaps; all have the same ratios.
+            labels: Runs of lists of ranges. A set of labels is a list with all that follow it in
+                its run; its place is that of the list among all.
+            checks: That may come before; None where every ask is answered.
+            window: Places of the splines where ranges that decide are divided.
+        """
+        self._splines, self._kernel, self._checks, self._window = splines, kernel, checks, window
+        lists = [each for run in labels for each in run]
+        self._ranges = [gaps for each in lists for gaps in each]
+        self._set_of = np.repeat(np.arange(len(lists)), [len(each) for each in lists])
+        self._ends = np.repeat(np.cumsum([len(run) for run in labels]), [len(run) for run in labels])
+        ratios = kernel(self._ranges[0]).log_ratios
+        self._reach = splines.reach(np.abs(ratios).max())
+        self._atoms = splines.stencils(ratios, self._reach)
+        self._rows = np.array([self._row(gaps) for gaps in self._ranges])
+        if checks is not None:
+            turns = max(
+                np.abs(each[:, 0] - each[:, 1]).max() for each in (checks.refusals, checks.answers)
+            )
+            self._turns = splines.reach(turns)
+            width = 2 * (2 * self._turns + 1)
+            self._stay = self._weights(checks.refusals, np.zeros_like(checks.labels), width)
+            self._move = self._weights(checks.answers, checks.labels * width, width * len(lists))
+            self._shift = np.rint((checks.answers[:, 0] - checks.answers[:, 1]) / splines.step)
+
+    def before(self, refused: Table, answered: Table) -> Table:
+        """Return the value before an ask."""
+        splines = self._splines
+        around = splines.around(answered, self._reach)
+        values = self._rows @ around
+        while True:
+            labels = splines.closed_rows(self._largest(values))
+            best, sets, at = self._checked(refused, labels)
+            if not (decided := self._deciding(values, sets, at)):
+                return splines.closed(best)
+            values = self._divide(decided, values, around)
+
+    def _row(self, gaps: Gaps) -> Table:
+        return np.asarray(self._kernel(gaps).masses @ self._atoms)
+
+    def _largest(self, values: Table) -> Table:
+        starts = np.searchsorted(self._set_of, np.arange(self._set_of[-1] + 1))
+        largest = np.maximum.reduceat(values, starts, axis=0)
+        for end in np.unique(self._ends):
+            run = largest[int(np.searchsorted(self._ends, end)) : end][::-1]
+            np.maximum.accumulate(run, axis=0, out=run)
+        return np.asarray(largest)
+
+    def _checked(self, refused: Table, labels: Table) -> tuple[Table, Counts, Counts]:
+        """Return the best check's value, its set of labels, and the place where that is used."""
+        splines = self._splines
+        places = np.arange(splines.size)
+        if self._checks is None:
+            return labels[0], np.zeros_like(places), places
+        stay = splines.around(refused, self._turns)
+        move = splines.around(labels, self._turns).reshape(-1, splines.size)
+        values = self._stay @ stay + self._move @ move
+        check = values.argmax(axis=0)
+        at = np.clip(places + self._shift[check].astype(np.int64), 0, splines.size - 1)
+        return values[check, places], self._checks.labels[check], at
+
+    def _deciding(self, values: Table, sets: Counts, at: Counts) -> list[int]:
+        """Return the ranges that decide somewhere in the window and can be divided."""
+        pairs = {(int(a), int(b)) for a, b in zip(sets[self._window], at[self._window], strict=True)}
+        found: set[int] = set()
+        for of in {each for each, _ in pairs}:
+            rows = np.nonzero((self._set_of >= of) & (self._set_of < self._ends[of]))[0]
+            places = [place for each, place in pairs if each == of]
+            found.update(rows[np.unique(values[np.ix_(rows, places)].argmax(axis=0))].tolist())
+        return sorted(each for each in found if self._ranges[each].halves)
+
+    def _divide(self, decided: list[int], values: Table, around: Table) -> Table:
+        """Put halves in the place of ranges, here and from now on."""
+        new = [half for each in decided for half in self._ranges[each].halves]
+        kept = np.delete(np.arange(len(self._ranges)), decided)
+        sets = np.concatenate([self._set_of[kept], np.repeat(self._set_of[decided], 2)])
+        order = np.argsort(sets, kind="stable")
+        rows = np.array([self._row(gaps) for gaps in new])
+        ranges = [self._ranges[each] for each in kept] + new
+        self._ranges = [ranges[each] for each in order]
+        self._set_of = sets[order]
+        self._rows = np.concatenate([self._rows[kept], rows])[order]
+        return np.concatenate([values[kept], rows @ around])[order]
+
+    def _weights(self, logs: Table, first: Counts, columns: int) -> scipy.sparse.csr_array:
+        """Return the weights of coefficients around each place, a row for each check."""
+        stencils = self._splines.stencils(logs[:, 0] - logs[:, 1], self._turns)
+        rows, at = np.nonzero(stencils)
+        weights = (np.exp(logs[:, 1])[:, np.newaxis] * stencils)[rows, at]
+        return scipy.sparse.csr_array((weights, (rows, first[rows] + at)), shape=(len(logs), columns))
+
+
+def solve(splines: Splines, ask: Ask, caps: Caps) -> Table:
+    """Return U before the first ask of a run with caps on refusals, answers and asks."""
+    refusals, answers, asks = caps
+    layers = list(_layers(refusals, answers, asks))
+    values: dict[tuple[int, int], Table] = {}
+    for left, states in zip(range(1, asks + 1), reversed(layers), strict=True):
+        new = {}
+        for state in states:
+            after = (
+                values.get(_within(each, left - 1), splines.end)
+                for each in ((state[0] - 1, state[1]), (state[0], state[1] - 1))
+            )
+            new[state] = ask.before(*after)
+        values = new
+    return values[_within((refusals, answers), asks)]
+
+
+def _layers(refusals: int, answers: int, asks: int) -> Iterator[set[tuple[int, int]]]:
+    """Yield the refusals and answers that can be left, from the first ask to the last one."""
+    states = {_within((refusals, answers), asks)}
+    for left in range(asks, 0, -1):
+        yield states
+        states = {
+            _within(after, left - 1)
+            for b, k in states
+            for after in ((b - 1, k), (b, k - 1))
+            if min(after) > 0
+        }
+
+
+def _within(state: tuple[int, int], left: int) -> tuple[int, int]:
+    """Return the state with no more of either than asks: they are worth no more."""
+    return min(state[0], left), min(state[1], left)
+
+
+_ATOMS: Final = 14
+"""Ratios at which profiles are computed, by the size of a vote's change in units of the noise."""
+
+_BANDS: Final = (0.0, 0.3, *np.arange(0.34, 0.66, 0.02).round(2).tolist(), 0.7, 0.8)
+"""Shares of all votes between which top counts have their labels in common."""
+
+
+def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
+    """Return every kind of neighboring pair of Theorem B: sets of labels, and checks.
+
+    A top count m falls where i has it (gap 2 and more), stays (gap 1; a third class has it too, or
+    it alone), or rises where j has it. No gap is below 2 m - n. In a band of top counts the labels
+    are bounded together.
+    """
+    n, third_may = setting.teachers, setting.classes > 2
+    edges = sorted({*(math.ceil(share * n) for share in _BANDS), n + 1})
+    runs: list[list[list[Gaps]]] = []
+    checks: list[tuple[int, int, int]] = []
+    count = 0
+    for first, stop in zip(edges, edges[1:], strict=False):
+        tops, last = (first, stop - 1), stop - 1
+        stays = [Gaps(1, 1, tops)] if 2 * first - n <= 1 <= last else []
+        third = max(2, 2 * first - n, 3 * first - n)
+        if third_may and third <= last and 2 * first <= n:
+            stays.append(Gaps(third, last, tops))
+        reach = max((min(n - m, m - 1) for m in range(max(first, 1), stop)), default=-1)
+        if third_may and reach >= 0:
+            stays.append(Gaps(-reach, reach, (max(first, 1), last), apart=True))
+        if stays:
+            checks += [(m, m, count) for m in range(first, stop)]
+            runs.append([stays])
+            count += 1
+        for move, least in ((-1, 2), (1, 0)):
+            floors = {m: max(least, 2 * m - n) for m in range(first, stop) if max(least, 2 * m - n) <= m}
+            if not floors:
+                continue
+            starts = sorted(set(floors.values()))
+            parts = [*zip(starts, [each - 1 for each in starts[1:]] + [last], strict=True)]
+            checks += [
+                (m, m + move, count + starts.index(floor))
+                for m, floor in floors.items()
+                if 0 <= m + move <= n
+            ]
+            runs.append([[Gaps(a, b, tops) if move < 0 else Gaps(-b, -a, tops)] for a, b in parts])
+            count += len(parts)
+    m, after, of = np.array(checks).T
+    margins = (np.column_stack([m, after]) - setting.vote_threshold) / setting.sigma1
+    return runs, Checks(scipy.special.log_ndtr(-margins), scipy.special.log_ndtr(margins), of)
+
+
+def label_kernel(profile: Callable[[Gaps], Table], log_gammas: Table) -> Callable[[Gaps], Kernel]:
+    """Return, for a range of gaps, a measure that tells at least as much as each of its labels."""
+
+    @lru_cache(maxsize=None)
+    def kernel(gaps: Gaps) -> Kernel:
+        gammas = np.concatenate([[0.0], np.exp(log_gammas)])
+        heights = np.maximum(1 - gammas, 0.0)
+        heights[1:] += profile(gaps)
+        corners = _lower_hull(gammas.tolist(), heights.tolist())
+        slopes = np.diff(heights[corners]) / np.diff(gammas[corners])
+        masses = np.zeros(len(log_gammas))
+        # An atom where the slope changes; what is left beyond the last ratio is added as if there.
+        masses[corners[1:] - 1] = np.diff(slopes, append=0.0)
+        masses[-1] += heights[-1] / gammas[-1]
+        return Kernel(log_gammas, np.maximum(masses, 0.0))
+
+    return kernel
+
+
+def _lower_hull(x: Sequence[float], y: Sequence[float]) -> Counts:
+    """Return the corners of the greatest convex function that is nowhere above the points."""
+    kept: list[int] = []
+    for each in range(len(x)):
+        while len(kept) > 1:
+            a, b = kept[-2:]
+            if (y[b] - y[a]) * (x[each] - x[a]) < (y[each] - y[a]) * (x[b] - x[a]):
+                break
+            kept.pop()
+        kept.append(each)
+    return np.array(kept)
+
+
+def valid_profile(setting: JointSetting, log_gammas: Table) -> Callable[[Gaps], Table]:
+    """Return the bound on G of a range of gaps, for valid votes."""
+    n, unit = setting.teachers, 1 / (math.sqrt(2) * setting.sigma2)
+    if setting.classes == 2:
+        return lambda gaps: coin_profiles(
+            log_gammas, np.array([gaps.first * unit]), np.array([gaps.last * unit]), 2 * unit
+        )[0]
+    law = three_way_law(n, setting.sigma2, 1, left_end(n, setting.sigma2, 1, 4.0))
+    bounds = LabelProfiles(law, log_gammas, n, setting.classes)
+
+    def profile(gaps: Gaps) -> Table:
+        lowest, highest = gaps.tops
+        if gaps.apart:
+            return bounds.apart(gaps.first, gaps.last, lowest)
+        far = max(abs(gaps.first), abs(gaps.last))
+        near = 0 if gaps.first <= 0 <= gaps.last else min(abs(gaps.first), abs(gaps.last))
+        least, most = max(2 * lowest - far, lowest), min(2 * highest - near, n)
+        return bounds.touching(gaps.first, gaps.last, min(least, most), most)
+
+    return profile
+
+
+def largest_work(setting: JointSetting, caps: Caps) -> int:
+    """Return how much there is to compute: states that a run can be in, times votes."""
+    return sum(map(len, _layers(*caps))) * setting.teachers
+
+
+def bellman_epsilon(
+    setting: JointSetting, caps: Caps, *, delta: float, known: float, fineness: float = 25.0
+) -> float:
+    """Return epsilon of a run of Confident-GNMax at its caps, for valid votes.
+
+    Args:
+        setting: The public facts: one vote per neighboring change, no withheld votes, Gaussian
+            noise, and exactly this many classes.
+        caps: On refusals, answers and asks, each at least 1, fixed before the run.
+        delta: In (0, 1).
+        known: An epsilon that holds, as `joint_price.price` finds it: where to look.
+        fineness: Places of the splines by the standard deviation of a Gaussian that has the known
+            epsilon.
+
+    Returns:
+        An epsilon that holds at this delta, `known` if it is smaller.
+
+    Raises:
+        InvalidParameterError: the setting is of another kind.
+
+    Source:
+        docs/explanation/joint-price.md, Theorem F.
+    """
+    if setting.weight != 1 or setting.may_abstain or setting.noise != "gaussian":
+        raise InvalidParameterError("a price by dynamic programming needs one Gaussian vote", setting)
+    if not math.isfinite(known) or known <= 0:
+        return known
+    spread = gdp_mu(known, delta)
+    splines = Splines(-(known + 1.5 * spread), 4 * spread, spread / fineness)
+    shift = math.sqrt(2) / setting.sigma2
+    log_gammas = np.arange(-_ATOMS * 7, _ATOMS * 7 + 1) * (shift / _ATOMS)
+    labels, checks = valid_votes(setting)
+    low, high = -(known + 0.5 * spread), 1.5 * spread
+    window = slice(*np.searchsorted(np.log(splines.z), (low, high)).tolist())
+    kernel = label_kernel(valid_profile(setting, log_gammas), log_gammas)
+    ask = Ask(splines, kernel, labels, checks, window)
+    return min(splines.epsilon(solve(splines, ask, caps), delta) * SAFETY, known)

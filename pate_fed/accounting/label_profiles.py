@@ -1,0 +1,241 @@
+"""Privacy profiles of a label: how well its outcome tells two neighboring votes apart.
+
+The privacy profile of two laws P and Q is the sum of (P - gamma Q)_+ over the outcomes, for every
+gamma >= 0; every divergence follows from it. Here it stands without its trivial part:
+
+    G(gamma)  =  sum (P - gamma Q)_+ - (1 - gamma)_+  >=  0,
+
+which is the sum of (gamma Q - P)_+ as well. For a convex U on z >= 0 with U(0) = 0 and curvature nu,
+
+    sum of Q U(z P/Q)  =  U(z) + integral of z G(x/z) nu(dx).
+
+So a larger G never gives a smaller value: G may be bounded at each gamma apart, for many votes at
+once. `bellman` composes runs with it.
+
+Laws and notation are those of `label_divergence`: i loses a vote to j, W is the best other class.
+On a cell of u, at fixed t, Q_i and Q_j rise in u and Q_o falls; the logs of the ratios P/Q of i and j
+fall in size, that of "other" is monotone. So an outcome's part is at most the one of its largest Q
+with its outermost ratio. Whatever W is, G is at most that of the noisy counts: of two Gaussians.
+docs/explanation/joint-price.md has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from pate_fed.accounting.label_divergence import LOG_P_ERROR, RIGHT, SAFETY, ThreeWayLaw
+
+Table = NDArray[np.float64]
+
+_EVERY: Final = 4
+"""Cells of u are so many times wider than those of `label_divergence`."""
+
+_PIECES: Final = 8
+"""Ranges of the votes for other classes that are bounded apart."""
+
+_ROUNDING: Final = 1e-15
+"""Largest error of a difference of two chances, by the larger one."""
+
+_BELOW_FLOOR: Final = 1e-90
+"""More than what chances below the floor of `label_divergence` can count for."""
+
+
+def gaussian_profile(log_gammas: Table, shift: float) -> Table:
+    """Return G of two Gaussians of standard deviation 1, `shift` apart.
+
+    Args:
+        log_gammas: ln gamma; shape (gammas,).
+        shift: Above 0.
+    """
+    x = np.abs(log_gammas)
+    outer = scipy.special.ndtr(shift / 2 - x / shift) - np.exp(x + scipy.special.log_ndtr(-shift / 2 - x / shift))
+    # G is the same for the exchanged pair, so G(1/gamma) = G(gamma) / gamma.
+    return np.asarray(np.maximum(outer, 0.0) * np.exp(np.minimum(log_gammas, 0.0)) * SAFETY)
+
+
+def coin_profiles(log_gammas: Table, starts: Table, ends: Table, shift: float) -> Table:
+    """Return the largest G of Phi(t) against Phi(t - shift) over each range of t.
+
+    Args:
+        log_gammas: ln gamma; shape (gammas,).
+        starts: Least t; shape (ranges,).
+        ends: Largest t, at least the least one; same shape.
+        shift: Above 0.
+
+    Returns:
+        Shape (ranges, gammas).
+    """
+    return np.asarray(np.maximum(signed_coins(log_gammas, starts, ends, shift), 0.0) * SAFETY)
+
+
+def signed_coins(log_gammas: Table, starts: Table, ends: Table, shift: float) -> Table:
+    """Return the same without its positive part: Phi(t) - gamma Phi(t - shift), or that of tails."""
+    # Heads are likelier before: (Phi(t) - gamma Phi(t - shift))_+ where gamma >= 1. It is largest
+    # where both densities agree, phi(t) = gamma phi(t - shift); tails likewise.
+    best = shift / 2 - np.abs(log_gammas) / shift
+    above = log_gammas >= 0
+    at = np.where(above, best, shift - best)
+    t = np.clip(at, starts[:, np.newaxis], ends[:, np.newaxis])
+    sign = np.where(above, 1.0, -1.0)
+    before, after = np.exp(scipy.special.log_ndtr(sign * t)), np.exp(scipy.special.log_ndtr(sign * (t - shift)) + log_gammas)
+    return np.asarray(sign * (before - after) + _ROUNDING * before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelProfiles:
+    """Bounds on G where three or more classes compete.
+
+    Attributes:
+        law: Of the three outcomes.
+        log_gammas: ln gamma; shape (gammas,).
+        teachers: Bound on the votes of a query.
+        classes: Number of classes, exactly.
+    """
+
+    law: ThreeWayLaw
+    log_gammas: Table
+    teachers: int
+    classes: int
+
+    def touching(self, first: int, last: int, least: int, most: int) -> Table:
+        """Bound G where i or j has the most votes.
+
+        Args:
+            first: Least n_i - n_j.
+            last: Largest n_i - n_j.
+            least: Least n_i + n_j.
+            most: Largest n_i + n_j.
+
+        Returns:
+            Shape (gammas,).
+        """
+        edges, sigma = self._edges, self.law.sigma
+        low = (least - math.sqrt(2) * sigma * edges) / 2
+        high = (most - math.sqrt(2) * sigma * edges) / 2
+        # Votes for the others, from fewer to more: W is largest if one class has them all, and
+        # smallest if all have the same.
+        steps = np.linspace(0, self.teachers - least, _PIECES + 1)[:, np.newaxis]
+        fewer, more = steps[:-1], steps[1:]
+        largest = -np.expm1(
+            scipy.special.log_ndtr((low - more) / sigma) + (self.classes - 3) * scipy.special.log_ndtr(low / sigma)
+        )
+        each = fewer / (self.classes - 2)
+        smallest = -np.expm1((self.classes - 2) * scipy.special.log_ndtr((high - each) / sigma))
+        pair, other = (
+            _mean(part, largest * SAFETY, smallest / SAFETY) for part in self._cells(first, last)
+        )
+        bounds = (np.maximum(pair, 0.0) + other).max(axis=0)
+        return np.asarray(np.minimum(bounds * SAFETY, self._gaussian))
+
+    def apart(self, first: int, last: int, top: int) -> Table:
+        """Bound G where a third class has at least `top` votes, the most.
+
+        Args:
+            first: Least n_i - n_j.
+            last: Largest n_i - n_j.
+            top: Least count of that class.
+
+        Returns:
+            Shape (gammas,).
+        """
+        running = np.maximum.accumulate(self._revealed(first, last), axis=0)
+        # W is at least that class's noisy count m, and n_i + n_j at most min(n - m, 2 m - 2).
+        mean = min(self.teachers - 3 * top, -2) / (math.sqrt(2) * self.law.sigma)
+        right = scipy.special.ndtr((mean - self._edges) / math.sqrt(2))
+        return np.asarray((right @ np.diff(running, axis=0) + running[0]) * SAFETY)
+
+    def anywhere(self, first: int, last: int) -> Table:
+        """Bound G for any votes with such a gap, whole or not.
+
+        Args:
+            first: Least n_i - n_j.
+            last: Largest n_i - n_j.
+
+        Returns:
+            Shape (gammas,).
+        """
+        return np.asarray(self._revealed(first, last).max(axis=0))
+
+    @property
+    def _edges(self) -> Table:
+        return self.law.edges[self._at]
+
+    @property
+    def _at(self) -> NDArray[np.intp]:
+        last = len(self.law.edges) - 1
+        return np.append(np.arange(0, last, _EVERY), last)
+
+    def _revealed(self, first: int, last: int) -> Table:
+        """Bound G of what W and the label tell together, left of all cells, in each, and right."""
+        pair, other = self._cells(first, last)
+        return np.minimum(np.maximum(pair, 0.0) + other, self._gaussian)
+
+    @property
+    def _gaussian(self) -> Table:
+        return gaussian_profile(self.log_gammas, math.sqrt(2) * self.law.moved / self.law.sigma)
+
+    def _cells(self, first: int, last: int) -> tuple[Table, Table]:
+        """Bound the parts of G left of all cells of u, in each, and right of all.
+
+        P_i and Q_i rise in t, P_j and Q_j fall; all logs of ratios fall in t; Q_o is largest where
+        its t is next to 0.
+
+        Returns:
+            P_i - gamma Q_i, where gamma < 1 gamma Q_j - P_j, of either sign; and the part of all
+            other classes, at least 0. Both of shape (cells, gammas).
+        """
+        law, at, middle, step = self.law, self._at, self.law.margin, 2 * self.law.moved
+        nearest = min(max(0, first - step), last - step)
+        wins_i, wins_j = law.log_wins[:, at], law.log_wins[::-1][:, at]
+        log_o = [
+            law.log_loses[gap + middle][at] + law.log_loses[middle - gap][at]
+            for gap in (first, last, first - step, last - step, nearest)
+        ]
+        ratio_i = wins_i[first + middle] - wins_i[first - step + middle] + LOG_P_ERROR
+        ratio_j = wins_j[last + middle] - wins_j[last - step + middle] - LOG_P_ERROR
+        high_o, low_o = log_o[0] - log_o[2] + LOG_P_ERROR, log_o[1] - log_o[3] - LOG_P_ERROR
+        high_o, low_o = np.maximum(high_o[:-1], high_o[1:]), np.minimum(low_o[:-1], low_o[1:])
+        above = self.log_gammas >= 0
+        up, down = np.exp(self.log_gammas[above]), np.exp(self.log_gammas[~above])
+        pair = np.empty((len(at) + 1, len(self.log_gammas)))
+        other = np.zeros_like(pair)
+        # Where it is negative, the smallest Q bounds it.
+        largest_i, smallest_i = wins_i[last - step + middle][1:], wins_i[first - step + middle][:-1]
+        largest_j, smallest_j = wins_j[first - step + middle][1:], wins_j[last - step + middle][:-1]
+        pair[1:-1, above] = _signed(np.exp(ratio_i[:-1])[:, np.newaxis] - up, largest_i, smallest_i)
+        pair[1:-1, ~above] = _signed(
+            down - np.exp(ratio_j[:-1])[:, np.newaxis], largest_j, smallest_j
+        )
+        chance_o = np.exp(log_o[4][:-1])[:, np.newaxis]
+        other[1:-1, above] = chance_o * np.maximum(np.exp(high_o)[:, np.newaxis] - up, 0.0)
+        other[1:-1, ~above] = chance_o * np.maximum(down - np.exp(low_o)[:, np.newaxis], 0.0)
+        # Left of all cells i and j are rare. Right of all, the others are.
+        rare = [last + middle, last - step + middle, middle - first, middle + step - first]
+        other[0] = np.exp(law.log_wins[rare, 0]).sum()
+        pair[0] = 0.0
+        unit = 1 / (math.sqrt(2) * law.sigma)
+        ends = np.array([first * unit]), np.array([last * unit])
+        pair[-1] = signed_coins(self.log_gammas, *ends, step * unit)[0]
+        other[-1] = 2 * scipy.special.ndtr(-RIGHT / math.sqrt(2)) ** 2 + np.exp(self.log_gammas) * scipy.special.ndtr(-RIGHT)
+        return pair, other + _BELOW_FLOOR
+
+
+def _signed(excess: Table, log_largest: Table, log_smallest: Table) -> Table:
+    """Return Q times the excess: at most that of the largest Q, or of the smallest if negative."""
+    chances = np.where(
+        excess > 0, np.exp(log_largest)[:, np.newaxis], np.exp(log_smallest)[:, np.newaxis]
+    )
+    return np.asarray(chances * excess)
+
+
+def _mean(cells: Table, largest: Table, smallest: Table) -> Table:
+    """Bound the mean of a step function of u, given bounds on the chance of u left of each edge."""
+    rises = cells[:-1] - cells[1:]
+    mean = largest @ np.maximum(rises, 0.0) - smallest @ np.maximum(-rises, 0.0)
+    return np.asarray(mean + cells[-1])
