@@ -373,12 +373,17 @@ def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
             checks += [(m, m, count) for m in range(first, stop)]
             runs.append([stays])
             count += 1
-        for move, least in ((-1, 2), (1, 0)):
-            floors = {m: max(least, 2 * m - n) for m in range(first, stop) if max(least, 2 * m - n) <= m}
+        for move, least, far in ((-1, 2, last), (1, 0, last - 1)):
+            # Class i has a vote to lose: it is behind by m - 1 at most.
+            floors = {
+                m: max(least, 2 * m - n)
+                for m in range(first, stop)
+                if max(least, 2 * m - n) <= m - (move > 0)
+            }
             if not floors:
                 continue
             starts = sorted(set(floors.values()))
-            parts = [*zip(starts, [each - 1 for each in starts[1:]] + [last], strict=True)]
+            parts = [*zip(starts, [each - 1 for each in starts[1:]] + [far], strict=True)]
             checks += [
                 (m, m + move, count + starts.index(floor))
                 for m, floor in floors.items()
@@ -474,7 +479,7 @@ def bellman_epsilon(
         docs/explanation/joint-price.md, Theorem F.
     """
     if setting.weight != 1 or setting.may_abstain or setting.noise != "gaussian":
-        raise InvalidParameterError("a price by dynamic programming needs one Gaussian vote", setting)
+        raise InvalidParameterError("a change must move one vote, with Gaussian noise", setting)
     if not math.isfinite(known) or known <= 0:
         return known
     spread = gdp_mu(known, delta)
