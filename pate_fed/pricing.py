@@ -12,10 +12,12 @@ from pate_fed.accounting import (
     FormalCost,
     RenyiAccountant,
 )
+from pate_fed.accounting.bellman import MOST_WORK, Caps, bellman_epsilon, bellman_work
 from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
 from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
+    BELLMAN_METHOD,
     FILTER_METHODS,
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
@@ -24,6 +26,7 @@ from pate_fed.accounting.statement import (
     Pricing,
     PrivacyUnit,
 )
+from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.charging import ROUNDING_ROOM, mechanism_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
@@ -295,13 +298,41 @@ def cost_of_runs(
     """
     cost_at = formal_cost_at if at_coordinator else public_cost_at
     costs = [
-        cost_at(terms, seat) if terms.unit == unit else _cost_of_unit(terms, seat, unit=unit)
+        _at_least(cost_at(terms, seat), terms, seat)
+        if terms.unit == unit
+        else _cost_of_unit(terms, seat, unit=unit)
         for terms in runs
     ]
     if len(costs) == 1:
         return costs[0]
     epsilon = math.fsum(cost.epsilon for cost in costs) * ROUNDING_ROOM
     return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
+
+
+def _at_least(cost: FormalCost, terms: RunTerms, seat: int) -> FormalCost:
+    """Return the cost of a run by dynamic programming, where it is known and smaller.
+
+    It is a constant of the caps, which end every run. The budget is charged by prices that add up.
+    """
+    weight = terms.unit_votes_at(seat)
+    if terms.pricing != "joint" or weight != 1 or not math.isfinite(cost.epsilon):
+        return cost
+    assert terms.vote_threshold is not None
+    assert terms.sigma1 is not None
+    assert terms.sigma2 is not None
+    setting = JointSetting(
+        terms.total_votes, terms.classes, terms.vote_threshold, terms.sigma1, terms.sigma2
+    )
+    caps = (terms.max_refusals, terms.max_answers, terms.max_asks)
+    if bellman_work(setting, caps) > MOST_WORK:
+        return cost
+    epsilon = _bellman(setting, caps, terms.delta, cost.epsilon)
+    return FormalCost(epsilon, BELLMAN_METHOD, cost.holds_for) if epsilon < cost.epsilon else cost
+
+
+@lru_cache(maxsize=256)
+def _bellman(setting: JointSetting, caps: Caps, delta: float, known: float) -> float:
+    return bellman_epsilon(setting, caps, delta=delta, known=known)
 
 
 def unconditional_epsilon(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> float:

@@ -1,21 +1,21 @@
 """The exact price of a run at its caps: a game between a reader and the mechanism, solved backward.
 
-A reader chooses every query by what it saw before. After the last allowed refusal, answer or ask the
-run is over. Let z be the likelihood ratio of what was seen so far. The largest chance of telling two
-neighbors apart is delta(epsilon) = e^epsilon U(e^-epsilon), where U of a run that is over is
-(z - 1)_+, and before that, with b refusals and k answers left,
+A reader chooses every query by what it saw before. After the last allowed refusal, answer or ask
+the run is over. Let z be the likelihood ratio of all that was seen. The largest chance of telling
+two neighbors apart is delta(epsilon) = e^epsilon U(e^-epsilon). U of a run that is over is
+(z - 1)_+; before that, with b refusals and k answers left,
 
     U_bk(z) = the largest, over all votes and neighboring votes, of
               Q_refusal U_(b-1)k(z P_refusal / Q_refusal)
-              + sum over labels of Q_label U_b(k-1)(z P_label / Q_label),        or U_bk = (z - 1)_+.
+              + sum over labels of Q_label U_b(k-1)(z P_label / Q_label),    or U_bk = (z - 1)_+.
 
-Renyi prices (`joint_price`, `any_votes`) lose 5 to 11 % against it, since a conversion from one order
-supposes the worst query of that order at every step. This number is a constant of the caps, so a
-run may state it whatever it was charged; several runs add up as (epsilon, delta) pairs do.
+Renyi prices (`joint_price`) lose 5 to 12 % against it: converting from one order supposes the worst
+query of that order at every step. This number is a constant of the caps. So a run may state it,
+whatever it was charged; several runs add up as (epsilon, delta) pairs do.
 
-It is kept as a spline in ln z that is nowhere below it: a step interpolates, with a margin for its
-error. Labels enter by bounds on their privacy profiles (`label_profiles`), checks by their laws. So
-the result is an upper bound for every grid. The default grid costs 0.2 % of epsilon.
+U is kept as a spline in ln z that is nowhere below it: each step interpolates, with a margin for
+the error. Labels enter by bounds on their privacy profiles (`label_profiles`), checks by their
+laws. So the result is an upper bound for every grid; the default one costs 0.2 % of epsilon.
 docs/explanation/joint-price.md, Theorem F, has the proofs.
 """
 
@@ -24,7 +24,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -155,14 +156,12 @@ class Splines:
         above = coefficients[..., -1:] + self.z[-1] * np.expm1(steps)
         whole = np.concatenate([below, coefficients, above], axis=-1)
         rough = np.abs(np.diff(whole, n=4, axis=-1))
-        both = (
-            sliding_window_view(each, self.size, axis=-1) for each in (whole[..., 2:-2], rough)
-        )
+        both = (sliding_window_view(each, self.size, axis=-1) for each in (whole[..., 2:-2], rough))
         return np.concatenate(list(both), axis=-2)
 
     def closed(self, coefficients: Table) -> Table:
         """Return coefficients of a run that may end here, with ends that can be continued."""
-        found = np.maximum(coefficients * _ROUNDING, self.over)
+        found: Table = np.maximum(coefficients * _ROUNDING, self.over)
         low = (found[:3] / self.z[:3]).max() * (1 + self.step**2)
         high = (found[-3:] - self.z[-3:]).max()
         found[:3] = low * self.z[:3]
@@ -175,7 +174,7 @@ class Splines:
         high = (coefficients[:, -3:] - self.z[-3:]).max(axis=1, keepdims=True)
         coefficients[:, :3] = low * self.z[:3]
         coefficients[:, -3:] = self.z[-3:] * (1 + self.step**2) + high
-        return coefficients * _ROUNDING
+        return np.asarray(coefficients * _ROUNDING)
 
     def epsilon(self, coefficients: Table, delta: float) -> float:
         """Return the least epsilon with e^epsilon U(e^-epsilon) <= delta."""
@@ -185,7 +184,7 @@ class Splines:
         if not inside[0]:
             return math.inf
         last = len(places) - 1 - int(np.argmax(inside[::-1]))
-        return max(-(self.first + places[last]) * self.step, 0.0)
+        return max(float(-(self.first + places[last]) * self.step), 0.0)
 
 
 def _cubic(places: Table) -> Table:
@@ -193,7 +192,7 @@ def _cubic(places: Table) -> Table:
     x = np.abs(places)
     near = (4 - 6 * x**2 + 3 * x**3) / 6
     far = np.maximum(2 - x, 0.0) ** 3 / 6
-    return np.where(x < 1, near, far)
+    return np.asarray(np.where(x < 1, near, far))
 
 
 class Ask:
@@ -224,7 +223,9 @@ class Ask:
         lists = [each for run in labels for each in run]
         self._ranges = [gaps for each in lists for gaps in each]
         self._set_of = np.repeat(np.arange(len(lists)), [len(each) for each in lists])
-        self._ends = np.repeat(np.cumsum([len(run) for run in labels]), [len(run) for run in labels])
+        self._ends = np.repeat(
+            np.cumsum([len(run) for run in labels]), [len(run) for run in labels]
+        )
         ratios = kernel(self._ranges[0]).log_ratios
         self._reach = splines.reach(np.abs(ratios).max())
         self._atoms = splines.stencils(ratios, self._reach)
@@ -277,12 +278,14 @@ class Ask:
 
     def _deciding(self, values: Table, sets: Counts, at: Counts) -> list[int]:
         """Return the ranges that decide somewhere in the window and can be divided."""
-        pairs = {(int(a), int(b)) for a, b in zip(sets[self._window], at[self._window], strict=True)}
+        pairs = {
+            (int(a), int(b)) for a, b in zip(sets[self._window], at[self._window], strict=True)
+        }
         found: set[int] = set()
         for of in {each for each, _ in pairs}:
             rows = np.nonzero((self._set_of >= of) & (self._set_of < self._ends[of]))[0]
             places = [place for each, place in pairs if each == of]
-            found.update(rows[np.unique(values[np.ix_(rows, places)].argmax(axis=0))].tolist())
+            found.update(rows[np.unique(values[rows][:, places].argmax(axis=0))].tolist())
         return sorted(each for each in found if self._ranges[each].halves)
 
     def _divide(self, decided: list[int], values: Table, around: Table) -> Table:
@@ -303,7 +306,9 @@ class Ask:
         stencils = self._splines.stencils(logs[:, 0] - logs[:, 1], self._turns)
         rows, at = np.nonzero(stencils)
         weights = (np.exp(logs[:, 1])[:, np.newaxis] * stencils)[rows, at]
-        return scipy.sparse.csr_array((weights, (rows, first[rows] + at)), shape=(len(logs), columns))
+        return scipy.sparse.csr_array(
+            (weights, (rows, first[rows] + at)), shape=(len(logs), columns)
+        )
 
 
 def solve(splines: Splines, ask: Ask, caps: Caps) -> Table:
@@ -341,6 +346,9 @@ def _within(state: tuple[int, int], left: int) -> tuple[int, int]:
     return min(state[0], left), min(state[1], left)
 
 
+MOST_WORK: Final = 1_000_000
+"""Most `bellman_work` that a report takes the time for: about half a minute."""
+
 _ATOMS: Final = 14
 """Ratios at which profiles are computed, by the size of a vote's change in units of the noise."""
 
@@ -360,7 +368,7 @@ def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
     runs: list[list[list[Gaps]]] = []
     checks: list[tuple[int, int, int]] = []
     count = 0
-    for first, stop in zip(edges, edges[1:], strict=False):
+    for first, stop in pairwise(edges):
         tops, last = (first, stop - 1), stop - 1
         stays = [Gaps(1, 1, tops)] if 2 * first - n <= 1 <= last else []
         third = max(2, 2 * first - n, 3 * first - n)
@@ -399,7 +407,7 @@ def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
 def label_kernel(profile: Callable[[Gaps], Table], log_gammas: Table) -> Callable[[Gaps], Kernel]:
     """Return, for a range of gaps, a measure that tells at least as much as each of its labels."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def kernel(gaps: Gaps) -> Kernel:
         gammas = np.concatenate([[0.0], np.exp(log_gammas)])
         heights = np.maximum(1 - gammas, 0.0)
@@ -450,7 +458,7 @@ def valid_profile(setting: JointSetting, log_gammas: Table) -> Callable[[Gaps], 
     return profile
 
 
-def largest_work(setting: JointSetting, caps: Caps) -> int:
+def bellman_work(setting: JointSetting, caps: Caps) -> int:
     """Return how much there is to compute: states that a run can be in, times votes."""
     return sum(map(len, _layers(*caps))) * setting.teachers
 
@@ -485,7 +493,7 @@ def bellman_epsilon(
     spread = gdp_mu(known, delta)
     splines = Splines(-(known + 1.5 * spread), 4 * spread, spread / fineness)
     shift = math.sqrt(2) / setting.sigma2
-    log_gammas = np.arange(-_ATOMS * 7, _ATOMS * 7 + 1) * (shift / _ATOMS)
+    log_gammas = np.asarray(np.arange(-_ATOMS * 7, _ATOMS * 7 + 1) * (shift / _ATOMS))
     labels, checks = valid_votes(setting)
     low, high = -(known + 0.5 * spread), 1.5 * spread
     window = slice(*np.searchsorted(np.log(splines.z), (low, high)).tolist())

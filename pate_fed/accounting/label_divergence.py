@@ -203,6 +203,7 @@ def left_end(teachers: int, sigma: float, moved: int, order: float) -> float:
 
 @lru_cache(maxsize=4)
 def three_way_law(teachers: int, sigma: float, moved: int, left: float) -> ThreeWayLaw:
+    """Tabulate who wins, from u = left on; as for `many_class_divergence`."""
     unit = 1 / (math.sqrt(2) * sigma)
     margin = teachers + 2 * moved
     gaps = np.asarray(np.arange(-margin, margin + 1)[:, np.newaxis] * unit)

@@ -5,7 +5,7 @@ gamma >= 0; every divergence follows from it. Here it stands without its trivial
 
     G(gamma)  =  sum (P - gamma Q)_+ - (1 - gamma)_+  >=  0,
 
-which is the sum of (gamma Q - P)_+ as well. For a convex U on z >= 0 with U(0) = 0 and curvature nu,
+which is the sum of (gamma Q - P)_+ as well. For a convex U on z >= 0 with U(0) = 0, curvature nu,
 
     sum of Q U(z P/Q)  =  U(z) + integral of z G(x/z) nu(dx).
 
@@ -13,9 +13,10 @@ So a larger G never gives a smaller value: G may be bounded at each gamma apart,
 once. `bellman` composes runs with it.
 
 Laws and notation are those of `label_divergence`: i loses a vote to j, W is the best other class.
-On a cell of u, at fixed t, Q_i and Q_j rise in u and Q_o falls; the logs of the ratios P/Q of i and j
-fall in size, that of "other" is monotone. So an outcome's part is at most the one of its largest Q
-with its outermost ratio. Whatever W is, G is at most that of the noisy counts: of two Gaussians.
+On a cell of u, at fixed t, Q_i and Q_j rise in u and Q_o falls; the logs of the ratios P/Q of i and
+j fall in size, that of "other" is monotone. So an outcome's part is at most the one of its largest
+Q with its outermost ratio. The parts of i and j are averaged over W first: a label does not tell
+W. Whatever W is, G is at most that of the noisy counts: of two Gaussians.
 docs/explanation/joint-price.md has the proofs.
 """
 
@@ -54,7 +55,9 @@ def gaussian_profile(log_gammas: Table, shift: float) -> Table:
         shift: Above 0.
     """
     x = np.abs(log_gammas)
-    outer = scipy.special.ndtr(shift / 2 - x / shift) - np.exp(x + scipy.special.log_ndtr(-shift / 2 - x / shift))
+    outer = scipy.special.ndtr(shift / 2 - x / shift) - np.exp(
+        x + scipy.special.log_ndtr(-shift / 2 - x / shift)
+    )
     # G is the same for the exchanged pair, so G(1/gamma) = G(gamma) / gamma.
     return np.asarray(np.maximum(outer, 0.0) * np.exp(np.minimum(log_gammas, 0.0)) * SAFETY)
 
@@ -75,7 +78,7 @@ def coin_profiles(log_gammas: Table, starts: Table, ends: Table, shift: float) -
 
 
 def signed_coins(log_gammas: Table, starts: Table, ends: Table, shift: float) -> Table:
-    """Return the same without its positive part: Phi(t) - gamma Phi(t - shift), or that of tails."""
+    """Return the same of either sign: Phi(t) - gamma Phi(t - shift), or that of tails."""
     # Heads are likelier before: (Phi(t) - gamma Phi(t - shift))_+ where gamma >= 1. It is largest
     # where both densities agree, phi(t) = gamma phi(t - shift); tails likewise.
     best = shift / 2 - np.abs(log_gammas) / shift
@@ -83,7 +86,10 @@ def signed_coins(log_gammas: Table, starts: Table, ends: Table, shift: float) ->
     at = np.where(above, best, shift - best)
     t = np.clip(at, starts[:, np.newaxis], ends[:, np.newaxis])
     sign = np.where(above, 1.0, -1.0)
-    before, after = np.exp(scipy.special.log_ndtr(sign * t)), np.exp(scipy.special.log_ndtr(sign * (t - shift)) + log_gammas)
+    before, after = (
+        np.exp(scipy.special.log_ndtr(sign * t)),
+        np.exp(scipy.special.log_ndtr(sign * (t - shift)) + log_gammas),
+    )
     return np.asarray(sign * (before - after) + _ROUNDING * before)
 
 
@@ -123,7 +129,8 @@ class LabelProfiles:
         steps = np.linspace(0, self.teachers - least, _PIECES + 1)[:, np.newaxis]
         fewer, more = steps[:-1], steps[1:]
         largest = -np.expm1(
-            scipy.special.log_ndtr((low - more) / sigma) + (self.classes - 3) * scipy.special.log_ndtr(low / sigma)
+            scipy.special.log_ndtr((low - more) / sigma)
+            + (self.classes - 3) * scipy.special.log_ndtr(low / sigma)
         )
         each = fewer / (self.classes - 2)
         smallest = -np.expm1((self.classes - 2) * scipy.special.log_ndtr((high - each) / sigma))
@@ -222,7 +229,9 @@ class LabelProfiles:
         unit = 1 / (math.sqrt(2) * law.sigma)
         ends = np.array([first * unit]), np.array([last * unit])
         pair[-1] = signed_coins(self.log_gammas, *ends, step * unit)[0]
-        other[-1] = 2 * scipy.special.ndtr(-RIGHT / math.sqrt(2)) ** 2 + np.exp(self.log_gammas) * scipy.special.ndtr(-RIGHT)
+        other[-1] = 2 * scipy.special.ndtr(-RIGHT / math.sqrt(2)) ** 2 + np.exp(
+            self.log_gammas
+        ) * scipy.special.ndtr(-RIGHT)
         return pair, other + _BELOW_FLOOR
 
 

@@ -174,11 +174,17 @@ def test_splines_stay_above_the_values_that_they_stand_for() -> None:
         low, high = np.exp(log_ratio)
         masses = np.zeros(len(ratios))
         # Two atoms with mean ratio 1, as laws without lost mass have.
-        masses[np.searchsorted(ratios, log_ratio)] = [(high - 1) / (high - low), (1 - low) / (high - low)]
+        masses[np.searchsorted(ratios, log_ratio)] = [
+            (high - 1) / (high - low),
+            (1 - low) / (high - low),
+        ]
         kernels.append(Kernel(ratios, masses))
     ask = Ask(
-        splines, lambda gaps: kernels[gaps.first], [[[Gaps(0, 0, (0, 0)), Gaps(1, 1, (0, 0))]]],
-        None, slice(0, 0),
+        splines,
+        lambda gaps: kernels[gaps.first],
+        [[[Gaps(0, 0, (0, 0)), Gaps(1, 1, (0, 0))]]],
+        None,
+        slice(0, 0),
     )
 
     def exact(z: Table, steps: int) -> Table:
@@ -196,11 +202,15 @@ def test_splines_stay_above_the_values_that_they_stand_for() -> None:
         places = np.linspace(5, splines.size - 6, 400)
         weights = np.abs(places[:, np.newaxis] - np.arange(splines.size))
         basis = np.where(
-            weights < 1, (4 - 6 * weights**2 + 3 * weights**3) / 6, np.maximum(2 - weights, 0) ** 3 / 6
+            weights < 1,
+            (4 - 6 * weights**2 + 3 * weights**3) / 6,
+            np.maximum(2 - weights, 0) ** 3 / 6,
         )
         true = exact(np.exp((splines.first + places) * splines.step), steps)
         assert (basis @ value >= true * (1 - 1e-12)).all()
-        assert ((basis @ value - true) / np.exp((splines.first + places) * splines.step)).max() < 0.02
+        assert (
+            (basis @ value - true) / np.exp((splines.first + places) * splines.step)
+        ).max() < 0.02
 
 
 def profile(before: Table, after: Table, gammas: Table) -> Table:
@@ -227,13 +237,17 @@ def test_profiles_of_coins_hold_over_their_range() -> None:
 
 def test_profile_of_two_gaussians_is_that_of_their_densities() -> None:
     x = np.linspace(-14, 14, 200_001)
-    before, after = (np.exp(-((x - mean) ** 2) / 2) / math.sqrt(2 * math.pi) for mean in (0.3, -0.3))
+    before, after = (
+        np.exp(-((x - mean) ** 2) / 2) / math.sqrt(2 * math.pi) for mean in (0.3, -0.3)
+    )
     step = x[1] - x[0]
     found = profile(before * step, after * step, np.exp(LOG_GAMMAS))
     assert np.allclose(found, gaussian_profile(LOG_GAMMAS, 0.6), rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(("teachers", "classes", "sigma"), [(12, 3, 3.0), (9, 5, 2.0), (20, 10, 6.0)])
+@pytest.mark.parametrize(
+    ("teachers", "classes", "sigma"), [(12, 3, 3.0), (9, 5, 2.0), (20, 10, 6.0)]
+)
 def test_profiles_of_labels_hold_for_random_votes(
     teachers: int, classes: int, sigma: float
 ) -> None:
@@ -251,7 +265,9 @@ def test_profiles_of_labels_hold_for_random_votes(
         moved[i] -= 1
         moved[j] += 1
         true = profile(
-            label_law(tuple(counts.tolist()), sigma), label_law(tuple(moved.tolist()), sigma), gammas
+            label_law(tuple(counts.tolist()), sigma),
+            label_law(tuple(moved.tolist()), sigma),
+            gammas,
         )
         gap, both, top = int(counts[i] - counts[j]), int(counts[i] + counts[j]), int(counts.max())
         if top in (counts[i], counts[j]):
