@@ -33,6 +33,7 @@ import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.gaussian_dp import gdp_mu
 from pate_fed.accounting.label_divergence import SAFETY, left_end, three_way_law
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles
@@ -86,11 +87,18 @@ class Checks:
         refusals: ln Pr[refusal], for the votes and for the neighboring votes; shape (checks, 2).
         answers: The same of an answer.
         labels: Place of the set of labels that may follow; shape (checks,).
+        more: Masses that a refusal and an answer count for besides, at ratios `beyond` further
+            away: what votes between these can add; shape (checks, 2). None for nothing.
+        beyond: Log of a factor on the ratios.
+        lost: Chance of outcomes that are left out, times P / Q where that is larger.
     """
 
     refusals: Table
     answers: Table
     labels: Counts
+    more: Table | None = None
+    beyond: float = 0.0
+    lost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,10 +242,14 @@ class Ask:
             turns = max(
                 np.abs(each[:, 0] - each[:, 1]).max() for each in (checks.refusals, checks.answers)
             )
-            self._turns = splines.reach(turns)
+            self._turns = splines.reach(turns + checks.beyond)
             width = 2 * (2 * self._turns + 1)
-            self._stay = self._weights(checks.refusals, np.zeros_like(checks.labels), width)
-            self._move = self._weights(checks.answers, checks.labels * width, width * len(lists))
+            more = np.zeros((len(checks.labels), 2)) if checks.more is None else checks.more
+            nothing = np.zeros_like(checks.labels)
+            self._stay = self._weights(checks.refusals, more[:, 0], nothing, width)
+            self._move = self._weights(
+                checks.answers, more[:, 1], checks.labels * width, width * len(lists)
+            )
             self._shift = np.rint((checks.answers[:, 0] - checks.answers[:, 1]) / splines.step)
 
     def before(self, refused: Table, answered: Table) -> Table:
@@ -249,7 +261,8 @@ class Ask:
             labels = splines.closed_rows(self._largest(values))
             best, sets, at = self._checked(refused, labels)
             if not (decided := self._deciding(values, sets, at)):
-                return splines.closed(best)
+                lost = 0.0 if self._checks is None else self._checks.lost
+                return splines.closed(best + lost * splines.z)
             values = self._divide(decided, values, around)
 
     def _row(self, gaps: Gaps) -> Table:
@@ -301,13 +314,19 @@ class Ask:
         self._rows = np.concatenate([self._rows[kept], rows])[order]
         return np.concatenate([values[kept], rows @ around])[order]
 
-    def _weights(self, logs: Table, first: Counts, columns: int) -> scipy.sparse.csr_array:
+    def _weights(
+        self, logs: Table, more: Table, first: Counts, columns: int
+    ) -> scipy.sparse.csr_array:
         """Return the weights of coefficients around each place, a row for each check."""
-        stencils = self._splines.stencils(logs[:, 0] - logs[:, 1], self._turns)
+        assert self._checks is not None
+        ratios = logs[:, 0] - logs[:, 1]
+        stencils = np.exp(logs[:, 1:]) * self._splines.stencils(ratios, self._turns)
+        if more.any():
+            further = self._splines.stencils(ratios + self._checks.beyond, self._turns)
+            stencils += more[:, np.newaxis] * further
         rows, at = np.nonzero(stencils)
-        weights = (np.exp(logs[:, 1])[:, np.newaxis] * stencils)[rows, at]
         return scipy.sparse.csr_array(
-            (weights, (rows, first[rows] + at)), shape=(len(logs), columns)
+            (stencils[rows, at], (rows, first[rows] + at)), shape=(len(logs), columns)
         )
 
 
@@ -348,6 +367,14 @@ def _within(state: tuple[int, int], left: int) -> tuple[int, int]:
 
 MOST_WORK: Final = 1_000_000
 """Most `bellman_work` that a report takes the time for: about half a minute."""
+
+_NEVER: Final = -1e4
+"""Log of the chance of what does not occur."""
+_FARTHEST: Final = 7.0
+"""Standard deviations within which any votes are looked at."""
+_CELL: Final = 0.02
+_FINEST: Final = 0.03
+"""Widths of the cells of a check and of a label, for any votes, in standard deviations."""
 
 _ATOMS: Final = 14
 """Ratios at which profiles are computed, by the size of a vote's change in units of the noise."""
@@ -458,22 +485,92 @@ def valid_profile(setting: JointSetting, log_gammas: Table) -> Callable[[Gaps], 
     return profile
 
 
-def bellman_work(setting: JointSetting, caps: Caps) -> int:
+def any_votes_checks(setting: AnyVotesSetting, *, beyond: float) -> Checks:
+    """Return checks that cover those of all votes, valid or not, with one set of labels.
+
+    The top count, in units of its noise from the threshold, is any t; one change moves it by d =
+    1 / sigma1 either way, or not at all. Between two points of t the value exceeds the larger end
+    by at most width^2 / 8 times the largest fall of its slope. That is at most the sum over both
+    outcomes of (|p''| / rho + |q''|) y U'(y), with rho = p / q, y = z rho; and y U'(y) is at most
+    U(y e^a) / (e^a - 1), for any a. Beyond all points a refusal, or an answer, is all but certain.
+    """
+    d = 1 / setting.sigma1
+    t = np.arange(-_FARTHEST, _FARTHEST + _CELL / 2, _CELL)
+    refusals, answers, more = [], [], []
+    for move in (d, -d):
+        chances = []
+        for sign in (-1, 1):
+            before, after = (scipy.special.log_ndtr(sign * at) for at in (t, t + move))
+            ratio = np.exp(before - after)
+            bends = [
+                np.abs(at) * np.exp(-(at**2) / 2) / math.sqrt(2 * math.pi) for at in (t, t + move)
+            ]
+            # The slope of |t| phi(t) is at most 0.4; ratios change by less than e^(width).
+            bend = (bends[0] + 0.4 * _CELL) / ratio * math.exp(_CELL) + bends[1] + 0.4 * _CELL
+            chances.append((np.column_stack([before, after]), bend))
+        refusals.append(chances[0][0])
+        answers.append(chances[1][0])
+        more.append(np.column_stack([chances[0][1], chances[1][1]]))
+    scale = _CELL**2 / 8 / math.expm1(beyond - _CELL)
+    certain, never = np.zeros((1, 2)), np.full((1, 2), _NEVER)
+    return Checks(
+        np.concatenate([*refusals, certain, never]),
+        np.concatenate([*answers, never, certain]),
+        np.zeros(2 * len(t) + 2, dtype=np.int64),
+        np.concatenate([*more, np.zeros((2, 2))]) * scale,
+        beyond,
+        lost=2 * float(scipy.special.ndtr(d - _FARTHEST)),
+    )
+
+
+def any_votes_labels(
+    setting: AnyVotesSetting, log_gammas: Table
+) -> tuple[list[list[list[Gaps]]], Callable[[Gaps], Table]]:
+    """Return the ranges and bounds of a label of two classes for all votes, valid or not.
+
+    A gap stands for all real gaps between it and the next; the outermost ones for all beyond.
+    """
+    shift = math.sqrt(2) / setting.sigma2
+    unit = min(shift / 2, _FINEST)
+    most = math.ceil(_FARTHEST / unit)
+
+    def profile(gaps: Gaps) -> Table:
+        first = -math.inf if gaps.first == -most else gaps.first * unit
+        last = math.inf if gaps.last == most - 1 else (gaps.last + 1) * unit
+        bound = coin_profiles(log_gammas, np.array([first]), np.array([last]), shift)
+        return np.asarray(bound[0])
+
+    return [[[Gaps(-most, most - 1, (0, 0))]]], profile
+
+
+def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
+    """Tell whether `bellman_epsilon` covers the setting."""
+    if isinstance(setting, AnyVotesSetting):
+        return setting.weight == 1 and setting.classes == 2
+    return setting.weight == 1 and not setting.may_abstain and setting.noise == "gaussian"
+
+
+def bellman_work(teachers: int, caps: Caps) -> int:
     """Return how much there is to compute: states that a run can be in, times votes."""
-    return sum(map(len, _layers(*caps))) * setting.teachers
+    return sum(map(len, _layers(*caps))) * teachers
 
 
 def bellman_epsilon(
-    setting: JointSetting, caps: Caps, *, delta: float, known: float, fineness: float = 25.0
+    setting: JointSetting | AnyVotesSetting,
+    caps: Caps,
+    *,
+    delta: float,
+    known: float,
+    fineness: float = 25.0,
 ) -> float:
-    """Return epsilon of a run of Confident-GNMax at its caps, for valid votes.
+    """Return epsilon of a run of Confident-GNMax at its caps.
 
     Args:
-        setting: The public facts: one vote per neighboring change, no withheld votes, Gaussian
-            noise, and exactly this many classes.
+        setting: The public facts, for valid votes, or for any with two classes: one vote per
+            neighboring change, none withheld, Gaussian noise, and exactly this many classes.
         caps: On refusals, answers and asks, each at least 1, fixed before the run.
         delta: In (0, 1).
-        known: An epsilon that holds, as `joint_price.price` finds it: where to look.
+        known: An epsilon that holds, by a price by outcome: where to look.
         fineness: Places of the splines by the standard deviation of a Gaussian that has the known
             epsilon.
 
@@ -486,7 +583,7 @@ def bellman_epsilon(
     Source:
         docs/explanation/joint-price.md, Theorem F.
     """
-    if setting.weight != 1 or setting.may_abstain or setting.noise != "gaussian":
+    if not can_be_composed(setting):
         raise InvalidParameterError("a change must move one vote, with Gaussian noise", setting)
     if not math.isfinite(known) or known <= 0:
         return known
@@ -494,9 +591,13 @@ def bellman_epsilon(
     splines = Splines(-(known + 1.5 * spread), 4 * spread, spread / fineness)
     shift = math.sqrt(2) / setting.sigma2
     log_gammas = np.asarray(np.arange(-_ATOMS * 7, _ATOMS * 7 + 1) * (shift / _ATOMS))
-    labels, checks = valid_votes(setting)
+    if isinstance(setting, JointSetting):
+        labels, checks = valid_votes(setting)
+        profile = valid_profile(setting, log_gammas)
+    else:
+        labels, profile = any_votes_labels(setting, log_gammas)
+        checks = any_votes_checks(setting, beyond=spread / 6)
     low, high = -(known + 0.5 * spread), 1.5 * spread
     window = slice(*np.searchsorted(np.log(splines.z), (low, high)).tolist())
-    kernel = label_kernel(valid_profile(setting, log_gammas), log_gammas)
-    ask = Ask(splines, kernel, labels, checks, window)
+    ask = Ask(splines, label_kernel(profile, log_gammas), labels, checks, window)
     return min(splines.epsilon(solve(splines, ask, caps), delta) * SAFETY, known)

@@ -35,7 +35,7 @@ from pate_fed.accounting.label_divergence import LOG_P_ERROR, RIGHT, SAFETY, Thr
 Table = NDArray[np.float64]
 
 _EVERY: Final = 4
-"""Cells of u are so many times wider than those of `label_divergence`."""
+"""Cells of u are so many times wider than those of the law."""
 
 _PIECES: Final = 8
 """Ranges of the votes for other classes that are bounded apart."""
@@ -156,18 +156,6 @@ class LabelProfiles:
         mean = min(self.teachers - 3 * top, -2) / (math.sqrt(2) * self.law.sigma)
         right = scipy.special.ndtr((mean - self._edges) / math.sqrt(2))
         return np.asarray((right @ np.diff(running, axis=0) + running[0]) * SAFETY)
-
-    def anywhere(self, first: int, last: int) -> Table:
-        """Bound G for any votes with such a gap, whole or not.
-
-        Args:
-            first: Least n_i - n_j.
-            last: Largest n_i - n_j.
-
-        Returns:
-            Shape (gammas,).
-        """
-        return np.asarray(self._revealed(first, last).max(axis=0))
 
     @property
     def _edges(self) -> Table:

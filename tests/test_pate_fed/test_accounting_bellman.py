@@ -11,7 +11,9 @@ import scipy
 from numpy.typing import NDArray
 
 from pate_fed.accounting import price
+from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.bellman import Ask, Gaps, Kernel, Splines, bellman_epsilon
+from pate_fed.accounting.joint_price import price_of_any_votes
 from pate_fed.accounting.label_divergence import left_end, three_way_law
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
 from pate_fed.accounting.vote_pairs import JointSetting
@@ -112,6 +114,35 @@ def test_no_reader_does_better_than_the_price(
     less = found * (0.96 if setting.classes == 2 else 0.8)
     [beyond] = math.exp(less) * played_out(np.array([math.exp(-less)]), pairs, caps)
     assert beyond > delta
+
+
+def test_no_reader_does_better_where_votes_are_not_valid() -> None:
+    """Any top count with any gap: far more than valid votes can bring about."""
+    setting, caps, delta = AnyVotesSetting(2, 1.5, 1.2), (1, 2, 3), 1e-3
+    known = price_of_any_votes(
+        setting, max_refusals=1, max_answers=2, max_asks=3, delta=delta
+    ).epsilon
+    found = bellman_epsilon(setting, caps, delta=delta, known=known)
+    assert found < known
+    tops, gaps = np.linspace(-4, 4, 17), np.linspace(-3, 3, 13)
+    pairs = []
+    for top, gap, move in itertools.product(tops, gaps, (-1, 0, 1)):
+        laws = []
+        for m, g in ((top, gap), (top + move, gap - 2)):
+            passes = scipy.special.ndtr(m / setting.sigma1)
+            heads = scipy.special.ndtr(g / (math.sqrt(2) * setting.sigma2))
+            laws.append(np.array([1 - passes, passes * heads, passes * (1 - heads)]))
+        pairs.append((laws[0], laws[1]))
+    # The last ask is played with all pairs, the ones before with every 13th.
+    [reached] = math.exp(found) * played_out(np.array([math.exp(-found)]), pairs[::13], caps)
+    assert reached <= delta
+    [once] = math.exp(found) * played_out(np.array([math.exp(-found)]), pairs, (1, 1, 1))
+    assert once <= delta
+
+
+def test_more_than_two_classes_need_valid_votes() -> None:
+    with pytest.raises(InvalidParameterError, match="one vote"):
+        bellman_epsilon(AnyVotesSetting(3, 1.5, 1.2), (1, 2, 3), delta=1e-3, known=5.0)
 
 
 def test_a_smaller_noise_breaks_the_price() -> None:
@@ -280,3 +311,23 @@ def test_profiles_of_labels_hold_for_random_votes(
         assert (true <= wide + 1e-12).all()
         tightest = min(tightest, float(bound.sum() / true.sum()))
     assert tightest < 1.1
+
+
+def test_margin_covers_the_error_of_interpolation() -> None:
+    """The interpolant of (x - t)_+^3 / 6 is off by at most 0.056 hats at t, times B-splines."""
+
+    def basis(x: Table) -> Table:
+        x = np.abs(x)
+        return np.where(x < 1, (4 - 6 * x**2 + 3 * x**3) / 6, np.maximum(2 - x, 0) ** 3 / 6)
+
+    places, nodes = np.linspace(0, 1, 257), np.arange(-9.0, 10.0)
+    splines = basis(places[:, np.newaxis] - nodes)
+    worst = 0.0
+    for knot in np.arange(-4, 5, 1 / 64):
+        power = np.maximum(np.arange(-10.0, 11.0) - knot, 0) ** 3 / 6
+        coefficients = (-power[:-2] + 8 * power[1:-1] - power[2:]) / 6
+        error = np.abs(np.maximum(places - knot, 0) ** 3 / 6 - splines @ coefficients)
+        hats = splines @ np.maximum(1 - np.abs(nodes - knot), 0.0)
+        assert (error <= 0.056 * hats + 1e-12).all()
+        worst = max(worst, float(np.max(error / np.maximum(hats, 1e-9))))
+    assert worst > 0.055
