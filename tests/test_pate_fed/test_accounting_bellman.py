@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting import price
 from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.bellman import Ask, Gaps, Kernel, Splines, bellman_epsilon
+from pate_fed.accounting.ask_kinds import Gaps
+from pate_fed.accounting.bellman import Ask, Kernel, Splines, bellman_epsilon
 from pate_fed.accounting.joint_price import price_of_any_votes
 from pate_fed.accounting.label_divergence import left_end, three_way_law
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile

@@ -672,8 +672,8 @@ class TestDivergence:
     @pytest.mark.parametrize("gap", [more(-20), 0, more(2), more(30)])
     def test_cells_enclose_the_three_way_law_of_thirty_digits(self, gap: int) -> None:
         sigma, teachers, orders = 12.0, 40, (1.5, 9.0)
-        left = label_divergence._left_end(teachers, sigma, 1, max(orders))
-        law = label_divergence._three_way_law(teachers, sigma, 1, left)
+        left = label_divergence.left_end(teachers, sigma, 1, max(orders))
+        law = label_divergence.three_way_law(teachers, sigma, 1, left)
         edges = law.edges
         for cell in (0, *np.searchsorted(edges, [-3.0, -0.2, 1.5, 6.0])):
             u = edges[cell] + 0.37 * (edges[cell + 1] - edges[cell])
@@ -709,8 +709,8 @@ class TestDivergence:
             assert (found[:, :2] >= wanted[:, :2]).all()
 
     def test_log_chances_have_the_claimed_error(self) -> None:
-        law = label_divergence._three_way_law(
-            250, 40.0, 1, label_divergence._left_end(250, 40.0, 1, 10.0)
+        law = label_divergence.three_way_law(
+            250, 40.0, 1, label_divergence.left_end(250, 40.0, 1, 10.0)
         )
         rng = np.random.default_rng(7)
         for gap, edge in zip(
@@ -720,7 +720,7 @@ class TestDivergence:
                 t = mpmath.mpf(int(gap)) / (mpmath.sqrt(2) * 40)
                 exact = mpmath.log(orthant(mpmath.mpf(float(law.edges[edge])), t))
                 ours = mpmath.mpf(float(law.log_wins[gap + law.margin, edge]))
-                assert abs(ours - exact) < label_divergence._LOG_P_ERROR
+                assert abs(ours - exact) < label_divergence.LOG_P_ERROR
 
     @settings(max_examples=30, deadline=None)
     @given(votes=st.lists(st.integers(0, 12), min_size=3, max_size=5), data=st.data())
