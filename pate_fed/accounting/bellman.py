@@ -327,7 +327,7 @@ def _within(state: tuple[int, int], left: int) -> tuple[int, int]:
 MOST_WORK: Final = 1_000_000
 """Most `bellman_work` that a report takes the time for: about half a minute."""
 
-_ATOMS: Final = 14
+_ATOMS: Final = 8
 """Ratios at which profiles are computed, by the size of a vote's change in units of the noise."""
 
 
@@ -381,7 +381,7 @@ def bellman_epsilon(
     *,
     delta: float,
     known: float,
-    fineness: float = 25.0,
+    fineness: float = 22.0,
 ) -> float:
     """Return epsilon of a run of Confident-GNMax at its caps.
 

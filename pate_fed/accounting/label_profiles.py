@@ -23,7 +23,7 @@ docs/explanation/joint-price.md has the proofs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -34,10 +34,13 @@ from pate_fed.accounting.label_divergence import LOG_P_ERROR, RIGHT, SAFETY, Thr
 
 Table = NDArray[np.float64]
 
-_EVERY: Final = 4
+_EVERY: Final = 5
 """Cells of u are so many times wider than those of the law."""
 
-_PIECES: Final = 8
+_KEPT: Final = 160
+"""Ranges of gaps whose cells are kept: half a megabyte each."""
+
+_PIECES: Final = 6
 """Ranges of the votes for other classes that are bounded apart."""
 
 _ROUNDING: Final = 1e-15
@@ -108,6 +111,7 @@ class LabelProfiles:
     log_gammas: Table
     teachers: int
     classes: int
+    _kept: dict[tuple[int, int], tuple[Table, Table]] = field(default_factory=dict)
 
     def touching(self, first: int, last: int, least: int, most: int) -> Table:
         """Bound G where i or j has the most votes.
@@ -166,6 +170,14 @@ class LabelProfiles:
         last = len(self.law.edges) - 1
         return np.append(np.arange(0, last, _EVERY), last)
 
+    def _cells(self, first: int, last: int) -> tuple[Table, Table]:
+        """Return `_computed_cells`, which many top counts have in common."""
+        if (first, last) not in self._kept:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[first, last] = self._computed_cells(first, last)
+        return self._kept[first, last]
+
     def _revealed(self, first: int, last: int) -> Table:
         """Bound G of what W and the label tell together, left of all cells, in each, and right."""
         pair, other = self._cells(first, last)
@@ -175,7 +187,7 @@ class LabelProfiles:
     def _gaussian(self) -> Table:
         return gaussian_profile(self.log_gammas, math.sqrt(2) * self.law.moved / self.law.sigma)
 
-    def _cells(self, first: int, last: int) -> tuple[Table, Table]:
+    def _computed_cells(self, first: int, last: int) -> tuple[Table, Table]:
         """Bound the parts of G left of all cells of u, in each, and right of all.
 
         P_i and Q_i rise in t, P_j and Q_j fall; all logs of ratios fall in t; Q_o is largest where
