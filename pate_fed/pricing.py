@@ -12,7 +12,6 @@ from pate_fed.accounting import (
     FormalCost,
     RenyiAccountant,
 )
-from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.bellman import (
     MOST_WORK,
     Caps,
@@ -24,7 +23,7 @@ from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
 from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
-    BELLMAN_METHODS,
+    BELLMAN_METHOD,
     FILTER_METHODS,
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
@@ -318,44 +317,30 @@ def cost_of_runs(
 
 def _stated(cost: FormalCost, terms: RunTerms, seat: int) -> FormalCost:
     """Return the cost that a run states, whatever it was charged."""
-    if terms.pricing not in ("joint", "label") or terms.at_parties:
-        return cost
     weight = terms.unit_votes_at(seat)
-    return _composed(cost, terms, weight=weight, valid=terms.pricing == "joint")
+    return _composed(cost, terms, weight=weight) if terms.pricing == "joint" else cost
 
 
-def _composed(cost: FormalCost, terms: RunTerms, *, weight: int, valid: bool) -> FormalCost:
+def _composed(cost: FormalCost, terms: RunTerms, *, weight: int) -> FormalCost:
     """Return the cost of a run by dynamic programming, where it is known and smaller.
 
     It is a constant of the caps, which end every run. The budget is charged by prices that add up.
     """
-    if terms.sigma1 is None or terms.sigma2 is None or terms.vote_threshold is None:
-        return cost
-    setting: JointSetting | AnyVotesSetting
-    if valid:
-        setting = JointSetting(
-            terms.total_votes,
-            terms.classes,
-            terms.vote_threshold,
-            terms.sigma1,
-            terms.sigma2,
-            weight,
-        )
-    else:
-        setting = AnyVotesSetting(terms.classes, terms.sigma1, terms.sigma2, weight)
+    assert terms.vote_threshold is not None
+    assert terms.sigma1 is not None
+    assert terms.sigma2 is not None
+    setting = JointSetting(
+        terms.total_votes, terms.classes, terms.vote_threshold, terms.sigma1, terms.sigma2, weight
+    )
     caps = (terms.max_refusals, terms.max_answers, terms.max_asks)
     if not can_be_composed(setting) or bellman_work(terms.total_votes, caps) > MOST_WORK:
         return cost
     epsilon = _bellman(setting, caps, terms.delta, cost.epsilon)
-    if epsilon >= cost.epsilon:
-        return cost
-    return FormalCost(epsilon, BELLMAN_METHODS[valid], cost.holds_for)
+    return FormalCost(epsilon, BELLMAN_METHOD, cost.holds_for) if epsilon < cost.epsilon else cost
 
 
 @lru_cache(maxsize=256)
-def _bellman(
-    setting: JointSetting | AnyVotesSetting, caps: Caps, delta: float, known: float
-) -> float:
+def _bellman(setting: JointSetting, caps: Caps, delta: float, known: float) -> float:
     return bellman_epsilon(setting, caps, delta=delta, known=known)
 
 
@@ -369,11 +354,7 @@ def unconditional_epsilon(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> f
     """
     weight = replace(terms, unit=unit).unit_votes_at(seat)
     bounds = formal_bounds(terms, weight=weight, votes_are_valid=False)
-    nothing = FormalCost(math.inf, NO_BOUND_METHOD)
-    smallest = min(bounds.values(), key=lambda cost: cost.epsilon, default=nothing)
-    if "label" not in bounds or terms.at_parties:
-        return smallest.epsilon
-    return _composed(smallest, terms, weight=weight, valid=False).epsilon
+    return min((cost.epsilon for cost in bounds.values()), default=math.inf)
 
 
 def _cost_of_unit(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> FormalCost:

@@ -161,6 +161,10 @@ def any_votes_checks(setting: AnyVotesSetting, *, beyond: float) -> Checks:
     by at most width^2 / 8 times the largest fall of its slope. That is at most the sum over both
     outcomes of (|p''| / rho + |q''|) y U'(y), with rho = p / q, y = z rho; and y U'(y) is at most
     U(y e^a) / (e^a - 1), for any a. Beyond all points a refusal, or an answer, is all but certain.
+
+    Args:
+        setting: The public facts.
+        beyond: a, with the change of a ratio within a cell; above `least_beyond`.
     """
     d = 1 / setting.sigma1
     t = np.arange(-_FARTHEST, _FARTHEST + _CELL / 2, _CELL)
@@ -173,13 +177,14 @@ def any_votes_checks(setting: AnyVotesSetting, *, beyond: float) -> Checks:
             bends = [
                 np.abs(at) * np.exp(-(at**2) / 2) / math.sqrt(2 * math.pi) for at in (t, t + move)
             ]
-            # The slope of |t| phi(t) is at most 0.4; ratios change by less than e^(width).
-            bend = (bends[0] + 0.4 * _CELL) / ratio * math.exp(_CELL) + bends[1] + 0.4 * _CELL
+            # The slope of |t| phi(t) is at most 0.4. Logs of ratios change by at most d times the
+            # width: their slope is a difference of hazards d apart, whose slope is below 1.
+            bend = (bends[0] + 0.4 * _CELL) / ratio * math.exp(d * _CELL) + bends[1] + 0.4 * _CELL
             chances.append((np.column_stack([before, after]), bend))
         refusals.append(chances[0][0])
         answers.append(chances[1][0])
         more.append(np.column_stack([chances[0][1], chances[1][1]]))
-    scale = _CELL**2 / 8 / math.expm1(beyond - _CELL)
+    scale = _CELL**2 / 8 / math.expm1(beyond - d * _CELL)
     certain, never = np.zeros((1, 2)), np.full((1, 2), _NEVER)
     return Checks(
         np.concatenate([*refusals, certain, never]),
@@ -189,6 +194,11 @@ def any_votes_checks(setting: AnyVotesSetting, *, beyond: float) -> Checks:
         beyond,
         lost=2 * float(scipy.special.ndtr(d - _FARTHEST)),
     )
+
+
+def least_beyond(setting: AnyVotesSetting) -> float:
+    """Return what `beyond` must exceed: twice the change of a ratio's log within a cell."""
+    return 2 * _CELL / setting.sigma1
 
 
 def any_votes_labels(

@@ -38,6 +38,7 @@ from pate_fed.accounting.ask_kinds import (
     Gaps,
     any_votes_checks,
     any_votes_labels,
+    least_beyond,
     valid_profile,
     valid_votes,
 )
@@ -56,6 +57,7 @@ _ROUNDING = 1 + 1e-12
 _QUASI: Final = np.array([-1.0, 8.0, -1.0]) / 6
 """Values at a place and its neighbors make its coefficient."""
 _SMOOTHINGS = 1
+_HEIGHT_ERROR: Final = 1e-13
 _MARGIN: Final = 0.056
 """Bound of its error, in units of the fourth differences of the coefficients nearby: 0.0559."""
 
@@ -67,10 +69,12 @@ class Kernel:
     Attributes:
         log_ratios: ln P/Q of each atom; shape (atoms,).
         masses: Q of each; same shape.
+        infinite: P of what has no finite ratio.
     """
 
     log_ratios: Table
     masses: Table
+    infinite: float = 0.0
 
 
 class Splines:
@@ -81,7 +85,7 @@ class Splines:
         max over kernels of (-g_(j-1) + 8 g_j - g_(j+1)) / 6  +  a margin,
 
     g the mean of the spline under a kernel, moved by its ratios. Each such interpolant reproduces
-    cubics; it is off by at most 0.033 times the largest fourth difference of the coefficients
+    cubics; it is off by at most 0.056 times the largest fourth difference of the coefficients
     nearby, which is the margin. All B-splines are positive, so the maximum of coefficients is
     above every kernel's.
     """
@@ -214,7 +218,7 @@ class Ask:
     def before(self, refused: Table, answered: Table) -> Table:
         """Return the value before an ask."""
         splines = self._splines
-        around = splines.around(answered, self._reach)
+        around = np.vstack([splines.around(answered, self._reach), splines.z])
         values = self._rows @ around
         while True:
             labels = splines.closed_rows(self._largest(values))
@@ -225,7 +229,9 @@ class Ask:
             values = self._divide(decided, values, around)
 
     def _row(self, gaps: Gaps) -> Table:
-        return np.asarray(self._kernel(gaps).masses @ self._atoms)
+        kernel = self._kernel(gaps)
+        # U's slope is at most 1: an infinite ratio is worth z times its P.
+        return np.append(kernel.masses @ self._atoms, kernel.infinite)
 
     def _largest(self, values: Table) -> Table:
         starts = np.searchsorted(self._set_of, np.arange(self._set_of[-1] + 1))
@@ -342,10 +348,10 @@ def label_kernel(profile: Callable[[Gaps], Table], log_gammas: Table) -> Callabl
         corners = _lower_hull(gammas.tolist(), heights.tolist())
         slopes = np.diff(heights[corners]) / np.diff(gammas[corners])
         masses = np.zeros(len(log_gammas))
-        # An atom where the slope changes; what is left beyond the last ratio is added as if there.
+        # An atom where the slope changes. What is left beyond the last ratio counts as infinite,
+        # with more than the rounding of all heights.
         masses[corners[1:] - 1] = np.diff(slopes, append=0.0)
-        masses[-1] += heights[-1] / gammas[-1]
-        return Kernel(log_gammas, np.maximum(masses, 0.0))
+        return Kernel(log_gammas, np.maximum(masses, 0.0), float(heights[-1]) + _HEIGHT_ERROR)
 
     return kernel
 
@@ -408,12 +414,16 @@ def bellman_epsilon(
     if not math.isfinite(known) or known <= 0:
         return known
     spread = gdp_mu(known, delta)
+    if spread / fineness > 1:
+        return known
     splines = Splines(-(known + 1.5 * spread), 4 * spread, spread / fineness)
     shift = math.sqrt(2) / setting.sigma2
     log_gammas = np.asarray(np.arange(-_ATOMS * 7, _ATOMS * 7 + 1) * (shift / _ATOMS))
     if isinstance(setting, JointSetting):
         labels, checks = valid_votes(setting)
         profile = valid_profile(setting, log_gammas)
+    elif spread / 6 <= least_beyond(setting):
+        return known
     else:
         labels, profile = any_votes_labels(setting, log_gammas)
         checks = any_votes_checks(setting, beyond=spread / 6)

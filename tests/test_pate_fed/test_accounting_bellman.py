@@ -141,6 +141,55 @@ def test_no_reader_does_better_where_votes_are_not_valid() -> None:
     assert once <= delta
 
 
+@pytest.mark.parametrize("sigma", [20.0, 15.0, 0.5])
+def test_one_ask_of_any_votes_costs_no_less_than_its_worst_pair(sigma: float) -> None:
+    setting, delta = AnyVotesSetting(2, sigma, sigma), 1e-5
+    known = price_of_any_votes(
+        setting, max_refusals=1, max_answers=1, max_asks=1, delta=delta
+    ).epsilon
+    found = bellman_epsilon(setting, (1, 1, 1), delta=delta, known=known)
+    t, h = np.linspace(-6, 6, 601)[:, np.newaxis], np.linspace(-6, 6, 601)
+    worst = 0.0
+    for d in (1 / sigma, -1 / sigma):
+        laws = []
+        for check, label in ((t, h), (t + d, h - math.sqrt(2) / sigma)):
+            passes, heads = scipy.special.ndtr(check), scipy.special.ndtr(label)
+            laws.append(((1 - passes) + 0 * heads, passes * heads, passes * (1 - heads)))
+        gain = sum(
+            np.maximum(p - math.exp(found) * q, 0.0) for p, q in zip(laws[0], laws[1], strict=True)
+        )
+        worst = max(worst, float(np.max(gain)))
+    assert worst <= delta
+
+
+@pytest.mark.parametrize(
+    ("teachers", "sigma2", "delta"), [(4, 0.2, 1e-5), (6, 0.5, 1e-9), (20, 1.0, 1e-11)]
+)
+def test_rare_outcomes_far_beyond_all_ratios_count(
+    teachers: int, sigma2: float, delta: float
+) -> None:
+    """Little noise or a tiny delta: what tells most may be rarer than all else."""
+    setting = JointSetting(teachers, 2, -30.0, 3.0, sigma2)
+    known = price(
+        teachers=teachers,
+        classes=2,
+        vote_threshold=-30.0,
+        sigma1=3.0,
+        sigma2=sigma2,
+        max_refusals=1,
+        max_answers=1,
+        max_asks=1,
+        delta=delta,
+    ).epsilon
+    found = bellman_epsilon(setting, (1, 1, 1), delta=delta, known=known)
+    gaps = np.arange(2 - teachers, teachers + 1) / (math.sqrt(2) * sigma2)
+    after = gaps - math.sqrt(2) / sigma2
+    for sign in (1, -1):
+        before_logs, after_logs = (scipy.special.log_ndtr(sign * x) for x in (gaps, after))
+        gain = np.exp(before_logs) - np.exp(np.minimum(found + after_logs, 0.0))
+        assert gain.max() <= delta
+
+
 def test_more_than_two_classes_need_valid_votes() -> None:
     with pytest.raises(InvalidParameterError, match="one vote"):
         bellman_epsilon(AnyVotesSetting(3, 1.5, 1.2), (1, 2, 3), delta=1e-3, known=5.0)
