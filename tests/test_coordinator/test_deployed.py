@@ -119,7 +119,9 @@ def test_a_killed_service_is_followed_by_one_that_goes_on(
         assert (run.state.value, run.reason, run.progress["void"]) == ("done", "", 0)
 
         out = tmp_path / "out"
-        federation.coordinator.export("first", out)
+        coordinator = federation.coordinator
+        coordinator.export("first", out)
+        coordinator.close()
         require_exported(out)
         require_measured(federation)
         labels = released(federation, out)

@@ -109,7 +109,9 @@ class Simulated:
 
     @property
     def labels(self) -> bytes:
-        return (self.out / "labels.csv").read_bytes()
+        written = (self.out / "labels.csv").read_bytes()
+        # A simulation knows the row of its own table as well.
+        return b"".join(line.rpartition(b",")[0] + b"\n" for line in written.splitlines())
 
 
 @pytest.mark.slow
