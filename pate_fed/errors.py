@@ -10,6 +10,7 @@ A message says which rule was broken and by which value, and holds no secret::
     |- InvalidSettingError        PF-105  settings that contradict each other
     |  |- UnfitSumError           PF-106  a secure sum that does not fit hospitals or drop-outs
     |  `- NarrowNoiseError        PF-107  noise at the parties whose shares are too narrow
+    |- InvalidAnswersError      PF-108  answers that an audit cannot use
     |- InvalidDataError           PF-110  a data set that cannot be used
     |  |- UnreadableFileError     PF-111
     |  |- MissingColumnError      PF-112
@@ -97,6 +98,12 @@ class NarrowNoiseError(InvalidSettingError):
     """Noise at the parties whose shares are too narrow to be priced."""
 
     code = "PF-107"
+
+
+class InvalidAnswersError(PateFedError, ValueError):
+    """Answers that an audit cannot use: no classes of the query, or too few."""
+
+    code = "PF-108"
 
 
 class InvalidDataError(PateFedError, ValueError):

@@ -30,6 +30,7 @@ from coordinator.errors import (
 from pate_fed.errors import (
     BudgetExhaustedError,
     DisjointnessError,
+    InvalidAnswersError,
     InvalidDataError,
     InvalidParameterError,
     InvalidSettingError,
@@ -60,6 +61,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (BudgetExhaustedError, EXIT_REFUSED),
     (TooFewPartiesError, EXIT_REFUSED),
     (PartyRefusedError, EXIT_REFUSED),
+    (InvalidAnswersError, EXIT_INPUT),
     (InvalidDataError, EXIT_INPUT),
     (DisjointnessError, EXIT_INPUT),
     (InvalidParameterError, EXIT_USAGE),

@@ -1,0 +1,39 @@
+"""Audits: how much released labels tell about votes."""
+
+from pate_fed.audit.exposure import (
+    AUDITED,
+    MOST_ASKS,
+    Target,
+    asks_for_error,
+    leak_error,
+    votes_of_agreement,
+)
+from pate_fed.audit.gradient_descent import descend
+from pate_fed.audit.vote_leak import (
+    Answers,
+    Check,
+    LeakedVotes,
+    normalized_error,
+    rebuild_votes,
+    top_count_by_rate,
+)
+from pate_fed.audit.win_chances import Noise, chances_and_slopes, win_chances
+
+__all__ = [
+    "AUDITED",
+    "MOST_ASKS",
+    "Answers",
+    "Check",
+    "LeakedVotes",
+    "Noise",
+    "Target",
+    "asks_for_error",
+    "chances_and_slopes",
+    "descend",
+    "leak_error",
+    "normalized_error",
+    "rebuild_votes",
+    "top_count_by_rate",
+    "votes_of_agreement",
+    "win_chances",
+]

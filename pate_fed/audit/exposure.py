@@ -1,0 +1,219 @@
+"""What repeated answers would tell about votes, said before anybody asks: a simulated attack.
+
+An attacker repeats a query, rebuilds the votes, and is compared with the votes. Answers are drawn
+by the chances that the mechanism gives them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.accounting.ranges import whole
+from pate_fed.audit.vote_leak import (
+    Answers,
+    Check,
+    normalized_error,
+    rebuild_votes,
+    top_count_by_rate,
+)
+from pate_fed.audit.win_chances import Law, Noise, win_chances
+from pate_fed.errors import InvalidParameterError
+
+AUDITED: Final = ("gnmax", "confident", "lnmax")
+"""Mechanisms whose releases an audit can simulate."""
+
+MOST_ASKS: Final = 1_000_000
+"""Most repetitions of a query that an audit tries."""
+
+Channel = Literal["both", "labels", "refusals"]
+"""What an attacker counts: labels, "no answer"s, or both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A mechanism, as an attacker meets it.
+
+    Attributes:
+        noise: Of each count.
+        check: Of Confident-GNMax; None where every query is answered.
+    """
+
+    noise: Noise
+    check: Check | None = None
+
+    @classmethod
+    def of(cls, mechanism: Mapping[str, Any]) -> Target:
+        """Return the target of a mechanism's parameters, as in `privacy.json`.
+
+        Raises:
+            InvalidParameterError: an audit does not know the mechanism, or a parameter is out of
+                its range.
+        """
+        name = str(mechanism.get("name"))
+        if name not in AUDITED:
+            raise InvalidParameterError(
+                f"an audit must be of a mechanism among {', '.join(AUDITED)}", repr(name)
+            )
+        law: Law = "laplace" if name == "lnmax" else "gaussian"
+        noise = Noise(_number(mechanism, "sigma2"), law)
+        if name != "confident":
+            return cls(noise)
+        at_parties = mechanism.get("shares") is not None
+        threshold, sigma1 = _number(mechanism, "vote_threshold"), _number(mechanism, "sigma1")
+        return cls(noise, Check(threshold, sigma1, noise_in_each_count=at_parties))
+
+    def ask(self, votes: NDArray[np.int64], *, asks: int, rng: np.random.Generator) -> Answers:
+        """Ask a query with these votes again and again.
+
+        Args:
+            votes: Counts; shape (classes,).
+            asks: How often, at least 1.
+            rng: Draws the answers.
+        """
+        if whole("asks", asks) < 1:
+            raise InvalidParameterError("asks must be at least 1", asks)
+        counts = np.asarray(votes, dtype=np.float64)
+        answered = asks
+        if self.check is not None:
+            answered = int(rng.binomial(asks, self.check.pass_chance(counts)))
+        labels = rng.multinomial(answered, win_chances(counts, self.noise))
+        return Answers(labels, asks - answered)
+
+
+def guess(
+    answers: Answers, target: Target, *, teachers: int, channel: Channel = "both"
+) -> NDArray[np.float64]:
+    """Return an attacker's votes from any number of answers; shape (classes,).
+
+    Without a label the attacker guesses equal votes. From refusals alone it knows the top count
+    only: the rest is spread evenly, and the top class is that of most labels.
+    """
+    classes, labels = len(answers.labels), answers.labels
+    if not labels.sum():
+        return np.full(classes, teachers / classes)
+    if channel == "refusals" and target.check is not None:
+        top = int(labels.argmax())
+        seen = Answers(np.array([int(labels.sum()), 0]), answers.refusals)
+        from_rate = _top_by_rate(seen, target.check, teachers=teachers, classes=classes)
+        spread = np.full(classes, (teachers - from_rate) / (classes - 1))
+        spread[top] = from_rate
+        return spread
+    check = target.check if channel == "both" else None
+    refusals = answers.refusals if check is not None else 0
+    return rebuild_votes(
+        Answers(labels, refusals), target.noise, teachers=teachers, check=check, few_answers=True
+    ).votes
+
+
+def leak_error(
+    votes: NDArray[np.int64],
+    target: Target,
+    *,
+    asks: int,
+    repeats: int,
+    rng: np.random.Generator,
+    channel: Channel = "both",
+) -> float:
+    """Return the mean normalized error of an attacker who asks this often.
+
+    Args:
+        votes: Counts of one query; shape (classes,).
+        target: The mechanism.
+        asks: How often the query is asked.
+        repeats: Attacks to take the mean of, at least 1.
+        rng: Draws the answers.
+        channel: What the attacker counts.
+    """
+    teachers, errors = int(votes.sum()), []
+    for _ in range(repeats):
+        answers = target.ask(votes, asks=asks, rng=rng)
+        found = guess(answers, target, teachers=teachers, channel=channel)
+        errors.append(normalized_error(found, votes))
+    return float(np.mean(errors))
+
+
+def asks_for_error(
+    votes: NDArray[np.int64],
+    target: Target,
+    *,
+    error: float,
+    rng: np.random.Generator,
+    repeats: int = 20,
+    most: int = MOST_ASKS,
+) -> int | None:
+    """Return how often an attacker must ask to be this exact on average.
+
+    Args:
+        votes: Counts of one query; shape (classes,).
+        target: The mechanism.
+        error: Normalized error to reach, in (0, 1).
+        rng: Draws the answers.
+        repeats: Attacks for each number of asks.
+        most: Most asks to try.
+
+    Returns:
+        The number, to about ten percent; None where more than `most` would be needed.
+
+    Raises:
+        InvalidParameterError: `error` is out of its range.
+    """
+    if not 0 < error < 1:
+        raise InvalidParameterError("the error must be in (0, 1)", error)
+    asks, before = 1, None
+    while True:
+        found = leak_error(votes, target, asks=asks, repeats=repeats, rng=rng)
+        if found <= error:
+            break
+        if asks == most:
+            return None
+        before = (asks, found)
+        asks = min(2 * asks, most)
+    if before is None or before[1] == found:
+        return int(asks)
+    # Between two powers of two the error falls as a power of the asks.
+    few, worse = before
+    share = math.log(worse / error) / math.log(worse / max(found, 1e-12))
+    needed: float = few * (asks / few) ** min(share, 1.0)
+    return math.ceil(needed)
+
+
+def votes_of_agreement(share: float, *, teachers: int, classes: int) -> NDArray[np.int64]:
+    """Return a made-up row: this share for the first class, of the rest half to each next one.
+
+    Real rows are alike: the votes of 250 teachers of MNIST and SVHN fall about so from class to
+    class.
+
+    Args:
+        share: Of the votes for the first class, in (0, 1].
+        teachers: Votes, at least 1.
+        classes: At least 2.
+    """
+    if not 0 < share <= 1:
+        raise InvalidParameterError("the share of the top class must be in (0, 1]", share)
+    row = np.zeros(classes, dtype=np.int64)
+    row[0] = round(share * teachers)
+    left = teachers - int(row[0])
+    for place in range(1, classes - 1):
+        row[place] = min(-(-left // 2), int(row[0]))
+        left -= int(row[place])
+    row[-1] = left
+    return row
+
+
+def _top_by_rate(answers: Answers, check: Check, *, teachers: int, classes: int) -> float:
+    """Return the top count that the rate alone gives, among counts that are possible."""
+    found, _ = top_count_by_rate(answers, check)
+    return float(np.clip(found, teachers / classes, teachers))
+
+
+def _number(mechanism: Mapping[str, Any], name: str) -> float:
+    value = mechanism.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidParameterError(f"the mechanism must have {name}", repr(value))
+    return float(value)

@@ -1,0 +1,390 @@
+"""The vote-leak attack: who may repeat a query rebuilds its votes from the labels.
+
+Noise is drawn afresh for every answer. So the frequencies of the labels converge to chances that
+follow from the votes, and the votes that explain the frequencies best are the hospital's secret.
+Larger noise helps: rare classes come up more often.
+
+Label frequencies never tell one direction: adding the same number to every count changes no chance
+(Theorem 2 of the paper). The attacker settles it by the number of teachers, which is public, or by
+the rate of "no answer" of Confident-GNMax. That rate alone gives the top count.
+
+Here the votes are those of the highest likelihood, found by Fisher scoring. The paper descends
+along a gradient: see `gradient_descent`.
+
+Source:
+    Wang, Schuster, Shumailov, Lie, Papernot 2022, In differential privacy, there is truth: on vote
+    leakage in ensemble private learning. https://arxiv.org/abs/2209.10732
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.accounting.ranges import positive
+from pate_fed.audit.win_chances import Noise, chances_and_slopes
+from pate_fed.errors import InvalidAnswersError, InvalidParameterError
+
+MOST_STEPS: Final = 60
+_CLOSE: Final = 1e-3
+"""A step of fewer votes than this in every class ends the search."""
+
+_TINY: Final = 1e-300
+_LOG_SQRT_TWO_PI: Final = 0.5 * float(np.log(2 * np.pi))
+_LEAST_EXPECTED: Final = 1e-9
+"""Smallest expected count that a class weighs with: it keeps the information finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The check of Confident-GNMax: a query is answered if a noisy top count reaches a threshold.
+
+    Attributes:
+        vote_threshold: Threshold, in votes; finite.
+        sigma1: Standard deviation of the check's noise, in votes; above 0.
+        noise_in_each_count: Whether each count has noise before the largest is taken, as with noise
+            at the parties. The coordinator adds noise once, to the largest count.
+    """
+
+    vote_threshold: float
+    sigma1: float
+    noise_in_each_count: bool = False
+
+    def __post_init__(self) -> None:
+        positive("sigma1", self.sigma1)
+        if not np.isfinite(self.vote_threshold):
+            raise InvalidParameterError("vote_threshold must be finite", self.vote_threshold)
+
+    def pass_chance(self, votes: ArrayLike) -> float:
+        """Return how likely a query with these votes is answered."""
+        return float(np.exp(self.log_chances(np.asarray(votes, dtype=np.float64))[0]))
+
+    def log_chances(
+        self, votes: NDArray[np.float64]
+    ) -> tuple[float, float, NDArray[np.float64], NDArray[np.float64]]:
+        """Return ln of the chances to pass and to fail, and their derivatives by the counts."""
+        scores = (votes - self.vote_threshold) / self.sigma1
+        if not self.noise_in_each_count:
+            top = np.arange(len(votes)) == int(votes.argmax())
+            score = float(scores.max())
+            passes, fails = scipy.special.log_ndtr([score, -score])
+            density = -0.5 * score * score - _LOG_SQRT_TWO_PI
+            up, down = np.exp([density - passes, density - fails]) / self.sigma1
+            return float(passes), float(fails), top * up, top * -down
+        below = scipy.special.log_ndtr(-scores)
+        fails = min(float(below.sum()), -_TINY)
+        slopes = -np.exp(-0.5 * scores * scores - _LOG_SQRT_TWO_PI - below) / self.sigma1
+        odds = -1 / np.expm1(-fails)  # fails / passes, with its sign turned
+        passes = float(np.log(-np.expm1(fails)))
+        return passes, fails, odds * slopes, slopes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """What an attacker counted when it asked one query again and again.
+
+    Attributes:
+        labels: How often each class was the answer; whole, not negative, shape (classes,), at least
+            2 classes.
+        refusals: How often there was no answer.
+    """
+
+    labels: NDArray[np.int64]
+    refusals: int = 0
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.labels)
+        if given.ndim != 1 or len(given) < 2 or not np.issubdtype(given.dtype, np.integer):
+            raise InvalidAnswersError(
+                "answers must be whole numbers, one for each of at least 2 classes", given.shape
+            )
+        labels = given.astype(np.int64)
+        if (labels < 0).any() or self.refusals < 0:
+            raise InvalidAnswersError("answers must not be negative", "a negative number")
+        labels.flags.writeable = False
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "refusals", int(self.refusals))
+
+    @classmethod
+    def of(cls, outcomes: ArrayLike, *, classes: int, no_answer: int = -1) -> Answers:
+        """Count released outcomes.
+
+        Args:
+            outcomes: The label of each answer; whole numbers, shape (answers,).
+            classes: Number of classes, at least 2.
+            no_answer: The outcome that stands for "no answer".
+
+        Raises:
+            InvalidAnswersError: an outcome is no class, or there is none at all.
+        """
+        given = np.asarray(outcomes)
+        if given.ndim != 1 or not given.size or not np.issubdtype(given.dtype, np.integer):
+            raise InvalidAnswersError("answers must be labels on one axis", given.shape)
+        labels = given[given != no_answer]
+        strange = labels[(labels < 0) | (labels >= classes)]
+        if len(strange):
+            raise InvalidAnswersError(f"labels must be in 0..{classes - 1}", int(strange[0]))
+        return cls(np.bincount(labels, minlength=classes), len(given) - len(labels))
+
+    @property
+    def asked(self) -> int:
+        """All answers and refusals."""
+        return int(self.labels.sum()) + self.refusals
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LeakedVotes:
+    """The votes as an attacker rebuilt them.
+
+    Attributes:
+        votes: Votes for each class; not whole, at least 0; shape (classes,).
+        standard_errors: Of each class, in votes, by the Cramer-Rao bound with the information at
+            `votes`. Infinite where these answers tell nothing. A count at 0 is known better than
+            its error says.
+        blind_direction: The change of votes that no label frequencies can tell: the same number of
+            votes for every class, as a unit vector.
+        settled_by: What settles that direction: "teachers", "refusals", or "both".
+        steps: Steps of the search.
+        converged: Whether its last step was a thousandth of a vote.
+    """
+
+    votes: NDArray[np.float64]
+    standard_errors: NDArray[np.float64]
+    blind_direction: NDArray[np.float64]
+    settled_by: str
+    steps: int
+    converged: bool
+
+    def __repr__(self) -> str:
+        return f"LeakedVotes(classes={len(self.votes)}, steps={self.steps})"
+
+    def error(self, votes: ArrayLike) -> float:
+        """Return the normalized error, as `normalized_error`."""
+        return normalized_error(self.votes, votes)
+
+
+def normalized_error(found: ArrayLike, votes: ArrayLike) -> float:
+    """Return the share of votes that have to move: sum |found - votes| / (2 sum votes).
+
+    The normalized L1 error of the paper and of its released code.
+
+    Raises:
+        InvalidParameterError: other shapes, or no votes.
+    """
+    there, true = np.asarray(found, dtype=np.float64), np.asarray(votes, dtype=np.float64)
+    if there.shape != true.shape or true.ndim != 1 or true.sum() <= 0:
+        raise InvalidParameterError("both histograms must have the same classes", there.shape)
+    return float(np.abs(there - true).sum() / (2 * true.sum()))
+
+
+def top_count_by_rate(answers: Answers, check: Check) -> tuple[float, float]:
+    """Return the largest count by the rate of answers alone, and its standard error, in votes.
+
+    Half an answer is added to each side, so that a rate of 0 or 1 gives a finite count.
+
+    Raises:
+        InvalidAnswersError: nothing was asked.
+        InvalidParameterError: the check has noise in each count, whose rate depends on all counts.
+    """
+    if check.noise_in_each_count:
+        raise InvalidParameterError("the check must have noise in its top count only", "in each")
+    if not answers.asked:
+        raise InvalidAnswersError("there must be answers or refusals", 0)
+    rate = (answers.labels.sum() + 0.5) / (answers.asked + 1)
+    score = float(scipy.special.ndtri(rate))
+    slope = np.exp(-0.5 * score * score) / np.sqrt(2 * np.pi)
+    error = check.sigma1 * np.sqrt(rate * (1 - rate) / answers.asked) / slope
+    return check.vote_threshold + check.sigma1 * score, float(error)
+
+
+def rebuild_votes(
+    answers: Answers,
+    noise: Noise,
+    *,
+    teachers: int | None = None,
+    check: Check | None = None,
+    few_answers: bool = False,
+) -> LeakedVotes:
+    """Return the votes that explain repeated answers best.
+
+    Args:
+        answers: Of one query.
+        noise: Of each count.
+        teachers: Number of votes; None where it is unknown, which needs a check.
+        check: Of Confident-GNMax; the rate of refusals then counts as well. None to use the labels
+            alone.
+        few_answers: Whether to guess from fewer answers than classes, too.
+
+    Raises:
+        InvalidAnswersError: fewer answers than classes, refusals without a check, or all answers
+            are refusals.
+        InvalidParameterError: neither `teachers` nor `check`, or no teachers.
+    """
+    classes, labels = len(answers.labels), int(answers.labels.sum())
+    if teachers is None and check is None:
+        raise InvalidParameterError("teachers or a check must be given", "neither")
+    if teachers is not None and teachers < 1:
+        raise InvalidParameterError("there must be at least 1 teacher", teachers)
+    if check is None and answers.refusals:
+        raise InvalidAnswersError("without a check every answer must be a label", "no answer")
+    if labels < (1 if few_answers else classes):
+        raise InvalidAnswersError(
+            f"there must be at least {classes} labels, as many as classes; ask more often", labels
+        )
+    likelihood = _Likelihood(answers, noise, check)
+    here = likelihood.at(_first_guess(answers, noise, teachers, check))
+    steps, converged = 0, False
+    while steps < MOST_STEPS and not converged:
+        steps += 1
+        aim = _constrained(here.votes, *likelihood.slope(here), teachers)
+        moved = _line_search(likelihood, here, aim)
+        converged = bool(np.abs(moved.votes - here.votes).max() < _CLOSE)
+        here = moved
+    errors = _standard_errors(likelihood.slope(here)[1], knows_teachers=teachers is not None)
+    settled = "both" if teachers and check else "teachers" if teachers else "refusals"
+    blind = np.full(classes, 1 / np.sqrt(classes))
+    return LeakedVotes(here.votes, errors, blind, settled, steps, converged)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """Votes, the chances that follow from them, their derivatives, and the log likelihood."""
+
+    votes: NDArray[np.float64]
+    chances: NDArray[np.float64]
+    slopes: NDArray[np.float64]
+    height: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Likelihood:
+    """The log likelihood of answers, as a function of the votes."""
+
+    answers: Answers
+    noise: Noise
+    check: Check | None
+
+    def at(self, votes: NDArray[np.float64]) -> _Point:
+        """Return the log likelihood of votes, and the chances that it is from."""
+        chances, slopes = chances_and_slopes(votes, self.noise)
+        height = float(self.answers.labels @ np.log(np.maximum(chances, _TINY)))
+        if self.check is not None:
+            passes, fails, _, _ = self.check.log_chances(votes)
+            height += int(self.answers.labels.sum()) * passes + self.answers.refusals * fails
+        return _Point(votes, chances, slopes, height)
+
+    def slope(self, here: _Point) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return gradient and Fisher information."""
+        labels, votes = self.answers.labels, here.votes
+        total = int(labels.sum())
+        chances = np.maximum(here.chances, _LEAST_EXPECTED / total)
+        gradient = here.slopes @ (labels / chances)
+        information = total * (here.slopes / chances) @ here.slopes
+        if self.check is None:
+            return gradient, information
+        _, _, up, down = self.check.log_chances(votes)
+        gradient = gradient + total * up + self.answers.refusals * down
+        # The slope squared over passes x fails is the product of both logarithms' slopes.
+        information = information - self.answers.asked * np.outer(up, down)
+        return gradient, information
+
+
+def _first_guess(
+    answers: Answers, noise: Noise, teachers: int | None, check: Check | None
+) -> NDArray[np.float64]:
+    """Return votes on the scale of normal scores of the smoothed frequencies."""
+    labels = answers.labels
+    scores = scipy.special.ndtri((labels + 0.5) / (labels.sum() + 0.5 * len(labels)))
+    votes = np.sqrt(2) * noise.sigma * scores
+    if teachers is not None:
+        return _on_simplex(votes, float(teachers))
+    assert check is not None
+    top, _ = top_count_by_rate(answers, Check(check.vote_threshold, check.sigma1))
+    return np.asarray(np.maximum(votes - votes.max() + top, 0.0))
+
+
+def _on_simplex(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+    """Return the closest values of at least 0 with this sum."""
+    falling = np.sort(values)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    shift = excess[np.flatnonzero(falling > excess)[-1]]
+    return np.asarray(np.maximum(values - shift, 0.0))
+
+
+def _constrained(
+    votes: NDArray[np.float64],
+    gradient: NDArray[np.float64],
+    information: NDArray[np.float64],
+    teachers: int | None,
+) -> NDArray[np.float64]:
+    """Return the top of the quadratic model under counts >= 0 and, where known, their sum.
+
+    An active set: negative counts are fixed at 0, and freed where the model rises inward.
+    """
+    damped = information + np.eye(len(votes)) * max(1e-10 * np.trace(information), 1e-12)
+    linear = gradient + damped @ votes
+    free = np.ones(len(votes), dtype=np.bool_)
+    best = votes
+    for _ in range(3 * len(votes)):
+        best, price = _solve_free(damped, linear, free, teachers)
+        negative = best < 0
+        if negative.any():
+            free &= ~negative
+            continue
+        pull = linear - damped @ best - price
+        pull[free] = -np.inf
+        worst = int(pull.argmax())
+        if pull[worst] <= 1e-9 * max(1.0, float(np.abs(linear).max())):
+            break
+        free[worst] = True
+    return np.maximum(best, 0.0)
+
+
+def _solve_free(
+    matrix: NDArray[np.float64],
+    linear: NDArray[np.float64],
+    free: NDArray[np.bool_],
+    teachers: int | None,
+) -> tuple[NDArray[np.float64], float]:
+    """Solve for the free counts; return all counts, and the multiplier of the sum."""
+    found = np.zeros(len(linear))
+    inner = matrix[np.ix_(free, free)]
+    if teachers is None:
+        found[free] = np.linalg.solve(inner, linear[free])
+        return found, 0.0
+    both = np.linalg.solve(inner, np.column_stack([linear[free], np.ones(free.sum())]))
+    price = (both[:, 0].sum() - teachers) / both[:, 1].sum()
+    found[free] = both[:, 0] - price * both[:, 1]
+    return found, float(price)
+
+
+def _line_search(likelihood: _Likelihood, here: _Point, aim: NDArray[np.float64]) -> _Point:
+    """Go as far toward the aim as the likelihood does not fall."""
+    share = 1.0
+    for _ in range(30):
+        moved = likelihood.at(here.votes + share * (aim - here.votes))
+        if moved.height >= here.height:
+            return moved
+        share *= 0.5
+    return here
+
+
+def _standard_errors(
+    information: NDArray[np.float64], *, knows_teachers: bool
+) -> NDArray[np.float64]:
+    """Return the Cramer-Rao bound's errors within the known sum; infinite without information."""
+    classes = len(information)
+    basis = np.eye(classes)
+    if knows_teachers:
+        # Columns 1.. of this basis are orthogonal to the ones: the sum cannot change.
+        basis = np.linalg.qr(np.column_stack([np.ones(classes), basis[:, :-1]]))[0][:, 1:]
+    values, vectors = np.linalg.eigh(basis.T @ information @ basis)
+    known = values > 1e-14 * max(float(values[-1]), _TINY)
+    spread = basis @ vectors
+    errors = np.sqrt((spread[:, known] ** 2 / values[known]).sum(axis=1))
+    lost = (spread[:, ~known] ** 2).sum(axis=1) > 1e-12
+    return np.where(lost, np.inf, errors)

@@ -1,0 +1,258 @@
+"""Votes rebuilt from repeated answers: chances, their slopes, the search, and its errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.integrate import quad
+from scipy.stats import laplace, norm
+
+from pate_fed.audit import (
+    Answers,
+    Check,
+    Noise,
+    Target,
+    chances_and_slopes,
+    descend,
+    normalized_error,
+    rebuild_votes,
+    top_count_by_rate,
+    win_chances,
+)
+from pate_fed.errors import InvalidAnswersError, InvalidParameterError, PateFedError
+from pate_fed.mechanisms import keyed_stream
+from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax
+from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.votes import SummedHistogram
+from tests.support.real_data import real_data
+
+TOPS = np.array([90, 78, 31, 19, 10, 7, 7, 4, 3, 1])
+
+
+def published(name: str) -> list[NDArray[np.int64]]:
+    """The 15 histograms of the paper."""
+    stored = np.load(real_data("pate_votes") / "mnist_svhn_15_queries_250_teachers.npz")
+    return [np.bincount(row.astype(np.int64), minlength=10) for row in stored[name]]
+
+
+class TestChances:
+    @pytest.mark.parametrize("law", ["gaussian", "laplace"])
+    @pytest.mark.parametrize("votes", [(150, 100), (90, 80, 80), (200, 50, 0, 0), (250, 0)])
+    def test_agree_with_adaptive_quadrature(self, law: str, votes: tuple[int, ...]) -> None:
+        one = norm(0, 40) if law == "gaussian" else laplace(0, 40 / math.sqrt(2))
+
+        def winning(place: float, k: int) -> float:
+            others = [one.cdf(place - votes[i]) for i in range(len(votes)) if i != k]
+            return float(one.pdf(place - votes[k]) * np.prod(others))
+
+        expected = [
+            quad(winning, -500, 900, args=(k,), limit=500, points=sorted({*votes}), epsabs=1e-13)[0]
+            for k in range(len(votes))
+        ]
+        found = win_chances(np.array(votes), Noise(40.0, law))  # type: ignore[arg-type]
+        # 5e-10: the trapezoid rule's step, far below what a million answers show.
+        np.testing.assert_allclose(found, expected, rtol=0, atol=5e-10)
+
+    @pytest.mark.parametrize("law", ["gaussian", "laplace"])
+    def test_slopes_are_the_derivatives(self, law: str) -> None:
+        noise, step = Noise(40.0, law), 1e-3  # type: ignore[arg-type]
+        _, slopes = chances_and_slopes(TOPS, noise)
+        for place in range(len(TOPS)):
+            moved = step * (np.arange(len(TOPS)) == place)
+            rise = win_chances(TOPS + moved, noise) - win_chances(TOPS - moved, noise)
+            np.testing.assert_allclose(slopes[:, place], rise / (2 * step), atol=1e-9)
+
+    @settings(max_examples=30, deadline=None)
+    @given(
+        votes=st.lists(st.integers(0, 300), min_size=2, max_size=6),
+        shift=st.floats(-200, 200),
+        law=st.sampled_from(["gaussian", "laplace"]),
+    )
+    def test_a_shift_of_all_counts_changes_nothing(
+        self, votes: list[int], shift: float, law: str
+    ) -> None:
+        noise = Noise(30.0, law)  # type: ignore[arg-type]
+        here, there = (win_chances(np.array(votes) + by, noise) for by in (0.0, shift))
+        np.testing.assert_allclose(here, there, atol=1e-9)
+
+    def test_hopeless_classes_have_finite_slopes(self) -> None:
+        chances, slopes = chances_and_slopes(np.array([1e5, 0.0, 10.0]), Noise(1.0))
+        assert np.isfinite(slopes).all()
+        np.testing.assert_allclose(chances, [1.0, 0.0, 0.0], atol=1e-12)
+
+    def test_agree_with_what_the_mechanism_releases(self) -> None:
+        """100,000 rows of the real mechanism; each count is within 5 standard errors."""
+        rows, check = 100_000, Check(80.0, 30.0)
+        rule = ConfidentGaussianMax(vote_threshold=80.0, sigma1=30.0, sigma2=40.0)
+        summed = SummedHistogram(np.tile(TOPS, (rows, 1)), total_votes=250)
+        release = rule.release(
+            summed,
+            noise=NoisePlan("coordinator"),
+            random_bytes=keyed_stream(b"audit", tag="audit"),
+            max_answers=rows,
+            max_refusals=rows,
+        )
+        seen = Answers.of(release.labels, classes=10)
+        passes = check.pass_chance(TOPS)
+        expected = np.append(passes * win_chances(TOPS, Noise(40.0)), 1 - passes)
+        counts = np.append(seen.labels, seen.refusals)
+        error = np.sqrt(rows * expected * (1 - expected)) + 1
+        # A tie of whole noisy counts goes to the lowest class: up to 0.4 % of the answers.
+        assert (np.abs(counts - rows * expected) < 5 * error + 0.004 * rows).all()
+
+
+class TestRebuilding:
+    @pytest.mark.parametrize("law", ["gaussian", "laplace"])
+    def test_exact_frequencies_give_the_votes(self, law: str) -> None:
+        noise = Noise(60.0, law)  # type: ignore[arg-type]
+        answers = Answers(np.rint(1e12 * win_chances(TOPS, noise)).astype(np.int64))
+        found = rebuild_votes(answers, noise, teachers=250)
+        assert found.converged
+        np.testing.assert_allclose(found.votes, TOPS, atol=0.01)
+
+    @pytest.mark.parametrize("in_each", [False, True])
+    def test_refusals_tell_the_shift_that_labels_do_not(self, in_each: bool) -> None:
+        noise, check = Noise(60.0), Check(100.0, 40.0, noise_in_each_count=in_each)
+        passes = check.pass_chance(TOPS)
+        labels = np.rint(1e12 * passes * win_chances(TOPS, noise)).astype(np.int64)
+        answers = Answers(labels, round(1e12 * (1 - passes)))
+        found = rebuild_votes(answers, noise, check=check)
+        assert found.settled_by == "refusals"
+        np.testing.assert_allclose(found.votes, TOPS, atol=0.02)
+        assert np.ptp(found.blind_direction) == 0.0
+
+    def test_standard_errors_are_those_of_many_attacks(self) -> None:
+        """300 attacks: a standard deviation is then known to 4 %; 20 % is allowed."""
+        noise, rng = Noise(60.0), np.random.default_rng(3)
+        votes, target = np.array([100, 80, 70]), Target(Noise(60.0))
+        found = [
+            rebuild_votes(target.ask(votes, asks=5_000, rng=rng), noise, teachers=250)
+            for _ in range(300)
+        ]
+        spread = np.std([one.votes for one in found], axis=0)
+        np.testing.assert_allclose(found[0].standard_errors, spread, rtol=0.2)
+
+    def test_the_rate_alone_gives_the_top_count_within_its_error(self) -> None:
+        check, rng = Check(200.0, 150.0), np.random.default_rng(4)
+        target = Target(Noise(40.0), check)
+        off, errors = [], []
+        for _ in range(200):
+            top, error = top_count_by_rate(target.ask(TOPS, asks=10_000, rng=rng), check)
+            off.append(top - TOPS.max())
+            errors.append(error)
+        assert np.std(off) == pytest.approx(np.mean(errors), rel=0.2)
+        assert np.mean(errors) < 2.5
+
+    def test_both_channels_are_at_least_as_exact_as_the_labels(self) -> None:
+        noise, check, rng = Noise(40.0), Check(100.0, 60.0), np.random.default_rng(5)
+        target, errors = Target(noise, check), np.zeros(2)
+        for _ in range(30):
+            answers = target.ask(TOPS, asks=3_000, rng=rng)
+            both = rebuild_votes(answers, noise, teachers=250, check=check)
+            labels = rebuild_votes(Answers(answers.labels), noise, teachers=250)
+            errors += both.error(TOPS), labels.error(TOPS)
+        assert errors[0] < errors[1]
+
+    def test_an_unanimous_query_is_rebuilt_exactly(self) -> None:
+        found = rebuild_votes(Answers(np.array([0, 0, 10_000])), Noise(40.0), teachers=250)
+        np.testing.assert_allclose(found.votes, [0, 0, 250], atol=1e-6)
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        labels=st.lists(st.integers(0, 5_000), min_size=2, max_size=12),
+        sigma=st.floats(0.5, 500),
+        law=st.sampled_from(["gaussian", "laplace"]),
+        teachers=st.integers(1, 1_000),
+    )
+    def test_any_answers_give_votes_that_teachers_can_have_cast(
+        self, labels: list[int], sigma: float, law: str, teachers: int
+    ) -> None:
+        labels[0] += len(labels)
+        noise = Noise(sigma, law)  # type: ignore[arg-type]
+        found = rebuild_votes(Answers(np.array(labels)), noise, teachers=teachers)
+        assert found.votes.sum() == pytest.approx(teachers)
+        assert (found.votes >= 0).all()
+        assert not np.isnan(found.standard_errors).any()
+
+    def test_the_papers_search_comes_to_about_the_same_votes(self) -> None:
+        noise = Noise(60.0)
+        answers = Target(noise).ask(TOPS, asks=10_000, rng=np.random.default_rng(6))
+        theirs = descend(answers, noise, teachers=250)
+        assert theirs.sum() == pytest.approx(250)
+        assert normalized_error(theirs, TOPS) < 0.08
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("name", "sigma", "bar"),
+        [("mnist", 40, 0.07), ("svhn", 40, 0.045), ("svhn", 60, 0.022)],
+    )
+    def test_the_papers_histograms_are_rebuilt(self, name: str, sigma: float, bar: float) -> None:
+        noise, rng = Noise(float(sigma)), np.random.default_rng(7)
+        errors = []
+        for votes in published(name) * 5:
+            answers = Target(noise).ask(votes, asks=10_000, rng=rng)
+            errors.append(rebuild_votes(answers, noise, teachers=250).error(votes))
+        assert np.mean(errors) <= bar
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("call", "kind"),
+        [
+            pytest.param(lambda: Noise(0.0), InvalidParameterError, id="sigma 0"),
+            pytest.param(lambda: Noise(math.nan), InvalidParameterError, id="no number"),
+            pytest.param(lambda: Noise(1.0, "cauchy"), InvalidParameterError, id="another law"),  # type: ignore[arg-type]
+            pytest.param(lambda: Check(10.0, 0.0), InvalidParameterError, id="sigma1 0"),
+            pytest.param(lambda: Check(math.inf, 1.0), InvalidParameterError, id="no threshold"),
+            pytest.param(
+                lambda: Answers.of([0, 1, 10], classes=10), InvalidAnswersError, id="no class"
+            ),
+            pytest.param(
+                lambda: Answers.of([0, -2], classes=10), InvalidAnswersError, id="below all classes"
+            ),
+            pytest.param(lambda: Answers.of([], classes=10), InvalidAnswersError, id="nothing"),
+            pytest.param(
+                lambda: Answers.of([0.5], classes=2), InvalidAnswersError, id="a broken label"
+            ),
+            pytest.param(
+                lambda: Answers(np.array([3, -1])), InvalidAnswersError, id="a negative count"
+            ),
+            pytest.param(
+                lambda: rebuild_votes(Answers(np.array([1, 0, 1])), Noise(1.0), teachers=3),
+                InvalidAnswersError,
+                id="fewer answers than classes",
+            ),
+            pytest.param(
+                lambda: rebuild_votes(Answers(np.array([9, 1]), 3), Noise(1.0), teachers=3),
+                InvalidAnswersError,
+                id="refusals without a check",
+            ),
+            pytest.param(
+                lambda: rebuild_votes(Answers(np.array([9, 1])), Noise(1.0)),
+                InvalidParameterError,
+                id="nothing settles the shift",
+            ),
+            pytest.param(
+                lambda: rebuild_votes(Answers(np.array([9, 1])), Noise(1.0), teachers=0),
+                InvalidParameterError,
+                id="no teachers",
+            ),
+            pytest.param(
+                lambda: top_count_by_rate(Answers(np.array([0, 0])), Check(1.0, 1.0)),
+                InvalidAnswersError,
+                id="nothing asked",
+            ),
+            pytest.param(
+                lambda: normalized_error([1, 2], [1, 2, 3]), InvalidParameterError, id="shapes"
+            ),
+        ],
+    )
+    def test_bad_input_is_a_coded_error(self, call: object, kind: type[PateFedError]) -> None:
+        with pytest.raises(kind) as raised:
+            call()  # type: ignore[operator]
+        assert raised.value.code in ("PF-101", "PF-108")
