@@ -12,6 +12,7 @@ from pate_fed.accounting import (
     FormalCost,
     RenyiAccountant,
 )
+from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.bellman import (
     MOST_WORK,
     Caps,
@@ -23,6 +24,7 @@ from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
 from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
+    BELLMAN_LABEL_METHOD,
     BELLMAN_METHOD,
     FILTER_METHODS,
     NO_BOUND_METHOD,
@@ -304,7 +306,7 @@ def cost_of_runs(
     """
     cost_at = formal_cost_at if at_coordinator else public_cost_at
     costs = [
-        _stated(cost_at(terms, seat), terms, seat)
+        _stated(cost_at(terms, seat), terms, terms.pricing, weight=terms.unit_votes_at(seat))
         if terms.unit == unit
         else _cost_of_unit(terms, seat, unit=unit)
         for terms in runs
@@ -315,32 +317,41 @@ def cost_of_runs(
     return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
 
 
-def _stated(cost: FormalCost, terms: RunTerms, seat: int) -> FormalCost:
-    """Return the cost that a run states, whatever it was charged."""
-    weight = terms.unit_votes_at(seat)
-    return _composed(cost, terms, weight=weight) if terms.pricing == "joint" else cost
-
-
-def _composed(cost: FormalCost, terms: RunTerms, *, weight: int) -> FormalCost:
-    """Return the cost of a run by dynamic programming, where it is known and smaller.
+def _stated(cost: FormalCost, terms: RunTerms, pricing: Pricing, *, weight: int) -> FormalCost:
+    """Return a cost of these votes, by dynamic programming where that is known and smaller.
 
     It is a constant of the caps, which end every run. The budget is charged by prices that add up.
     """
-    assert terms.vote_threshold is not None
-    assert terms.sigma1 is not None
-    assert terms.sigma2 is not None
-    setting = JointSetting(
-        terms.total_votes, terms.classes, terms.vote_threshold, terms.sigma1, terms.sigma2, weight
-    )
+    if terms.vote_threshold is None or terms.sigma1 is None or terms.sigma2 is None:
+        return cost
+    setting: JointSetting | AnyVotesSetting
+    if pricing == "joint":
+        setting = JointSetting(
+            terms.total_votes,
+            terms.classes,
+            terms.vote_threshold,
+            terms.sigma1,
+            terms.sigma2,
+            weight,
+        )
+    elif pricing == "label":
+        setting = AnyVotesSetting(terms.classes, terms.sigma1, terms.sigma2, weight)
+    else:
+        return cost
     caps = (terms.max_refusals, terms.max_answers, terms.max_asks)
-    if not can_be_composed(setting) or bellman_work(terms.total_votes, caps) > MOST_WORK:
+    if not can_be_composed(setting) or bellman_work(caps) > MOST_WORK:
         return cost
     epsilon = _bellman(setting, caps, terms.delta, cost.epsilon)
-    return FormalCost(epsilon, BELLMAN_METHOD, cost.holds_for) if epsilon < cost.epsilon else cost
+    if epsilon >= cost.epsilon:
+        return cost
+    method = BELLMAN_METHOD if pricing == "joint" else BELLMAN_LABEL_METHOD
+    return FormalCost(epsilon, method, cost.holds_for)
 
 
 @lru_cache(maxsize=256)
-def _bellman(setting: JointSetting, caps: Caps, delta: float, known: float) -> float:
+def _bellman(
+    setting: JointSetting | AnyVotesSetting, caps: Caps, delta: float, known: float
+) -> float:
     return bellman_epsilon(setting, caps, delta=delta, known=known)
 
 
@@ -354,7 +365,10 @@ def unconditional_epsilon(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> f
     """
     weight = replace(terms, unit=unit).unit_votes_at(seat)
     bounds = formal_bounds(terms, weight=weight, votes_are_valid=False)
-    return min((cost.epsilon for cost in bounds.values()), default=math.inf)
+    return min(
+        (_stated(cost, terms, pricing, weight=weight).epsilon for pricing, cost in bounds.items()),
+        default=math.inf,
+    )
 
 
 def _cost_of_unit(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> FormalCost:

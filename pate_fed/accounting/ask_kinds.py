@@ -17,8 +17,8 @@ import scipy
 from numpy.typing import NDArray
 
 from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.label_divergence import left_end, three_way_law
-from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles
+from pate_fed.accounting.label_divergence import law_on_steps, left_end, three_way_law
+from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
 from pate_fed.accounting.vote_pairs import JointSetting
 
 Table = NDArray[np.float64]
@@ -28,9 +28,12 @@ _NEVER: Final = -1e4
 """Log of the chance of what does not occur."""
 _FARTHEST: Final = 7.0
 """Standard deviations within which any votes are looked at."""
-_CELL: Final = 0.02
-_FINEST: Final = 0.03
-"""Widths of the cells of a check and of a label, for any votes, in standard deviations."""
+_STEP: Final = 0.1
+"""Widest step between votes that stand for any votes, in standard deviations."""
+_SPREAD: Final = 1.25
+"""Standard deviation of what rounds votes to steps, in steps, after the noise is taken away."""
+_UNEVEN: Final = 4 * math.exp(-2 * (math.pi * _SPREAD) ** 2)
+"""Most by which a sum over steps differs from its integral, by either: twice what it must be."""
 
 _BANDS: Final = (0.0, 0.3, *np.arange(0.34, 0.66, 0.02).round(2).tolist(), 0.7, 0.8)
 """Shares of all votes between which top counts have their labels in common."""
@@ -61,6 +64,35 @@ class Gaps:
         return replace(self, last=middle), replace(self, first=middle + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A range of places that any votes can have, on whole steps.
+
+    Attributes:
+        first: Least n_i - n_j. The outermost ones stand for all beyond.
+        last: Largest one.
+        left: Least n_i + n_j - 2 W, by its place; W is the best other noisy count. The outermost
+            ones stand for all beyond.
+        right: Largest one.
+    """
+
+    first: int
+    last: int
+    left: int
+    right: int
+
+    @property
+    def halves(self) -> tuple[Box, ...]:
+        """Both halves, of its gaps as long as there are several; none where it is one place."""
+        if self.first < self.last:
+            middle = (self.first + self.last) // 2
+            return replace(self, last=middle), replace(self, first=middle + 1)
+        if self.left == self.right:
+            return ()
+        middle = (self.left + self.right) // 2
+        return replace(self, right=middle), replace(self, left=middle + 1)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Checks:
     """What checks tell, each with the labels that may follow it.
@@ -69,17 +101,12 @@ class Checks:
         refusals: ln Pr[refusal], for the votes and for the neighboring votes; shape (checks, 2).
         answers: The same of an answer.
         labels: Place of the set of labels that may follow; shape (checks,).
-        more: Masses that a refusal and an answer count for besides, at ratios `beyond` further
-            away: what votes between these can add; shape (checks, 2). None for nothing.
-        beyond: Log of a factor on the ratios.
-        lost: Chance of outcomes that are left out, times P / Q where that is larger.
+        lost: What a step may be worth besides, in units of z.
     """
 
     refusals: Table
     answers: Table
     labels: Counts
-    more: Table | None = None
-    beyond: float = 0.0
     lost: float = 0.0
 
 
@@ -91,7 +118,9 @@ def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
     are bounded together.
     """
     n, third_may = setting.teachers, setting.classes > 2
-    edges = sorted({*(math.ceil(share * n) for share in _BANDS), n + 1})
+    # With two classes the gap tells all.
+    bands = _BANDS if third_may else (0.0,)
+    edges = sorted({*(math.ceil(share * n) for share in bands), n + 1})
     runs: list[list[list[Gaps]]] = []
     checks: list[tuple[int, int, int]] = []
     count = 0
@@ -105,7 +134,7 @@ def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
         if third_may and reach >= 0:
             stays.append(Gaps(-reach, reach, (max(first, 1), last), apart=True))
         if stays:
-            checks += [(m, m, count) for m in range(first, stop)]
+            checks += [(m, m, count) for m in range(first, stop) if third_may or 2 * m - n <= 1]
             runs.append([stays])
             count += 1
         for move, least, far in ((-1, 2, last), (1, 0, last - 1)):
@@ -153,69 +182,57 @@ def valid_profile(setting: JointSetting, log_gammas: Table) -> Callable[[Gaps], 
     return profile
 
 
-def any_votes_checks(setting: AnyVotesSetting, *, beyond: float) -> Checks:
-    """Return checks that cover those of all votes, valid or not, with one set of labels.
+def whole_steps(sigma: float) -> tuple[int, float]:
+    """Return steps by vote, and a noise in steps, with which whole steps stand for any votes.
 
-    The top count, in units of its noise from the threshold, is any t; one change moves it by d =
-    1 / sigma1 either way, or not at all. Between two points of t the value exceeds the larger end
-    by at most width^2 / 8 times the largest fall of its slope. That is at most the sum over both
-    outcomes of (|p''| / rho + |q''|) y U'(y), with rho = p / q, y = z rho; and y U'(y) is at most
-    U(y e^a) / (e^a - 1), for any a. Beyond all points a refusal, or an answer, is all but certain.
-
-    Args:
-        setting: The public facts.
-        beyond: a, with the change of a ratio within a cell; above `least_beyond`.
+    A real number with noise is one that noise of its own rounds to steps, with the rest of the
+    noise, up to a factor of 1 +- `_UNEVEN` / 2 on every chance. One change moves whole steps.
     """
-    d = 1 / setting.sigma1
-    t = np.arange(-_FARTHEST, _FARTHEST + _CELL / 2, _CELL)
-    refusals, answers, more = [], [], []
-    for move in (d, -d):
-        chances = []
-        for sign in (-1, 1):
-            before, after = (scipy.special.log_ndtr(sign * at) for at in (t, t + move))
-            ratio = np.exp(before - after)
-            bends = [
-                np.abs(at) * np.exp(-(at**2) / 2) / math.sqrt(2 * math.pi) for at in (t, t + move)
-            ]
-            # The slope of |t| phi(t) is at most 0.4. Logs of ratios change by at most d times the
-            # width: their slope is a difference of hazards d apart, whose slope is below 1.
-            bend = (bends[0] + 0.4 * _CELL) / ratio * math.exp(d * _CELL) + bends[1] + 0.4 * _CELL
-            chances.append((np.column_stack([before, after]), bend))
-        refusals.append(chances[0][0])
-        answers.append(chances[1][0])
-        more.append(np.column_stack([chances[0][1], chances[1][1]]))
-    scale = _CELL**2 / 8 / math.expm1(beyond - d * _CELL)
+    steps = math.ceil(1 / (_STEP * sigma))
+    width = _SPREAD / (sigma * steps)
+    return steps, sigma * steps * math.sqrt((1 + math.sqrt(1 - 4 * width**2)) / 2)
+
+
+def any_votes_checks(setting: AnyVotesSetting) -> Checks:
+    """Return checks that cost at least what those of any votes do, with one set of labels.
+
+    Beyond all places a refusal, or an answer, is all but certain.
+    """
+    steps, sigma = whole_steps(setting.sigma1)
+    most = math.ceil(_FARTHEST * sigma)
+    margins = np.arange(-most, most + 1)
+    # The top may move by less than a vote where votes are no whole numbers.
+    moves = [move for move in range(-steps, steps + 1) if move]
+    pairs = np.array([(m, m + move) for move in moves for m in margins]) / sigma
     certain, never = np.zeros((1, 2)), np.full((1, 2), _NEVER)
     return Checks(
-        np.concatenate([*refusals, certain, never]),
-        np.concatenate([*answers, never, certain]),
-        np.zeros(2 * len(t) + 2, dtype=np.int64),
-        np.concatenate([*more, np.zeros((2, 2))]) * scale,
-        beyond,
-        lost=2 * float(scipy.special.ndtr(d - _FARTHEST)),
+        np.concatenate([scipy.special.log_ndtr(-pairs), certain, never]),
+        np.concatenate([scipy.special.log_ndtr(pairs), never, certain]),
+        np.zeros(len(pairs) + 2, dtype=np.int64),
+        # The check, t and u are rounded, each before and after the change.
+        lost=2 * float(scipy.special.ndtr(steps / sigma - _FARTHEST)) + 6 * _UNEVEN,
     )
-
-
-def least_beyond(setting: AnyVotesSetting) -> float:
-    """Return what `beyond` must exceed: twice the change of a ratio's log within a cell."""
-    return 2 * _CELL / setting.sigma1
 
 
 def any_votes_labels(
     setting: AnyVotesSetting, log_gammas: Table
-) -> tuple[list[list[list[Gaps]]], Callable[[Gaps], Table]]:
-    """Return the ranges and bounds of a label of two classes for all votes, valid or not.
+) -> tuple[list[list[list[Box]]], Callable[[Box], Table]]:
+    """Return the places, and bounds on them, that cost at least what a label of any votes does.
 
-    A gap stands for all real gaps between it and the next; the outermost ones for all beyond.
+    W is revealed, and may be anything: a label's value is at most a mean of those for fixed W.
     """
-    shift = math.sqrt(2) / setting.sigma2
-    unit = min(shift / 2, _FINEST)
-    most = math.ceil(_FARTHEST / unit)
+    steps, gap_sigma = whole_steps(math.sqrt(2) * setting.sigma2)
+    most = math.ceil((_FARTHEST + 2 * steps / gap_sigma) * gap_sigma)
+    law = law_on_steps(most, gap_sigma / math.sqrt(2), steps)
+    bounds = LabelProfiles(law, log_gammas, most, setting.classes)
+    # Far ahead or behind, i or j plays alone against W, and its count moves by one vote.
+    rare = 3 * scipy.special.ndtr(-_FARTHEST) * np.maximum(1.0, np.exp(log_gammas))
+    far = gaussian_profile(log_gammas, steps * math.sqrt(2) / gap_sigma) + rare
+    right = len(law.edges) + 1
 
-    def profile(gaps: Gaps) -> Table:
-        first = -math.inf if gaps.first == -most else gaps.first * unit
-        last = math.inf if gaps.last == most - 1 else (gaps.last + 1) * unit
-        bound = coin_profiles(log_gammas, np.array([first]), np.array([last]), shift)
-        return np.asarray(bound[0])
+    def profile(box: Box) -> Table:
+        found = bounds.revealed(box.first, box.last, box.left, box.right)
+        return np.maximum(found, far) if max(abs(box.first), abs(box.last)) == most else found
 
-    return [[[Gaps(-most, most - 1, (0, 0))]]], profile
+    coins = Box(-most, most, right, right)
+    return [[[coins] if setting.classes == 2 else [coins, Box(-most, most, 0, right - 1)]]], profile

@@ -24,8 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Final
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import scipy
@@ -34,11 +33,11 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.ask_kinds import (
+    Box,
     Checks,
     Gaps,
     any_votes_checks,
     any_votes_labels,
-    least_beyond,
     valid_profile,
     valid_votes,
 )
@@ -56,10 +55,10 @@ _ROUNDING = 1 + 1e-12
 """Factor on every step, above the error of its sums."""
 _QUASI: Final = np.array([-1.0, 8.0, -1.0]) / 6
 """Values at a place and its neighbors make its coefficient."""
-_SMOOTHINGS = 1
-_HEIGHT_ERROR: Final = 1e-13
 _MARGIN: Final = 0.056
-"""Bound of its error, in units of the fourth differences of the coefficients nearby: 0.0559."""
+"""Bound of the error of `_QUASI`, by the fourth differences of the coefficients nearby: 0.0559."""
+_HEIGHT_ERROR: Final = 1e-13
+"""More than the rounding of a profile."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,9 +84,9 @@ class Splines:
         max over kernels of (-g_(j-1) + 8 g_j - g_(j+1)) / 6  +  a margin,
 
     g the mean of the spline under a kernel, moved by its ratios. Each such interpolant reproduces
-    cubics; it is off by at most 0.056 times the largest fourth difference of the coefficients
-    nearby, which is the margin. All B-splines are positive, so the maximum of coefficients is
-    above every kernel's.
+    cubics; it is off by at most 0.056 times the sizes of the fourth differences of the coefficients
+    nearby, each with the weight of a hat, which is the margin. All B-splines are positive, so the
+    maximum of coefficients is above every kernel's.
     """
 
     def __init__(self, low: float, high: float, step: float) -> None:
@@ -97,8 +96,7 @@ class Splines:
         self.z = np.exp((self.first + np.arange(self.size)) * step)
         self.over = np.maximum(self.z - 1, 0.0)
         self.end = self.closed(self.over)
-        for _ in range(_SMOOTHINGS):
-            self.end[1:-1] = np.convolve(self.end, [1 / 6, 4 / 6, 1 / 6], mode="valid")
+        self.end[1:-1] = np.convolve(self.end, [1 / 6, 4 / 6, 1 / 6], mode="valid")
         self.end = self.closed(self.end)
 
     def stencils(self, log_ratios: Table, reach: int) -> Table:
@@ -149,13 +147,15 @@ class Splines:
 
     def epsilon(self, coefficients: Table, delta: float) -> float:
         """Return the least epsilon with e^epsilon U(e^-epsilon) <= delta."""
-        places = np.arange(2, self.size - 3, 1 / 64)
-        values = _cubic(places[:, np.newaxis] - np.arange(self.size)) @ coefficients
-        inside = values <= delta * np.exp((self.first + places) * self.step)
+        between = np.arange(64) / 64
+        basis = _cubic(between - np.arange(-1, 3)[:, np.newaxis])
+        values = (sliding_window_view(coefficients, 4)[1:-2] @ basis).ravel()
+        places = self.first + 2 + np.arange(len(values)) / 64
+        inside = values <= delta * np.exp(places * self.step)
         if not inside[0]:
             return math.inf
         last = len(places) - 1 - int(np.argmax(inside[::-1]))
-        return max(float(-(self.first + places[last]) * self.step), 0.0)
+        return max(float(-places[last] * self.step), 0.0)
 
 
 def _cubic(places: Table) -> Table:
@@ -166,17 +166,28 @@ def _cubic(places: Table) -> Table:
     return np.asarray(np.where(x < 1, near, far))
 
 
-class Ask:
+class Divisible(Protocol):
+    """A range of votes."""
+
+    @property
+    def halves(self) -> tuple[Self, ...]:
+        """Both halves of the range; none where it cannot be divided."""
+
+
+Range = TypeVar("Range", bound=Divisible)
+
+
+class Ask(Generic[Range]):
     """One ask: from the values after a refusal and after an answer to the value before.
 
-    Labels are bounded together over wide ranges of gaps; a range that decides is divided.
+    Labels are bounded together over wide ranges of votes; a range that decides is divided.
     """
 
     def __init__(
         self,
         splines: Splines,
-        kernel: Callable[[Gaps], Kernel],
-        labels: Sequence[Sequence[Sequence[Gaps]]],
+        kernel: Callable[[Range], Kernel],
+        labels: Sequence[Sequence[Sequence[Range]]],
         checks: Checks | None,
         window: slice,
     ) -> None:
@@ -184,7 +195,7 @@ class Ask:
 
         Args:
             splines: All values are such.
-            kernel: Bounds what a label tells, over a range of gaps; all have the same ratios.
+            kernel: Bounds what a label tells, over a range; all have the same ratios.
             labels: Runs of lists of ranges. A set of labels is a list with all that follow it in
                 its run; its place is that of the list among all.
             checks: That may come before; None where every ask is answered.
@@ -192,7 +203,7 @@ class Ask:
         """
         self._splines, self._kernel, self._checks, self._window = splines, kernel, checks, window
         lists = [each for run in labels for each in run]
-        self._ranges = [gaps for each in lists for gaps in each]
+        self._ranges = [each for some in lists for each in some]
         self._set_of = np.repeat(np.arange(len(lists)), [len(each) for each in lists])
         self._ends = np.repeat(
             np.cumsum([len(run) for run in labels]), [len(run) for run in labels]
@@ -200,19 +211,16 @@ class Ask:
         ratios = kernel(self._ranges[0]).log_ratios
         self._reach = splines.reach(np.abs(ratios).max())
         self._atoms = splines.stencils(ratios, self._reach)
-        self._rows = np.array([self._row(gaps) for gaps in self._ranges])
+        self._found: dict[Range, Table] = {}
+        self._rows = np.array([self._row(each) for each in self._ranges])
         if checks is not None:
             turns = max(
                 np.abs(each[:, 0] - each[:, 1]).max() for each in (checks.refusals, checks.answers)
             )
-            self._turns = splines.reach(turns + checks.beyond)
+            self._turns = splines.reach(turns)
             width = 2 * (2 * self._turns + 1)
-            more = np.zeros((len(checks.labels), 2)) if checks.more is None else checks.more
-            nothing = np.zeros_like(checks.labels)
-            self._stay = self._weights(checks.refusals, more[:, 0], nothing, width)
-            self._move = self._weights(
-                checks.answers, more[:, 1], checks.labels * width, width * len(lists)
-            )
+            self._stay = self._weights(checks.refusals, np.zeros_like(checks.labels), width)
+            self._move = self._weights(checks.answers, checks.labels * width, width * len(lists))
             self._shift = np.rint((checks.answers[:, 0] - checks.answers[:, 1]) / splines.step)
 
     def before(self, refused: Table, answered: Table) -> Table:
@@ -228,10 +236,12 @@ class Ask:
                 return splines.closed(best + lost * splines.z)
             values = self._divide(decided, values, around)
 
-    def _row(self, gaps: Gaps) -> Table:
-        kernel = self._kernel(gaps)
-        # U's slope is at most 1: an infinite ratio is worth z times its P.
-        return np.append(kernel.masses @ self._atoms, kernel.infinite)
+    def _row(self, votes: Range) -> Table:
+        if votes not in self._found:
+            kernel = self._kernel(votes)
+            # U's slope is at most 1: an infinite ratio is worth z times its P.
+            self._found[votes] = np.append(kernel.masses @ self._atoms, kernel.infinite)
+        return self._found[votes]
 
     def _largest(self, values: Table) -> Table:
         starts = np.searchsorted(self._set_of, np.arange(self._set_of[-1] + 1))
@@ -272,30 +282,24 @@ class Ask:
         kept = np.delete(np.arange(len(self._ranges)), decided)
         sets = np.concatenate([self._set_of[kept], np.repeat(self._set_of[decided], 2)])
         order = np.argsort(sets, kind="stable")
-        rows = np.array([self._row(gaps) for gaps in new])
+        rows = np.array([self._row(each) for each in new])
         ranges = [self._ranges[each] for each in kept] + new
         self._ranges = [ranges[each] for each in order]
         self._set_of = sets[order]
         self._rows = np.concatenate([self._rows[kept], rows])[order]
         return np.concatenate([values[kept], rows @ around])[order]
 
-    def _weights(
-        self, logs: Table, more: Table, first: Counts, columns: int
-    ) -> scipy.sparse.csr_array:
+    def _weights(self, logs: Table, first: Counts, columns: int) -> scipy.sparse.csr_array:
         """Return the weights of coefficients around each place, a row for each check."""
-        assert self._checks is not None
         ratios = logs[:, 0] - logs[:, 1]
         stencils = np.exp(logs[:, 1:]) * self._splines.stencils(ratios, self._turns)
-        if more.any():
-            further = self._splines.stencils(ratios + self._checks.beyond, self._turns)
-            stencils += more[:, np.newaxis] * further
         rows, at = np.nonzero(stencils)
         return scipy.sparse.csr_array(
             (stencils[rows, at], (rows, first[rows] + at)), shape=(len(logs), columns)
         )
 
 
-def solve(splines: Splines, ask: Ask, caps: Caps) -> Table:
+def solve(splines: Splines, ask: Ask[Gaps] | Ask[Box], caps: Caps) -> Table:
     """Return U before the first ask of a run with caps on refusals, answers and asks."""
     refusals, answers, asks = caps
     layers = list(_layers(refusals, answers, asks))
@@ -330,22 +334,21 @@ def _within(state: tuple[int, int], left: int) -> tuple[int, int]:
     return min(state[0], left), min(state[1], left)
 
 
-MOST_WORK: Final = 1_000_000
-"""Most `bellman_work` that a report takes the time for: about half a minute."""
+MOST_WORK: Final = 10_000
+"""Most `bellman_work` that a report takes the time for: a minute or two."""
 
 _ATOMS: Final = 8
 """Ratios at which profiles are computed, by the size of a vote's change in units of the noise."""
 
 
-def label_kernel(profile: Callable[[Gaps], Table], log_gammas: Table) -> Callable[[Gaps], Kernel]:
-    """Return, for a range of gaps, a measure that tells at least as much as each of its labels."""
+def label_kernel(profile: Callable[[Range], Table], log_gammas: Table) -> Callable[[Range], Kernel]:
+    """Return, for a range of votes, a measure that tells at least as much as each of its labels."""
 
-    @cache
-    def kernel(gaps: Gaps) -> Kernel:
+    def kernel(votes: Range) -> Kernel:
         gammas = np.concatenate([[0.0], np.exp(log_gammas)])
         heights = np.maximum(1 - gammas, 0.0)
-        heights[1:] += profile(gaps)
-        corners = _lower_hull(gammas.tolist(), heights.tolist())
+        heights[1:] += profile(votes)
+        corners = _lower_hull(gammas, heights)
         slopes = np.diff(heights[corners]) / np.diff(gammas[corners])
         masses = np.zeros(len(log_gammas))
         # An atom where the slope changes. What is left beyond the last ratio counts as infinite,
@@ -356,29 +359,28 @@ def label_kernel(profile: Callable[[Gaps], Table], log_gammas: Table) -> Callabl
     return kernel
 
 
-def _lower_hull(x: Sequence[float], y: Sequence[float]) -> Counts:
+def _lower_hull(x: Table, y: Table) -> Counts:
     """Return the corners of the greatest convex function that is nowhere above the points."""
-    kept: list[int] = []
-    for each in range(len(x)):
-        while len(kept) > 1:
-            a, b = kept[-2:]
-            if (y[b] - y[a]) * (x[each] - x[a]) < (y[each] - y[a]) * (x[b] - x[a]):
-                break
-            kept.pop()
-        kept.append(each)
-    return np.array(kept)
+    kept = np.arange(len(x))
+    while True:
+        slopes = np.diff(y[kept]) / np.diff(x[kept])
+        # A point that is not below the line between its neighbors is no corner.
+        above = np.nonzero(slopes[1:] <= slopes[:-1])[0] + 1
+        if not len(above):
+            return kept
+        kept = np.delete(kept, above)
 
 
 def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether `bellman_epsilon` covers the setting."""
     if isinstance(setting, AnyVotesSetting):
-        return setting.weight == 1 and setting.classes == 2
+        return setting.weight == 1
     return setting.weight == 1 and not setting.may_abstain and setting.noise == "gaussian"
 
 
-def bellman_work(teachers: int, caps: Caps) -> int:
-    """Return how much there is to compute: states that a run can be in, times votes."""
-    return sum(map(len, _layers(*caps))) * teachers
+def bellman_work(caps: Caps) -> int:
+    """Return in how many states a run can be: each takes 3 to 10 ms."""
+    return sum(map(len, _layers(*caps)))
 
 
 def bellman_epsilon(
@@ -392,8 +394,8 @@ def bellman_epsilon(
     """Return epsilon of a run of Confident-GNMax at its caps.
 
     Args:
-        setting: The public facts, for valid votes, or for any with two classes: one vote per
-            neighboring change, none withheld, Gaussian noise, and exactly this many classes.
+        setting: The public facts, for valid votes or for any: one vote per neighboring change, none
+            withheld, Gaussian noise, and exactly this many classes.
         caps: On refusals, answers and asks, each at least 1, fixed before the run.
         delta: In (0, 1).
         known: An epsilon that holds, by a price by outcome: where to look.
@@ -417,17 +419,21 @@ def bellman_epsilon(
     if spread / fineness > 1:
         return known
     splines = Splines(-(known + 1.5 * spread), 4 * spread, spread / fineness)
+    low, high = -(known + 0.5 * spread), 1.5 * spread
+    window = slice(*np.searchsorted(np.log(splines.z), (low, high)).tolist())
+    value = solve(splines, _ask(setting, splines, window), caps)
+    return min(splines.epsilon(value, delta) * SAFETY, known)
+
+
+def _ask(
+    setting: JointSetting | AnyVotesSetting, splines: Splines, window: slice
+) -> Ask[Gaps] | Ask[Box]:
     shift = math.sqrt(2) / setting.sigma2
     log_gammas = np.asarray(np.arange(-_ATOMS * 7, _ATOMS * 7 + 1) * (shift / _ATOMS))
     if isinstance(setting, JointSetting):
         labels, checks = valid_votes(setting)
-        profile = valid_profile(setting, log_gammas)
-    elif spread / 6 <= least_beyond(setting):
-        return known
-    else:
-        labels, profile = any_votes_labels(setting, log_gammas)
-        checks = any_votes_checks(setting, beyond=spread / 6)
-    low, high = -(known + 0.5 * spread), 1.5 * spread
-    window = slice(*np.searchsorted(np.log(splines.z), (low, high)).tolist())
-    ask = Ask(splines, label_kernel(profile, log_gammas), labels, checks, window)
-    return min(splines.epsilon(solve(splines, ask, caps), delta) * SAFETY, known)
+        kernel = label_kernel(valid_profile(setting, log_gammas), log_gammas)
+        return Ask(splines, kernel, labels, checks, window)
+    boxes, profile = any_votes_labels(setting, log_gammas)
+    checks = any_votes_checks(setting)
+    return Ask(splines, label_kernel(profile, log_gammas), boxes, checks, window)

@@ -204,10 +204,28 @@ def left_end(teachers: int, sigma: float, moved: int, order: float) -> float:
 @lru_cache(maxsize=4)
 def three_way_law(teachers: int, sigma: float, moved: int, left: float) -> ThreeWayLaw:
     """Tabulate who wins, from u = left on; as for `many_class_divergence`."""
+    return _tabulated(_edges(left, teachers / (math.sqrt(2) * sigma)), teachers, sigma, moved)
+
+
+@lru_cache(maxsize=4)
+def law_on_steps(most: int, sigma: float, moved: int) -> ThreeWayLaw:
+    """Tabulate who wins at every whole n_i + n_j - 2 W, to where only one side can, or 7.
+
+    Args:
+        most: Largest gap, in steps.
+        sigma: Standard deviation of the noise in each count, in steps; at least 7.
+        moved: Steps that one change moves.
+    """
     unit = 1 / (math.sqrt(2) * sigma)
-    margin = teachers + 2 * moved
+    left = left_end(most, sigma, moved, 1.0)
+    edges = np.asarray(np.arange(math.floor(left / unit), math.ceil(RIGHT / unit) + 1) * unit)
+    return _tabulated(edges, most, sigma, moved)
+
+
+def _tabulated(edges: Table, most: int, sigma: float, moved: int) -> ThreeWayLaw:
+    unit = 1 / (math.sqrt(2) * sigma)
+    margin = most + 2 * moved
     gaps = np.asarray(np.arange(-margin, margin + 1)[:, np.newaxis] * unit)
-    edges = _edges(left, teachers * unit)
     # Where the integral begins, 8 below, the integrand is 1e-17 of its value at the left end.
     lead = np.arange(edges[0] - 8, edges[0], _COARSE)
     wins = _orthant(np.concatenate([lead, edges]), gaps)[:, len(lead) :]

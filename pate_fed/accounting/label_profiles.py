@@ -112,6 +112,11 @@ class LabelProfiles:
     teachers: int
     classes: int
     _kept: dict[tuple[int, int], tuple[Table, Table]] = field(default_factory=dict)
+    _gaussian: Table = field(init=False)
+
+    def __post_init__(self) -> None:
+        shift = math.sqrt(2) * self.law.moved / self.law.sigma
+        object.__setattr__(self, "_gaussian", gaussian_profile(self.log_gammas, shift))
 
     def touching(self, first: int, last: int, least: int, most: int) -> Table:
         """Bound G where i or j has the most votes.
@@ -161,6 +166,29 @@ class LabelProfiles:
         right = scipy.special.ndtr((mean - self._edges) / math.sqrt(2))
         return np.asarray((right @ np.diff(running, axis=0) + running[0]) * SAFETY)
 
+    def revealed(self, first: int, last: int, left: int, right: int) -> Table:
+        """Bound G of what W and the label tell together, over a range of gaps, at edges of u.
+
+        Args:
+            first: Least n_i - n_j.
+            last: Largest n_i - n_j.
+            left: First edge of u, from 1; 0 for what is left of it.
+            right: Last one; one more than their number for what is right of all.
+
+        Returns:
+            Shape (gammas,).
+        """
+        edges = len(self.law.edges)
+        start, stop = max(left, 1) - 1, min(right, edges) - 1
+        at = np.arange(start, stop + 1)
+        parts = [
+            *([self._left(first, last)] if left == 0 else []),
+            *([self._between(at, at, first, last)] if start <= stop else []),
+            *([self._right(first, last)] if right > edges else []),
+        ]
+        bounds = [(np.maximum(pair, 0.0) + other).max(axis=0) for pair, other in parts]
+        return np.asarray(np.minimum(np.max(bounds, axis=0) * SAFETY, self._gaussian))
+
     @property
     def _edges(self) -> Table:
         return self.law.edges[self._at]
@@ -183,12 +211,20 @@ class LabelProfiles:
         pair, other = self._cells(first, last)
         return np.minimum(np.maximum(pair, 0.0) + other, self._gaussian)
 
-    @property
-    def _gaussian(self) -> Table:
-        return gaussian_profile(self.log_gammas, math.sqrt(2) * self.law.moved / self.law.sigma)
-
     def _computed_cells(self, first: int, last: int) -> tuple[Table, Table]:
-        """Bound the parts of G left of all cells of u, in each, and right of all.
+        """Bound the parts of G left of all cells of u, in each, and right of all."""
+        parts = (
+            self._left(first, last),
+            self._between(self._at[:-1], self._at[1:], first, last),
+            self._right(first, last),
+        )
+        pair, other = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return pair, other
+
+    def _between(
+        self, lefts: NDArray[np.intp], rights: NDArray[np.intp], first: int, last: int
+    ) -> tuple[Table, Table]:
+        """Bound the parts of G in cells of u, each from one edge to another, or to itself.
 
         P_i and Q_i rise in t, P_j and Q_j fall; all logs of ratios fall in t; Q_o is largest where
         its t is next to 0.
@@ -197,42 +233,57 @@ class LabelProfiles:
             P_i - gamma Q_i, where gamma < 1 gamma Q_j - P_j, of either sign; and the part of all
             other classes, at least 0. Both of shape (cells, gammas).
         """
-        law, at, middle, step = self.law, self._at, self.law.margin, 2 * self.law.moved
+        law, middle, step = self.law, self.law.margin, 2 * self.law.moved
         nearest = min(max(0, first - step), last - step)
-        wins_i, wins_j = law.log_wins[:, at], law.log_wins[::-1][:, at]
-        log_o = [
-            law.log_loses[gap + middle][at] + law.log_loses[middle - gap][at]
-            for gap in (first, last, first - step, last - step, nearest)
-        ]
-        ratio_i = wins_i[first + middle] - wins_i[first - step + middle] + LOG_P_ERROR
-        ratio_j = wins_j[last + middle] - wins_j[last - step + middle] - LOG_P_ERROR
-        high_o, low_o = log_o[0] - log_o[2] + LOG_P_ERROR, log_o[1] - log_o[3] - LOG_P_ERROR
-        high_o, low_o = np.maximum(high_o[:-1], high_o[1:]), np.minimum(low_o[:-1], low_o[1:])
+        wins_i, wins_j = law.log_wins, law.log_wins[::-1]
+
+        def loses(gap: int, at: NDArray[np.intp]) -> Table:
+            return np.asarray(law.log_loses[gap + middle][at] + law.log_loses[middle - gap][at])
+
+        ratio_i = (wins_i[first + middle] - wins_i[first - step + middle])[lefts] + LOG_P_ERROR
+        ratio_j = (wins_j[last + middle] - wins_j[last - step + middle])[lefts] - LOG_P_ERROR
+        high_o, low_o = (
+            outward([loses(gap, at) - loses(gap - step, at) for at in (lefts, rights)], axis=0)
+            for outward, gap in ((np.max, first), (np.min, last))
+        )
         above = self.log_gammas >= 0
         up, down = np.exp(self.log_gammas[above]), np.exp(self.log_gammas[~above])
-        pair = np.empty((len(at) + 1, len(self.log_gammas)))
+        pair = np.empty((len(lefts), len(self.log_gammas)))
         other = np.zeros_like(pair)
         # Where it is negative, the smallest Q bounds it.
-        largest_i, smallest_i = wins_i[last - step + middle][1:], wins_i[first - step + middle][:-1]
-        largest_j, smallest_j = wins_j[first - step + middle][1:], wins_j[last - step + middle][:-1]
-        pair[1:-1, above] = _signed(np.exp(ratio_i[:-1])[:, np.newaxis] - up, largest_i, smallest_i)
-        pair[1:-1, ~above] = _signed(
-            down - np.exp(ratio_j[:-1])[:, np.newaxis], largest_j, smallest_j
+        pair[:, above] = _signed(
+            np.exp(ratio_i)[:, np.newaxis] - up,
+            wins_i[last - step + middle][rights],
+            wins_i[first - step + middle][lefts],
         )
-        chance_o = np.exp(log_o[4][:-1])[:, np.newaxis]
-        other[1:-1, above] = chance_o * np.maximum(np.exp(high_o)[:, np.newaxis] - up, 0.0)
-        other[1:-1, ~above] = chance_o * np.maximum(down - np.exp(low_o)[:, np.newaxis], 0.0)
-        # Left of all cells i and j are rare. Right of all, the others are.
+        pair[:, ~above] = _signed(
+            down - np.exp(ratio_j)[:, np.newaxis],
+            wins_j[first - step + middle][rights],
+            wins_j[last - step + middle][lefts],
+        )
+        chance_o = np.exp(loses(nearest, lefts))[:, np.newaxis]
+        other[:, above] = chance_o * np.maximum(np.exp(high_o + LOG_P_ERROR)[:, np.newaxis] - up, 0)
+        other[:, ~above] = chance_o * np.maximum(
+            down - np.exp(low_o - LOG_P_ERROR)[:, np.newaxis], 0.0
+        )
+        return pair, other + _BELOW_FLOOR
+
+    def _left(self, first: int, last: int) -> tuple[Table, Table]:
+        """Bound the same left of all cells, where i and j are rare; shape (1, gammas)."""
+        middle, step = self.law.margin, 2 * self.law.moved
         rare = [last + middle, last - step + middle, middle - first, middle + step - first]
-        other[0] = np.exp(law.log_wins[rare, 0]).sum()
-        pair[0] = 0.0
-        unit = 1 / (math.sqrt(2) * law.sigma)
+        chance = np.exp(self.law.log_wins[rare, 0]).sum() + _BELOW_FLOOR
+        shape = (1, len(self.log_gammas))
+        return np.zeros(shape), np.full(shape, chance)
+
+    def _right(self, first: int, last: int) -> tuple[Table, Table]:
+        """Bound the same right of all cells, where the others are rare; shape (1, gammas)."""
+        unit, step = 1 / (math.sqrt(2) * self.law.sigma), 2 * self.law.moved
         ends = np.array([first * unit]), np.array([last * unit])
-        pair[-1] = signed_coins(self.log_gammas, *ends, step * unit)[0]
-        other[-1] = 2 * scipy.special.ndtr(-RIGHT / math.sqrt(2)) ** 2 + np.exp(
+        rare = 2 * scipy.special.ndtr(-RIGHT / math.sqrt(2)) ** 2 + np.exp(
             self.log_gammas
         ) * scipy.special.ndtr(-RIGHT)
-        return pair, other + _BELOW_FLOOR
+        return signed_coins(self.log_gammas, *ends, step * unit), rare[np.newaxis] + _BELOW_FLOOR
 
 
 def _signed(excess: Table, log_largest: Table, log_smallest: Table) -> Table:

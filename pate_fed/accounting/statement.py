@@ -26,10 +26,10 @@ at all, for mechanisms that protect nobody and are for simulations only.
 """
 
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
-BELLMAN_METHOD: Final = (
-    'exact composition of labels and "no answer"s at the caps, by dynamic programming; '
-    "holds if all votes are valid"
+BELLMAN_LABEL_METHOD: Final = (
+    'exact composition of labels and "no answer"s at the caps, by dynamic programming'
 )
+BELLMAN_METHOD: Final = f"{BELLMAN_LABEL_METHOD}; holds if all votes are valid"
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
 _RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a preset budget"
 FILTER_METHODS: Final[Mapping[str, str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting import price
 from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.ask_kinds import Gaps
+from pate_fed.accounting.ask_kinds import Gaps, whole_steps
 from pate_fed.accounting.bellman import Ask, Kernel, Splines, bellman_epsilon
 from pate_fed.accounting.joint_price import price_of_any_votes
 from pate_fed.accounting.label_divergence import left_end, three_way_law
@@ -190,9 +191,135 @@ def test_rare_outcomes_far_beyond_all_ratios_count(
         assert gain.max() <= delta
 
 
-def test_more_than_two_classes_need_valid_votes() -> None:
-    with pytest.raises(InvalidParameterError, match="one vote"):
-        bellman_epsilon(AnyVotesSetting(3, 1.5, 1.2), (1, 2, 3), delta=1e-3, known=5.0)
+@pytest.mark.parametrize("sigma", [0.7, 8.0, 60.0])
+def test_any_count_with_noise_is_a_mixture_of_whole_steps(sigma: float) -> None:
+    steps, kept = whole_steps(sigma)
+    rounding = math.sqrt((sigma * steps) ** 2 - kept**2)
+    places = np.arange(-40 * math.ceil(rounding), 41 * math.ceil(rounding))
+    for count in (0.0, 0.31, 0.5):
+        weights = np.exp(-(((places - count * steps) / rounding) ** 2) / 2)
+        weights /= rounding * math.sqrt(2 * math.pi)
+        assert math.isclose(weights.sum(), 1.0, rel_tol=1e-12)
+        x = np.linspace(-5, 5, 41) * sigma * steps
+        mixed = weights @ scipy.special.ndtr((x - places[:, np.newaxis]) / kept)
+        assert np.allclose(
+            mixed, scipy.special.ndtr((x - count * steps) / (sigma * steps)), rtol=1e-12
+        )
+
+
+@pytest.mark.parametrize(("classes", "sigma"), [(3, 2.5), (4, 6.0)])
+def test_no_real_votes_of_many_classes_do_better_in_two_asks(classes: int, sigma: float) -> None:
+    """Fractions, negative counts, two rivals at any distance: none tells more than is said."""
+    setting, caps, delta = AnyVotesSetting(classes, sigma, sigma), (1, 2, 2), 1e-4
+    known = price_of_any_votes(
+        setting, max_refusals=1, max_answers=2, max_asks=2, delta=delta
+    ).epsilon
+    found = bellman_epsilon(setting, caps, delta=delta, known=known)
+    assert found < known
+    random = np.random.default_rng(7)
+    pairs = []
+    for _ in range(60):
+        counts = random.normal(0, 1.2 * sigma, classes)
+        moved = counts + np.eye(classes)[1] - np.eye(classes)[0]
+        threshold = counts.max() + random.normal(0, sigma)
+        laws = []
+        for each in (counts, moved)[:: random.choice([1, -1])]:
+            passes = scipy.special.ndtr((each.max() - threshold) / sigma)
+            laws.append(np.array([1 - passes, *(passes * label_law(tuple(each), sigma))]))
+        pairs.append((laws[0], laws[1]))
+    [reached] = math.exp(found) * played_out(np.array([math.exp(-found)]), pairs, caps)
+    assert reached <= delta
+
+
+def test_noise_too_small_by_30_percent_is_noticed_without_valid_votes() -> None:
+    sigma, delta = 6.0, 1e-4
+    found = bellman_epsilon(AnyVotesSetting(3, sigma, sigma), (1, 1, 1), delta=delta, known=1.0)
+
+    def largest_gain(drawn: float) -> float:
+        gains = []
+        for gap in np.linspace(-30, 30, 61):
+            before, after = (
+                label_law(counts, drawn) for counts in ((gap, 0.0, -3.0), (gap - 1, 1.0, -3.0))
+            )
+            gains.append(np.maximum(before - math.exp(found) * after, 0.0).sum())
+        return max(gains)
+
+    assert largest_gain(sigma) <= delta
+    assert largest_gain(0.7 * sigma) > delta
+
+
+def largest_value(
+    pairs: list[tuple[Table, Table]], caps: tuple[int, int, int], log_z: Table
+) -> Table:
+    """Return U on a fine grid, by chords of a convex function: never below the best reader's."""
+    z = np.exp(log_z)
+    over = np.maximum(z - 1, 0.0)
+    # Votes that differ by names of classes are the same question.
+    laws = [
+        np.array(pair)[:, [0, *(1 + np.lexsort((before[1:], after[1:])))]]
+        for pair in pairs
+        for before, after in [pair]
+    ]
+    laws = list({tuple(np.round(law, 12).ravel().tolist()): law for law in laws}.values())
+    after = np.array([law[1] for law in laws])
+    ratios = np.array([law[0] for law in laws]) / after
+
+    def later(values: Table, at: Table) -> Table:
+        beyond = values[-1] + np.maximum(at - z[-1], 0.0)
+        return np.where(at > z[-1], beyond, np.interp(at, z, values))
+
+    @functools.cache
+    def value(refusals: int, answers: int, asks: int) -> Table:
+        if min(refusals, answers, asks) == 0:
+            return over
+        refused, answered = (
+            value(refusals - 1, answers, asks - 1),
+            value(refusals, answers - 1, asks - 1),
+        )
+        best = over
+        for q, ratio in zip(after, ratios, strict=True):
+            found = q[0] * later(refused, z * ratio[0])
+            for each in range(1, len(q)):
+                found = found + q[each] * later(answered, z * ratio[each])
+            best = np.maximum(best, found)
+        return best
+
+    return value(*caps)
+
+
+@pytest.mark.parametrize(
+    ("setting", "caps"),
+    [
+        (JointSetting(6, 2, 4.0, 2.0, 2.0), (2, 3, 4)),
+        (JointSetting(6, 3, 4.0, 2.5, 2.0), (2, 3, 4)),
+        (JointSetting(6, 4, 3.0, 2.0, 2.5), (1, 3, 4)),
+        (JointSetting(4, 4, 3.0, 1.5, 1.5), (2, 2, 4)),
+        (JointSetting(5, 3, 2.0, 3.0, 3.0), (3, 3, 3)),
+    ],
+    ids=str,
+)
+def test_no_reader_of_four_asks_does_better(
+    setting: JointSetting, caps: tuple[int, int, int]
+) -> None:
+    delta = 1e-4
+    known = price(
+        teachers=setting.teachers,
+        classes=setting.classes,
+        vote_threshold=setting.vote_threshold,
+        sigma1=setting.sigma1,
+        sigma2=setting.sigma2,
+        max_refusals=caps[0],
+        max_answers=caps[1],
+        max_asks=caps[2],
+        delta=delta,
+    ).epsilon
+    found = bellman_epsilon(setting, caps, delta=delta, known=known)
+    log_z = np.linspace(-12, 8, 6001)
+    values = largest_value(neighboring_laws(setting), caps, log_z)
+    reached = math.exp(found) * float(np.interp(math.exp(-found), np.exp(log_z), values))
+    assert reached <= delta
+    weaker = math.exp(0.85 * found) * np.interp(math.exp(-0.85 * found), np.exp(log_z), values)
+    assert weaker > delta
 
 
 def test_a_smaller_noise_breaks_the_price() -> None:
