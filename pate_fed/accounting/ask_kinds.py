@@ -35,6 +35,9 @@ _SPREAD: Final = 1.25
 _UNEVEN: Final = 4 * math.exp(-2 * (math.pi * _SPREAD) ** 2)
 """Most by which a sum over steps differs from its integral, by either: twice what it must be."""
 
+_ROOM: Final = 1.01
+"""Factor on labels that two classes decide: what hardly differs from them need not be looked at."""
+
 _BANDS: Final = (0.0, 0.3, *np.arange(0.34, 0.66, 0.02).round(2).tolist(), 0.7, 0.8)
 """Shares of all votes between which top counts have their labels in common."""
 
@@ -232,6 +235,8 @@ def any_votes_labels(
 
     def profile(box: Box) -> Table:
         found = bounds.revealed(box.first, box.last, box.left, box.right)
+        if box.left == right:
+            found = found * _ROOM
         return np.maximum(found, far) if max(abs(box.first), abs(box.last)) == most else found
 
     coins = Box(-most, most, right, right)

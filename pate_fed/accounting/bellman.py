@@ -348,27 +348,13 @@ def label_kernel(profile: Callable[[Range], Table], log_gammas: Table) -> Callab
         gammas = np.concatenate([[0.0], np.exp(log_gammas)])
         heights = np.maximum(1 - gammas, 0.0)
         heights[1:] += profile(votes)
-        corners = _lower_hull(gammas, heights)
-        slopes = np.diff(heights[corners]) / np.diff(gammas[corners])
-        masses = np.zeros(len(log_gammas))
-        # An atom where the slope changes. What is left beyond the last ratio counts as infinite,
-        # with more than the rounding of all heights.
-        masses[corners[1:] - 1] = np.diff(slopes, append=0.0)
-        return Kernel(log_gammas, np.maximum(masses, 0.0), float(heights[-1]) + _HEIGHT_ERROR)
+        slopes = np.diff(heights) / np.diff(gammas)
+        convex = scipy.optimize.isotonic_regression(slopes, weights=np.diff(gammas)).x
+        # An atom where the slope changes. What is left beyond the last ratio counts as infinite.
+        masses = np.maximum(np.diff(convex, append=0.0), 0.0)
+        return Kernel(log_gammas, masses, float(heights[-1]) + _HEIGHT_ERROR)
 
     return kernel
-
-
-def _lower_hull(x: Table, y: Table) -> Counts:
-    """Return the corners of the greatest convex function that is nowhere above the points."""
-    kept = np.arange(len(x))
-    while True:
-        slopes = np.diff(y[kept]) / np.diff(x[kept])
-        # A point that is not below the line between its neighbors is no corner.
-        above = np.nonzero(slopes[1:] <= slopes[:-1])[0] + 1
-        if not len(above):
-            return kept
-        kept = np.delete(kept, above)
 
 
 def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:

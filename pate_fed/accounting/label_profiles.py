@@ -112,6 +112,7 @@ class LabelProfiles:
     teachers: int
     classes: int
     _kept: dict[tuple[int, int], tuple[Table, Table]] = field(default_factory=dict)
+    _kept_points: dict[int, Table] = field(default_factory=dict)
     _gaussian: Table = field(init=False)
 
     def __post_init__(self) -> None:
@@ -179,15 +180,24 @@ class LabelProfiles:
             Shape (gammas,).
         """
         edges = len(self.law.edges)
-        start, stop = max(left, 1) - 1, min(right, edges) - 1
-        at = np.arange(start, stop + 1)
+        start, stop = max(left, 1) - 1, min(right, edges)
         parts = [
-            *([self._left(first, last)] if left == 0 else []),
-            *([self._between(at, at, first, last)] if start <= stop else []),
-            *([self._right(first, last)] if right > edges else []),
+            *([_both(self._left(first, last))] if left == 0 else []),
+            *([self._points(first, last, start, stop)] if start < stop else []),
+            *([_both(self._right(first, last))] if right > edges else []),
         ]
-        bounds = [(np.maximum(pair, 0.0) + other).max(axis=0) for pair, other in parts]
-        return np.asarray(np.minimum(np.max(bounds, axis=0) * SAFETY, self._gaussian))
+        bounds = np.max([each.max(axis=0) for each in parts], axis=0)
+        return np.asarray(np.minimum(bounds * SAFETY, self._gaussian))
+
+    def _points(self, first: int, last: int, start: int, stop: int) -> Table:
+        """Bound G at each of these edges of u; all edges of a single gap are kept."""
+        if first < last:
+            at = np.arange(start, stop)
+            return _both(self._between(at, at, first, last))
+        if first not in self._kept_points:
+            at = np.arange(len(self.law.edges))
+            self._kept_points[first] = _both(self._between(at, at, first, last))
+        return self._kept_points[first][start:stop]
 
     @property
     def _edges(self) -> Table:
@@ -284,6 +294,11 @@ class LabelProfiles:
             self.log_gammas
         ) * scipy.special.ndtr(-RIGHT)
         return signed_coins(self.log_gammas, *ends, step * unit), rare[np.newaxis] + _BELOW_FLOOR
+
+
+def _both(parts: tuple[Table, Table]) -> Table:
+    """Return the bound on G that both its parts make."""
+    return np.asarray(np.maximum(parts[0], 0.0) + parts[1])
 
 
 def _signed(excess: Table, log_largest: Table, log_smallest: Table) -> Table:
