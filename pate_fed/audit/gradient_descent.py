@@ -63,7 +63,7 @@ def descend(
         if (moved < 0).any():
             break
         votes, distance, slope = moved, further, next_slope
-    return votes + (teachers - votes.sum()) / classes
+    return np.asarray(votes + (teachers - votes.sum()) / classes)
 
 
 def _distance(
