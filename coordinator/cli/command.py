@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from coordinator.cli.audit import audit
 from coordinator.cli.console import DEFAULT_HOME, LINE, FormatOption, HomeOption, show
 from coordinator.cli.cost import account, plan
 from coordinator.cli.federation import (
@@ -45,6 +46,7 @@ def doctor(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format
 app.command()(simulate)
 app.command()(account)
 app.command()(plan)
+app.command()(audit)
 app.command()(report)
 app.command()(predict)
 app.command()(reproduce)

@@ -144,7 +144,7 @@ def asks_for_error(
     *,
     error: float,
     rng: np.random.Generator,
-    repeats: int = 20,
+    repeats: int = 10,
     most: int = MOST_ASKS,
 ) -> int | None:
     """Return how often an attacker must ask to be this exact on average.

@@ -46,7 +46,7 @@ def descend(
     labels = answers.labels.astype(np.float64)
     target = labels / np.linalg.norm(labels)
     classes = len(labels)
-    votes = np.full(classes, teachers / classes)
+    votes: NDArray[np.float64] = np.full(classes, teachers / classes)
     distance, slope = _distance(votes, noise, target, model)
     length = 10.0
     for _ in range(MOST_STEPS):

@@ -7,7 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InvalidParameterError, InvalidVotesError, UnreadableFileError
+from pate_fed.errors import (
+    InvalidAnswersError,
+    InvalidParameterError,
+    InvalidVotesError,
+    UnreadableFileError,
+)
 from pate_fed.votes import MAX_TOTAL_VOTES
 
 MAX_FILE_BYTES = 2**31
@@ -61,6 +66,23 @@ def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
     if not np.isfinite(chances).all():
         raise InvalidParameterError("predictions must be finite", "another number")
     return chances
+
+
+def load_outcomes(path: Path) -> NDArray[np.int64]:
+    """Load the answers to one repeated query from a NumPy file.
+
+    Args:
+        path: A `.npy` file of whole numbers; shape (answers,).
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no plain NumPy array.
+        InvalidAnswersError: the answers are no whole numbers on one axis.
+    """
+    raw = _load(path)
+    if raw.ndim != 1 or not np.issubdtype(raw.dtype, np.integer):
+        raise InvalidAnswersError("answers must be whole numbers on one axis", raw.shape)
+    # Beyond 2^31 a number is no class either way.
+    return np.asarray(np.clip(raw, -2, 2**31), dtype=np.int64)
 
 
 def _rows_of(raw: NDArray[np.generic], rows: tuple[int, int] | None) -> NDArray[np.generic]:

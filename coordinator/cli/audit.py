@@ -1,0 +1,208 @@
+"""`audit`: what repeated questions would tell about votes, before a model leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from coordinator.cli.console import LINE, choice, single_threaded_kernels
+from coordinator.cli.options import Delta, Sigma1, Sigma2, VoteThreshold
+from coordinator.errors import UsageError
+from pate_fed.errors import InvalidAnswersError, RunDirectoryError
+from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import EXIT_INPUT, print_json
+
+
+def audit(  # noqa: PLR0917 - one argument per option
+    votes: Annotated[
+        Path | None, typer.Argument(metavar="[VOTES.npy]", help="Vote counts per query.")
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN_DIR", help="A finished run: take its mechanism and caps."),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npy",
+            help="Answers to one repeated query, -1 for no answer: rebuild its votes.",
+        ),
+    ] = None,
+    teachers: Annotated[int | None, typer.Option(help="--labels: votes on the query.")] = None,
+    classes: Annotated[int | None, typer.Option(help="--labels: number of classes.")] = None,
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("confident", "gnmax", "lnmax"),
+            help="Mechanism of the votes.",
+        ),
+    ] = "confident",
+    vote_threshold: VoteThreshold = None,
+    sigma1: Sigma1 = None,
+    sigma2: Sigma2 = None,
+    answers: Annotated[
+        int | None,
+        typer.Option(
+            help="Repetitions of the attacker whom nothing stops. "
+            "[default: as --epsilon affords, otherwise 10000; --run: its cap]"
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Privacy budget that pays for the repetitions.")
+    ] = None,
+    delta: Delta = 1e-5,
+    near_queries: Annotated[
+        int, typer.Option(help="Close queries that hospitals allow.", min=0)
+    ] = 10,
+    error: Annotated[float, typer.Option(help="Error that counts as a leak, in (0, 1).")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the simulated answers.", min=0)] = 0,
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+) -> None:
+    """Attack votes as somebody would who repeats a query, and show how much that tells.
+
+    Give VOTES.npy with a mechanism, or --run, or both; or --labels with released answers.
+    """
+    single_threaded_kernels()
+    from pate_fed.audit import findings  # noqa: PLC0415 - keeps --help fast
+
+    options = {"vote_threshold": vote_threshold, "sigma1": sigma1, "sigma2": sigma2}
+    if labels is not None:
+        if votes is not None or run is not None or teachers is None or classes is None:
+            raise UsageError("--labels must come with --teachers and --classes only", "others")
+        found = _rebuilt(labels, teachers=teachers, classes=classes, mechanism=mechanism, **options)
+        _show(found, _said(found), output_format)
+        return
+    if teachers is not None or classes is not None:
+        raise UsageError("--teachers and --classes must come with --labels", "none")
+    if votes is None and run is None:
+        raise UsageError("an audit must have VOTES.npy, --run or --labels", "none of them")
+    means = {"answers": answers, "epsilon": epsilon, "delta": delta}
+    if run is None:
+        assert votes is not None
+        found = _of_votes(
+            votes, mechanism, options, means, near=near_queries, error=error, seed=seed
+        )
+    else:
+        if any(value is not None for value in (*options.values(), epsilon)):
+            raise UsageError("--run must come without noise options and --epsilon", "one of them")
+        found = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
+    _show(found, findings.render(found), output_format)
+
+
+def _show(found: dict[str, Any], text: str, output_format: Format) -> None:
+    if output_format is Format.JSON:
+        print_json(found)
+    else:
+        print(text)
+
+
+def _of_votes(
+    path: Path,
+    name: str,
+    options: dict[str, float | None],
+    means: dict[str, Any],
+    *,
+    near: int,
+    error: float,
+    seed: int,
+) -> dict[str, Any]:
+    from pate_fed.audit import Target, findings  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
+    from pate_fed.mechanisms import make_mechanism  # noqa: PLC0415 - the same
+
+    mechanism = make_mechanism(name, _options(name, options), simulated=True)
+    target = Target.of(mechanism.parameters())
+    rows = findings.spread_rows(load_vote_counts(path))
+    asks = means["answers"]
+    if asks is None and means["epsilon"] is not None:
+        paid = findings.asks_within(mechanism, epsilon=means["epsilon"], delta=means["delta"])
+        asks = max(paid, 1)
+    case = findings.AuditCase(
+        rows, target, 10_000 if asks is None else asks, neighbors=near, error=error
+    )
+    found = findings.find(case, np.random.default_rng(seed))
+    for way in found["ways"]:
+        way["epsilon"] = findings.price(mechanism, way["asks"], delta=means["delta"])
+    return found
+
+
+def _of_run(
+    path: Path, votes: Path | None, answers: int | None, *, near: int, error: float, seed: int
+) -> dict[str, Any]:
+    from coordinator.runs import transcripts  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.audit import findings  # noqa: PLC0415 - the same
+    from pate_fed.audit.run_case import facts_of_run  # noqa: PLC0415 - the same
+    from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
+    from pate_fed.report import read_run  # noqa: PLC0415 - the same
+
+    try:
+        record = read_run(path)
+        queries = record.metrics["queries"]
+        if queries["from_store"] < queries["asked"]:
+            transcripts.check_transcript(path)
+        labels = tuple(label for _, label in record.labels)
+        facts = facts_of_run(privacy=record.privacy, metrics=record.metrics, labels=labels)
+    except RunDirectoryError as wrong:
+        LINE.fail(wrong, EXIT_INPUT)
+    rows = facts.rows() if votes is None else findings.spread_rows(load_vote_counts(votes))
+    asks = facts.asks if answers is None else answers
+    case = findings.AuditCase(rows, facts.target, asks, neighbors=near, error=error)
+    found = findings.find(case, np.random.default_rng(seed))
+    if facts.epsilon is not None and answers is None:
+        found["ways"][-1]["epsilon"] = facts.epsilon
+    return found
+
+
+def _rebuilt(
+    path: Path, *, teachers: int, classes: int, mechanism: str, **options: float | None
+) -> dict[str, Any]:
+    from pate_fed.audit import Answers, Target, rebuild_votes  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.data.vote_file import load_outcomes  # noqa: PLC0415 - the same
+    from pate_fed.mechanisms import make_mechanism  # noqa: PLC0415 - the same
+
+    if classes < 2:
+        raise InvalidAnswersError("--classes must be at least 2", classes)
+    rule = make_mechanism(mechanism, _options(mechanism, options), simulated=True)
+    target = Target.of(rule.parameters())
+    answers = Answers.of(load_outcomes(path), classes=classes)
+    found = rebuild_votes(answers, target.noise, teachers=teachers, check=target.check)
+    errors = [float(one) if np.isfinite(one) else None for one in found.standard_errors]
+    return {
+        "asked": answers.asked,
+        "answered": int(answers.labels.sum()),
+        "votes": found.votes.tolist(),
+        "standard_errors": errors,
+        "settled_by": found.settled_by,
+    }
+
+
+def _said(found: dict[str, Any]) -> str:
+    lines = [f"{found['asked']:,} asked, {found['answered']:,} answered. Votes for each class:"]
+    for place, (count, error) in enumerate(
+        zip(found["votes"], found["standard_errors"], strict=True)
+    ):
+        spread = "unknown" if error is None else f"{error:.1f}"
+        lines.append(f"{place:4}  {count:8.1f} +- {spread}")
+    lines.append(
+        "Labels alone tell differences of counts only; the sum is settled by "
+        + {"teachers": "the number of votes.", "both": "the number of votes and the refusals."}[
+            found["settled_by"]
+        ]
+    )
+    return "\n".join(lines)
+
+
+def _options(name: str, given: dict[str, float | None]) -> Any:
+    from pate_fed.mechanisms import Options, spec_of  # noqa: PLC0415 - keeps --help fast
+
+    taken = set(spec_of(name).parameters)
+    extra = [one for one, value in given.items() if value is not None and one not in taken]
+    if extra:
+        flags = ", ".join("--" + one.replace("_", "-") for one in extra)
+        raise UsageError(f"--mechanism {name} must come without {flags}", "it")
+    return Options(
+        vote_threshold=given["vote_threshold"], sigma1=given["sigma1"], sigma2=given["sigma2"]
+    )

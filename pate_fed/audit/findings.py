@@ -1,0 +1,167 @@
+"""The findings of an audit: what an attacker learns with and without a deployment's defenses.
+
+Three attackers ask about the same query.
+
+- *One answer*: the query is answered once, and the coordinator's store gives that answer for ever.
+- *Neighbors*: beside it the attacker asks all queries close to it that hospitals allow. Their votes
+  count as equal, which is the worst case.
+- *Repetition*: nothing stops the attacker but the caps, or the number that it was given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.accounting import RenyiAccountant
+from pate_fed.accounting.ranges import whole
+from pate_fed.audit.exposure import MOST_ASKS, Target, asks_for_error, leak_error
+from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms import Mechanism
+from pate_fed.wording import plural
+
+USUAL_NEIGHBORS: Final = 10
+"""Queries close to an answered one that a hospital's policy allows by default."""
+
+MOST_ROWS: Final = 30
+"""Most rows of votes that are attacked: an attack of one takes half a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCase:
+    """The attacked votes, and the attackers' means.
+
+    Attributes:
+        votes: Counts; int64, shape (queries, classes), equal sums.
+        target: The mechanism, as an attacker meets it.
+        asks: How often the attacker without obstacles asks.
+        neighbors: Close queries that hospitals allow.
+        error: Normalized error that counts as a leak.
+        repeats: Attacks on each row.
+    """
+
+    votes: NDArray[np.int64]
+    target: Target
+    asks: int
+    neighbors: int = USUAL_NEIGHBORS
+    error: float = 0.1
+    repeats: int = 5
+
+    def __post_init__(self) -> None:
+        if whole("asks", self.asks) < 1 or self.asks > MOST_ASKS:
+            raise InvalidParameterError(f"--answers must be in 1..{MOST_ASKS}", self.asks)
+        whole("neighbors", self.neighbors)
+        if not 0 < self.error < 1:
+            raise InvalidParameterError("--error must be in (0, 1)", self.error)
+        if not self.votes.sum(axis=1).all():
+            raise InvalidParameterError("every audited row must have votes", "a row without")
+
+
+def spread_rows(votes: NDArray[np.int64], *, most: int = MOST_ROWS) -> NDArray[np.int64]:
+    """Return at most so many rows, evenly spread from the closest vote to the clearest."""
+    if len(votes) <= most:
+        return votes
+    order = np.argsort(votes.max(axis=1), kind="stable")
+    return votes[order[np.linspace(0, len(votes) - 1, most).round().astype(np.int64)]]
+
+
+def price(mechanism: Mechanism, asks: int, *, delta: float) -> float:
+    """Return the formal epsilon of so many repetitions, one teacher's data, public view."""
+    accountant = RenyiAccountant()
+    accountant.compose(mechanism.worst_case_event(asks, asks, weight=1.0))
+    return accountant.get_converted(delta).epsilon
+
+
+def asks_within(mechanism: Mechanism, *, epsilon: float, delta: float) -> int:
+    """Return how many repetitions a budget pays for, at most `MOST_ASKS`; 0 if none.
+
+    Raises:
+        InvalidParameterError: `epsilon` is not finite and above 0.
+    """
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise InvalidParameterError("--epsilon must be finite and above 0", epsilon)
+    paid, beyond = 0, MOST_ASKS + 1
+    while beyond - paid > 1:
+        middle = (paid + beyond) // 2
+        if price(mechanism, middle, delta=delta) <= epsilon:
+            paid = middle
+        else:
+            beyond = middle
+    return paid
+
+
+def find(case: AuditCase, rng: np.random.Generator) -> dict[str, Any]:
+    """Attack every row in every way, and say how often one must ask.
+
+    Args:
+        case: Votes and means.
+        rng: Draws the answers.
+
+    Returns:
+        Plain data: `rows`, `teachers`, `classes`, `error`; `ways`, each with `way`, `asks` and
+        `mean_error`; `asks_for_error`, each row's number, null beyond a million; and its `median`
+        (null if that is beyond).
+    """
+    asked = {"one answer": 1, "neighbors": 1 + case.neighbors, "repetition": case.asks}
+    ways = [
+        {"way": way, "asks": asks, "mean_error": _mean_error(case, asks, rng)}
+        for way, asks in asked.items()
+    ]
+    needed = [asks_for_error(row, case.target, error=case.error, rng=rng) for row in case.votes]
+    return {
+        "rows": len(case.votes),
+        "teachers": int(case.votes[0].sum()),
+        "classes": case.votes.shape[1],
+        "error": case.error,
+        "ways": ways,
+        "asks_for_error": needed,
+        "median": _median(needed),
+    }
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """Say the findings in lines."""
+    lines = [
+        f"Vote leak: {plural(found['rows'], 'row')} of {found['teachers']:,} votes in "
+        f"{found['classes']} classes.",
+        "Error: the share of votes that an attacker puts into a wrong class.",
+        "",
+    ]
+    for way in found["ways"]:
+        lines.append(
+            f"{way['way']:12} {way['asks']:>9,} answers: error {100 * way['mean_error']:.1f} %"
+            + _priced(way)
+        )
+    percent = f"{100 * found['error']:g} %"
+    if found["median"] is None:
+        lines.append(f"For an error of {percent} more than {MOST_ASKS:,} answers are needed.")
+    else:
+        lines.append(
+            f"For an error of {percent} half of the rows need at most {found['median']:,} answers."
+        )
+    lines.append("Figures of real votes are private; those of made-up rows are not.")
+    return "\n".join(lines)
+
+
+def _priced(way: Mapping[str, Any]) -> str:
+    if "epsilon" not in way:
+        return ""
+    return f" (epsilon {way['epsilon']:.2f})"
+
+
+def _mean_error(case: AuditCase, asks: int, rng: np.random.Generator) -> float:
+    errors = [
+        leak_error(row, case.target, asks=asks, repeats=case.repeats, rng=rng) for row in case.votes
+    ]
+    return float(np.mean(errors))
+
+
+def _median(needed: Sequence[int | None]) -> int | None:
+    ordered = sorted(math.inf if one is None else one for one in needed)
+    middle = ordered[(len(ordered) - 1) // 2]
+    return None if math.isinf(middle) else int(middle)

@@ -1,0 +1,192 @@
+"""An audit's findings, and its command: what attackers learn with and without defenses."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.audit import Target, asks_for_error, leak_error, votes_of_agreement
+from pate_fed.audit.findings import (
+    AuditCase,
+    asks_within,
+    find,
+    price,
+    render,
+    spread_rows,
+)
+from pate_fed.audit.run_case import facts_of_run
+from pate_fed.audit.win_chances import Noise
+from pate_fed.errors import InvalidParameterError, RunDirectoryError
+from pate_fed.mechanisms import GaussianMax
+from tests.support.command import Command, pate_fed
+from tests.support.sample_run import sample_metrics, sample_privacy
+
+__all__ = ["pate_fed"]  # a fixture
+
+ROW = np.array([120, 80, 50])
+
+
+class TestExposure:
+    def test_more_answers_tell_more_and_the_number_for_an_error_reaches_it(self) -> None:
+        target, rng = Target(Noise(40.0)), np.random.default_rng(1)
+        few, many = (
+            leak_error(ROW, target, asks=asks, repeats=20, rng=rng) for asks in (10, 2_000)
+        )
+        assert many < 0.05 < few
+        needed = asks_for_error(ROW, target, error=0.05, rng=rng)
+        assert needed is not None
+        # The number is good to about ten percent of asks, the error then to about a third.
+        found = leak_error(ROW, target, asks=needed, repeats=100, rng=rng)
+        assert found == pytest.approx(0.05, rel=1 / 3)
+
+    def test_what_no_attacker_reaches_is_said(self) -> None:
+        target, rng = Target(Noise(40.0)), np.random.default_rng(1)
+        assert asks_for_error(ROW, target, error=0.001, rng=rng, most=64) is None
+
+    def test_a_budget_pays_for_what_its_price_says(self) -> None:
+        rule = GaussianMax(40.0)
+        paid = asks_within(rule, epsilon=2.0, delta=1e-5)
+        assert price(rule, paid, delta=1e-5) <= 2.0 < price(rule, paid + 1, delta=1e-5)
+        assert asks_within(GaussianMax(0.1), epsilon=1e-3, delta=1e-5) == 0
+
+    def test_rows_are_spread_from_close_to_clear(self) -> None:
+        rows = np.array([[top, 250 - top] for top in range(125, 250)])
+        found = spread_rows(rows, most=5)
+        assert found[:, 0].tolist() == [125, 156, 187, 218, 249]
+        assert spread_rows(rows[:5]) is not None
+
+    @pytest.mark.parametrize("share", [0.4, 0.6, 0.95, 1.0])
+    @pytest.mark.parametrize("classes", [2, 3, 10])
+    def test_made_up_rows_have_all_votes(self, share: float, classes: int) -> None:
+        row = votes_of_agreement(share, teachers=250, classes=classes)
+        assert row.sum() == 250
+        assert (row >= 0).all()
+        assert row[0] == round(share * 250)
+
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            pytest.param({"name": "immutable", "sigma2": 1.0}, id="another mechanism"),
+            pytest.param({"name": "gnmax", "sigma2": None}, id="no noise"),
+            pytest.param({"name": "gnmax", "sigma2": 0.0}, id="sigma 0"),
+            pytest.param({"name": "confident", "sigma2": 1.0, "sigma1": 1.0}, id="no threshold"),
+        ],
+    )
+    def test_what_an_audit_cannot_simulate_is_refused(self, parameters: dict[str, object]) -> None:
+        with pytest.raises(InvalidParameterError):
+            Target.of(parameters)
+
+    def test_findings_name_every_way(self) -> None:
+        case = AuditCase(ROW[np.newaxis], Target(Noise(40.0)), 500, repeats=3)
+        found = find(case, np.random.default_rng(2))
+        assert [way["asks"] for way in found["ways"]] == [1, 11, 500]
+        errors = [way["mean_error"] for way in found["ways"]]
+        assert errors[0] > errors[2]
+        text = render(found)
+        assert "one answer" in text
+        assert "neighbors" in text
+
+    @pytest.mark.parametrize("kept", [{"asks": 0}, {"asks": 10**7}, {"error": 0.0}, {"error": 1.0}])
+    def test_means_out_of_range_are_refused(self, kept: dict[str, float]) -> None:
+        with pytest.raises(InvalidParameterError):
+            AuditCase(ROW[np.newaxis], Target(Noise(1.0)), **{"asks": 1, **kept})  # type: ignore[arg-type]
+
+
+class TestRunFacts:
+    def test_are_those_of_the_run(self) -> None:
+        facts = facts_of_run(privacy=sample_privacy(), metrics=sample_metrics(), labels=())
+        assert facts.classes == 10
+        assert (facts.rows().sum(axis=1) == facts.teachers).all()
+
+    def test_a_run_without_two_classes_is_refused(self) -> None:
+        metrics = {**sample_metrics(), "per_class": {}}
+        with pytest.raises(RunDirectoryError):
+            facts_of_run(privacy=sample_privacy(), metrics=metrics, labels=("one", "", "one"))
+
+
+@pytest.fixture(scope="module")
+def votes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("votes") / "votes.npy"
+    np.save(path, ROW[np.newaxis])
+    return path
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("labels") / "labels.npy"
+    noise = np.random.default_rng(3).normal(0, 40, (4_000, 3))
+    np.save(path, (ROW + noise).argmax(axis=1))
+    return path
+
+
+GNMAX = ("--mechanism", "gnmax", "--sigma2", 40)
+
+
+class TestCommand:
+    def test_votes_are_attacked_and_priced(self, pate_fed: Command, votes: Path) -> None:
+        ended = pate_fed("audit", votes, *GNMAX, "--epsilon", 2, "--format", "json")
+        assert ended.code == 0
+        last = ended.json["ways"][-1]
+        assert last["epsilon"] <= 2
+        assert ended.json["median"] > 11
+
+    def test_released_labels_are_turned_into_votes(self, pate_fed: Command, labels: Path) -> None:
+        asked = ("--labels", labels, "--teachers", 250, "--classes", 3, *GNMAX)
+        found = pate_fed("audit", *asked, "--format", "json").json
+        assert np.abs(np.array(found["votes"]) - ROW).max() < 6
+        assert "+-" in pate_fed("audit", *asked).out
+
+    @pytest.mark.parametrize(
+        ("given", "code", "end"),
+        [
+            pytest.param(("--classes", 2, *GNMAX), "PF-108", 5, id="labels beyond the classes"),
+            pytest.param(
+                ("--classes", 5_000, *GNMAX), "PF-108", 5, id="fewer answers than classes"
+            ),
+            pytest.param(
+                ("--classes", 3, "--mechanism", "gnmax", "--sigma2", 0), "PF-101", 2, id="sigma 0"
+            ),
+            pytest.param(("--classes", 1, *GNMAX), "PF-108", 5, id="one class"),
+        ],
+    )
+    def test_bad_answers_are_a_coded_error(
+        self, pate_fed: Command, labels: Path, given: tuple[object, ...], code: str, end: int
+    ) -> None:
+        ended = pate_fed("audit", "--labels", labels, "--teachers", 250, *given)
+        assert (ended.error_code, ended.code) == (code, end)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            pytest.param((), id="nothing to audit"),
+            pytest.param(("votes.npy", "--teachers", 3), id="teachers without labels"),
+            pytest.param(("--labels", "labels.npy"), id="labels alone"),
+            pytest.param(("--run", "run", "--sigma2", 3), id="noise beside a run"),
+        ],
+    )
+    def test_options_that_contradict_each_other_are_refused(
+        self, pate_fed: Command, given: tuple[object, ...]
+    ) -> None:
+        assert pate_fed("audit", *given).error_code == "PF-402"
+
+    def test_a_run_that_is_not_there_is_refused(self, pate_fed: Command, tmp_path: Path) -> None:
+        ended = pate_fed("audit", "--run", tmp_path / "none")
+        assert (ended.error_code, ended.code) == ("PF-140", 5)
+
+    @pytest.mark.exhaustive
+    def test_a_run_is_audited_and_a_changed_one_refused(
+        self, pate_fed: Command, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        assert pate_fed("simulate", "--data", "digits", "--seed", 1, "--out", run).code == 0
+        found = pate_fed("audit", "--run", run, "--format", "json").json
+        assert found["ways"][-1]["asks"] > 11
+        changed = tmp_path / "changed"
+        shutil.copytree(run, changed)
+        file = changed / "privacy.json"
+        file.write_text(file.read_text("utf-8").replace('"sigma2": ', '"sigma2": 1'), "utf-8")
+        ended = pate_fed("audit", "--run", changed)
+        assert (ended.error_code, ended.code) == ("PF-418", 5)
