@@ -14,6 +14,7 @@ from pate_fed.experiments.hearts import hearts
 from pate_fed.experiments.images import fashion, mnist_2017, mnist_2018
 from pate_fed.experiments.mislabeled import mislabeled
 from pate_fed.experiments.published_votes import nzc_mnist, svhn_votes
+from pate_fed.experiments.vote_leak import vote_leak
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
     "mnist-2017": Experiment(
@@ -47,6 +48,12 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         ("adult",),
         mislabeled,
         axis="share of wrong labels",
+    ),
+    "vote-leak": Experiment(
+        "Votes rebuilt from repeated answers, beside Wang et al. 2022",
+        ("mnist", "pate_votes"),
+        vote_leak,
+        axis="sigma",
     ),
 }
 """Every experiment."""

@@ -1,0 +1,58 @@
+"""The vote-leak experiment: its votes, its prices, and its perturbing attacker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.errors import UnreadableFileError
+from pate_fed.experiments import vote_leak as module
+from pate_fed.experiments.vote_leak import vote_leak
+from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, near_queries, sketch
+from tests.support.real_data import real_data
+
+
+def silent(line: str) -> None:
+    del line
+
+
+def test_variants_are_new_questions_for_a_hospital() -> None:
+    rng = np.random.default_rng(1)
+    query = rng.normal(size=80)
+    for step in module._STEPS:
+        asked = sketch(np.vstack([query, module._variants(query, step, 200, rng)]))
+        near = near_queries(asked[1:], asked[:1], distance=LEAST_NEAR_DISTANCE)
+        # Two copies in 1,000 at 3 % of the length are taken for close ones, further off none.
+        assert near.mean() < 0.02
+
+
+def test_equal_scores_tell_nothing() -> None:
+    assert module._auc(np.zeros(3), np.zeros(4)) == 0.5
+    assert module._auc(np.ones(3), np.zeros(4)) == 1.0
+
+
+@pytest.mark.parametrize("name", ["mnist_svhn_15_queries_250_teachers", "none"])
+def test_damaged_votes_are_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "pate_votes"
+    folder.mkdir()
+    np.savez(folder / f"{name}.npz", others=np.zeros(3))
+    with pytest.raises(UnreadableFileError, match="mnist_svhn_15"):
+        list(vote_leak(tmp_path, [0], silent))
+
+
+@pytest.mark.slow
+def test_more_noise_and_more_answers_help_the_attacker() -> None:
+    rows = module._histograms(real_data("pate_votes") / "mnist_svhn_15_queries_250_teachers.npz")
+    assert {name: {one.sum() for one in votes} for name, votes in rows.items()} == {
+        "mnist": {250},
+        "svhn": {250},
+    }
+    found = {
+        (one.row.student, one.row.at): one.values[0]
+        for one in module._over_noise("svhn", rows["svhn"], [0], silent)
+    }
+    assert found["svhn, likelihood", 80.0] < 0.6 * found["svhn, likelihood", 40.0]
+    rules = [one.values[0] for one in module._over_answers("svhn", rows["svhn"], [0], silent)]
+    assert rules == sorted(rules, reverse=True)
