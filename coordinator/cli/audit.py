@@ -31,13 +31,23 @@ def audit(  # noqa: PLR0917 - one argument per option
             help="Answers to one repeated query, -1 for no answer: rebuild its votes.",
         ),
     ] = None,
-    teachers: Annotated[int | None, typer.Option(help="--labels: votes on the query.")] = None,
+    canary: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TRIALS",
+            help="Tell two worlds apart that differ in one vote, by their labels: a lower bound on "
+            "the mechanism's epsilon.",
+        ),
+    ] = None,
+    teachers: Annotated[
+        int | None, typer.Option(help="--labels, --canary: votes on a query.")
+    ] = None,
     classes: Annotated[int | None, typer.Option(help="--labels: number of classes.")] = None,
     mechanism: Annotated[
         str,
         typer.Option(
-            click_type=choice("confident", "gnmax", "lnmax"),
-            help="Mechanism of the votes.",
+            click_type=choice("confident", "gnmax", "lnmax", "immutable"),
+            help="Mechanism of the votes; immutable with --canary only.",
         ),
     ] = "confident",
     vote_threshold: VoteThreshold = None,
@@ -47,7 +57,7 @@ def audit(  # noqa: PLR0917 - one argument per option
         int | None,
         typer.Option(
             help="Repetitions of the attacker whom nothing stops. "
-            "[default: as --epsilon affords, otherwise 10000; --run: its cap]"
+            "[default: as --epsilon affords, otherwise 10000; --run: its cap; --canary: 4]"
         ),
     ] = None,
     epsilon: Annotated[
@@ -63,12 +73,26 @@ def audit(  # noqa: PLR0917 - one argument per option
 ) -> None:
     """Attack votes as somebody would who repeats a query, and show how much that tells.
 
-    Give VOTES.npy with a mechanism, or --run, or both; or --labels with released answers.
+    Give VOTES.npy with a mechanism, or --run, or both; --labels with released answers; or --canary.
     """
     single_threaded_kernels()
     from pate_fed.audit import findings  # noqa: PLC0415 - keeps --help fast
 
     options = {"vote_threshold": vote_threshold, "sigma1": sigma1, "sigma2": sigma2}
+    if canary is not None:
+        if any(value is not None for value in (votes, run, labels, classes, epsilon)):
+            raise UsageError("--canary must come with a mechanism and --teachers only", "others")
+        found = _canary(
+            canary,
+            mechanism,
+            options,
+            teachers=21 if teachers is None else teachers,
+            queries=4 if answers is None else answers,
+            delta=delta,
+            seed=seed,
+        )
+        _show(found, _verdict(found), output_format)
+        return
     if labels is not None:
         if votes is not None or run is not None or teachers is None or classes is None:
             raise UsageError("--labels must come with --teachers and --classes only", "others")
@@ -76,9 +100,9 @@ def audit(  # noqa: PLR0917 - one argument per option
         _show(found, _said(found), output_format)
         return
     if teachers is not None or classes is not None:
-        raise UsageError("--teachers and --classes must come with --labels", "none")
+        raise UsageError("--teachers and --classes must come with --labels or --canary", "none")
     if votes is None and run is None:
-        raise UsageError("an audit must have VOTES.npy, --run or --labels", "none of them")
+        raise UsageError("an audit must have VOTES.npy, --run, --labels or --canary", "none")
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
     if run is None:
         assert votes is not None
@@ -177,6 +201,57 @@ def _rebuilt(
         "standard_errors": errors,
         "settled_by": found.settled_by,
     }
+
+
+def _canary(
+    trials: int,
+    name: str,
+    options: dict[str, float | None],
+    *,
+    teachers: int,
+    queries: int,
+    delta: float,
+    seed: int,
+) -> dict[str, Any]:
+    from pate_fed.audit.canary import (  # noqa: PLC0415 - keeps --help fast
+        MOST_ROWS,
+        canary_audit,
+        neighboring_worlds,
+        releases_of,
+    )
+    from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
+    from pate_fed.mechanisms import keyed_stream, make_mechanism  # noqa: PLC0415 - the same
+
+    if not 0 < queries * max(trials, 1) <= MOST_ROWS:
+        raise UsageError(f"--canary times --answers must be at most {MOST_ROWS:,}", "more, or none")
+    rule = make_mechanism(name, _options(name, options), simulated=True)
+    # The claim made for an argmax that noise cannot change is the price of its noise.
+    claimed = make_mechanism("lnmax", _options(name, options), simulated=True)
+    claim = price(claimed if name == "immutable" else rule, queries, delta=delta)
+    here, there = neighboring_worlds(teachers, queries=queries)
+    stream = keyed_stream(seed.to_bytes(8, "big"), tag="canary audit")
+    found = canary_audit(releases_of(rule, stream), here, there, trials=trials, delta=delta)
+    return {
+        "mechanism": name,
+        "claim": claim,
+        "delta": delta,
+        "bound": found.epsilon,
+        "refuted": found.refutes(claim),
+        "found": found.found,
+        "alarms": found.alarms,
+        "trials": found.trials,
+    }
+
+
+def _verdict(found: dict[str, Any]) -> str:
+    verdict = "The claim is refuted." if found["refuted"] else "The claim is not refuted."
+    return (
+        f"Epsilon is at least {found['bound']:.3f} at delta {found['delta']:g} (95 % sure); "
+        f"claimed: {found['claim']:.3f}. {verdict}\n"
+        f"Recognized: {100 * found['found']:.2f} % of {found['trials']:,} runs with the canary, "
+        f"{100 * found['alarms']:.2f} % of as many without.\n"
+        "A bound below the claim proves only that this attack found no more."
+    )
 
 
 def _said(found: dict[str, Any]) -> str:

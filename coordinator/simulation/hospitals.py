@@ -209,9 +209,6 @@ def simulation_policy(
         least_sigma1=0.0,
         least_sigma2=0.0,
         most_queries=queries,
-        # Here one person holds the pool: close inputs are no attack, and a table of few columns has
-        # many.
-        most_near_queries=None,
         most_epsilon=terms.epsilon,
         most_delta=terms.delta,
         trusts_valid_votes=valid_votes,

@@ -32,6 +32,7 @@ from coordinator.simulation.hospitals import (
     train_hospitals,
     yardsticks,
 )
+from coordinator.simulation.near_quota import near_notes, within_quota
 from pate_fed.accounting import PrivacyLedger, delta_warning
 from pate_fed.charging import RunLedger, ledger_of
 from pate_fed.data import Dataset, DatasetKind, load_dataset
@@ -186,7 +187,9 @@ class _Rehearsal:
                 method=method,
                 rng=self._chance.of("queries"),
             )
-            self._queries = tuple(distinct[place] for place in chosen)
+            asked_for = tuple(distinct[place] for place in chosen)
+            self._queries = within_quota(self._pool, asked_for)
+            self._left_out = len(asked_for) - len(self._queries)
             self._cores = (
                 cluster_cores(self._pool.inputs, self._queries) if settings.votes_by_cluster else {}
             )
@@ -248,6 +251,7 @@ class _Rehearsal:
         labels.warnings.extend([*self._dataset.notes, *self._unit_notes, *self._delta_warnings()])
         labels.warnings.extend(self._prevalence_notes())
         labels.warnings.extend(threshold_notes(self._asked, labels.run.terms))
+        labels.warnings.extend(near_notes(self._left_out))
         outcomes = results.answers_of(self._store)
         if not outcomes and labels.stopped_by is not None:
             raise self._advised(labels.stopped_by)
@@ -400,11 +404,13 @@ class _Rehearsal:
         total = self._settings.queries or 0
         size = self._settings.batch_size or total
         tick = self._ticker("labeling", -(-total // size))
+        begun = 0
         for start in range(0, total, size):
             if start and self._settings.asks_by_student:
                 self._queries += self._least_sure(min(size, total - start))
             # No more than the caps allow may be asked at once.
-            batch = self._queries[start : start + size][: run.asks_left]
+            batch = self._queries[begun : begun + size][: run.asks_left]
+            begun += len(batch)
             if run.is_over or not batch:
                 break
             try:
@@ -447,7 +453,10 @@ class _Rehearsal:
             chosen = self._chance.of(f"queries after {len(self._queries)}").permutation(len(others))
         else:
             chosen = least_confident(chances, count)
-        return tuple(others[chosen[:count]].tolist())
+        wanted = others[chosen[:count]].tolist()
+        found = within_quota(self._pool, wanted, earlier=self._queries)
+        self._left_out += len(wanted) - len(found)
+        return found
 
     def _open_store(self, ledger: RunLedger) -> RunStore:
         runs = RunQueue(Database.in_memory(), clock=lambda: datetime.now(UTC))

@@ -1,5 +1,6 @@
 """Audits: how much released labels tell about votes."""
 
+from pate_fed.audit.canary import CanaryAudit, canary_audit, epsilon_lower_bound
 from pate_fed.audit.exposure import (
     AUDITED,
     MOST_ASKS,
@@ -23,13 +24,16 @@ __all__ = [
     "AUDITED",
     "MOST_ASKS",
     "Answers",
+    "CanaryAudit",
     "Check",
     "LeakedVotes",
     "Noise",
     "Target",
     "asks_for_error",
+    "canary_audit",
     "chances_and_slopes",
     "descend",
+    "epsilon_lower_bound",
     "leak_error",
     "normalized_error",
     "rebuild_votes",

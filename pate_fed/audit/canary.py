@@ -25,13 +25,15 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pate_fed.accounting.ranges import probability
+from pate_fed.accounting.ranges import probability, whole
 from pate_fed.errors import InvalidAnswersError, InvalidParameterError
 from pate_fed.mechanisms import Mechanism, NoisePlan, RandomBytes
 from pate_fed.votes import SummedHistogram
 
 LEAST_TRIALS: Final = 100
 _THRESHOLDS: Final = 200
+MOST_ROWS: Final = 5_000_000
+"""Most rows of votes that a command releases: a few seconds, half a gigabyte."""
 
 Release = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 """Releases one outcome per row of counts; -1 for no answer."""
@@ -123,6 +125,25 @@ def canary_audit(
     measured = trials - half
     bound = epsilon_lower_bound(found, alarms, measured, delta=delta, confidence=confidence)
     return CanaryAudit(bound, found / measured, alarms / measured, measured)
+
+
+def neighboring_worlds(
+    teachers: int, *, queries: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the counts of two classes with and without a canary: it breaks the closest votes.
+
+    Args:
+        teachers: Votes on each query, at least 1.
+        queries: Queries of a run, at least 1.
+
+    Raises:
+        InvalidParameterError: a number is too small.
+    """
+    if whole("teachers", teachers) < 1 or whole("queries", queries) < 1:
+        raise InvalidParameterError("a canary must have teachers and queries", "none")
+    less, more = teachers // 2, teachers - teachers // 2
+    here = [less, more] if less < more else [less - 1, more + 1]
+    return np.tile([here], (queries, 1)), np.tile([[here[0] + 1, here[1] - 1]], (queries, 1))
 
 
 def releases_of(mechanism: Mechanism, random_bytes: RandomBytes) -> Release:

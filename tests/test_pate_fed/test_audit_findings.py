@@ -158,6 +158,28 @@ class TestCommand:
         ended = pate_fed("audit", "--labels", labels, "--teachers", 250, *given)
         assert (ended.error_code, ended.code) == (code, end)
 
+    def test_a_canary_refutes_an_argmax_that_noise_cannot_change(self, pate_fed: Command) -> None:
+        asked = ("--canary", 4_000, "--sigma2", 3, "--delta", 1e-3, "--mechanism")
+        for name, refuted in (("gnmax", False), ("lnmax", False), ("immutable", True)):
+            found = pate_fed("audit", *asked, name, "--format", "json").json
+            assert found["refuted"] is refuted, found
+        assert "is refuted" in pate_fed("audit", *asked, "immutable").out
+
+    @pytest.mark.parametrize(
+        ("given", "code"),
+        [
+            pytest.param(("--canary", 10), "PF-101", id="too few trials"),
+            pytest.param(("--canary", 1000, "--teachers", 0), "PF-101", id="no teachers"),
+            pytest.param(("--canary", 10**7), "PF-402", id="too many trials"),
+            pytest.param(("--canary", 1000, "--answers", 0), "PF-402", id="no queries"),
+            pytest.param(("--canary", 1000, "--classes", 3), "PF-402", id="classes"),
+        ],
+    )
+    def test_a_canary_out_of_range_is_a_coded_error(
+        self, pate_fed: Command, given: tuple[object, ...], code: str
+    ) -> None:
+        assert pate_fed("audit", *given, *GNMAX).error_code == code
+
     @pytest.mark.parametrize(
         "given",
         [
