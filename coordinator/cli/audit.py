@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,6 +71,10 @@ def audit(  # noqa: PLR0917 - one argument per option
     ] = 10,
     error: Annotated[float, typer.Option(help="Error that counts as a leak, in (0, 1).")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the simulated answers.", min=0)] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="New folder for audit.json and its plot, audit.svg."),
+    ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Attack votes as somebody would who repeats a query, and show how much that tells.
@@ -78,6 +84,7 @@ def audit(  # noqa: PLR0917 - one argument per option
     single_threaded_kernels()
     from pate_fed.audit import findings  # noqa: PLC0415 - keeps --help fast
 
+    _require_new(out, plotted=labels is None and canary is None)
     options = {"vote_threshold": vote_threshold, "sigma1": sigma1, "sigma2": sigma2}
     if canary is not None:
         if any(value is not None for value in (votes, run, labels, classes, epsilon)):
@@ -113,7 +120,33 @@ def audit(  # noqa: PLR0917 - one argument per option
         if any(value is not None for value in (*options.values(), epsilon)):
             raise UsageError("--run must come without noise options and --epsilon", "one of them")
         found = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
+    if out is not None:
+        _write(out, found)
     _show(found, findings.render(found), output_format)
+
+
+def _require_new(out: Path | None, *, plotted: bool) -> None:
+    if out is None:
+        return
+    if not plotted:
+        raise UsageError("--out must come with VOTES.npy or --run", "another audit")
+    if out.exists() or not out.absolute().parent.is_dir():
+        raise UsageError("--out must be a new folder in one that is there", str(out))
+
+
+def _write(out: Path, found: dict[str, Any]) -> None:
+    from pate_fed.report.plots import results_plot, standalone  # noqa: PLC0415 - keeps --help fast
+
+    out.mkdir(mode=0o700)
+    (out / "audit.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
+    points = [
+        ("error: share of votes in a wrong class", "mean of rows, and their range", place, errors)
+        for place, errors in ((math.log10(one["asks"]), one["errors"]) for one in found["curve"])
+    ]
+    picture = results_plot(
+        points, axis="answers to one question, as a power of ten", summary="Error by answers"
+    )
+    (out / "audit.svg").write_text(standalone(picture), "utf-8")
 
 
 def _show(found: dict[str, Any], text: str, output_format: Format) -> None:

@@ -104,14 +104,16 @@ def find(case: AuditCase, rng: np.random.Generator) -> dict[str, Any]:
 
     Returns:
         Plain data: `rows`, `teachers`, `classes`, `error`; `ways`, each with `way`, `asks` and
-        `mean_error`; `asks_for_error`, each row's number, null beyond a million; and its `median`
-        (null if that is beyond).
+        `mean_error`; `curve`, the errors of each row by the asks between; `asks_for_error`, each
+        row's number, null beyond a million; and its `median` (null if that is beyond).
     """
     asked = {"one answer": 1, "neighbors": 1 + case.neighbors, "repetition": case.asks}
     ways = [
         {"way": way, "asks": asks, "mean_error": _mean_error(case, asks, rng)}
         for way, asks in asked.items()
     ]
+    steps = sorted({1, case.asks, *(10**power for power in range(7) if 10**power < case.asks)})
+    curve = [{"asks": asks, "errors": _errors(case, asks, rng)} for asks in steps]
     needed = [asks_for_error(row, case.target, error=case.error, rng=rng) for row in case.votes]
     return {
         "rows": len(case.votes),
@@ -119,6 +121,7 @@ def find(case: AuditCase, rng: np.random.Generator) -> dict[str, Any]:
         "classes": case.votes.shape[1],
         "error": case.error,
         "ways": ways,
+        "curve": curve,
         "asks_for_error": needed,
         "median": _median(needed),
     }
@@ -155,10 +158,14 @@ def _priced(way: Mapping[str, Any]) -> str:
 
 
 def _mean_error(case: AuditCase, asks: int, rng: np.random.Generator) -> float:
-    errors = [
+    return float(np.mean(_errors(case, asks, rng)))
+
+
+def _errors(case: AuditCase, asks: int, rng: np.random.Generator) -> list[float]:
+    """Return the mean error on each row."""
+    return [
         leak_error(row, case.target, asks=asks, repeats=case.repeats, rng=rng) for row in case.votes
     ]
-    return float(np.mean(errors))
 
 
 def _median(needed: Sequence[int | None]) -> int | None:

@@ -53,7 +53,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         "Votes rebuilt from repeated answers, beside Wang et al. 2022",
         ("mnist", "pate_votes"),
         vote_leak,
-        axis="sigma",
+        axis="sigma above, epsilon in the other panels",
     ),
 }
 """Every experiment."""

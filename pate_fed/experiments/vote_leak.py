@@ -81,7 +81,8 @@ def _over_noise(
         tell(f"{name}, sigma {sigma}: {ours[-1]:.4f}, gradient {theirs[-1]:.4f}")
         words = f"GNMax, {name}, {_ANSWERS:,} answers, sigma {sigma}"
         for search, errors in (("likelihood", ours), ("gradient descent", theirs)):
-            row = Row(words, f"{name}, {search}", epsilon, measure="error", at=float(sigma))
+            measure = f"error of {_ANSWERS:,} answers"
+            row = Row(words, f"{name}, {search}", epsilon, measure=measure, at=float(sigma))
             yield Result(row, tuple(errors))
 
 

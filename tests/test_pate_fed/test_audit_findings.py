@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -132,6 +134,19 @@ class TestCommand:
         last = ended.json["ways"][-1]
         assert last["epsilon"] <= 2
         assert ended.json["median"] > 11
+
+    def test_findings_and_their_plot_are_written(
+        self, pate_fed: Command, votes: Path, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "audit"
+        ended = pate_fed("audit", votes, *GNMAX, "--answers", 200, "--out", out)
+        assert ended.code == 0, ended.err
+        found = json.loads((out / "audit.json").read_text("utf-8"))
+        assert [one["asks"] for one in found["curve"]] == [1, 10, 100, 200]
+        root = ElementTree.fromstring((out / "audit.svg").read_text("utf-8"))  # noqa: S314 - ours
+        assert root.tag.endswith("svg")
+        again = pate_fed("audit", votes, *GNMAX, "--out", out)
+        assert again.error_code == "PF-402"
 
     def test_released_labels_are_turned_into_votes(self, pate_fed: Command, labels: Path) -> None:
         asked = ("--labels", labels, "--teachers", 250, "--classes", 3, *GNMAX)
