@@ -248,12 +248,10 @@ def _canary(
 ) -> dict[str, Any]:
     from pate_fed.audit.canary import (  # noqa: PLC0415 - keeps --help fast
         MOST_ROWS,
-        canary_audit,
-        neighboring_worlds,
-        releases_of,
+        audit_mechanism,
     )
     from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
-    from pate_fed.mechanisms import keyed_stream, make_mechanism  # noqa: PLC0415 - the same
+    from pate_fed.mechanisms import make_mechanism  # noqa: PLC0415 - the same
 
     if not 0 < queries * max(trials, 1) <= MOST_ROWS:
         raise UsageError(f"--canary times --answers must be at most {MOST_ROWS:,}", "more, or none")
@@ -261,9 +259,9 @@ def _canary(
     # The claim made for an argmax that noise cannot change is the price of its noise.
     claimed = make_mechanism("lnmax", _options(name, options), simulated=True)
     claim = price(claimed if name == "immutable" else rule, queries, delta=delta)
-    here, there = neighboring_worlds(teachers, queries=queries)
-    stream = keyed_stream(seed.to_bytes(8, "big"), tag="canary audit")
-    found = canary_audit(releases_of(rule, stream), here, there, trials=trials, delta=delta)
+    found = audit_mechanism(
+        rule, teachers=teachers, queries=queries, trials=trials, delta=delta, seed=b"%d" % seed
+    )
     return {
         "mechanism": name,
         "claim": claim,

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting.ranges import probability, whole
 from pate_fed.errors import InvalidAnswersError, InvalidParameterError
-from pate_fed.mechanisms import Mechanism, NoisePlan, RandomBytes
+from pate_fed.mechanisms import Mechanism, NoisePlan, RandomBytes, keyed_stream
 from pate_fed.votes import SummedHistogram
 
 LEAST_TRIALS: Final = 100
@@ -125,6 +125,27 @@ def canary_audit(
     measured = trials - half
     bound = epsilon_lower_bound(found, alarms, measured, delta=delta, confidence=confidence)
     return CanaryAudit(bound, found / measured, alarms / measured, measured)
+
+
+def audit_mechanism(
+    mechanism: Mechanism, *, teachers: int, queries: int, trials: int, delta: float, seed: bytes
+) -> CanaryAudit:
+    """Tell the worlds of `neighboring_worlds` by a mechanism's labels, noise at the coordinator.
+
+    Args:
+        mechanism: The audited mechanism.
+        teachers: Votes on each query.
+        queries: Queries of a run.
+        trials: Runs of each world.
+        delta: Of the claim.
+        seed: Of all noise: nobody's records are at stake.
+
+    Raises:
+        InvalidParameterError: a number is out of its range.
+    """
+    here, there = neighboring_worlds(teachers, queries=queries)
+    release = releases_of(mechanism, keyed_stream(seed, tag="canary audit"))
+    return canary_audit(release, here, there, trials=trials, delta=delta)
 
 
 def neighboring_worlds(

@@ -28,6 +28,18 @@ def line(places: list[float]) -> QueryPool:
     return QueryPool(np.array(places)[:, np.newaxis])
 
 
+def test_ten_thousand_copies_of_a_query_are_one_question() -> None:
+    pool = QueryPool(np.tile([[1.0, 2.0]], (10_000, 1)))
+    assert within_quota(pool, pool.distinct) == (0,)
+
+
+@pytest.mark.slow
+def test_ten_thousand_neighbors_of_a_query_are_eleven_answers() -> None:
+    steps = np.random.default_rng(1).normal(size=(10_000, 4)) * 1e-3
+    pool = QueryPool(np.array([1.0, 2.0, 3.0, 4.0]) + steps)
+    assert within_quota(pool, range(10_000)) == tuple(range(1 + MOST_NEAR))
+
+
 def test_far_queries_are_all_asked_in_order() -> None:
     pool = line([0.0, 1.0, 2.0, 3.0])
     assert within_quota(pool, (3, 0, 2), most=0) == (3, 0, 2)
