@@ -42,7 +42,7 @@ bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars e
 	$(BIN)/python -m benchmarks.secure_sum --format json
 	$(BIN)/python -m benchmarks.accounting --format json
 	$(BIN)/python -m benchmarks.noise --format json
-	test -z "$$PATE_FED_TEST_DATA" || $(BIN)/python -m benchmarks.audit --data-dir "$$PATE_FED_TEST_DATA" --format json
+	test -z "$$PATE_FED_TEST_DATA" || $(BIN)/python -m benchmarks.audit --data-dir "$$PATE_FED_TEST_DATA/data" --format json
 	$(BIN)/python -m benchmarks.deployment --format json
 
 lint: $(VENV)/.installed-dev

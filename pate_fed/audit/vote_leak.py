@@ -30,7 +30,7 @@ from pate_fed.audit.win_chances import Noise, chances_and_slopes
 from pate_fed.errors import InvalidAnswersError, InvalidParameterError
 
 MOST_STEPS: Final = 60
-_CLOSE: Final = 1e-3
+_CLOSE: Final = 1e-2
 """A step of fewer votes than this in every class ends the search."""
 
 _TINY: Final = 1e-300
@@ -76,11 +76,21 @@ class Check:
             up, down = np.exp([density - passes, density - fails]) / self.sigma1
             return float(passes), float(fails), top * up, top * -down
         below = scipy.special.log_ndtr(-scores)
-        fails = min(float(below.sum()), -_TINY)
-        slopes = -np.exp(-0.5 * scores * scores - _LOG_SQRT_TWO_PI - below) / self.sigma1
-        odds = -1 / np.expm1(-fails)  # fails / passes, with its sign turned
-        passes = float(np.log(-np.expm1(fails)))
-        return passes, fails, odds * slopes, slopes
+        fails = float(below.sum())
+        # Where hardly anything passes, 1 - exp(fails) would be rounded to 0: the chances add up.
+        rare = fails > -1e-9
+        passes = float(
+            scipy.special.logsumexp(scipy.special.log_ndtr(scores))
+            if rare
+            else np.log(-np.expm1(fails))
+        )
+        ratios = -0.5 * scores * scores - _LOG_SQRT_TWO_PI - below
+        return (
+            passes,
+            fails,
+            np.exp(fails - passes + ratios) / self.sigma1,
+            -np.exp(ratios) / self.sigma1,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +159,7 @@ class LeakedVotes:
             votes for every class, as a unit vector.
         settled_by: What settles that direction: "teachers", "refusals", or "both".
         steps: Steps of the search.
-        converged: Whether its last step was a thousandth of a vote.
+        converged: Whether its last step was below a hundredth of a vote.
     """
 
     votes: NDArray[np.float64]
@@ -296,12 +306,17 @@ class _Likelihood:
 def _first_guess(
     answers: Answers, noise: Noise, teachers: int | None, check: Check | None
 ) -> NDArray[np.float64]:
-    """Return votes on the scale of normal scores of the smoothed frequencies."""
+    """Return votes on the scale of normal scores of the smoothed frequencies.
+
+    A class that was never seen begins at 0. Where another start is as likely, it stays there.
+    """
     labels = answers.labels
     scores = scipy.special.ndtri((labels + 0.5) / (labels.sum() + 0.5 * len(labels)))
     votes = np.sqrt(2) * noise.sigma * scores
     if teachers is not None:
-        return _on_simplex(votes, float(teachers))
+        found = np.zeros(len(labels))
+        found[labels > 0] = _on_simplex(votes[labels > 0], float(teachers))
+        return found
     assert check is not None
     top, _ = top_count_by_rate(answers, Check(check.vote_threshold, check.sigma1))
     return np.asarray(np.maximum(votes - votes.max() + top, 0.0))
@@ -341,7 +356,12 @@ def _constrained(
         if pull[worst] <= 1e-9 * max(1.0, float(np.abs(linear).max())):
             break
         free[worst] = True
-    return np.maximum(best, 0.0)
+    best = np.maximum(best, 0.0)
+    if teachers is None:
+        return best
+    if not best.sum():  # contradictory answers, such as refusals that cannot be
+        return votes
+    return np.asarray(best * (teachers / best.sum()))  # rounding of a badly scaled system
 
 
 def _solve_free(
@@ -352,11 +372,13 @@ def _solve_free(
 ) -> tuple[NDArray[np.float64], float]:
     """Solve for the free counts; return all counts, and the multiplier of the sum."""
     found = np.zeros(len(linear))
-    inner = matrix[np.ix_(free, free)]
+    inner = matrix[free][:, free]
     if teachers is None:
         found[free] = np.linalg.solve(inner, linear[free])
         return found, 0.0
-    both = np.linalg.solve(inner, np.column_stack([linear[free], np.ones(free.sum())]))
+    sides = np.ones((len(inner), 2))
+    sides[:, 0] = linear[free]
+    both = np.linalg.solve(inner, sides)
     price = (both[:, 0].sum() - teachers) / both[:, 1].sum()
     found[free] = both[:, 0] - price * both[:, 1]
     return found, float(price)

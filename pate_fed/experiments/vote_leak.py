@@ -134,6 +134,10 @@ def _doctorates(path: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result
             f"{path.name} must hold votes of 250 teachers", type(error).__name__
         ) from error
     others, holders = ([np.bincount(one, minlength=2) for one in group] for group in groups)
+    for name, group in (("holders of a doctorate", holders), ("others", others)):
+        agreed = _mean(one.max() / _TEACHERS for one in group)
+        row = Row(f"adult, {name}", "none", math.inf, measure="mean agreement of teachers")
+        yield Result(row, (agreed,))
     for asks in (None, 1, 1 + _NEIGHBORS, 100, 1000):
         found, off = [], []
         for seed in seeds:

@@ -36,7 +36,7 @@ TOPS = np.array([90, 78, 31, 19, 10, 7, 7, 4, 3, 1])
 
 def published(name: str) -> list[NDArray[np.int64]]:
     """The 15 histograms of the paper."""
-    stored = np.load(real_data("pate_votes") / "mnist_svhn_15_queries_250_teachers.npz")
+    stored = np.load(real_data("data/pate_votes") / "mnist_svhn_15_queries_250_teachers.npz")
     return [np.bincount(row.astype(np.int64), minlength=10) for row in stored[name]]
 
 
@@ -178,6 +178,38 @@ class TestRebuilding:
         assert found.votes.sum() == pytest.approx(teachers)
         assert (found.votes >= 0).all()
         assert not np.isnan(found.standard_errors).any()
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        labels=st.lists(st.integers(0, 2_000), min_size=2, max_size=8),
+        refusals=st.sampled_from([0, 1, 1_000, 10**6]),
+        threshold=st.sampled_from([-1e4, 0.0, 100.0, 1e4]),
+        sigma1=st.sampled_from([0.5, 10.0, 150.0]),
+        sigma=st.sampled_from([0.3, 40.0, 1e4]),
+        in_each=st.booleans(),
+        teachers=st.sampled_from([None, 1, 250]),
+    )
+    def test_answers_that_contradict_the_check_give_votes_nevertheless(
+        self,
+        *,
+        labels: list[int],
+        refusals: int,
+        threshold: float,
+        sigma1: float,
+        sigma: float,
+        in_each: bool,
+        teachers: int | None,
+    ) -> None:
+        labels[0] += len(labels)
+        check = Check(threshold, sigma1, noise_in_each_count=in_each)
+        with np.errstate(all="raise", under="ignore"):
+            found = rebuild_votes(
+                Answers(np.array(labels), refusals), Noise(sigma), teachers=teachers, check=check
+            )
+        assert np.isfinite(found.votes).all()
+        assert (found.votes >= 0).all()
+        assert not np.isnan(found.standard_errors).any()
+        assert teachers is None or found.votes.sum() == pytest.approx(teachers)
 
     def test_the_papers_search_comes_to_about_the_same_votes(self) -> None:
         noise = Noise(60.0)

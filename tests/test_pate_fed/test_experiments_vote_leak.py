@@ -44,7 +44,9 @@ def test_damaged_votes_are_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.slow
 def test_more_noise_and_more_answers_help_the_attacker() -> None:
-    rows = module._histograms(real_data("pate_votes") / "mnist_svhn_15_queries_250_teachers.npz")
+    rows = module._histograms(
+        real_data("data/pate_votes") / "mnist_svhn_15_queries_250_teachers.npz"
+    )
     assert {name: {one.sum() for one in votes} for name, votes in rows.items()} == {
         "mnist": {250},
         "svhn": {250},
