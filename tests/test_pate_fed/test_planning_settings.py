@@ -100,9 +100,9 @@ class TestDefaults:
 
     def test_usual_noise_is_a_share_of_all_teachers(self) -> None:
         resolved = resolved_of(settings(parties=10, teachers=25), dataset())
-        assert resolved.vote_threshold == pytest.approx(0.6 * 250)
-        assert resolved.sigma1 == pytest.approx(0.3 * 250)
-        assert resolved.sigma2 == pytest.approx(0.16 * 250)
+        assert resolved.vote_threshold == pytest.approx(0.5 * 250)
+        assert resolved.sigma1 == pytest.approx(0.35 * 250)
+        assert resolved.sigma2 == pytest.approx(0.2 * 250)
         assert resolved.unit == "record"
 
     def test_nothing_is_left_open(self) -> None:
