@@ -26,6 +26,9 @@ Counts = NDArray[np.int64]
 
 _NEVER: Final = -1e4
 """Log of the chance of what does not occur."""
+LARGEST_NOISE: Final = 200.0
+LARGEST_OF_MANY: Final = 20.0
+"""Largest noise for any votes; of a label of three classes or more, whose places take seconds."""
 _FARTHEST: Final = 7.0
 """Standard deviations within which any votes are looked at."""
 _STEP: Final = 0.1

@@ -33,6 +33,8 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.ask_kinds import (
+    LARGEST_NOISE,
+    LARGEST_OF_MANY,
     Box,
     Checks,
     Gaps,
@@ -360,7 +362,8 @@ def label_kernel(profile: Callable[[Range], Table], log_gammas: Table) -> Callab
 def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether `bellman_epsilon` covers the setting."""
     if isinstance(setting, AnyVotesSetting):
-        return setting.weight == 1
+        most = LARGEST_NOISE if setting.classes == 2 else LARGEST_OF_MANY
+        return setting.weight == 1 and setting.sigma1 <= LARGEST_NOISE and setting.sigma2 <= most
     return setting.weight == 1 and not setting.may_abstain and setting.noise == "gaussian"
 
 
@@ -392,13 +395,17 @@ def bellman_epsilon(
         An epsilon that holds at this delta, `known` if it is smaller.
 
     Raises:
-        InvalidParameterError: the setting is of another kind.
+        InvalidParameterError: the setting is of another kind (`can_be_composed`).
 
     Source:
         docs/explanation/joint-price.md, Theorem F.
     """
     if not can_be_composed(setting):
-        raise InvalidParameterError("a change must move one vote, with Gaussian noise", setting)
+        raise InvalidParameterError(
+            "a change must move one vote, with Gaussian noise; for any votes of at most "
+            f"{LARGEST_NOISE:g} votes, a label of three classes of {LARGEST_OF_MANY:g}",
+            setting,
+        )
     if not math.isfinite(known) or known <= 0:
         return known
     spread = gdp_mu(known, delta)

@@ -195,6 +195,8 @@ class LabelProfiles:
             at = np.arange(start, stop)
             return _both(self._between(at, at, first, last))
         if first not in self._kept_points:
+            if len(self._kept_points) >= _KEPT:
+                self._kept_points.clear()
             at = np.arange(len(self.law.edges))
             self._kept_points[first] = _both(self._between(at, at, first, last))
         return self._kept_points[first][start:stop]

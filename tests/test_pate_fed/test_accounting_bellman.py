@@ -363,10 +363,13 @@ def test_known_number_stands_where_it_is_smaller() -> None:
         JointSetting(4, 2, 3.0, 1.5, 1.2, weight=2),
         JointSetting(4, 2, 3.0, 1.5, 1.2, may_abstain=True),
         JointSetting(4, 2, 3.0, 1.5, 1.2, noise="discrete-gaussian"),
+        AnyVotesSetting(3, 1.5, 1.2, weight=2),
+        AnyVotesSetting(3, 10.0, 1e6),
+        AnyVotesSetting(3, 1e6, 10.0),
     ],
     ids=str,
 )
-def test_other_settings_are_refused(setting: JointSetting) -> None:
+def test_other_settings_are_refused(setting: JointSetting | AnyVotesSetting) -> None:
     with pytest.raises(InvalidParameterError, match="one vote"):
         bellman_epsilon(setting, (1, 2, 3), delta=1e-3, known=5.0)
 
