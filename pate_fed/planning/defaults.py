@@ -67,7 +67,7 @@ def _for_fifty(check: Mapping[str, float]) -> Defaults:
 _TABLE: Final = Defaults(10, None, 500, mechanism="gnmax", select="random", fills_budget=True)
 _IMAGES: Final = Defaults(10, 25, 100, select="spectral")
 DEFAULTS: Final[Mapping[str, Defaults]] = {
-    "digits": _for_fifty({"vote_threshold": 20.0, "sigma1": 10.0, "sigma2": 7.95}),
+    "digits": _for_fifty({"vote_threshold": 16.0, "sigma1": 11.0, "sigma2": 9.0}),
     "breast-cancer": _for_fifty({"vote_threshold": 30.0, "sigma1": 8.0, "sigma2": 8.75}),
     "mnist": _IMAGES,
     "fashion-mnist": _IMAGES,
