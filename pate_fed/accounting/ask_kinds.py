@@ -36,7 +36,7 @@ _STEP: Final = 0.1
 _SPREAD: Final = 1.25
 """Standard deviation of what rounds votes to steps, in steps, after the noise is taken away."""
 _UNEVEN: Final = 4 * math.exp(-2 * (math.pi * _SPREAD) ** 2)
-"""Most by which a sum over steps differs from its integral, by either: twice what it must be."""
+"""Twice the largest relative difference between a sum over steps and its integral."""
 
 _ROOM: Final = 1.01
 """Factor on labels that two classes decide: what hardly differs from them need not be looked at."""

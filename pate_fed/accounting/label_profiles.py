@@ -292,9 +292,10 @@ class LabelProfiles:
         """Bound the same right of all cells, where the others are rare; shape (1, gammas)."""
         unit, step = 1 / (math.sqrt(2) * self.law.sigma), 2 * self.law.moved
         ends = np.array([first * unit]), np.array([last * unit])
-        rare = 2 * scipy.special.ndtr(-RIGHT / math.sqrt(2)) ** 2 + np.exp(
-            self.log_gammas
-        ) * scipy.special.ndtr(-RIGHT)
+        # i loses to W with at most the chance of u < 0, on either side of the difference.
+        rare = 2 * scipy.special.ndtr(-RIGHT / math.sqrt(2)) ** 2 + scipy.special.ndtr(
+            -RIGHT
+        ) * np.maximum(np.exp(self.log_gammas), 1.0)
         return signed_coins(self.log_gammas, *ends, step * unit), rare[np.newaxis] + _BELOW_FLOOR
 
 
