@@ -188,7 +188,7 @@ class TestRun:
         run = tmp_path / "run"
         assert pate_fed(*small(table, run), "--mechanism", mechanism).code == 0
         chosen = read_json(run, "privacy.json")["mechanism"]["vote_threshold"]
-        usual = {"confident": 12, "interactive": 8}[mechanism]
+        usual = {"confident": 10, "interactive": 8}[mechanism]
         assert chosen > usual
         report = " ".join((run / "report.html").read_text(encoding="utf-8").split())
         assert f"--vote-threshold is {chosen:g} instead of {usual}, the usual one" in report
