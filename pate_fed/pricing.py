@@ -14,11 +14,10 @@ from pate_fed.accounting import (
 )
 from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.bellman import (
-    MOST_WORK,
     Caps,
     bellman_epsilon,
-    bellman_work,
     can_be_composed,
+    is_worth_the_time,
 )
 from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
@@ -339,7 +338,7 @@ def _stated(cost: FormalCost, terms: RunTerms, pricing: Pricing, *, weight: int)
     else:
         return cost
     caps = (terms.max_refusals, terms.max_answers, terms.max_asks)
-    if not can_be_composed(setting) or bellman_work(caps) > MOST_WORK:
+    if not can_be_composed(setting) or not is_worth_the_time(caps, terms.total_votes):
         return cost
     epsilon = _bellman(setting, caps, terms.delta, cost.epsilon)
     if epsilon >= cost.epsilon:

@@ -336,8 +336,11 @@ def _within(state: tuple[int, int], left: int) -> tuple[int, int]:
     return min(state[0], left), min(state[1], left)
 
 
-MOST_WORK: Final = 10_000
-"""Most `bellman_work` that a report takes the time for: a minute or two."""
+_MOST_STATES: Final = 10_000
+_STATES_BY_VOTE: Final = 40
+"""Most states that a report takes the time for: at most a minute or two, and seconds where a run is
+of few votes and takes seconds itself.
+"""
 
 _ATOMS: Final = 8
 """Ratios at which profiles are computed, by the size of a vote's change in units of the noise."""
@@ -367,9 +370,13 @@ def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
     return setting.weight == 1 and not setting.may_abstain and setting.noise == "gaussian"
 
 
-def bellman_work(caps: Caps) -> int:
-    """Return in how many states a run can be: each takes 3 to 10 ms."""
-    return sum(map(len, _layers(*caps)))
+def is_worth_the_time(caps: Caps, votes: int) -> bool:
+    """Tell whether a report computes the exact price of a run with this many votes on a query.
+
+    Each state in which a run can be takes 3 to 10 ms.
+    """
+    states = sum(map(len, _layers(*caps)))
+    return states <= min(_MOST_STATES, _STATES_BY_VOTE * votes)
 
 
 def bellman_epsilon(
