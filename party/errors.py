@@ -16,6 +16,7 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |- DataError         PF-344  records that are not registered, or cannot be
     |- DataChangedError  PF-345  the table is not the one that was registered
     |- TeachersError     PF-346  kept teachers that do not fit table, task or files
+    |- ErasureError      PF-377  a patient who cannot be removed now
     |- TaskError         PF-360  a task's file other than the one asked for
     |- ResultsError      PF-376  results of a run that are not there, or not as they were sealed
     |- UnitError         PF-347  a systemd unit that cannot be written
@@ -155,6 +156,12 @@ class TeachersError(PartyError):
     """Kept teachers that do not fit the table, the task or their own files."""
 
     code = "PF-346"
+
+
+class ErasureError(PartyError):
+    """A patient who cannot be removed now."""
+
+    code = "PF-377"
 
 
 class TaskError(PartyError):

@@ -28,6 +28,7 @@ from party.errors import (
     MembershipError,
     PartyError,
 )
+from party.site.erasure import require_finished
 from party.site.folder import Site
 from party.site.membership import SiteMembership
 from party.site.ready_tasks import ReadyTasks, VoteOf
@@ -98,6 +99,7 @@ class PartyService:
         try:
             # Its lock is the site's: a second node stops here.
             self._journal = Journal(self._database)
+            require_finished(site)
             self._said.write()  # instead of the last node's: to train teachers may take long
             settings, identity = site.settings, site.identity
             budget = settings.new_ledger()

@@ -24,6 +24,7 @@ from party.cli.console import (
     tell,
 )
 from party.cli.policy import require_lifetime_decided
+from party.cli.records import finished
 from party.errors import EnrollmentError, NotReadyError, UsageError
 from party.site.folder import Site
 from party.site.membership import SiteMembership
@@ -49,7 +50,7 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
     see `pate-party service install`. It prints only its log: JSON lines on standard error.
     """
     write_logs_as_json(_PACKAGE)
-    opened = open_site(site)
+    opened = finished(open_site(site))
     memberships = _ask_doctor(opened)
     with opened_records(opened) as records:
         require_lifetime_decided(records)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, open_site, show
+from party.cli.console import (
+    DEFAULT_SITE,
+    ByOption,
+    FormatOption,
+    SiteOption,
+    decider,
+    open_records,
+    open_site,
+    opened_records,
+    show,
+)
+from party.site.folder import Site
 from pate_fed.nodes import Format
 
 data_app = typer.Typer(
@@ -39,7 +52,7 @@ def add(
     """Register the teachers' table. Nothing of it leaves this machine."""
     from party.site import dataset  # noqa: PLC0415 - keeps --help fast
 
-    _, summary = dataset.add(open_site(site), file, label=label, patient_id=patient_id)
+    _, summary = dataset.add(finished(open_site(site)), file, label=label, patient_id=patient_id)
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     show(
         output_format,
@@ -66,3 +79,80 @@ def add(
             "Registered. Nothing of it left this machine.",
         ),
     )
+
+
+@data_app.command("remove")
+def remove(
+    patient: Annotated[
+        str, typer.Option(metavar="ID", help="The patient, as the column of ids has it.")
+    ],
+    by: ByOption = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Remove one patient from the table, and train anew the teachers that learned from them.
+
+    All other teachers stay. Stop the node first. The audit log keeps the act without the id.
+    """
+    from party.site import erasure  # noqa: PLC0415 - keeps --help fast
+    from party.storage import AuditLog  # noqa: PLC0415 - the same
+    from party.storage.audit import sign_head  # noqa: PLC0415 - the same
+
+    who = decider(by)
+    with open_records(site) as opened:
+        changed, done = erasure.remove_patient(
+            opened.site,
+            patient,
+            database=opened.database,
+            is_run_open=lambda coordinators: _is_run_open(opened.site, coordinators),
+            by=who,
+            clock=time.time,
+            random_bytes=secrets.token_bytes,
+        )
+        count, link = AuditLog(opened.database).end
+    signed = sign_head(count, link, changed.identity).hex() if changed.has_keys else ""
+    show(
+        output_format,
+        {
+            "rows": done.rows,
+            "teachers": done.teachers,
+            "kept_teachers": done.kept_teachers,
+            "sha256": done.digest,
+            "head": link.hex(),
+            "signed": signed,
+            "not_recalled": list(erasure.NOT_RECALLED),
+        },
+        (
+            f"Removed: {done.rows} row(s) of this patient.",
+            f"Trained anew: {done.teachers} teacher(s). Unchanged: {done.kept_teachers}.",
+            f"SHA-256 {done.digest}",
+            f"Head        {count}:{link.hex()}",
+            "This cannot be recalled:",
+            *(f"  - {one}" for one in erasure.NOT_RECALLED),
+        ),
+    )
+
+
+def finished(site: Site) -> Site:
+    """Return the site after an interrupted removal was completed or undone."""
+    from party.site import erasure  # noqa: PLC0415 - keeps --help fast
+
+    if not erasure.is_pending(site):
+        return site
+    with opened_records(site) as opened:
+        return erasure.finish(site, opened.database)
+
+
+def _is_run_open(site: Site, coordinators: frozenset[bytes]) -> bool:
+    """Ask coordinators whether a run of theirs is open; one that is silent may have one."""
+    from party.errors import EnrollmentError  # noqa: PLC0415 - keeps --help fast
+    from party.site.enrollment import ask_membership  # noqa: PLC0415 - the same
+
+    for one in site.current:
+        if one.coordinator.fingerprint in coordinators:
+            try:
+                if ask_membership(one).open_runs:
+                    return True
+            except EnrollmentError:
+                return True
+    return False

@@ -28,6 +28,9 @@ from pate_fed.partition import build_manifest, partition_records
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 
 MANIFEST_FILE = "manifest.json"
+SHARES_FILE = "shares.json"
+"""Patients of each teacher, so that one patient can be removed and no other teacher changes."""
+
 SCHEMA_VERSION = 1
 RANDOMNESS = "drawn from the operating system for this training alone, and not kept"
 _OWNER_ONLY = 0o600
@@ -80,14 +83,15 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
         DataChangedError: the table has changed since its registration.
     """
     folder = folder_of(site, task)
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     for name, value in _bound_to(site, task).items():
         if manifest.get(name) != value:
             raise TeachersError(
                 f"kept teachers must be of the {name} that they were trained with", "another"
             )
     require_unchanged(site)
-    files = _read_files(folder, manifest.get("files"))
+    files = read_files(folder, manifest.get("files"))
+    files.pop(SHARES_FILE, None)
     ensemble = make_ensemble(site.settings.teacher_model, task.kind)
     try:
         ensemble.restore(files, classes=task.classes)
@@ -106,7 +110,7 @@ def teachers_digest(site: Site, task: LearningTask) -> bytes:
     Raises:
         TeachersError: there are none.
     """
-    files = _read_manifest(folder_of(site, task)).get("files")
+    files = read_manifest(folder_of(site, task)).get("files")
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).digest()
 
 
@@ -160,15 +164,33 @@ def _train(
         public=task.pool.views,
         on_trained=None if tell is None else lambda done: tell(done, count),
     )
-    files = ensemble.dump()
+    shares = [
+        list(dict.fromkeys(records.unit_ids[row] for row in shard.rows))
+        for shard in partition.shards
+    ]
+    files = {**ensemble.dump(), SHARES_FILE: json_bytes(shares)}
+    _keep(folder_of(site, task), with_manifest(files, _bound_to(site, task)))
+    return ensemble
+
+
+def json_bytes(value: object) -> bytes:
+    """Return a value as a small file."""
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def with_manifest(files: dict[str, bytes], bound_to: dict[str, object]) -> dict[str, bytes]:
+    """Return the files of teachers with the manifest that binds them.
+
+    Args:
+        files: Name to content.
+        bound_to: What they are bound to.
+    """
     manifest = {
-        **_bound_to(site, task),
+        **bound_to,
         "randomness": RANDOMNESS,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
-    files[MANIFEST_FILE] = (json.dumps(manifest, indent=2) + "\n").encode()
-    _keep(folder_of(site, task), files)
-    return ensemble
+    return {**files, MANIFEST_FILE: json_bytes(manifest)}
 
 
 def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
@@ -183,7 +205,12 @@ def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
     }
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest in a folder of teachers.
+
+    Raises:
+        TeachersError: there is none that can be read.
+    """
     try:
         manifest = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -195,7 +222,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_files(folder: Path, listed: Any) -> dict[str, bytes]:
+def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
+    """Read the files that a manifest lists.
+
+    Raises:
+        TeachersError: one is absent, or not as it was written.
+    """
     if not isinstance(listed, dict):
         raise TeachersError(f"{MANIFEST_FILE} must list the teachers' files", "none")
     files = {}
@@ -218,13 +250,22 @@ def _keep(folder: Path, files: dict[str, bytes]) -> None:
     try:
         for left in folder.parent.glob(f".*{_PARTIAL}"):  # nobody's: a crash left it
             shutil.rmtree(left, ignore_errors=True)
-        partial.mkdir(mode=0o700)
-        for name, content in files.items():
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(partial / name, flags, _OWNER_ONLY), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+        write_folder(partial, files)
         partial.rename(folder)
     except OSError as error:
         raise TeachersError("teachers must be writable", error.strerror) from error
+
+
+def write_folder(folder: Path, files: dict[str, bytes]) -> None:
+    """Write a new folder and its files, and wait until these are on disk.
+
+    Raises:
+        OSError: it is there, or cannot be written.
+    """
+    folder.mkdir(mode=0o700)
+    for name, content in files.items():
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(folder / name, flags, _OWNER_ONLY), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())

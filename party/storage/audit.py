@@ -39,6 +39,7 @@ class AuditKind(StrEnum):
     WITHDRAWN = "withdrawn"
     SETTINGS_CHANGED = "settings changed"
     DATA_CHANGED = "data changed"
+    PATIENT_REMOVED = "patient removed"
     PIN_ADDED = "pin added"
     PIN_REMOVED = "pin removed"
     PAUSED = "paused"

@@ -134,6 +134,20 @@ class TeacherEnsemble(ABC):
                     on_trained(len(voters))
         self._voters, self._classes = voters, classes
 
+    def retrain(
+        self, place: int, shard: Records, *, rng: np.random.Generator, public: Inputs | None = None
+    ) -> None:
+        """Train one teacher anew on other records; every other teacher stays as it is.
+
+        Args:
+            place: Of the teacher, from 0.
+            shard: Its records, one or more.
+            rng: Seeds it.
+            public: The public pool; needed unless votes are natural.
+        """
+        with threadpool_limits(1):
+            self._voters[place] = self._fit_one(shard, public, classes=self._classes, rng=rng)
+
     def vote(self, inputs: Inputs) -> NDArray[np.int64]:
         """Let every teacher vote on every input.
 

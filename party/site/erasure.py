@@ -1,0 +1,427 @@
+"""Remove one patient: from the table, and from the one teacher of each task that learned from him.
+
+Every other patient stays with the same teacher, so that one patient still moves one vote over all
+runs. Every other teacher keeps its bytes.
+
+Table, teachers and settings lie in several files. All new ones are written beside the old ones
+first. Then the audit log's record decides: with it the removal is done, without it nothing
+happened. `finish` completes or undoes an interrupted removal; nothing else may use the site before.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from party.errors import DataChangedError, ErasureError, TeachersError
+from party.site.dataset import examine, file_digest, read_registered
+from party.site.folder import Site
+from party.site.standing import require_somebody
+from party.site.tasks import read_task
+from party.site.training import (
+    SHARES_FILE,
+    json_bytes,
+    read_files,
+    read_manifest,
+    with_manifest,
+    write_folder,
+)
+from party.storage import AuditLog, PartyDatabase
+from party.storage.audit import AuditKind
+from pate_fed.cells import plain
+from pate_fed.data.csv_file import CsvTable
+from pate_fed.data.dataset import Records
+from pate_fed.data.tables import known_cells
+from pate_fed.data.task import LearningTask
+from pate_fed.nodes import write_file
+from pate_fed.teachers import make_ensemble
+from pate_fed.teachers.teacher import INDEX_FILE
+
+PLAN_FILE = "removal.json"
+NOT_RECALLED = (
+    "labels that were released stay with their readers",
+    "students that learned from these labels stay as they are",
+    "charges stay in the ledger: the answers were given",
+    "copies and backups of the table, which this program does not know, still hold the patient",
+)
+"""What no removal can call back, for people."""
+
+_KEY_BYTES = 32
+_NEXT = ".next"
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A removal that is done.
+
+    Attributes:
+        rows: Rows that were removed from the table.
+        teachers: Teachers that were trained anew: one of each task.
+        kept_teachers: Teachers of these tasks that stayed as they were.
+        digest: SHA-256 of the table without the patient, hex.
+    """
+
+    rows: int
+    teachers: int
+    kept_teachers: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Retrained:
+    """A task's files with one teacher trained anew."""
+
+    folder: Path
+    files: dict[str, bytes]
+    kept: int
+
+
+def remove_patient(
+    site: Site,
+    patient: str,
+    *,
+    database: PartyDatabase,
+    is_run_open: Callable[[frozenset[bytes]], bool],
+    by: str,
+    clock: Callable[[], float],
+    random_bytes: Callable[[int], bytes],
+) -> tuple[Site, Removal]:
+    """Remove a patient's rows, and train anew the teachers that learned from them.
+
+    Args:
+        site: The hospital's folder; its node must not run.
+        patient: The patient's id, as the registered column has it.
+        database: The site's.
+        is_run_open: Tells whether one of the coordinators with these fingerprints, whose runs were
+            not closed here, still has one.
+        by: Who of the hospital's people decided.
+        clock: Unix time, in seconds.
+        random_bytes: Cryptographic random numbers.
+
+    Returns:
+        The site with its new settings, and what was done.
+
+    Raises:
+        JournalLockedError: the node runs.
+        ErasureError: no such patient, a run is open, or a task's teachers cannot be retrained.
+        DataError, DataChangedError: no usable table would remain, or it is not the registered one.
+        TeachersError: kept teachers or the new files cannot be read or written.
+        ApprovalError: nobody is named.
+    """
+    require_somebody(by)
+    database.become_node()
+    site = finish(site, database)
+    log = AuditLog(database)
+    _require_closed(site, log, is_run_open)
+    text = read_registered(site)
+    rows = _rows_of(site, text, plain(patient))
+    path = Path(site.data.file)
+    content = _without(path, text, rows)
+    after = hashlib.sha256(content).hexdigest()
+    retrained = [
+        _retrain(site, folder, text, plain(patient), after=after, random_bytes=random_bytes)
+        for folder in _folders(site)
+    ]
+    plan = json_bytes(
+        {
+            "table": str(path),
+            "before": site.data.digest,
+            "after": after,
+            "rows": len(text.lines) - len(rows),
+            "teachers": [one.folder.name for one in retrained],
+            "nonce": random_bytes(_KEY_BYTES).hex(),
+        }
+    )
+    try:
+        _stage(site, path, content, retrained, plan)
+    except BaseException:
+        _undo(site, json.loads(plan))
+        raise
+    log.append(
+        AuditKind.PATIENT_REMOVED,
+        {
+            "before": bytes.fromhex(site.data.digest),
+            "after": bytes.fromhex(after),
+            "plan": hashlib.sha256(plan).digest(),
+            "teachers": len(retrained),
+            "by": by,
+        },
+        at=clock(),
+    )
+    site = finish(site, database)
+    return site, Removal(len(rows), len(retrained), sum(one.kept for one in retrained), after)
+
+
+def finish(site: Site, database: PartyDatabase) -> Site:
+    """Complete a removal that was decided, or undo one that was not; usually there is none.
+
+    Args:
+        site: The hospital's folder; its node must not run where a removal was interrupted.
+        database: The site's.
+
+    Returns:
+        The site with the settings that hold.
+
+    Raises:
+        JournalLockedError: the node runs.
+        TeachersError, DataError, DataChangedError: the files cannot be moved; nothing is lost, and
+            the next call tries again.
+    """
+    if not is_pending(site):
+        return site
+    database.become_node()
+    content = site.path(PLAN_FILE).read_bytes()
+    plan = _plan_of(content)
+    site = Site.open(site.folder)
+    if plan is not None and _is_decided(AuditLog(database), hashlib.sha256(content).digest()):
+        site = _complete(site, plan)
+    else:
+        _undo(site, plan)
+    site.path(PLAN_FILE).unlink(missing_ok=True)
+    return site
+
+
+def is_pending(site: Site) -> bool:
+    """Tell whether an interrupted removal must be finished first."""
+    return site.path(PLAN_FILE).exists()
+
+
+def require_finished(site: Site) -> None:
+    """Refuse while a removal is neither done nor undone.
+
+    Raises:
+        ErasureError: so it is.
+    """
+    if is_pending(site):
+        raise ErasureError(
+            "an interrupted removal of a patient must be finished: `pate-party start` does", "one"
+        )
+
+
+# Before anything is written ---------------------------------------------------------------------
+
+
+def _require_closed(
+    site: Site, log: AuditLog, is_run_open: Callable[[frozenset[bytes]], bool]
+) -> None:
+    accepted: dict[bytes, bytes] = {}
+    for record in log.records():
+        match record.kind, record.detail:
+            case AuditKind.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+                accepted[run] = coordinator
+            case AuditKind.RUN_CLOSED, {"run": bytes(run)}:
+                accepted.pop(run, None)
+    current = {one.coordinator.fingerprint for one in site.current}
+    unclosed = frozenset(accepted.values()) & current
+    if unclosed and is_run_open(unclosed):
+        raise ErasureError(
+            "no run may be open while a patient is removed: let the operator end it, or leave its "
+            "federation",
+            "an open run",
+        )
+
+
+def _rows_of(site: Site, text: CsvTable, patient: str) -> frozenset[int]:
+    column = site.data.patient_id
+    if not column:
+        raise ErasureError(
+            "the table must say whose each row is: `pate-party data add` with --patient-id",
+            "no column of patients",
+        )
+    rows = frozenset(row for row, one in enumerate(known_cells(text, column)) if one == patient)
+    if not rows:
+        raise ErasureError(
+            f"the patient must stand in column {column!r} of {text.file_name}", "an unknown id"
+        )
+    return rows
+
+
+def _without(path: Path, text: CsvTable, rows: frozenset[int]) -> bytes:
+    """Return the table's file without some rows; every other line keeps its bytes."""
+    content = path.read_bytes()
+    is_packed = content.startswith(_GZIP_MAGIC)
+    lines = io.BytesIO(gzip.decompress(content) if is_packed else content).readlines()
+    start, kept = _header_end(lines), list[bytes]()
+    kept += lines[:start]
+    for row, end in enumerate(text.lines):
+        if row not in rows:
+            kept += lines[start:end]
+        start = end
+    kept += lines[start:]
+    left = b"".join(kept)
+    return gzip.compress(left, mtime=0) if is_packed else left
+
+
+def _header_end(lines: list[bytes]) -> int:
+    reader = csv.reader((line.decode("utf-8-sig") for line in lines), skipinitialspace=True)
+    for row in reader:
+        if row:
+            break
+    return reader.line_num
+
+
+# Teachers ---------------------------------------------------------------------------------------
+
+
+def _folders(site: Site) -> list[Path]:
+    found = site.path("teachers").iterdir()
+    return sorted(one for one in found if one.is_dir() and not one.name.startswith("."))
+
+
+def _retrain(
+    site: Site,
+    folder: Path,
+    text: CsvTable,
+    patient: str,
+    *,
+    after: str,
+    random_bytes: Callable[[int], bytes],
+) -> _Retrained:
+    manifest = read_manifest(folder)
+    if manifest.get("data") != site.data.digest:
+        raise ErasureError(
+            f"teachers/{folder.name} must be of the registered table, the only one that is known: "
+            "move the folder away, or delete it",
+            "teachers of another table",
+        )
+    task = _task_of(site, folder)
+    old = read_files(folder, manifest.get("files"))
+    shares = _shares_in(folder, old)
+    place = next((at for at, share in enumerate(shares) if patient in share), None)
+    if place is None:
+        raise ErasureError(
+            f"{SHARES_FILE} of teachers/{folder.name} must name every patient of the table",
+            "another list",
+        )
+    share = [one for one in shares[place] if one != patient]
+    if not share:
+        raise ErasureError(
+            "every teacher must keep a patient: set fewer teachers, delete the folder "
+            f"teachers/{folder.name}, and try again: all its teachers are then new",
+            "a teacher of this patient alone",
+        )
+    ensemble = make_ensemble(site.settings.teacher_model, task.kind)
+    models = {name: content for name, content in old.items() if name != SHARES_FILE}
+    ensemble.restore(models, classes=task.classes)
+    records = task.encode(text, patient_column=site.data.patient_id)
+    rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
+    ensemble.retrain(place, _select(records, share), rng=rng, public=task.pool.views)
+    new = ensemble.dump()
+    own = f"teacher-{place + 1:04d}"
+    kept = {
+        name: content
+        for name, content in old.items()
+        if name in new and name != INDEX_FILE and name.partition(".")[0] != own
+    }
+    shares[place] = share
+    files = {**new, **kept, SHARES_FILE: json_bytes(shares)}
+    bound_to = {name: value for name, value in manifest.items() if name != "files"}
+    return _Retrained(folder, with_manifest(files, {**bound_to, "data": after}), len(shares) - 1)
+
+
+def _task_of(site: Site, folder: Path) -> LearningTask:
+    for pool in sorted(site.path("pools").iterdir()):
+        if not pool.name.startswith("."):
+            task = read_task(site, bytes.fromhex(pool.name))
+            if task.digest.hex() == folder.name:
+                return task
+    raise ErasureError(
+        f"the task of teachers/{folder.name} must be kept under pools: delete the teachers' folder "
+        "if no run needs it",
+        "no such task",
+    )
+
+
+def _shares_in(folder: Path, files: Mapping[str, bytes]) -> list[list[str]]:
+    if SHARES_FILE not in files:
+        raise ErasureError(
+            f"teachers/{folder.name} must say which teacher has which patient: delete the folder, "
+            "and try again; new teachers are trained at the next start",
+            "teachers of an older version",
+        )
+    shares: list[list[str]] = json.loads(files[SHARES_FILE])
+    return shares
+
+
+def _select(records: Records, patients: Iterable[str]) -> Records:
+    wanted = set(patients)
+    return records.select([row for row, one in enumerate(records.unit_ids) if one in wanted])
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def _staged(table: Path) -> Path:
+    return table.with_name(f".{table.name}{_NEXT}")
+
+
+def _stage(
+    site: Site, table: Path, content: bytes, retrained: Iterable[_Retrained], plan: bytes
+) -> None:
+    """Write everything new beside the old; the plan first, so that `finish` finds the rest."""
+    try:
+        write_file(site.path(PLAN_FILE), plan)
+        write_file(_staged(table), content, mode=table.stat().st_mode & 0o777)
+        for one in retrained:
+            write_folder(one.folder.with_name(f".{one.folder.name}{_NEXT}"), one.files)
+    except OSError as error:
+        raise TeachersError("table and teachers must be writable", error.strerror) from error
+    # The new file must be as usable as the old one.
+    data = site.data
+    examine(_staged(table), label=data.label, patient_id=data.patient_id, floor=data.floor)
+
+
+def _undo(site: Site, plan: Mapping[str, Any] | None) -> None:
+    """Remove everything that was staged; the plan last."""
+    if plan is not None:
+        _staged(Path(plan["table"])).unlink(missing_ok=True)
+    for left in site.path("teachers").glob(f".*{_NEXT}"):
+        shutil.rmtree(left)
+    site.path(PLAN_FILE).unlink(missing_ok=True)
+
+
+def _complete(site: Site, plan: Mapping[str, Any]) -> Site:
+    """Put everything staged in its place; each step may be done already."""
+    table = Path(plan["table"])
+    try:
+        if _staged(table).exists():
+            _staged(table).replace(table)
+        for name in plan["teachers"]:
+            folder = site.path("teachers", name)
+            staged = folder.with_name(f".{name}{_NEXT}")
+            if staged.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                staged.rename(folder)
+    except OSError as error:
+        raise TeachersError("table and teachers must be movable", error.strerror) from error
+    if file_digest(table) != plan["after"]:
+        raise DataChangedError(f"{table.name} must be the table without the patient", "another")
+    data = replace(site.settings.data, digest=plan["after"], rows=plan["rows"])
+    return site.save(replace(site.settings, data=data))
+
+
+def _plan_of(content: bytes) -> dict[str, Any] | None:
+    """Return a plan; None for one that cannot be read, which was never decided."""
+    try:
+        plan = json.loads(content)
+    except ValueError:
+        return None
+    return plan if isinstance(plan, dict) else None
+
+
+def _is_decided(log: AuditLog, plan: bytes) -> bool:
+    return any(
+        record.kind is AuditKind.PATIENT_REMOVED and record.detail.get("plan") == plan
+        for record in log.records()
+    )
