@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -44,6 +46,16 @@ def test_unchecked_votes_never_get_the_joint_price() -> None:
     best = plan(request(votes_are_valid=False))["best"]
     assert "joint" not in best["epsilon"]["method"]
     assert best["queries"] <= plan(request())["best"]["queries"]
+
+
+@pytest.mark.exhaustive
+def test_no_choice_that_is_tried_buys_more_right_answers() -> None:
+    asked = request(parties=12, teachers=5, classes=4, epsilon=1.7, unit="record")
+    best = plan(asked)["best"]["expected_right"]
+    for threshold, sigma1, sigma2 in product((0.4, 0.5, 0.6), (0.3, 0.4, 0.5), (0.16, 0.2, 0.24)):
+        shares = {"vote_threshold": threshold, "sigma1": sigma1, "sigma2": sigma2}
+        noises = {name: share * asked.votes for name, share in shares.items()}
+        assert plan(replace(asked, **noises))["best"]["expected_right"] <= best
 
 
 @pytest.mark.slow
