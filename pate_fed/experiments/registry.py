@@ -8,6 +8,7 @@ from typing import Final
 
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.experiments.adult import adult_2018
+from pate_fed.experiments.canaries import canaries
 from pate_fed.experiments.clinics import clinics
 from pate_fed.experiments.experiment import Experiment, Result, Tell
 from pate_fed.experiments.hearts import hearts
@@ -49,6 +50,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         mislabeled,
         axis="share of wrong labels",
     ),
+    "canaries": Experiment("Digits: a wrong label in one teacher's data", (), canaries),
     "vote-leak": Experiment(
         "Votes rebuilt from repeated answers, beside Wang et al. 2022",
         ("mnist", "pate_votes"),
