@@ -346,12 +346,7 @@ def _cheapest(states: _States, caps: tuple[tuple[float, float], ...]) -> PricePa
     # A refusal of a higher price would cost more than the flat price does, if there are any.
     high = max(low, flat.total / most_refusals * scale) if most_refusals else low + _FREE
 
-    def cost(refusal: Table) -> Table:
-        answer = _least_answer(few, refusal)
-        totals = [r * refusal + (a * answer if a else 0.0) for r, a in caps]
-        return np.where(np.isfinite(answer), np.max(totals, axis=0), np.inf)
-
-    refusal = _minimize(cost, low, high)
+    refusal = _cheapest_refusal(few, caps, low, high)
     answer = float(_least_answer(states, np.array([refusal]))[0])
     pair = refusal / scale * SAFETY, answer / scale
     total = _total(caps, *pair)
@@ -360,18 +355,42 @@ def _cheapest(states: _States, caps: tuple[tuple[float, float], ...]) -> PricePa
 
 def _least_answer(states: _States, refusal: Table) -> Table:
     """Return the least (order-1) c1 for each (order-1) c0; infinite where there is none."""
-    room = -np.expm1(states.log_refusal - refusal[:, np.newaxis])
+    return _largest(_needed(states.log_refusal, states.log_answer, refusal))
+
+
+def _needed(log_refusal: Table, log_answer: Table, refusal: Table) -> Table:
+    """Return what each state needs as (order-1) c1; shape (prices, states)."""
+    room = -np.expm1(log_refusal - refusal[:, np.newaxis])
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed = np.where(room > 0, states.log_answer - np.log(room), np.inf)
+        return np.where(room > 0, log_answer - np.log(room), np.inf)
+
+
+def _largest(needed: Table) -> Table:
     return np.asarray(np.maximum(needed.max(axis=1), 0.0)) + _PRICE_ERROR
 
 
-def _minimize(cost: Callable[[Table], Table], low: float, high: float) -> float:
-    """Return about where a convex cost is least, on a grid that closes in on it."""
+def _cheapest_refusal(
+    states: _States, caps: tuple[tuple[float, float], ...], low: float, high: float
+) -> float:
+    """Return about where the convex cost is least, on a grid that closes in on it.
+
+    What a state needs falls the faster the larger its `log_refusal`, the order in which states
+    are kept. So between two prices only those count that lie between the neediest at each.
+    """
+    log_refusal, log_answer = states.log_refusal, states.log_answer
     for _ in range(_SEARCH_STEPS):
         points = np.linspace(low, high, _SEARCH_POINTS)
-        best = int(np.argmin(cost(points)))
-        low, high = points[max(best - 1, 0)], points[min(best + 1, len(points) - 1)]
+        needed = _needed(log_refusal, log_answer, points)
+        answer = _largest(needed)
+        totals = [r * points + (a * answer if a else 0.0) for r, a in caps]
+        best = int(np.argmin(np.where(np.isfinite(answer), np.max(totals, axis=0), np.inf)))
+        before, after = max(best - 1, 0), min(best + 1, len(points) - 1)
+        low, high = points[before], points[after]
+        between = slice(
+            int(np.argmax(needed[before])),
+            needed.shape[1] - int(np.argmax(needed[after, ::-1])),
+        )
+        log_refusal, log_answer = log_refusal[between], log_answer[between]
     return float(points[best])
 
 
