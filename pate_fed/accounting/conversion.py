@@ -122,7 +122,7 @@ def convert_curve(curve: RdpCurve, *, delta: float, method: ConversionMethod) ->
 
 
 def convert_costly_curve(
-    curve: RdpCurve, *, delta: float, method: ConversionMethod
+    curve: RdpCurve, *, delta: float, method: ConversionMethod, likely: RdpCurve | None = None
 ) -> ConvertedEpsilon:
     """Convert a curve with costly values: a coarse grid, a finer one, the bottom of a parabola.
 
@@ -133,10 +133,17 @@ def convert_costly_curve(
         curve: As in `convert_curve`.
         delta: In (0, 1).
         method: As in `convert_at_orders`.
+        likely: About the same curve, quick to compute and not proved: it finds the order, and
+            `curve` is computed there alone.
 
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
+    if likely is not None:
+        found = convert_costly_curve(likely, delta=delta, method=method)
+        order = np.array([found.order])
+        proved = convert_at_orders(curve(order), order, delta=delta, method=method)
+        return ConvertedEpsilon(proved.epsilon, found.order, found.is_at_edge)
     orders = np.append(DENSE_ORDERS[:-1:_COARSENESS], DENSE_ORDERS[-1])
     best = convert_at_orders(curve(orders), orders, delta=delta, method=method)
     orders = _orders_around(best.order, orders, points=_COSTLY_POINTS)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -58,9 +58,14 @@ def label_rdp(orders: ArrayLike, *, sigma: float, weight: float = 1.0) -> NDArra
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    grid, ratio = renyi_orders(orders), _ratio("sigma", sigma, weight)
-    certified = _certified(_label, grid, ratio, largest=LARGEST_THREE_WAY / 2)
-    return np.minimum(grid * (ratio * ratio), certified)
+    return _label_rdp(renyi_orders(orders), _ratio("sigma", sigma, weight), is_proved=True)
+
+
+def _label_rdp(
+    orders: NDArray[np.float64], ratio: float, *, is_proved: bool
+) -> NDArray[np.float64]:
+    found = _supremum(_label, orders, ratio, largest=LARGEST_THREE_WAY / 2, is_proved=is_proved)
+    return np.minimum(orders * (ratio * ratio), found)
 
 
 def threshold_bit_rdp(
@@ -82,9 +87,12 @@ def threshold_bit_rdp(
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    grid, ratio = renyi_orders(orders), _ratio("sigma1", sigma1, weight)
-    certified = _certified(largest_two_way, grid, ratio, largest=LARGEST_TWO_WAY)
-    return np.minimum(grid * (ratio * ratio) / 2, certified)
+    return _bit_rdp(renyi_orders(orders), _ratio("sigma1", sigma1, weight), is_proved=True)
+
+
+def _bit_rdp(orders: NDArray[np.float64], ratio: float, *, is_proved: bool) -> NDArray[np.float64]:
+    found = _supremum(largest_two_way, orders, ratio, largest=LARGEST_TWO_WAY, is_proved=is_proved)
+    return np.minimum(orders * (ratio * ratio) / 2, found)
 
 
 def label_level_epsilon(
@@ -121,13 +129,18 @@ def label_level_epsilon(
         for name, value in (("asks", asks), ("answers", answers))
     )
 
-    def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
-        rdp = answered * label_rdp(orders, sigma=sigma2, weight=weight)
-        if sigma1 is not None:
-            rdp += asked * threshold_bit_rdp(orders, sigma1=sigma1, weight=weight)
+    label = _ratio("sigma", sigma2, weight)
+    check = None if sigma1 is None else _ratio("sigma1", sigma1, weight)
+
+    def curve(orders: NDArray[np.float64], *, is_proved: bool = True) -> NDArray[np.float64]:
+        rdp = answered * _label_rdp(orders, label, is_proved=is_proved)
+        if check is not None:
+            rdp += asked * _bit_rdp(orders, check, is_proved=is_proved)
         return rdp
 
-    return convert_costly_curve(curve, delta=delta, method="cks")
+    return convert_costly_curve(
+        curve, delta=delta, method="cks", likely=partial(curve, is_proved=False)
+    )
 
 
 def _count(name: str, value: float, *, real_counts: bool) -> float:
@@ -142,15 +155,21 @@ def _ratio(name: str, sigma: float, weight: float) -> float:
     return positive("weight", weight) / positive(name, sigma)
 
 
-Supremum = Callable[[NDArray[np.float64], float], Maximum]
+_Supremum = Callable[..., Maximum]
+"""Of orders and a shift; `is_proved` says whether it must be a bound."""
 
 
-def _label(orders: NDArray[np.float64], ratio: float) -> Maximum:
-    return largest_three_way(orders, math.sqrt(2) * ratio)
+def _label(orders: NDArray[np.float64], ratio: float, *, is_proved: bool) -> Maximum:
+    return largest_three_way(orders, math.sqrt(2) * ratio, is_proved=is_proved)
 
 
-def _certified(
-    supremum: Supremum, orders: NDArray[np.float64], ratio: float, *, largest: float
+def _supremum(
+    supremum: _Supremum,
+    orders: NDArray[np.float64],
+    ratio: float,
+    *,
+    largest: float,
+    is_proved: bool,
 ) -> NDArray[np.float64]:
     """Bound a supremum at each order; infinite where only the Gaussian bound is used.
 
@@ -159,6 +178,7 @@ def _certified(
         orders: Above 1.
         ratio: Weight by sigma.
         largest: Most of order (order - 1) ratio^2.
+        is_proved: Whether it must be a bound.
     """
     # Convex in the ratio and 0 at 0: below a certified value it lies under the line to 0.
     certified_ratio = max(ratio, _SMALLEST_RATIO)
@@ -166,13 +186,16 @@ def _certified(
     # Products, not powers, which raise where they overflow.
     usable = orders * (orders - 1) * (certified_ratio * certified_ratio) <= largest
     if certified_ratio <= _LARGEST_RATIO and usable.any():
-        values = _cached(supremum, tuple(orders[usable].tolist()), certified_ratio)
+        at = tuple(orders[usable].tolist())
+        values = _cached(supremum, at, certified_ratio, is_proved=is_proved)
         result[usable] = np.array(values) * (ratio / certified_ratio)
     return result
 
 
 @lru_cache(maxsize=512)
-def _cached(supremum: Supremum, orders: tuple[float, ...], ratio: float) -> tuple[float, ...]:
+def _cached(
+    supremum: _Supremum, orders: tuple[float, ...], ratio: float, *, is_proved: bool
+) -> tuple[float, ...]:
     grid = np.array(orders)
-    divergence = np.log1p(supremum(grid, ratio).upper) / (grid - 1)
+    divergence = np.log1p(supremum(grid, ratio, is_proved=is_proved).upper) / (grid - 1)
     return tuple(divergence.tolist())
