@@ -572,6 +572,7 @@ def test_noise_that_is_far_too_large_voids_the_batch_and_blames_nobody(sign: int
     assert [federation.party_states(place)[0] for place in range(4)] == ["forfeited"] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [4, more(40)])
 def test_honest_batches_are_not_void(batches: int) -> None:
     """Batches of 600 rows: the bound is for one alarm in 10^9 batches."""

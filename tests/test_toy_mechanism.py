@@ -31,6 +31,7 @@ def shown(*arguments: object) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_a_new_mechanism_is_simulated_charged_and_reported(tmp_path: Path) -> None:
     run = tmp_path / "run"
     out = json.loads(

@@ -26,6 +26,7 @@ def shown(*arguments: object) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_it_is_offered_trained_saved_and_read_again(tmp_path: Path) -> None:
     assert "centers" in shown("simulate", "--help")
     run = tmp_path / "run"

@@ -53,6 +53,7 @@ def test_a_run_by_it_gives_the_labels_that_the_additive_form_gives(tmp_path: Pat
     assert table["privacy"]["sum"] == "circle"
 
 
+@pytest.mark.slow
 def test_it_is_planned_with_its_own_collusion_threshold() -> None:
     table = json.loads(
         shown(

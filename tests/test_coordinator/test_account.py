@@ -446,6 +446,7 @@ def test_a_delta_that_the_tests_use_up_is_refused(pate_fed: Command, tmp_path: P
     assert pate_fed(*arguments, 2.4e-7).code == 0
 
 
+@pytest.mark.slow
 def test_a_student_without_opinion_changes_no_number(pate_fed: Command, tmp_path: Path) -> None:
     """Chances so even that no whole vote is taken off: the numbers of Confident-GNMax."""
     even = np.full((40, 60), 1 / 60)

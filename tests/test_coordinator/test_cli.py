@@ -52,6 +52,7 @@ def out(tmp_path: Path) -> Path:
 
 
 class TestRun:
+    @pytest.mark.slow
     @pytest.mark.usefixtures("pictures")
     def test_a_run_writes_one_directory_and_one_screen(
         self, pate_fed: Command, table: Path, out: Path
@@ -75,6 +76,7 @@ class TestRun:
         for name in ("metrics", "privacy"):
             assert ended.json[name] == json.loads((out / f"{name}.json").read_text())
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("pictures")
     def test_report_of_a_run_has_the_same_bytes_again(
         self, pate_fed: Command, table: Path, out: Path
@@ -310,6 +312,7 @@ class TestRefusals:
         assert ended.json["run_dir"] == str(out)
         assert json.loads(ended.err)["code"] == "PF-131"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("cap", ["--max-answers", "--max-refusals"])
     def test_cap_ends_a_run_that_is_done(
         self, pate_fed: Command, table: Path, out: Path, cap: str
@@ -410,6 +413,7 @@ class TestBrokenInput:
         ended = pate_fed(*small_run(table, out), option, "nowhere")
         assert (ended.code, ended.error_code) == (5, "PF-112")
 
+    @pytest.mark.slow
     def test_hospitals_that_the_data_lack(self, pate_fed: Command, out: Path) -> None:
         ended = pate_fed("simulate", "--partition", "column", "--out", out)
         assert (ended.code, ended.error_code) == (5, "PF-112")
@@ -539,6 +543,7 @@ class TestWhole:
             check=False,
         )
 
+    @pytest.mark.slow
     def test_json_alone_on_standard_output(self, table: Path, out: Path) -> None:
         done = self.run(*small_run(table, out), "--format", "json")
         assert (done.returncode, done.stderr) == (0, "")
@@ -609,6 +614,7 @@ def test_no_arguments_show_the_help(pate_fed: Command) -> None:
     assert ended.err == ""
 
 
+@pytest.mark.slow
 def test_a_budget_that_affords_no_query_says_what_would_help(
     pate_fed: Command, tmp_path: Path
 ) -> None:

@@ -510,6 +510,7 @@ class TestPostgresql:
         assert self.PASSWORD not in ended.err + ended.out
         assert not (tmp_path / "fed").exists()
 
+    @pytest.mark.slow
     def test_a_run_goes_through_on_it_and_the_password_is_kept_nowhere(
         self,
         pate_fed: Command,

@@ -66,6 +66,7 @@ def test_more_hospitals_than_lines_are_grouped(pate_fed: Command) -> None:
     assert "party-1 and 13 more" in others
 
 
+@pytest.mark.slow
 def test_the_picture_shows_every_bound_and_the_budget(tmp_path: Path, pate_fed: Command) -> None:
     picture = tmp_path / "plan.svg"
     arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3, "--plot", picture)
@@ -84,6 +85,7 @@ def test_the_picture_shows_every_bound_and_the_budget(tmp_path: Path, pate_fed: 
 class TestCommand:
     ARGUMENTS = ("plan", "--noise", "parties", "--parties", 10, "--teachers", 4, "--classes", 3)
 
+    @pytest.mark.slow
     def test_it_prints_one_object_or_text_of_80_columns(self, pate_fed: Command) -> None:
         text = pate_fed(*self.ARGUMENTS).out
         assert max(len(line) for line in text.splitlines()) <= 80
@@ -123,6 +125,7 @@ class TestCommand:
         named = set(re.findall(r"`(\w+)`", page))
         assert keys_of(found) <= named
 
+    @pytest.mark.slow
     def test_the_sum_that_is_advised_says_what_it_withstands(self, pate_fed: Command) -> None:
         text = " ".join(pate_fed(*self.ARGUMENTS).out.split())
         assert "hides votes from the coordinator with up to 8 of 10 hospitals" in text
@@ -144,6 +147,7 @@ def test_the_advised_sum_is_printed(pate_fed: Command) -> None:
     assert "--sum masked: a batch goes on without 9 of 30 hospitals" in masked
 
 
+@pytest.mark.slow
 @in_turn(("form", ["additive", "masked"]), ("name", ["gnmax", "confident"]))
 def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
     pate_fed: Command, tmp_path: Path, form: str, name: str
@@ -179,6 +183,7 @@ class TestOutlook:
         path.write_text("\n".join(["age,weight", *rows]) + "\n", encoding="utf-8")
         return path
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_a_forecast_knows_what_hospitals_have(
         self, pate_fed: Command, pool: Path, noise: str

@@ -317,6 +317,7 @@ class TestCommandLine:
         for text in (ended.out, ended.err, everything_logged.text):
             assert findings(text.encode(), SECRETS) == []
 
+    @pytest.mark.slow
     def test_files_would_be_searched(self, pate_fed: Command, marked: list[object]) -> None:
         # The quotas are public and in no file; the budget's numbers are: the search reads files.
         pate_fed(*marked)

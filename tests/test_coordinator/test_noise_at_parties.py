@@ -107,6 +107,7 @@ class TestRun:
             seen.add(tuple(labels_of(run)))
         assert len(seen) > 1
 
+    @pytest.mark.slow
     def test_without_a_seed_every_hospital_draws_from_the_operating_system(
         self, pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -133,6 +134,7 @@ class TestRun:
         assert Chance(8).noise_seeds(["a"]) != Chance(7).noise_seeds(["a"])
         assert Chance(None).noise_seeds(["a"]) is None
 
+    @pytest.mark.slow
     def test_masked_goes_on_with_colluders_and_drop_outs_counted(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -181,6 +183,7 @@ class TestRun:
             sooner = pass_chances(flat, vote_threshold=terms.vote_threshold - 1, noise=noise)
             assert float(passing[0]) <= FLAT_CHANCE < float(sooner[0])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("mechanism", ["confident", "interactive"])
     def test_a_threshold_that_was_chosen_for_the_check_is_said_in_the_report(
         self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str
@@ -247,6 +250,7 @@ class TestPrice:
             low, high = (middle, high) if delta > DELTA else (low, middle)
         assert low < cost < 1.12 * low
 
+    @pytest.mark.slow
     def test_the_odometer_ends_at_the_coordinators_number_within_its_budget(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:

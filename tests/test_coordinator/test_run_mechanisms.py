@@ -116,6 +116,7 @@ class TestInteractive:
         states = charges(federation)
         assert states == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
 
+    @pytest.mark.slow
     @in_turn(("noise", ["coordinator", "parties"]), ("form", ["additive", "masked"]))
     def test_a_student_learns_between_the_batches(
         self, tmp_path: Path, form: str, noise: str
@@ -170,6 +171,7 @@ class TestInteractive:
         assert len(asked) == len(set(asked)) == 3
         federation.coordinator.close()
 
+    @pytest.mark.slow
     def test_answers_of_an_earlier_run_teach_the_student_of_the_first_batch(
         self, tmp_path: Path
     ) -> None:
@@ -293,6 +295,7 @@ class TestStable:
         assert run.progress["tests_delta"] == pytest.approx(8 * self.TEST_DELTA, rel=1e-9)
         federation.coordinator.close()
 
+    @pytest.mark.slow
     def test_many_small_runs_do_not_overspend_a_hospitals_delta(self, tmp_path: Path) -> None:
         federation = made(tmp_path, "additive")
         poorest = federation.hospitals[1]

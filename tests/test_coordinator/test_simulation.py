@@ -133,6 +133,7 @@ def test_the_back_end_that_was_found_faster_is_one_of_the_two() -> None:
 
 
 class TestRepeatable:
+    @pytest.mark.slow
     def test_same_seed_gives_the_same_labels_costs_and_metrics(self, twins: list[Path]) -> None:
         a, b = twins
         for name in ("labels.csv", "privacy.json", "run.toml"):
@@ -223,6 +224,7 @@ class TestRepeatable:
         assert ended.code == 2
         assert "--suite" in ended.err
 
+    @pytest.mark.slow
     def test_other_seeds_give_other_runs(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -233,6 +235,7 @@ class TestRepeatable:
             seen.add((run / "labels.csv").read_text())
         assert len(seen) == 3
 
+    @pytest.mark.slow
     def test_without_a_seed_runs_differ_and_say_where_the_noise_was_from(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -317,6 +320,7 @@ class TestKindsOfData:
         assert told in " ".join(ended.out.split())
         assert told in (run / "report.html").read_text(encoding="utf-8")
 
+    @pytest.mark.slow
     def test_bundled_records_are_nobodys_patients(self, pate_fed: Command, tmp_path: Path) -> None:
         pate_fed(
             *("simulate", "--data", "digits", "--parties", 3, "--queries", 2, "--seed", 7),
@@ -406,6 +410,7 @@ class TestKindsOfData:
         assert formal <= at_caps
         assert privacy["views"]["coordinator"]["formal"] == {"epsilon": None, "method": "trusted"}
 
+    @pytest.mark.slow
     def test_formal_number_is_of_the_caps_and_not_of_what_was_answered(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -438,6 +443,7 @@ class TestKindsOfData:
         assert privacy["views"]["public"]["formal"]["epsilon"] <= 5.0
         assert read_json(run, "metrics.json")["accuracy"]["student"] > 0.85
 
+    @pytest.mark.slow
     def test_default_is_digits_in_fifty_clinics_within_its_budget(
         self, pate_fed: Command, tmp_path: Path
     ) -> None:
@@ -583,6 +589,7 @@ def test_odometer_ends_where_the_ledger_does_forfeits_included(
     assert charged[-1]["epsilon"] == pytest.approx(ledgers[0].charged_epsilon(), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_slack_of_the_noise_is_far_below_delta_by_default(
     pate_fed: Command, table: Path, tmp_path: Path
 ) -> None:

@@ -445,6 +445,7 @@ def test_nothing_is_spoken_without_tls(home: FederationHome, superlink: SuperLin
         httpx.get(f"http://127.0.0.1:{home.settings.port}/health", trust_env=False)
 
 
+@pytest.mark.slow
 def test_a_killed_superlink_is_started_again(
     home: FederationHome, superlink: SuperLinkChild
 ) -> None:

@@ -265,6 +265,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 OUTLIVES = "threading.Thread(target=time.sleep, args=(600,)).start()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "flowers", "code"),
     [

@@ -93,6 +93,7 @@ def test_no_votes_exceed_any_price(setting: AnyVotesSetting) -> None:
     assert -0.02 < nearest <= 1e-10  # it is nearly reached
 
 
+@pytest.mark.slow
 def test_a_price_that_is_a_little_smaller_is_exceeded() -> None:
     """The brute force notices a price that is 3 % too small."""
     setting, order = AnyVotesSetting(2, 3.0, 2.0), 4.0

@@ -428,6 +428,7 @@ class TestAdaptiveRuns:
 
 
 class TestRandomVotes:
+    @pytest.mark.slow
     @settings(max_examples=30, deadline=None)
     @given(data=st.data())
     def test_no_histogram_of_many_votes_exceeds_the_price(self, data: st.DataObject) -> None:
@@ -669,6 +670,7 @@ class TestDivergence:
                 # which is all there is where gaps are wide.
                 assert exact <= bound <= exact * (1 + 1e-7) + 1e-25
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("gap", [more(-20), 0, more(2), more(30)])
     def test_cells_enclose_the_three_way_law_of_thirty_digits(self, gap: int) -> None:
         sigma, teachers, orders = 12.0, 40, (1.5, 9.0)
@@ -708,6 +710,7 @@ class TestDivergence:
             assert found[:, 2:].tolist() == wanted[:, 2:].tolist()
             assert (found[:, :2] >= wanted[:, :2]).all()
 
+    @pytest.mark.slow
     def test_log_chances_have_the_claimed_error(self) -> None:
         law = label_divergence.three_way_law(
             250, 40.0, 1, label_divergence.left_end(250, 40.0, 1, 10.0)

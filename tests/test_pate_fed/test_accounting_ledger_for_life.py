@@ -130,6 +130,7 @@ class TestNeverLessThanWhatIsReallyLost:
             ledger = ledger.reserve(str(number), event).forfeit(str(number))
         return ledger.charged_epsilon()
 
+    @pytest.mark.slow
     @settings(max_examples=8, deadline=None)
     @given(
         charges=st.lists(

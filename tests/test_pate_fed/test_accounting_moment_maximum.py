@@ -40,6 +40,7 @@ def largest_order(shift: float) -> float:
     return (1 + math.sqrt(1 + 4 * LARGEST_THREE_WAY / shift**2)) / 2
 
 
+@pytest.mark.slow
 def test_three_way_chances_agree_with_20_digit_integrals() -> None:
     numbers = np.random.default_rng(3)
     states = np.concatenate([numbers.uniform(-r, r, size=(2, 2)) for r in (2, 5, 10)])

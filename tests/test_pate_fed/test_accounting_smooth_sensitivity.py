@@ -202,6 +202,7 @@ def test_the_sum_over_queries_is_smooth(
                 assert other_smooth <= smooth * math.exp(beta) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_many_checks_and_labels_together_are_smooth() -> None:
     """A second reader's example: 1.155 instead of at most e^0.06 = 1.062 between neighbors."""
     setting, beta = SmoothSetting(8.0, 2, 5.0, 50), 0.06
@@ -307,6 +308,7 @@ def settings_and_votes(draw: st.DrawFn) -> tuple[SmoothSetting, list[int]]:
     return setting, counts
 
 
+@pytest.mark.slow
 @given(case=settings_and_votes())
 def test_lists_agree_with_a_walk_vote_by_vote(case: tuple[SmoothSetting, list[int]]) -> None:
     """The closed forms against the loop that takes every step."""

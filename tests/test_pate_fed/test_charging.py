@@ -388,6 +388,7 @@ class TestPriced:
         assert way == min(bounds, key=lambda each: bounds[each].epsilon)
         assert share == bounds[way].epsilon / 2.0
 
+    @pytest.mark.slow
     def test_each_party_has_the_order_that_is_best_for_its_units(self) -> None:
         run = priced(terms(**MIXED), votes_are_valid=True)
         for seat, order in enumerate(run.orders):
@@ -396,6 +397,7 @@ class TestPriced:
             assert order == best.order
         assert len(set(run.orders)) == 3
 
+    @pytest.mark.slow
     def test_the_party_that_comes_closest_to_its_budget_decides(self) -> None:
         generous, tight = (5.0, 5.0, 5.0), (5.0, 5.0, 0.5)
         _, easy = cheapest_pricing(terms(budgets=generous), votes_are_valid=True)

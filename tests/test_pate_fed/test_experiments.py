@@ -143,6 +143,7 @@ def test_a_price_that_does_not_exist_is_null_and_said_in_words() -> None:
     assert json.loads(json.dumps(record, allow_nan=False)) == record
 
 
+@pytest.mark.slow
 def test_results_are_drawn_with_every_measure_and_series() -> None:
     results = [
         Result(Row("12 queries", "forest", 0.5), (0.7, 0.8)),

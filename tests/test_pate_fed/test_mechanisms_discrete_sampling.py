@@ -167,6 +167,7 @@ def test_the_guide_decides_as_the_whole_table_does() -> None:
     assert np.array_equal(drawn, expected)
 
 
+@pytest.mark.slow
 def test_the_distance_to_the_ideal_law_is_stated_and_tiny() -> None:
     assert discrete_variation_bound(40.0) < 1e-35
     assert discrete_variation_bound(30_000.0) < 1e-32

@@ -65,6 +65,7 @@ def assert_proper(records: Records, partition: Partition) -> None:
     assert sum(len(found) for found in units) == records.unit_count
 
 
+@pytest.mark.slow
 @given(
     units=st.lists(st.integers(0, 30), min_size=40, max_size=120),
     hospitals=st.integers(1, 4),

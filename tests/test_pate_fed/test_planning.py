@@ -42,6 +42,7 @@ def test_offer_stays_within_the_budget_and_says_by_which_bound() -> None:
     assert best["expected_right"] <= best["expected_answered"] <= best["queries"]
 
 
+@pytest.mark.slow
 def test_unchecked_votes_never_get_the_joint_price() -> None:
     best = plan(request(votes_are_valid=False))["best"]
     assert "joint" not in best["epsilon"]["method"]
@@ -71,6 +72,7 @@ def test_more_votes_of_one_unit_buy_less() -> None:
     assert whole["expected_right"] < record["expected_right"]
 
 
+@pytest.mark.slow
 def test_a_budget_for_no_query_is_refused() -> None:
     with pytest.raises(BudgetExhaustedError):
         plan(request(parties=3, epsilon=0.1))
@@ -141,6 +143,7 @@ class TestHospitalsThatDiffer:
             assert row["epsilon"] == pytest.approx(cost.epsilon, rel=1e-9)
         assert [row["unit_votes"] for row in rows] == [4] + [2] * 9
 
+    @pytest.mark.slow
     def test_a_heavier_hospital_pays_more(self) -> None:
         rows = self.rows(weights=(2, *(1,) * 9), epsilon=6.0)
         assert rows[0]["epsilon"] > rows[1]["epsilon"]

@@ -217,6 +217,7 @@ class TestQueries:
         with pytest.raises(InvalidSettingError, match="--queries must be at most the pool's 7"):
             resolved_of(settings(queries=8), dataset(pool=7))
 
+    @pytest.mark.slow
     def test_budget_below_one_query_is_refused(self) -> None:
         with pytest.raises(BudgetExhaustedError):
             resolved_of(settings(epsilon=0.001), dataset())
@@ -230,6 +231,7 @@ class TestQueries:
         )
         assert (resolved.max_answers, resolved.max_refusals, resolved.batch_size) == (5, 5, 5)
 
+    @pytest.mark.slow
     def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:
         budgets = (9.0, 3.0, *(5.0,) * 8)
         resolved = resolved_of(

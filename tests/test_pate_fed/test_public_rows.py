@@ -56,6 +56,7 @@ def test_anything_else_is_no_cell(value: object) -> None:
         PublicRows(("a",), ((value,),))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(CELLS)
 def test_what_is_written_is_read_back(cell: Cell) -> None:
     assert is_in_form(cell)

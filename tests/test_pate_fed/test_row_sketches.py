@@ -137,6 +137,7 @@ class TestWideRows:
         found = [places.tolist() for places in near_rows(asked, known, distance=T)]
         assert found == [[place] for place in range(40)]
 
+    @pytest.mark.slow
     def test_nobody_knows_the_sample_without_the_key(self) -> None:
         names = [
             set(sketch_rows(self.rows(np.zeros((1, 784))), key=key)[0, :MOST_CELLS].tolist())
