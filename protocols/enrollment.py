@@ -15,8 +15,10 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from protocols import wire
 from protocols.errors import InvitationError, MalformedMessageError
 from protocols.identity import KEY_BYTES, PublicIdentity
+from protocols.messages import AuditHead
 from protocols.party_names import is_party_name
 
 TOKEN_BYTES = 16
@@ -140,3 +142,21 @@ def federation_fingerprint(ca_fingerprint: bytes, coordinator: PublicIdentity) -
 def token_digest(token: bytes) -> bytes:
     """Return the digest of a token that a coordinator stores, 32 bytes."""
     return hashlib.sha256(b"pate-fed/1/invitation token\0" + token).digest()
+
+
+def read_audit_head(frame: bytes, site: PublicIdentity) -> AuditHead:
+    """Read where a hospital's audit log stands, as it once signed it.
+
+    Args:
+        frame: The signed head, as others hold it.
+        site: The hospital.
+
+    Raises:
+        ProtocolError: it is none, or another's.
+    """
+    signed = wire.decode(frame)
+    signed.verify(site)
+    head = wire.expect(signed, AuditHead)
+    if head.party != site.fingerprint:
+        raise MalformedMessageError("an audit head must be of its signer", "another's")
+    return head

@@ -28,7 +28,13 @@ from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation.home import FederationHome
 from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
-from protocols.enrollment import CLOCK_SKEW_S, TOKEN_BYTES, Invitation, token_digest
+from protocols.enrollment import (
+    CLOCK_SKEW_S,
+    TOKEN_BYTES,
+    Invitation,
+    read_audit_head,
+    token_digest,
+)
 from protocols.identity import PublicIdentity
 from protocols.messages import (
     MOST_OPEN_RUNS,
@@ -398,7 +404,7 @@ class Enrollment:
         Returns:
             The frame that is kept now; empty if there is none.
         """
-        head = _read_head(query.audit_head, identity) if query.audit_head else None
+        head = read_audit_head(query.audit_head, identity) if query.audit_head else None
         with self._database.session() as session:
             row = session.get_one(MemberRow, identity.fingerprint, with_for_update=True)
             kept = row.audit_head or b""
@@ -514,15 +520,6 @@ def _put_out(door: NodeDoor, key: bytes, node_id: int) -> None:
     except SuperLinkError:
         if key in _inside(door):
             raise
-
-
-def _read_head(frame: bytes, identity: PublicIdentity) -> AuditHead:
-    signed = wire.decode(frame)
-    signed.verify(identity)
-    head = wire.expect(signed, AuditHead)
-    if head.party != identity.fingerprint:
-        raise _refused()
-    return head
 
 
 def _one_form(pem: bytes) -> bytes:

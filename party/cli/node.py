@@ -198,7 +198,7 @@ def verify(
 def _witnessed(site: Site) -> dict[str, tuple[int, bytes]]:
     """Return the newest head that each coordinator holds of us, if it can be asked."""
     from party.site.enrollment import ask_membership  # noqa: PLC0415
-    from party.storage.audit import read_head  # noqa: PLC0415 - keeps --help fast
+    from protocols.enrollment import read_audit_head  # noqa: PLC0415 - keeps --help fast
 
     found: dict[str, tuple[int, bytes]] = {}
     for one in site.current if site.has_keys else ():
@@ -208,7 +208,8 @@ def _witnessed(site: Site) -> dict[str, tuple[int, bytes]]:
             tell(f"The coordinator of {one.name} was not asked: {error.code}")
             continue
         if frame:
-            found[one.name] = read_head(frame, site.identity.public)
+            head = read_audit_head(frame, site.identity.public)
+            found[one.name] = head.records, head.head
     return found
 
 

@@ -17,8 +17,9 @@ from party.site.membership import SiteMembership
 from party.site.records import SiteRecords
 from party.site.status_file import FederationStatus
 from party.storage import AuditLog
-from party.storage.audit import read_head, sign_head
+from party.storage.audit import sign_head
 from pate_fed.nodes import KeptChild
+from protocols.enrollment import read_audit_head
 from protocols.identity import PublicIdentity
 from protocols.messages import Membership
 
@@ -136,12 +137,12 @@ class FederationNode:
         return self.status
 
     def _compare(self, audit_head: bytes) -> None:
-        count, head = read_head(audit_head, self.membership.identity.public)
-        if self._audit.goes_on_from(count, head):
+        last = read_audit_head(audit_head, self.membership.identity.public)
+        if self._audit.goes_on_from(last.records, last.head):
             self.found_head = hashlib.sha256(audit_head).digest()
         elif not self._records.standing.witness():
             _log.error("the audit log does not go on from its last signed head")
-            self._records.standing.note_witness(count, head)
+            self._records.standing.note_witness(last.records, last.head)
 
     def __repr__(self) -> str:
         return f"FederationNode({self.membership.name})"

@@ -17,6 +17,7 @@ from party.errors import EnrollmentError, ResultsError
 from party.site.membership import CA_FILE, SiteMembership, require_address
 from party.site.proxy import Proxy, proxy_to
 from protocols import wire
+from protocols.enrollment import read_audit_head
 from protocols.errors import ProtocolError
 from protocols.messages import (
     JoinRequest,
@@ -171,10 +172,8 @@ class CoordinatorDoor:
         return answer
 
     def _require_ours(self, audit_head: bytes) -> None:
-        from party.storage.audit import read_head  # noqa: PLC0415
-
         try:
-            read_head(audit_head, self._identity.public)
+            read_audit_head(audit_head, self._identity.public)
         except ProtocolError as error:
             raise EnrollmentError(
                 "an audit head that is given back must be ours", "another's"

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from protocols import wire
 from protocols.errors import MalformedMessageError
-from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.identity import SigningIdentity
 from protocols.messages import AuditHead
 
 Detail: TypeAlias = str | int | bytes
@@ -94,24 +94,6 @@ def sign_head(count: int, head: bytes, identity: SigningIdentity) -> bytes:
         The frame of an `AuditHead`.
     """
     return wire.sign(AuditHead(identity.fingerprint, count, head), identity).frame
-
-
-def read_head(frame: bytes, identity: PublicIdentity) -> tuple[int, bytes]:
-    """Read a head that the site gave away: number of records, link of the last of them.
-
-    Args:
-        frame: As others hold it.
-        identity: The site's.
-
-    Raises:
-        ProtocolError: it is none, or another's.
-    """
-    signed = wire.decode(frame)
-    signed.verify(identity)
-    head = wire.expect(signed, AuditHead)
-    if head.party != identity.fingerprint:
-        raise MalformedMessageError("an audit head must be of its signer", "another's")
-    return head.records, head.head
 
 
 def is_plain(detail: Mapping[Any, Any]) -> bool:

@@ -100,7 +100,7 @@ class AuditLog:
 
         Args:
             heads: Numbers of records and links of the last of them: as the coordinator holds them
-                (`party.storage.audit.read_head`), or as our own people wrote them down.
+                (`protocols.enrollment.read_audit_head`), or as our own people wrote them down.
 
         Returns:
             The number of records.

@@ -18,8 +18,9 @@ from coordinator.errors import CoordinatorError
 from party.decision.decisions import Decision, record_of
 from party.errors import BrokenAuditLogError, StorageError
 from party.storage import AuditLog, Journal, LedgerStore, PartyDatabase
-from party.storage.audit import AuditKind, AuditRecord, read_head, sign_head
+from party.storage.audit import AuditKind, AuditRecord, sign_head
 from protocols import wire
+from protocols.enrollment import read_audit_head
 from protocols.errors import MalformedMessageError, ProtocolError
 from protocols.identity import SigningIdentity
 from protocols.messages import AuditHead
@@ -244,12 +245,13 @@ class TestTampering:
     ) -> None:
         log = filled(database)
         frame = sign_head(*log.end, SITE)
-        assert read_head(frame, SITE.public) == log.end == (RECORDS, log.end[1])
+        head = read_audit_head(frame, SITE.public)
+        assert (head.records, head.head) == log.end == (RECORDS, log.end[1])
         other = SigningIdentity.generate()
         for_another = wire.sign(AuditHead(other.fingerprint, RECORDS, log.end[1]), SITE).frame
         for forged in (sign_head(*log.end, other), for_another, frame[:-1], b"", b"\x00"):
             with pytest.raises(ProtocolError):
-                read_head(forged, SITE.public)
+                read_audit_head(forged, SITE.public)
 
     def test_a_log_that_cannot_be_stored_says_so(self, database: PartyDatabase) -> None:
         log = filled(database)

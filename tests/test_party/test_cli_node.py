@@ -13,8 +13,8 @@ from party.doctor import Check
 from party.site.folder import DATABASE_FILE, Site
 from party.site.records import Approval, ApprovalState, Subject
 from party.storage import is_budget_fixed
-from party.storage.audit import read_head
 from protocols import wire
+from protocols.enrollment import read_audit_head
 from protocols.envelope import DEFAULT_SUITE
 from protocols.run_scope import RunScope
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
@@ -269,8 +269,8 @@ class TestPauseBudgetAudit:
         shown = json.loads(
             pate_party("audit", "verify", "--site", site.folder, "--format", "json").out
         )
-        head = read_head(bytes.fromhex(shown["signed"]), site.identity.public)
-        assert head == (shown["records"], bytes.fromhex(shown["head"]))
+        head = read_audit_head(bytes.fromhex(shown["signed"]), site.identity.public)
+        assert (head.records, head.head) == (shown["records"], bytes.fromhex(shown["head"]))
         assert shown["witnessed"] == {"lung-study": None}  # nobody could be asked
 
     def test_what_the_coordinator_holds_is_asked_for_and_compared(
