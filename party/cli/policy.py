@@ -105,38 +105,60 @@ def show_policy(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = F
 
 
 @policy_app.command("set")
-def set_rule(  # noqa: PLR0917 - one argument per option
-    name: Annotated[str, typer.Argument(metavar="RULE", help="Its name in `policy show`.")],
-    value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="Its new value; a list with commas.")
+def set_rules(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RULE VALUE ...",
+            help="Names in `policy show`, each with its new value; a list with commas.",
+        ),
     ],
     federation: FederationOption = None,
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Set one rule; it is recorded, and takes effect at the node's next start.
+    """Set rules; each is recorded, and takes effect at the node's next start.
 
     Rules hold in every federation, except `node_port`, which belongs to one.
     """
     who = decider(by)
+    typed = _pairs(words)
     with open_records(site) as opened:
-        changed = _changed(opened.site, name, value, federation)
-        _require_same_budget(opened, changed)
-        saved = opened.site.save(changed)
-        digest = hashlib.sha256(saved.path(SETTINGS_FILE).read_bytes()).digest()
-        opened.records.standing.note_rule(name, value, file=digest, by=who)
-    now = _value(changed, name, saved.membership(federation).name if name == _PORT else "")
+        steps = [site_now := opened.site]
+        for name, value in typed.items():
+            site_now = replace(site_now, settings=_changed(site_now, name, value, federation))
+            steps.append(site_now)
+        _require_same_budget(opened, site_now.settings)
+        # One by one: what the file says is on record, whenever this ends.
+        for (name, value), step in zip(typed.items(), steps[1:], strict=True):
+            saved = step.save(step.settings)
+            digest = hashlib.sha256(saved.path(SETTINGS_FILE).read_bytes()).digest()
+            opened.records.standing.note_rule(name, value, file=digest, by=who)
+    now = {name: _value(site_now, name, federation) for name in typed}
     show(
         output_format,
-        {"rule": name, "value": now, "by": who},
-        (f"{name} is {_words(now)}, by {who}. It holds from the next start of the node.",),
+        {"rules": now, "by": who},
+        (
+            *(f"{name} is {_words(value)}, by {who}." for name, value in now.items()),
+            "From the next start of the node on.",
+        ),
     )
 
 
-def _value(settings: SiteSettings, name: str, membership: str) -> Any:
-    if membership:
-        return settings.memberships[membership].node_port
+def _pairs(words: list[str]) -> dict[str, str]:
+    names = words[::2]
+    if len(words) % 2:
+        raise UsageError("every rule must come with its value", f"{words[-1]!r} alone")
+    if len(set(names)) < len(names):
+        raise UsageError("every rule must be set once", "one twice")
+    return dict(zip(names, words[1::2], strict=True))
+
+
+def _value(site: Site, name: str, federation: str | None) -> Any:
+    settings = site.settings
+    if name == _PORT:
+        return settings.memberships[site.membership(federation).name].node_port
     return settings.policy[name] if name in RULES else getattr(settings, name)
 
 

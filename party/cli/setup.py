@@ -29,7 +29,7 @@ from party.cli.machine import show_examination
 from party.cli.membership import join, read_invitation
 from party.cli.peers import add as add_peer
 from party.cli.peers import check_in_one_sitting
-from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rule
+from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rules
 from party.cli.records import add as add_table
 from party.errors import EnrollmentError, NotConfirmedError, PartyError, UsageError
 from party.site.enrollment import ask_membership
@@ -274,7 +274,7 @@ def _decide(sitting: _Sitting) -> Iterator[str]:
         if name in decided:
             continue
         if name in given:
-            set_rule(name, _as_typed(given[name]), by=sitting.by, site=sitting.folder)
+            set_rules([name, _as_typed(given[name])], by=sitting.by, site=sitting.folder)
         elif is_attended():
             _is_done(lambda: _ask_for_rule(sitting, name))  # noqa: B023 - called here
         else:
@@ -288,7 +288,7 @@ def _ask_for_rule(sitting: _Sitting, name: str) -> bool:
     known = settings.policy_for(frozenset()) if name in RULES else settings
     value = ask_text(f"\n{_meaning(name)}\n{name}", _as_typed(getattr(known, name)) or "none")
     typed = "" if name == "operator_body" and value == "none" else value
-    set_rule(name, typed, by=sitting.by, site=sitting.folder)
+    set_rules([name, typed], by=sitting.by, site=sitting.folder)
     return True
 
 

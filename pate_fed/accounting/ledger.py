@@ -46,6 +46,7 @@ from functools import lru_cache
 from typing import Final, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.accounting.conversion import epsilon_at_order
 from pate_fed.accounting.curves import event_additive_delta, event_charged_rdp, has_curve
@@ -307,24 +308,22 @@ def order_for_life(epsilon: float, delta: float) -> float:
         The conversion: Canonne, Kamath, Steinke 2020, Proposition 12.
         https://arxiv.org/abs/2004.00010
     """
-    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - every command would wait for it
 
-    def room(log_above_1: float) -> float:
-        above_1 = math.exp(log_above_1)
-        order = 1 + above_1
-        return (
-            epsilon + math.log1p(1 / above_1) + (math.log(delta) + math.log1p(above_1)) / above_1
-        ) / order
+    def room(log_above_1: NDArray[np.float64]) -> NDArray[np.float64]:
+        above_1 = np.exp(log_above_1)
+        converted = np.log1p(1 / above_1) + (math.log(delta) + np.log1p(above_1)) / above_1
+        return np.asarray((epsilon + converted) / (1 + above_1))
 
     # The best l - 1 is near sqrt(ln(1/delta) / epsilon) for large budgets, 2 ln(1/delta) / epsilon
     # for small ones.
     scale = 1 - math.log(delta)
-    grid = np.linspace(math.log(1e-3 / (1 + epsilon)), math.log(100 * scale / epsilon + 100), 2001)
-    best = int(np.argmax([room(float(place)) for place in grid]))
-    around = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)]))
-    found = minimize_scalar(lambda place: -room(place), bounds=around, method="bounded")
+    low, high = math.log(1e-3 / (1 + epsilon)), math.log(100 * scale / epsilon + 100)
+    for _ in range(3):  # scipy.optimize would take longer to load than all else of a command
+        grid = np.linspace(low, high, 2001)
+        best = int(np.argmax(room(grid)))
+        low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     # Any order is valid: four digits of this one, to be the same on every machine.
-    return 1 + float(f"{math.exp(float(found.x)):.4g}")
+    return 1 + float(f"{math.exp(float(grid[best])):.4g}")
 
 
 def _charges(entries: tuple[LedgerEntry, ...]) -> list[PrivacyEvent]:

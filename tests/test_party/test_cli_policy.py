@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -90,6 +91,26 @@ class TestSet:
             "by": "M. Curie",
             "digest": hashlib.sha256(site.path("party.toml").read_bytes()).digest(),
         }
+
+    def test_several_rules_are_set_together_or_not_at_all(
+        self, pate_party: PateParty, joined: Path
+    ) -> None:
+        line = ("policy", "set", "--by", "M. Curie", "--site", joined, "least_sigma2", "2.5")
+        before = joined.joinpath("party.toml").read_bytes(), audit_of(Site.open(joined))
+        for more in (["teachers"], ["teachers", "none"], ["least_sigma2", "3"], ["no_rule", "1"]):
+            ended = pate_party(*line, *more)
+            assert ended.error_code == "PF-302", ended.err
+        assert before == (joined.joinpath("party.toml").read_bytes(), audit_of(Site.open(joined)))
+        ended = pate_party(*line, "teachers", "12", "--format", "json")
+        assert json.loads(ended.out) == {
+            "rules": {"least_sigma2": 2.5, "teachers": 12},
+            "by": "M. Curie",
+        }
+        site = Site.open(joined)
+        assert site.settings.teachers == 12
+        assert [one.detail["rule"] for one in audit_of(site)[-2:]] == ["least_sigma2", "teachers"]
+        digest = hashlib.sha256(site.path("party.toml").read_bytes()).digest()
+        assert audit_of(site)[-1].detail["digest"] == digest
 
     @pytest.mark.parametrize(
         ("name", "text", "value"),

@@ -193,8 +193,8 @@ class Demo:
                 # Several hospitals on one machine cannot have the same port on loopback.
                 "node_port": ports[table.key],
             }
-            for name, value in rules.items():
-                own.type("pate-party", "policy", "set", name, value, "--by", person(hospital))
+            typed = [word for rule in rules.items() for word in rule]
+            own.type("pate-party", "policy", "set", *typed, "--by", person(hospital))
 
         self._each(prepare)
 
