@@ -99,7 +99,7 @@ class TestSet:
         before = joined.joinpath("party.toml").read_bytes(), audit_of(Site.open(joined))
         for more in (["teachers"], ["teachers", "none"], ["least_sigma2", "3"], ["no_rule", "1"]):
             ended = pate_party(*line, *more)
-            assert ended.error_code == "PF-302", ended.err
+            assert error_code(ended) == "PF-302", ended.err
         assert before == (joined.joinpath("party.toml").read_bytes(), audit_of(Site.open(joined)))
         ended = pate_party(*line, "teachers", "12", "--format", "json")
         assert json.loads(ended.out) == {
