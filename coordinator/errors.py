@@ -24,6 +24,7 @@ A message says which rule was broken and by which value, and holds no secret::
     |- ServiceError           PF-448  a service that cannot be started
     |- DatabaseError            PF-440  a database that cannot be opened or written
     |  `- DatabaseVersionError   PF-441  another version of this program wrote it
+    |- BrokenAuditLogError      PF-442  an audit log that somebody changed or cut (`number`)
     `- InternalError            PF-490  a fault of this program
 """
 
@@ -196,6 +197,20 @@ class DatabaseVersionError(DatabaseError):
     """Another version of this program wrote the database."""
 
     code = "PF-441"
+
+
+class BrokenAuditLogError(CoordinatorError):
+    """An audit log that somebody changed, put in another order or cut short.
+
+    Attributes:
+        number: Its first entry that is wrong or missing, from 1.
+    """
+
+    code = "PF-442"
+
+    def __init__(self, must: str, got: object, *, number: int) -> None:
+        self.number = number
+        super().__init__(f"entry {number} of the audit log: {must}", got)
 
 
 class RunRequestError(CoordinatorError):

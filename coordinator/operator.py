@@ -6,19 +6,21 @@ The service meets it in the database alone, so a kill of either loses no order.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
+import pwd
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from coordinator.database import Database, ReleasedAnswers
+from coordinator.database import Act, Actor, AuditLog, Database, Fact, ReleasedAnswers
 from coordinator.errors import (
     EnrollmentError,
     RunQueueError,
@@ -56,20 +58,25 @@ _log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """A federation, as its operator uses it.
+    """A federation, as its operator uses it. Each act and its audit entry are stored together.
 
     Args:
         home: Its folder.
         upgrades: Bring the database of an older version up to date.
+        actor: The person who acts; None for the login of this process, on the command line.
     """
 
-    def __init__(self, home: FederationHome, *, upgrades: bool = False) -> None:
+    def __init__(
+        self, home: FederationHome, *, upgrades: bool = False, actor: Actor | None = None
+    ) -> None:
         self.home = home
+        self._actor = actor or Actor(_login(), "command line")
         self._database = Database(home.database_url, upgrades=upgrades)
         self.enrollment = Enrollment(
             home, self._database, random_bytes=secrets.token_bytes, clock=utc_now
         )
         self.queue = RunQueue(self._database, clock=utc_now)
+        self.audit_log = AuditLog(self._database)
 
     @classmethod
     def open(cls, folder: Path, *, upgrades: bool = False) -> Self:
@@ -89,7 +96,11 @@ class Coordinator:
 
     def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
         """Make an invitation; see `Enrollment.invite`."""
-        return self.enrollment.invite(party, lifetime=lifetime)
+        with self._database.as_one():
+            before = self._facts_of(party)
+            made = self.enrollment.invite(party, lifetime=lifetime)
+            self._tell(Act.INVITED, made.party, before, self._facts_of(party))
+        return made
 
     def invitations(self) -> list[MadeInvitation]:
         """Return all invitations that were made, in the order in which they were."""
@@ -133,11 +144,14 @@ class Coordinator:
                 "the words must be those of the request: `pate-fed members` shows them",
                 "others: do not approve, somebody may stand in between",
             )
-        approved = self.enrollment.approve(
-            party,
-            fingerprint=fingerprint,
-            teachers=USUAL_TEACHERS if teachers is None else teachers,
-        )
+        with self._database.as_one():
+            before = self._facts_of(party)
+            approved = self.enrollment.approve(
+                party,
+                fingerprint=fingerprint,
+                teachers=USUAL_TEACHERS if teachers is None else teachers,
+            )
+            self._tell(Act.APPROVED, party, before, self._facts_of(party))
         self._settle()
         return self._party(party) or approved
 
@@ -146,7 +160,12 @@ class Coordinator:
 
         See `Enrollment.revoke`.
         """
-        revoked = self.enrollment.revoke(party)
+        party = normalized(party)
+        with self._database.as_one():
+            before = self._facts_of(party)
+            revoked = self.enrollment.revoke(party)
+            state = "withdrawn" if revoked is None else revoked.state
+            self._tell(Act.REVOKED, party, before, {"state": state})
         self._settle()
         return revoked
 
@@ -261,8 +280,24 @@ class Coordinator:
             )
         if self.home.path("runs", name).exists():
             raise RunRequestError("a run must have a name of its own", f"{name} again")
-        with self._published(request.pool, task):
-            return self.queue.add(name, text)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        with self._published(request.pool, task), self._database.as_one():
+            queued = self.queue.add(name, text)
+            asked: dict[str, Fact] = {"queries": len(request.queries), "request_sha256": digest}
+            self._tell(Act.ASKED, name, {}, {**_facts_of_run(queued), **asked})
+        return queued
+
+    def pause(self, name: str) -> Run:
+        """Ask that a run rests; see `RunQueue.pause`."""
+        return self._order(Act.PAUSED, name, self.queue.pause)
+
+    def resume(self, name: str) -> Run:
+        """Let a paused run go on; see `RunQueue.resume`."""
+        return self._order(Act.RESUMED, name, self.queue.resume)
+
+    def stop(self, name: str) -> Run:
+        """Ask that a run ends; see `RunQueue.stop`."""
+        return self._order(Act.STOPPED, name, self.queue.stop)
 
     @contextmanager
     def _published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
@@ -310,11 +345,48 @@ class Coordinator:
         source = results_of(self.home, name)
         if not source.is_dir():
             raise RunQueueError("a run that is exported must have ended with labels", "none yet")
+        if os.path.lexists(out):
+            raise RunQueueError("--out must be a new folder", "one that exists")
+        # First the entry: no copy without one. A copy that fails later has one as well.
+        self._tell(Act.EXPORTED, name, {}, {"to": ascii(str(out))[1:-1]})
         try:
             shutil.copytree(source, out)
         except OSError as error:
             raise RunQueueError("--out must be a new folder", error.strerror) from error
         return sorted(one.name for one in out.iterdir())
+
+    # The audit log ----------------------------------------------------------------------------
+
+    def _order(self, act: Act, name: str, give: Callable[[str], Run]) -> Run:
+        """Give an order to a run, and tell it."""
+        with self._database.as_one():
+            before = _facts_of_run(self.queue.find(name))
+            run = give(name)
+            self._tell(act, name, before, _facts_of_run(run))
+        return run
+
+    def _tell(
+        self, act: Act, subject: str, before: Mapping[str, Fact], after: Mapping[str, Fact]
+    ) -> None:
+        at = utc_now().timestamp()
+        self.audit_log.append(act, subject, actor=self._actor, at=at, before=before, after=after)
+
+    def _facts_of(self, party: str) -> dict[str, Fact]:
+        """Return the facts of a hospital that its audit entries state."""
+        party = normalized(party)
+        known = self._party(party)
+        if known is not None:
+            facts: dict[str, Fact] = {
+                "state": known.state,
+                "fingerprint": known.identity.fingerprint.hex(),
+            }
+            return {**facts, "teachers": known.teachers} if known.state == "member" else facts
+        open_until = [
+            one.expires_at.isoformat(timespec="seconds")
+            for one in self.invitations()
+            if one.party == party and one.is_open(now=utc_now())
+        ]
+        return {"state": "invited", "until": open_until[-1]} if open_until else {}
 
 
 def follow(
@@ -353,6 +425,23 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _login() -> str:
+    """Return the login that this process runs as; variables of the environment cannot change it."""
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _facts_of_run(run: Run) -> dict[str, Fact]:
+    return (
+        {"state": run.state.value, "wanted": run.wanted}
+        if run.wanted
+        else {"state": run.state.value}
+    )
 
 
 def _has_changed(last: Run, now: Run) -> bool:

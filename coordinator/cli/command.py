@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from coordinator.cli.audit import audit
+from coordinator.cli.audit_log import audit_log_app
 from coordinator.cli.console import DEFAULT_HOME, LINE, FormatOption, HomeOption, show
 from coordinator.cli.cost import account, plan
 from coordinator.cli.federation import (
@@ -55,5 +56,6 @@ for command in (
     *(doctor, serve, run, status, pause, resume, stop, export),
 ):
     app.command()(command)
+app.add_typer(audit_log_app, name="audit-log")
 app.add_typer(pool_app, name="pool")
 app.add_typer(transcript_app, name="transcript")

@@ -15,6 +15,7 @@ import typer
 
 from coordinator.errors import (
     AlteredResultsError,
+    BrokenAuditLogError,
     BrokenTranscriptError,
     CertificateError,
     CoordinatorError,
@@ -73,6 +74,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (CertificateError, EXIT_INPUT),
     (HomeError, EXIT_INPUT),
     (BrokenTranscriptError, EXIT_INPUT),
+    (BrokenAuditLogError, EXIT_INPUT),
     (AlteredResultsError, EXIT_INPUT),
     (CoordinatorError, EXIT_PEERS),
     (ProtocolError, EXIT_PEERS),
@@ -177,12 +179,12 @@ def require_new_invitation(path: Path) -> None:
         )
 
 
-def write_secret(path: Path, text: str) -> None:
+def write_secret(path: Path, lines: Iterable[str]) -> None:
     """Write a new file that its owner alone may read."""
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
+            file.writelines(lines)
     except OSError as error:
         raise InvalidSettingError("--out must name a new file", error.strerror) from error
 

@@ -138,7 +138,7 @@ def invite(
     require_new_invitation(target)
     replaced = _invited(coordinator, party)
     invitation = coordinator.invite(party, lifetime=timedelta(days=days))
-    write_secret(target, invitation.to_json())
+    write_secret(target, [invitation.to_json()])
     words = spoken(invitation.fingerprint)
     if output_format is Format.JSON:
         print_json(

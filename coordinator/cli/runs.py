@@ -282,21 +282,21 @@ def pause(
     name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:
     """Pause a run after its current batch."""
-    _print_run(open_coordinator(home).queue.pause(name), output_format)
+    _print_run(open_coordinator(home).pause(name), output_format)
 
 
 def resume(
     name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:
     """Continue a paused run."""
-    _print_run(open_coordinator(home).queue.resume(name), output_format)
+    _print_run(open_coordinator(home).resume(name), output_format)
 
 
 def stop(
     name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:
     """End a run after its current batch; keep and report its releases."""
-    _print_run(open_coordinator(home).queue.stop(name), output_format)
+    _print_run(open_coordinator(home).stop(name), output_format)
 
 
 def export(

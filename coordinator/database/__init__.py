@@ -4,6 +4,7 @@ Apart from Flower's: the data that must not be lost are here, and here alone.
 """
 
 from coordinator.database.answers import Answer, ReleasedAnswers
+from coordinator.database.audit_log import Act, Actor, AuditEntry, AuditLog, Fact
 from coordinator.database.engine import Database, in_utc
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
@@ -21,10 +22,15 @@ from coordinator.database.schema import (
 
 __all__ = [
     "ENDED",
+    "Act",
+    "Actor",
     "Answer",
     "AttemptRow",
+    "AuditEntry",
+    "AuditLog",
     "Base",
     "Database",
+    "Fact",
     "InvitationRow",
     "MemberRow",
     "ReleasedAnswers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -20,6 +21,9 @@ _LET_IN = (
 )
 _TRANSACTION_LOCK = 0x66656431
 """Any number, the same for all who use one database."""
+
+_WHOLE: ContextVar[tuple[object, Connection] | None] = ContextVar("_WHOLE", default=None)
+"""The database and transaction of `Database.as_one`, if this thread is in one."""
 
 
 class Database(NodeDatabase):
@@ -39,6 +43,29 @@ class Database(NodeDatabase):
         "the database must be brought up to date: back it up, then `pate-fed upgrade`, or "
         "`pate-fed serve`, which does so when it starts"
     )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Run the body as a whole, or as a part of the open `as_one`; see `NodeDatabase`."""
+        whole = _WHOLE.get()
+        if whole is not None and whole[0] is self:
+            yield whole[1]
+            return
+        with super().transaction() as connection:
+            yield connection
+
+    @contextmanager
+    def as_one(self) -> Iterator[None]:
+        """Run the body as a whole: all transactions that this thread makes in it are one.
+
+        After an error in one of them, let the error pass: nothing of the body is stored.
+        """
+        with self.transaction() as connection:
+            token = _WHOLE.set((self, connection))
+            try:
+                yield
+            finally:
+                _WHOLE.reset(token)
 
     @contextmanager
     def session(self) -> Iterator[Session]:

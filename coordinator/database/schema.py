@@ -63,6 +63,22 @@ class MemberRow(Base):
     audit_head: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
+class AuditRow(Base):
+    """An entry of the operator's audit log.
+
+    Attributes:
+        number: From 1.
+        body: The entry, canonical CBOR.
+        link: SHA-256 of the link before and the body.
+    """
+
+    __tablename__ = "audit"
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+    link: Mapped[bytes] = mapped_column(LargeBinary(32))
+
+
 # Runs ---------------------------------------------------------------------------------------------
 
 

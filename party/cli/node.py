@@ -29,7 +29,7 @@ from party.errors import EnrollmentError, NotReadyError, UsageError
 from party.site.folder import Site
 from party.site.membership import SiteMembership
 from pate_fed.nodes import QUIET_FLOWER, Format, facts, write_logs_as_json
-from pate_fed.nodes.command_line import EXIT_DONE
+from pate_fed.nodes.command_line import EXIT_DONE, read_head
 
 _PACKAGE = "party"
 _log = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ def verify(
     from party.storage import AuditLog  # noqa: PLC0415
     from party.storage.audit import sign_head  # noqa: PLC0415 - keeps --help fast
 
-    kept = [_head(text) for text in head or []]
+    kept = [read_head(text, usage=UsageError) for text in head or []]
     with open_records(site) as opened:
         witnessed = _witnessed(opened.site)
         log = AuditLog(opened.database)
@@ -258,11 +258,3 @@ def _set_pause(folder: Path, output_format: Format, *, is_paused: bool, by: str 
         {"paused": is_paused, "by": who},
         (f"This hospital is {state}.",),
     )
-
-
-def _head(text: str) -> tuple[int, bytes]:
-    count, _, digits = text.partition(":")
-    try:
-        return int(count), bytes.fromhex(digits)
-    except ValueError as error:
-        raise UsageError("a head must be COUNT:HEX, as it was printed", "another text") from error

@@ -1,4 +1,4 @@
-"""Invitations and members; runs, their attempts, journals, ledgers, batches and answers."""
+"""Invitations, members, the audit log; runs, their attempts, journals, ledgers and answers."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -52,6 +52,12 @@ def _make_members() -> None:
         "statements",
         sa.Column("party", _DIGEST, primary_key=True),
         sa.Column("frame", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
+        "audit",
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("link", _DIGEST, nullable=False),
     )
 
 
