@@ -95,6 +95,8 @@ CONFIG_OPTIONS: Final = {
     "models.class_balance": "class_balance",
     "models.prevalence": "prevalence",
     "models.student": "student",
+    "evaluation.patients": "evaluate",
+    "evaluation.epsilon": "evaluation_epsilon",
     "seed": "seed",
 }
 """The option of each key of a `run.toml`."""
@@ -357,6 +359,22 @@ def simulate(  # noqa: PLR0917 - one argument per option
         typer.Option(help="Queries per batch. [default: all]", rich_help_panel=BUDGET),
     ] = None,
     student: Student = "auto",
+    evaluate: Annotated[
+        str,
+        typer.Option(
+            click_type=choice("public", "private"),
+            help="Score the student on public test records alone, or on a fifth of each "
+            "hospital's patients, too.",
+            rich_help_panel=RUN,
+        ),
+    ] = "public",
+    evaluation_epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Price of --evaluate private for a held-out patient. [default: 1]",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -443,6 +461,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
         prevalence=numbers("--prevalence", prevalence, float),
         patients=patients,
         student=student,
+        evaluate=evaluate,
+        evaluation_epsilon=evaluation_epsilon,
         engine=engine,
         seed=seed,
     )

@@ -34,8 +34,8 @@ class Chance:
             return None
         return tuple(self.bytes_of(f"noise of {name}") for name in names)
 
-    def noise(self) -> RandomBytes:
-        """Return the source of the noise."""
+    def noise(self, purpose: str = "noise") -> RandomBytes:
+        """Return the source of the noise for one purpose, each with a stream of its own."""
         if not self._seeded:
             return secrets.token_bytes
-        return keyed_stream(self.bytes_of("noise"), tag="coordinator noise")
+        return keyed_stream(self.bytes_of(purpose), tag="coordinator noise")

@@ -24,6 +24,7 @@ from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.engines import require_engine, run_engine
+from coordinator.simulation.evaluation import PrivateEvaluation, hold_out
 from coordinator.simulation.hospitals import (
     KEYSTREAM,
     Hospital,
@@ -160,6 +161,10 @@ class _Rehearsal:
         settings = self._settings
         with self._timed("data"):
             self._dataset: Dataset = self._load()
+            if settings.evaluate == "private":
+                rng = self._chance.of("held-out patients")
+                private, self._held_out = hold_out(self._dataset.private, rng=rng)
+                self._dataset = replace(self._dataset, private=private)
             self._data = data_table(self._dataset)
             for line in (*data_lines(self._data), *self._dataset.notes):
                 self._tell(line)
@@ -273,6 +278,7 @@ class _Rehearsal:
             store=self._store,
             simulated=True,
         )
+        evaluation = self._evaluate(student, privacy)
         labels.warnings.extend(slack_warnings(privacy))
         labels.warnings.extend(
             end_warnings(
@@ -303,9 +309,22 @@ class _Rehearsal:
             batches=len(self._store.ledger().states),
             seconds=self._seconds,
             warnings=labels.warnings,
+            evaluation=evaluation,
         )
         self._write_files(out, student, outcomes, metrics=metrics, privacy=privacy)
         return Simulation(out, metrics, privacy, labels.stopped_by)
+
+    def _evaluate(self, student: Student | None, privacy: dict[str, Any]) -> dict[str, Any] | None:
+        """Score the student on held-out patients, where asked to; its price joins the others."""
+        if student is None or self._settings.evaluate != "private":
+            return None
+        with self._timed("evaluation"):
+            evaluation = PrivateEvaluation.planned(
+                self._settings, self._dataset, self._held_out, student
+            )
+            self._tell(evaluation.price_line())
+            privacy["evaluation"] = evaluation.privacy(privacy)
+            return evaluation.run(student, form=self._settings.form, chance=self._chance)
 
     # Helpers ----------------------------------------------------------------------------------
 

@@ -12,6 +12,10 @@ LEARNING_BATCHES: Final = 5
 """Number of batches of a run whose student learns between them."""
 
 
+EVALUATION_EPSILON: Final = 1.0
+"""Price of a private evaluation, for a held-out patient."""
+
+
 def usual_mechanism(noise: str, data: str = "csv", *, may_refuse: bool = False) -> str:
     """Return the default mechanism.
 

@@ -20,6 +20,7 @@ from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_vo
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.planning.defaults import (
     DEFAULTS,
+    EVALUATION_EPSILON,
     LEARNING_BATCHES,
     LEAST_UNITS_PER_TEACHER,
     TEACHERS_IN_ALL,
@@ -134,6 +135,9 @@ def _resolved(settings: RunSettings, dataset: Dataset, known: Defaults, sums: Su
         teachers=teachers,
         unit=settings.unit or ("party" if teachers == 1 else "record"),
     )
+    if settled.evaluate == "private":
+        price = settled.evaluation_epsilon or EVALUATION_EPSILON
+        settled = replace(settled, evaluation_epsilon=price)
     pool = len(QueryPool(dataset.pool.features).distinct)
     return _filled(settled, known, pool=pool, classes=len(dataset.class_names), sums=sums)
 

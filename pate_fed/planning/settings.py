@@ -63,6 +63,9 @@ class RunSettings:
         prevalence: Share of each class among patients; None if nobody says.
         patients: Most patients of each hospital that a simulation uses; None for all.
         student: Kind of student.
+        evaluate: Patients that a simulation scores the student on: "public" for the test records
+            alone, "private" for patients whom hospitals keep back, too.
+        evaluation_epsilon: Price of that, for every hospital's units; None for 1.
         engine: "local" or "ray".
         seed: Makes a run repeatable; None draws everything fresh.
     """
@@ -100,6 +103,8 @@ class RunSettings:
     prevalence: tuple[float, ...] | None = None
     patients: int | None = None
     student: str = "auto"
+    evaluate: str = "public"
+    evaluation_epsilon: float | None = None
     engine: str = "local"
     seed: int | None = None
 
@@ -124,7 +129,7 @@ class RunSettings:
             if value is not None and value < 1:
                 raise InvalidSettingError(f"{option_of(name)} must be at least 1", value)
         self._check_parts(sums)
-        for name in ("sigma1", "sigma2", "epsilon"):
+        for name in ("sigma1", "sigma2", "epsilon", "evaluation_epsilon"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InvalidSettingError(f"{option_of(name)} must be above 0 and finite", value)
@@ -139,6 +144,17 @@ class RunSettings:
         if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
             raise InvalidSettingError("--partition column needs --hospital COLUMN", "none")
         self._check_data_options()
+        self._check_evaluation()
+
+    def _check_evaluation(self) -> None:
+        if self.evaluate not in ("public", "private"):
+            raise InvalidSettingError("--evaluate must be public or private", self.evaluate)
+        if self.evaluate == "private" and self.noise != "coordinator":
+            raise InvalidSettingError(
+                "--evaluate private needs --noise coordinator, which adds its noise", self.noise
+            )
+        if self.evaluate == "public" and self.evaluation_epsilon is not None:
+            raise InvalidSettingError("--evaluation-epsilon needs --evaluate private", "public")
 
     def _check_parts(self, sums: Sums) -> None:
         """Refuse options of other mechanisms, and lists that do not fit."""
@@ -355,6 +371,10 @@ class RunSettings:
                 "class_balance": self.class_balance,
                 "prevalence": self.prevalence and list(self.prevalence),
                 "student": self.student,
+            },
+            "evaluation": {
+                "patients": self.evaluate,
+                "epsilon": self.evaluation_epsilon,
             },
             "seed": self.seed,
         }

@@ -65,6 +65,18 @@ def accuracy_text(metrics: Mapping[str, Any]) -> str:
     )
 
 
+def held_out_text(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
+    """Write the accuracy on held-out patients with its price; "" where nobody asked for it."""
+    found, price = metrics["evaluation"], privacy["evaluation"]
+    if found is None or price is None:
+        return ""
+    return (
+        f"student {wording.percent(found['accuracy'])} (95 %: {interval_text(found)}) on patients "
+        f"whom hospitals kept back; costs epsilon {wording.epsilon_text(price['epsilon'])} at "
+        f"delta {wording.delta_text(price['delta'])}"
+    )
+
+
 def interval_text(scores: Mapping[str, Any]) -> str:
     """Write the interval of an accuracy: "78.1 to 80.3 %"."""
     low, high = scores["accuracy_interval"]

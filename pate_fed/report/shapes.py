@@ -110,6 +110,20 @@ class _Class(Shape):
     refused: Count
 
 
+class _GroupScore(Shape):
+    share: Share | None
+    right: Share | None
+    interval: Annotated[list[Share], Field(min_length=2, max_length=2)]
+
+
+class _Evaluation(Shape):
+    patients: Number
+    accuracy: Share | None
+    accuracy_interval: Annotated[list[Share], Field(min_length=2, max_length=2)]
+    by_class: dict[str, _GroupScore] = Field(alias="class")
+    certainty: dict[str, _GroupScore]
+
+
 class Metrics(_Versioned):
     """`metrics.json`."""
 
@@ -118,6 +132,7 @@ class Metrics(_Versioned):
     accuracy: _Accuracy
     student: _Student | None
     scores: _Scores
+    evaluation: _Evaluation | None
     queries: _Queries
     parties: Count
     teachers: Count
@@ -228,6 +243,21 @@ class _Booked(Shape):
     answered: Count
 
 
+class _Whole(_Bound):
+    delta: Number
+
+
+class _EvaluationPrice(Shape):
+    epsilon: Number
+    delta: Number
+    sigma: Number
+    unit_patients: Count
+    view: str
+    neighbors: str
+    method: str
+    with_labels: _Whole
+
+
 class Privacy(_Versioned):
     """`privacy.json`."""
 
@@ -246,6 +276,7 @@ class Privacy(_Versioned):
     sanitized: _Sanitized
     charged: list[_Charged]
     ledger: list[_Booked]
+    evaluation: _EvaluationPrice | None
     sum: str
     guarantee: str
     trust: str

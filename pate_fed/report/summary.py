@@ -36,10 +36,13 @@ def render_summary(
     end = _place(run_dir)
     head: list[str] = []
     body: list[str] = []
+    held_out = quality_words.held_out_text(metrics, privacy)
     room = 0
     for most in (3, 2, 1):  # texts are cut only where the screen is full
         head = _alarms(metrics, most=most) + _head(metrics, privacy)
-        body = _learned(metrics, most=most) + _cost(privacy, most=most)
+        body = _learned(metrics, most=most)
+        body += _row("held-out", held_out, lines=2) if held_out else []
+        body += _cost(privacy, most=most)
         room = LINES - len(head) - len(body) - len(end)
         if room >= bool(metrics["warnings"]):
             break

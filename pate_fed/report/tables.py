@@ -154,6 +154,7 @@ def metrics_table(
     seconds: Mapping[str, float],
     warnings: list[str],
     earlier_runs: Mapping[str, int] | None = None,
+    evaluation: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the content of `metrics.json`.
 
@@ -177,6 +178,7 @@ def metrics_table(
         seconds: How long each stage took.
         warnings: For people.
         earlier_runs: Number of outcomes drawn in each earlier run.
+        evaluation: Scores on patients whom hospitals held out, from `EvaluationPlan.scores`.
     """
     earlier = dict(earlier_runs or {})
     answered = [(index, label) for index, label, outcome in outcomes if outcome is Outcome.ANSWERED]
@@ -199,6 +201,7 @@ def metrics_table(
             **_NO_YARDSTICKS,
             **{name: dict(quality) for name, quality in yardsticks.items()},
         },
+        "evaluation": None if evaluation is None else dict(evaluation),
         "queries": {
             "pool": pool,
             "asked": looked_at,
@@ -305,6 +308,7 @@ def privacy_table(
         "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
         "charged": _charged(ended, seat),
         "ledger": _ledger(ended),
+        "evaluation": None,
         "sum": ended.form.name,
         "guarantee": guarantee(ended),
         "trust": f"{' '.join(_once(trust(run) for run in ended.used))} {sealing}".rstrip(),

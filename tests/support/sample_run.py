@@ -58,6 +58,7 @@ def sample_metrics() -> dict[str, Any]:
             "best_single_party": {"accuracy": 0.6734, "balanced_accuracy": 0.6701, "auc": 0.8305},
             "pooled": {"accuracy": 0.9663, "balanced_accuracy": 0.9651, "auc": 0.9987},
         },
+        "evaluation": None,
         "queries": {
             "pool": 500,
             "asked": 30,
@@ -222,6 +223,7 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
             {"batch": 1, "state": "committed", "asked": 15, "answered": 11},
             {"batch": 2, "state": "committed", "asked": 15, "answered": 11},
         ],
+        "evaluation": None,
         "sum": "additive",
         "guarantee": (
             "For everyone who sees the released labels: any outcome they see has nearly the "
@@ -252,6 +254,7 @@ def sample_settings() -> dict[str, Any]:
         "unit": "party",
         "engine": "local",
         "seed": 7,
+        "evaluation": None,
         "sum": "additive",
     }
 

@@ -1,0 +1,138 @@
+"""Private evaluation in a simulation: hospitals score the student on patients kept back."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from coordinator.simulation.chance import Chance
+from pate_fed import wording
+from pate_fed.data import Dataset, Records
+from pate_fed.errors import TooFewRecordsError
+from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping
+from pate_fed.planning import RunSettings
+from pate_fed.students import Student
+from protocols.forms import FORMS
+from protocols.secure_sum import run_secure_sum
+
+HELD_OUT: Final = 0.2
+"""Share of the hospitals' patients who teach no teacher."""
+
+
+def hold_out(records: Records, *, rng: np.random.Generator) -> tuple[Records, Records]:
+    """Keep a fifth of the patients back, drawn by their ids alone.
+
+    Args:
+        records: The hospitals' records.
+        rng: Of the draw.
+
+    Returns:
+        All records of the others, and one record of each patient who was kept back.
+
+    Raises:
+        TooFewRecordsError: a fifth of the patients is less than one.
+    """
+    units, first = np.unique(records.unit_ids, return_index=True)
+    count = int(HELD_OUT * len(units))
+    if not count:
+        raise TooFewRecordsError(
+            "--evaluate private must have 5 patients or more: it keeps a fifth of them back",
+            len(units),
+        )
+    drawn = rng.permutation(len(units))[:count]
+    kept = set(units[drawn])
+    rest = [row for row, unit in enumerate(records.unit_ids) if unit not in kept]
+    return records.select(rest), records.select(np.sort(first[drawn]))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PrivateEvaluation:
+    """One evaluation: planned and priced, then carried out.
+
+    Attributes:
+        plan: Its counts and their noise.
+        bins: The student's certainty on the public pool.
+        hospitals: Each hospital's held-out patients. Secret.
+        unit: Privacy unit.
+    """
+
+    plan: EvaluationPlan
+    bins: CertaintyBins
+    hospitals: tuple[Records, ...]
+    unit: str
+
+    @classmethod
+    def planned(
+        cls, settings: RunSettings, dataset: Dataset, held_out: Records, student: Student
+    ) -> PrivateEvaluation:
+        """Fix the counts and the noise from resolved settings, before anybody counts."""
+        assert settings.parties is not None
+        assert settings.unit is not None
+        if settings.partition == "column" and held_out.hospitals is not None:
+            names = sorted(set(dataset.private.hospitals or ()) | set(held_out.hospitals))
+            owners = np.array(held_out.hospitals)
+            rows = [np.flatnonzero(owners == name) for name in names]
+        else:
+            rows = list(np.array_split(np.arange(len(held_out)), settings.parties))
+        bins = CertaintyBins.of(student.chances(dataset.pool.inputs))
+        plan = EvaluationPlan.priced(
+            (Grouping("class", dataset.class_names), bins.grouping),
+            epsilon=settings.evaluation_epsilon or 0.0,
+            delta=settings.delta,
+            unit_patients=max(map(len, rows)) if settings.unit == "party" else 1,
+        )
+        return cls(plan, bins, tuple(held_out.select(one) for one in rows), settings.unit)
+
+    @property
+    def patients(self) -> int:
+        """Number of all held-out patients."""
+        return sum(map(len, self.hospitals))
+
+    def price_line(self) -> str:
+        """Say the cost and what it buys, before it is spent."""
+        return (
+            f"Private evaluation on {wording.plural(self.patients, 'held-out patient')}: epsilon "
+            f"{wording.epsilon_text(self.plan.epsilon)} at delta "
+            f"{wording.delta_text(self.plan.delta)}, noise of {self.plan.sigma:.1f} patients in "
+            f"each count; accuracy to about {100 * self.plan.half_width(self.patients):.1f} points."
+        )
+
+    def run(self, student: Student, *, form: str, chance: Chance) -> dict[str, Any]:
+        """Count at each hospital, add the counts by the secure sum, add noise, estimate.
+
+        Returns:
+            See `EvaluationPlan.scores`.
+        """
+        vectors = []
+        for records in self.hospitals:
+            chances = student.chances(records.inputs) if len(records) else np.zeros((0, 2))
+            places = {"class": records.labels, "certainty": self.bins.places(chances)}
+            right = chances.argmax(axis=1) == records.labels
+            vectors.append(self.plan.counts(places, right))
+        total = run_secure_sum(FORMS[form](), vectors, seed=secrets.token_bytes(32))
+        noise = chance.noise("noise of the evaluation")
+        return self.plan.scores(self.plan.perturb(total, random_bytes=noise))
+
+    def privacy(self, privacy: Mapping[str, Any]) -> dict[str, Any]:
+        """Return its entry of `privacy.json`, whose other content is given."""
+        labels, delta = privacy["views"]["public"]["formal"]["epsilon"], privacy["delta"]
+        whose, both = "one patient", "A patient taught a teacher or was kept back, never both."
+        whole = None if labels is None else max(labels, self.plan.epsilon)
+        if self.unit == "party":
+            whose, delta = "one hospital", delta + self.plan.delta
+            both = "A hospital's patients are in both: the numbers add up."
+            whole = None if labels is None else labels + self.plan.epsilon
+        return {
+            "epsilon": self.plan.epsilon,
+            "delta": self.plan.delta,
+            "sigma": self.plan.sigma,
+            "unit_patients": self.plan.unit_patients,
+            "view": "public",
+            "neighbors": f"these records, and the same with all records of {whose} replaced",
+            "method": "exact cost of Gaussian noise (GDP)",
+            "with_labels": {"epsilon": whole, "delta": delta, "method": both},
+        }

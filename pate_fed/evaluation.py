@@ -1,0 +1,275 @@
+"""How good a student is, from patients whom hospitals held out: sums of counts, with noise.
+
+A patient who taught no teacher is counted once in each grouping (by class, by the student's
+certainty), as right or wrong. Hospitals' counts are added by the secure sum, then noise is added.
+
+Guarantee:
+    Replace one patient's records. In each of g groupings one count falls by 1 and another rises by
+    1, so the counts move by at most sqrt(2 g) in L2 norm; where the unit is a hospital, by as many
+    times that as it has held-out patients. With Gaussian noise in each count the release is
+    mu-GDP, mu = that / sigma (`pate_fed.accounting.gaussian_dp`). Only the noisy counts may be
+    shown; the coordinator, which adds the noise, sees the sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.accounting import gdp_mu
+from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms import RandomBytes, sample_gaussian
+
+_BINS: Final = 4
+_Z: Final = 1.959963984540054
+"""Quantile of a 95 % interval."""
+
+_STEPS: Final = 10_000
+_UP: Final = 1 + 2.0**-40
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """A way to divide patients into groups: each patient is in exactly one.
+
+    Attributes:
+        name: What it goes by: "class" or "certainty".
+        groups: Public names of its groups; at least one.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CertaintyBins:
+    """The student's certainty in equal parts of the public pool.
+
+    Attributes:
+        edges: Inner edges, ascending; float64, shape (bins - 1,).
+        means: Mean certainty of the pool's inputs in each bin; float64, shape (bins,).
+    """
+
+    edges: NDArray[np.float64]
+    means: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, chances: NDArray[np.float64]) -> CertaintyBins:
+        """Divide the pool.
+
+        Args:
+            chances: The student's, on the public pool; float64, shape (inputs, classes).
+        """
+        certainty = chances.max(axis=1)
+        shares = np.arange(1, _BINS) / _BINS
+        edges = np.unique(np.quantile(certainty, shares, method="higher"))
+        edges = edges[edges > certainty.min()]  # so that no bin is empty: every edge is an input's
+        places = np.searchsorted(edges, certainty, side="right")
+        sums = np.bincount(places, weights=certainty)
+        return cls(edges, sums / np.bincount(places))
+
+    def places(self, chances: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the bin of each patient; shape (patients,)."""
+        found = np.searchsorted(self.edges, chances.max(axis=1), side="right")
+        return np.asarray(found, dtype=np.int64)
+
+    @property
+    def grouping(self) -> Grouping:
+        """Its groups, least certain first, named by their place and mean certainty."""
+        names = (f"{place}: {100 * mean:.1f} %" for place, mean in enumerate(self.means, start=1))
+        return Grouping("certainty", tuple(names))
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """What is counted, and the noise; fixed before anybody counts.
+
+    Attributes:
+        groupings: At least one.
+        sigma: Standard deviation of the noise in each count, in patients.
+        epsilon: At `delta`, for a reader of the noisy counts.
+        delta: In (0, 1).
+        unit_patients: Most held-out patients of one privacy unit: 1 where the unit is a patient.
+    """
+
+    groupings: tuple[Grouping, ...]
+    sigma: float
+    epsilon: float
+    delta: float
+    unit_patients: int = 1
+
+    @classmethod
+    def priced(
+        cls,
+        groupings: Sequence[Grouping],
+        *,
+        epsilon: float,
+        delta: float,
+        unit_patients: int = 1,
+    ) -> EvaluationPlan:
+        """Choose the least noise at which the counts cost at most `epsilon` at `delta`.
+
+        Raises:
+            InvalidParameterError: no grouping, or a number out of its range.
+        """
+        if not groupings or unit_patients < 1:
+            raise InvalidParameterError(
+                "an evaluation must have a grouping and a held-out patient",
+                f"{len(groupings)} and {unit_patients}",
+            )
+        moved = unit_patients * math.sqrt(2 * len(groupings))
+        sigma = moved / gdp_mu(epsilon, delta) * _UP
+        return cls(tuple(groupings), sigma, epsilon, delta, unit_patients)
+
+    @property
+    def width(self) -> int:
+        """Number of counts."""
+        return sum(2 * len(one.groups) for one in self.groupings)
+
+    def counts(
+        self, places: Mapping[str, NDArray[np.int64]], right: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """Count one hospital's held-out patients. Secret.
+
+        Args:
+            places: By the name of a grouping, the group of each patient; int64, shape (patients,).
+            right: Whether the student is right; bool, shape (patients,).
+
+        Returns:
+            For each grouping those that it is right on by group, then those that it is wrong on;
+            int64, shape (width,).
+
+        Raises:
+            InvalidParameterError: a grouping is missing, or a patient is in none of its groups.
+        """
+        found = []
+        for one in self.groupings:
+            group = places.get(one.name)
+            if group is None or group.shape != right.shape:
+                raise InvalidParameterError(
+                    "each patient must be in a group of each grouping", f"another {one.name}"
+                )
+            if len(group) and not 0 <= group.min() <= group.max() < len(one.groups):
+                raise InvalidParameterError("a group must be one of those planned", one.name)
+            found += [np.bincount(group[hit], minlength=len(one.groups)) for hit in (right, ~right)]
+        return np.concatenate(found).astype(np.int64)
+
+    def perturb(
+        self, counts: NDArray[np.int64], *, random_bytes: RandomBytes
+    ) -> NDArray[np.float64]:
+        """Add fresh noise to the sums of all hospitals' counts; the result may be shown.
+
+        Args:
+            counts: Int64, shape (width,). Secret.
+            random_bytes: Source of the noise.
+
+        Raises:
+            InvalidParameterError: another number of counts.
+        """
+        if counts.shape != (self.width,):
+            raise InvalidParameterError(f"there must be {self.width} counts", counts.shape)
+        return counts + sample_gaussian(self.width, sigma=self.sigma, random_bytes=random_bytes)
+
+    def half_width(self, patients: int) -> float:
+        """Return about half the 95 % interval of an accuracy of 80 %, before anybody counts.
+
+        Args:
+            patients: Held-out patients of all hospitals, at least 1.
+        """
+        low, high = share_interval(
+            0.8 * patients, 0.2 * patients, *(2 * [self._whole_variance(self.groupings)])
+        )
+        return (high - low) / 2
+
+    def scores(self, noisy: NDArray[np.float64]) -> dict[str, Any]:
+        """Estimate the student's quality, with 95 % intervals for noise and choice of patients.
+
+        Args:
+            noisy: From `perturb`; float64, shape (width,).
+
+        Returns:
+            "patients", estimated; "accuracy" and "accuracy_interval"; by the name of each
+            grouping a table by group with "share" of patients, "right" (the recall of a class)
+            and "interval". A share is None where noise leaves no patient.
+        """
+        parts = self._parts(noisy)
+        weights = np.array([1 / len(one.groups) for one in self.groupings])
+        weights /= weights.sum()
+        right, wrong = (
+            float(
+                sum(weight * part[hit].sum() for weight, part in zip(weights, parts, strict=True))
+            )
+            for hit in (0, 1)
+        )
+        variance, own = self._whole_variance(self.groupings), self.sigma**2
+        patients = right + wrong
+        return {
+            "patients": max(0.0, patients),
+            "accuracy": _share(right, wrong),
+            "accuracy_interval": list(share_interval(right, wrong, variance, variance)),
+            **{
+                one.name: {
+                    group: {
+                        "share": _share(hits + misses, patients - hits - misses),
+                        "right": _share(hits, misses),
+                        "interval": list(share_interval(hits, misses, own, own)),
+                    }
+                    for group, hits, misses in zip(one.groups, *part, strict=True)
+                }
+                for one, part in zip(self.groupings, parts, strict=True)
+            },
+        }
+
+    def _parts(self, noisy: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Return the right and the wrong of each grouping; shape (2, groups) each."""
+        if noisy.shape != (self.width,):
+            raise InvalidParameterError(f"there must be {self.width} counts", noisy.shape)
+        ends = np.cumsum([2 * len(one.groups) for one in self.groupings])
+        return [part.reshape(2, -1) for part in np.split(noisy, ends[:-1])]
+
+    def _whole_variance(self, groupings: Sequence[Grouping]) -> float:
+        """Return the noise variance of all that are right: each grouping tells, weighted best."""
+        return self.sigma**2 / sum(1 / len(one.groups) for one in groupings)
+
+
+def share_interval(
+    right: float, wrong: float, right_variance: float, wrong_variance: float
+) -> tuple[float, float]:
+    """Return the 95 % interval of the share that is right among all patients of this kind.
+
+    It holds all shares p whose score right - p (right + wrong) is within 1.96 standard deviations
+    of 0: those of n draws, n p (1 - p), and of the noise, (1 - p)^2 and p^2 times its variances.
+    Without noise it is Wilson's interval. Noise that hides all patients gives 0 to 1.
+
+    Args:
+        right: Noisy count.
+        wrong: Noisy count.
+        right_variance: Of its noise, at least 0.
+        wrong_variance: Of its noise, at least 0.
+
+    Source:
+        Wilson 1927. https://doi.org/10.1080/01621459.1927.10502953. Fieller 1954, for the noise
+        in the denominator. https://doi.org/10.1111/j.2517-6161.1954.tb00159.x
+    """
+    patients = right + wrong
+    if patients <= 0:
+        return 0.0, 1.0
+    share = np.linspace(0, 1, _STEPS + 1)
+    variance = (
+        patients * share * (1 - share)
+        + (1 - share) ** 2 * right_variance
+        + share**2 * wrong_variance
+    )
+    inside = np.flatnonzero((right - share * patients) ** 2 <= _Z**2 * variance)
+    if not len(inside):  # far outside 0 to 1, by noise of little chance: the nearer end
+        return (0.0, 1 / _STEPS) if right < 0 else (1 - 1 / _STEPS, 1.0)
+    return max(0.0, share[inside[0]] - 1 / _STEPS), min(1.0, share[inside[-1]] + 1 / _STEPS)
+
+
+def _share(part: float, rest: float) -> float | None:
+    return min(1.0, max(0.0, part / (part + rest))) if part + rest > 0 else None
