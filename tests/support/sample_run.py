@@ -254,7 +254,6 @@ def sample_settings() -> dict[str, Any]:
         "unit": "party",
         "engine": "local",
         "seed": 7,
-        "evaluation": None,
         "sum": "additive",
     }
 

@@ -34,6 +34,7 @@ OPEN = {
     "colluders",
     "prevalence",
     "patients",
+    "evaluation_epsilon",
 }
 LEFT_OPEN = {"vote_threshold", "sigma1", *OPEN}
 
