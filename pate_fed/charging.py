@@ -1,4 +1,4 @@
-"""What a run charges: from its terms to mechanism, events and ledger.
+"""A run's charges: from its terms to mechanism, events and ledger.
 
 Everybody who keeps a budget, coordinator and parties, takes it from here, so that all count alike:
 

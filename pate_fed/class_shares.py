@@ -1,4 +1,4 @@
-"""Decide each class for its share of the public inputs, whatever the scores' own level.
+"""Decide each class for its share of the public inputs, at any level of the scores.
 
 A teacher of a few dozen patients hardly ever calls a rare disease the likeliest class: then all
 votes are for the majority, and a student learns nothing. A teacher can still tell who is at higher
@@ -31,7 +31,7 @@ def is_any_rare(shares: NDArray[np.float64]) -> bool:
 def share_offsets(
     scores: NDArray[np.float64], shares: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """Find what to add to each class's scores, such that it wins about its share.
+    """Find the offset of each class's scores such that it wins about its share.
 
     Args:
         scores: Of public inputs, higher for likelier classes; float64, shape (inputs, classes), at

@@ -38,7 +38,7 @@ class Grouping:
     """A way to divide patients into groups: each patient is in exactly one.
 
     Attributes:
-        name: What it goes by: "class" or "certainty".
+        name: Its name: "class" or "certainty".
         groups: Public names of its groups; at least one.
     """
 

@@ -1,4 +1,4 @@
-"""What a run may cost by each method of charging, and which is cheapest for its caps."""
+"""A run's worst cost by each method of charging, and which is cheapest for its caps."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def cost_of_runs(
     Args:
         runs: Their terms, the same parties in the same seats; at least one.
         seat: Place of the party among all, from 0.
-        unit: The privacy unit to protect, whatever a run had.
+        unit: The privacy unit to protect, in place of each run's own.
         at_coordinator: In the view of the receiver of the parties' messages, where all runs had
             their noise at the parties; otherwise in the public's.
 
@@ -360,7 +360,7 @@ def unconditional_epsilon(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> f
     Args:
         terms: The run's.
         seat: Place of the party among all, from 0.
-        unit: The privacy unit to protect, whatever the run had.
+        unit: The privacy unit to protect, in place of the run's own.
     """
     weight = replace(terms, unit=unit).unit_votes_at(seat)
     bounds = formal_bounds(terms, weight=weight, votes_are_valid=False)

@@ -506,7 +506,7 @@ class _Rehearsal:
         )
 
     def _prevalence_notes(self) -> list[str]:
-        """Report that the student knows what nobody would tell it in a deployment."""
+        """Report that the student knows facts that nobody would tell it in a deployment."""
         if self._facts.prevalence is None or self._settings.prevalence is not None:
             return []
         return [

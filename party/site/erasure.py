@@ -54,7 +54,7 @@ NOT_RECALLED = (
     "charges stay in the ledger: the answers were given",
     "copies and backups of the table, which this program does not know, still hold the patient",
 )
-"""What no removal can call back, for people."""
+"""The traces that no removal can call back, for people."""
 
 _KEY_BYTES = 32
 _NEXT = ".next"

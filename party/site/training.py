@@ -183,7 +183,7 @@ def with_manifest(files: dict[str, bytes], bound_to: dict[str, object]) -> dict[
 
     Args:
         files: Name to content.
-        bound_to: What they are bound to.
+        bound_to: Digest that they are bound to.
     """
     manifest = {
         **bound_to,

@@ -1,6 +1,6 @@
 """The kinds of pairs of a joint price for any votes: nobody has to send valid ones.
 
-A check compares a number that one change moves by at most k votes, whatever the votes are; a
+A check compares a number that one change moves by at most k votes, for all votes; a
 label costs at most its label-level supremum S (`label_bounds`). So every pair of neighbors has
 
     Pr[refusal]^l Pr'[refusal]^(1-l) = Q(t)^l Q(t+d)^(1-l),

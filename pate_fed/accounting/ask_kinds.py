@@ -25,7 +25,7 @@ Table = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _NEVER: Final = -1e4
-"""Log of the chance of what does not occur."""
+"""Log of the chance of an impossible outcome."""
 LARGEST_NOISE: Final = 200.0
 LARGEST_OF_MANY: Final = 20.0
 """Largest noise for any votes; of a label of three classes or more, whose places take seconds."""
@@ -34,7 +34,7 @@ _FARTHEST: Final = 7.0
 _STEP: Final = 0.1
 """Widest step between votes that stand for any votes, in standard deviations."""
 _SPREAD: Final = 1.25
-"""Standard deviation of what rounds votes to steps, in steps, after the noise is taken away."""
+"""Standard deviation of the noise that rounds votes to steps, in steps, before it is taken away."""
 _UNEVEN: Final = 4 * math.exp(-2 * (math.pi * _SPREAD) ** 2)
 """Twice the largest relative difference between a sum over steps and its integral."""
 

@@ -70,7 +70,7 @@ class Kernel:
     Attributes:
         log_ratios: ln P/Q of each atom; shape (atoms,).
         masses: Q of each; same shape.
-        infinite: P of what has no finite ratio.
+        infinite: P of outcomes without a finite ratio.
     """
 
     log_ratios: Table

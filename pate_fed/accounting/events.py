@@ -178,7 +178,7 @@ class JointPriceEvent(PrivacyEvent):
 
 @dataclass(frozen=True, slots=True)
 class AnyVotesEvent(PrivacyEvent):
-    """Some asks of a run of Confident- or Interactive-GNMax, whatever votes anybody sends.
+    """Some asks of a run of Confident- or Interactive-GNMax, for all votes.
 
     As `JointPriceEvent`, without a condition on the votes.
 

@@ -359,7 +359,7 @@ def _least_answer(states: _States, refusal: Table) -> Table:
 
 
 def _needed(log_refusal: Table, log_answer: Table, refusal: Table) -> Table:
-    """Return what each state needs as (order-1) c1; shape (prices, states)."""
+    """Return the price of each state as (order-1) c1; shape (prices, states)."""
     room = -np.expm1(log_refusal - refusal[:, np.newaxis])
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(room > 0, log_answer - np.log(room), np.inf)

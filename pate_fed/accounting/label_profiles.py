@@ -173,7 +173,7 @@ class LabelProfiles:
         Args:
             first: Least n_i - n_j.
             last: Largest n_i - n_j.
-            left: First edge of u, from 1; 0 for what is left of it.
+            left: First edge of u, from 1; 0 for the range left of it.
             right: Last one; one more than their number for what is right of all.
 
         Returns:

@@ -41,7 +41,7 @@ Release = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class CanaryAudit:
-    """What a canary audit found.
+    """Findings of a canary audit.
 
     Attributes:
         epsilon: Lower bound on epsilon; 0 where the worlds could not be told apart.

@@ -1,4 +1,4 @@
-"""Look at a table before anything is trained: what is used, and what looks like the label."""
+"""Look at a table before anything is trained: columns used, and columns like the label."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class ColumnUse:
-    """What became of a column of a table; holds no cell.
+    """The use of a column of a table; holds no cell.
 
     Attributes:
         name: Its header.

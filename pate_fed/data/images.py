@@ -195,7 +195,7 @@ def image_dataset(
     *,
     class_names: tuple[str, ...] | None = None,
 ) -> Dataset:
-    """Encode three parts with what is learned from the pool.
+    """Encode three parts with features learned from the pool.
 
     Args:
         name: Name of the data set.

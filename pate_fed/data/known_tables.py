@@ -22,7 +22,7 @@ class KnownTable:
 
     Attributes:
         files: Names of its files, plain or with `.gz`; rows of several are one table.
-        roles: What its columns are for.
+        roles: Roles of its columns.
         header: Columns, where the files have no first row of names.
         hospitals: Hospital of each file, where files are hospitals.
         mended: Turns the lines of a file into those of a table.

@@ -112,7 +112,7 @@ class TablePreprocessing(Preprocessing):
 
     @classmethod
     def from_fields(cls, fields: list[Any]) -> TablePreprocessing:
-        """Read what `fields` returned.
+        """Restore it from the result of `fields`.
 
         Raises:
             TypeError, LookupError: it is anything else.
@@ -179,7 +179,7 @@ def write_preprocessing(
 
 
 def read_preprocessing(directory: Path) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Read what `write_preprocessing` wrote; nothing in the folder is run.
+    """Read a folder of `write_preprocessing`; nothing in the folder is run.
 
     Raises:
         RunDirectoryError: a file is missing, damaged, or of another version.

@@ -83,7 +83,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What the columns of a table are for.
+    """Roles of the columns of a table.
 
     Attributes:
         label: Column with the class, text or number.

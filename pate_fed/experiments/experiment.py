@@ -1,4 +1,4 @@
-"""An experiment, its rows, and what they share: noisy labels of known votes, and their price."""
+"""An experiment, its rows, and their shared parts: noisy labels of known votes, and their price."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Row:
         epsilon: Formal epsilon of the labels at `DELTA`: one teacher's data, public view, fixed
             caps. 0 where nothing is released, infinite where no bound holds.
         published: The paper's figure, or "" without one.
-        measure: What is measured, such as "test accuracy".
+        measure: The measured quantity, such as "test accuracy".
         at: Its place along the plot, where that is no epsilon.
     """
 
@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row with what was measured.
+    """A row with its measurement.
 
     Attributes:
         row: The row.
@@ -95,10 +95,10 @@ class Experiment:
     """A published experiment.
 
     Attributes:
-        title: What it is, in a line.
+        title: Its title, in a line.
         needs: Folders of data sets.
         run: Yields its results; takes the folder of all data sets, seeds, and a listener.
-        axis: What its plot's axis shows.
+        axis: Label of its plot's axis.
     """
 
     title: str

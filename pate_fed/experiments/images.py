@@ -146,7 +146,7 @@ def own_votes(data: Dataset, tell: Tell) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """What all rows of an experiment share."""
+    """Data that all rows of an experiment share."""
 
     data: Dataset
     votes: NDArray[np.int64]

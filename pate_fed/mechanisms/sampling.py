@@ -82,7 +82,7 @@ def split_gaussian(
 
     Returns:
         The result of `sample_gaussian`, and the rest of each draw: between -`GRID` / 2 and `GRID` /
-        2, and the same whatever it is added to.
+        2, and independent of the number it is added to.
     """
     if positive("sigma", sigma) > LARGEST_SIGMA:
         raise InvalidParameterError(f"sigma must be at most {LARGEST_SIGMA:g}", sigma)

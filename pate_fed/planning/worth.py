@@ -53,7 +53,7 @@ def evidence(
 
 
 def outlook(found: float, *, queries: int, records: float | None = None) -> str:
-    """Say what some evidence lets one expect, in a sentence.
+    """Say the forecast from some evidence, in a sentence.
 
     Args:
         found: From `evidence`.

@@ -1,4 +1,4 @@
-"""A data set in words, before anything is trained: what is used, as what, and what is left out."""
+"""A data set in words, before anything is trained: columns used, their types, columns left out."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class ConvNet(nn.Module):
         draw_weights(self, chance, gain=2.0)
 
     def features(self, images: Tensor) -> Tensor:
-        """Return what it sees; shape (n, channels, height, width) to (n, 4 * width)."""
+        """Return its features; shape (n, channels, height, width) to (n, 4 * width)."""
         seen: Tensor = self.layers(images).mean(dim=(2, 3))
         return seen
 

@@ -1,4 +1,4 @@
-"""What everybody knows about released labels, beside the labels: a student may use it freely."""
+"""Public facts about released labels, beside the labels: a student may use it freely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What students of images have in common."""
+"""Students of images: their common training."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ImageStudent(Student):
 class TwoBatchStudent(ImageStudent):
     """A student that learns from two batches at each step: labeled images, and any public ones.
 
-    A form supplies what public images teach. The labeled ones teach by cross-entropy.
+    A form supplies the lesson of public images. The labeled ones teach by cross-entropy.
 
     Attributes:
         steps: Number of steps.

@@ -10,7 +10,7 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
               P -> C  Confirmations *     a MAC under the pair root for each peer
               C -> P  SetupClosing        those for this party, and what all parties sent
               P -> C  Ready               transcript head
-    batch     C -> P  Plan                what is asked, under which terms
+    batch     C -> P  Plan                the queries and their terms
               P -> C  MaskedVector        y, or Refusal
               C -> P  Settlement          released, or void; travels with the next message
     masked    P -> C  ShareBundle *       before y: hashes and sealed shares of this batch's keys
@@ -27,7 +27,7 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
               C -> P  HeadBundle          everybody's heads, to compare
               P -> C  Ready
 
-There is a file for each stage, and `membership` for what is said outside a run. `fields` has the
+There is a file for each stage, and `membership` for messages outside a run. `fields` has the
 types of the fields, which carry their bounds; `catalog` has the numbers. `protocols.wire` gives the
 bytes.
 """

@@ -1,4 +1,4 @@
-"""Messages of a batch: what is asked, each party's answer, and what became of it."""
+"""Messages of a batch: its queries, each party's answer, and its outcome."""
 
 from __future__ import annotations
 

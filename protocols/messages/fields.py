@@ -1,4 +1,4 @@
-"""What a field of a message may hold: its type carries its bounds, and each message checks them."""
+"""Types of a message's fields: each carries its bounds, and each message checks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a party answered to each message: the same message again gets the same answer."""
+"""A party's answer to each message: the same message again gets the same answer."""
 
 from __future__ import annotations
 

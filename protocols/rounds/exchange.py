@@ -1,4 +1,4 @@
-"""One exchange at the coordinator: what it waits for, who has to answer, and who did."""
+"""One exchange at the coordinator: its message type, who has to answer, and who did."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocols.wire import Signed
 
 
 class Exchange:
-    """What the coordinator waits for now.
+    """The exchange that the coordinator is in.
 
     Args:
         state: Which messages may come.

@@ -14,7 +14,7 @@ from protocols.wire import Signed
 
 
 class PartyInquiry:
-    """A party's end: its node says whether it would serve what may be asked.
+    """A party's end: its node says which of the queries it would serve.
 
     Args:
         run: The run.

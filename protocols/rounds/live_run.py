@@ -1,4 +1,4 @@
-"""A run at its coordinator: who takes part, what its journal says of it, and what is awaited."""
+"""A run at its coordinator: its parties, its journal's entries, and the current exchange."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protocols.wire import Signed
 
 
 class LiveRun:
-    """What all phases of a run share at its coordinator.
+    """State that all phases of a run share at its coordinator.
 
     Args:
         identity: The coordinator's identity.
@@ -30,9 +30,9 @@ class LiveRun:
         form: Secure sum of the run.
         parties: All parties in seat order, by fingerprint.
         seats: Fingerprints of all parties, in seat order.
-        exchange: What the coordinator waits for.
+        exchange: The current exchange.
         record: The run record; None before it is made.
-        history: What the journal says; None before the run is set up.
+        history: The journal's entries; None before the run is set up.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LiveRun:
 
     @property
     def known(self) -> RunHistory:
-        """What the journal says.
+        """The journal's entries.
 
         Raises:
             WrongStateError: the run is not set up.

@@ -12,7 +12,7 @@ from protocols.transcript import Transcript
 
 
 class SeatedRun:
-    """What all phases of a run share at a party.
+    """State that all phases of a run share at a party.
 
     Args:
         identity: This party's identity.

@@ -66,7 +66,7 @@ class Seating:
 
 
 def verify_handed_over(signed: Signed, signer: PublicIdentity) -> None:
-    """Verify what the coordinator sent, its own or a peer's: it checks all that it relays.
+    """Verify a message from the coordinator, its own or a peer's: it checks all that it relays.
 
     Raises:
         BadSignatureError: names the coordinator.

@@ -47,7 +47,7 @@ class CoordinatorBatch:
 
     Args:
         run: The run.
-        blame: Gets what tells who spoiled a row of the plan.
+        blame: Gets the evidence of who spoiled a row of the plan.
 
     Attributes:
         tally: The open plan's sum; None while no plan is open.
@@ -362,7 +362,7 @@ class CoordinatorBlame:
         run: The run.
 
     Attributes:
-        case: What is known of the last plan's rows; None if they cannot be traced, as after a
+        case: Evidence about the last plan's rows; None if they cannot be traced, as after a
             restart.
         request_digest: Digest of the last question; empty before it.
     """
@@ -373,7 +373,7 @@ class CoordinatorBlame:
         self.request_digest = b""
 
     def take(self, message: StreamSums) -> None:
-        """Keep what a party states; see `BlameCase.take`."""
+        """Keep a party's statement; see `BlameCase.take`."""
         self._known_case.take(message)
 
     def ask(self, row: int) -> bytes:

@@ -46,12 +46,12 @@ class PartyBatch:
 
     Args:
         run: The run.
-        blame: Gets what a row of a void plan could be asked about.
+        blame: Gets the rows of a void plan, for questions about them.
         random_bytes: Cryptographic random numbers: self masks and shares.
 
     Attributes:
         open: The open plan, if any.
-        wrong_dealers: Dealers whose shares did not fit what they had signed, of the last plan that
+        wrong_dealers: Dealers whose shares did not fit their signed hashes, of the last plan that
             opened here. Each of them, or the coordinator that relayed the shares, is at fault.
         reveal_was_lost: Whether the last settlement says that this party's shares did not come,
             though sent.
@@ -75,7 +75,7 @@ class PartyBatch:
         return self.open
 
     def take_plan(self, signed: Signed, plan: Plan, *, now: float) -> None:
-        """Check that a plan continues what this party remembers, and let it wait for a decision.
+        """Check that a plan continues this party's history, and let it wait for a decision.
 
         Args:
             signed: The plan, signed.
@@ -194,10 +194,10 @@ class PartyBatch:
         return signed.frame
 
     def settle(self, signed: Signed, settlement: Settlement) -> PlanClaim | None:
-        """Learn what became of the plan; return what its settlement proves, None if nothing.
+        """Learn the plan's outcome; return its settlement's proof, None if it proves nothing.
 
         Raises:
-            RemoteProtocolError: it contradicts what this party knows, or its evidence is false.
+            RemoteProtocolError: it contradicts this party's journal, or its evidence is false.
         """
         run, seating = self._run, self._run.known
         plan = self.open or PartyPlan(settlement.plan_digest)  # one that never came
