@@ -15,6 +15,7 @@ from pate_fed.nodes import database
 from pate_fed.nodes.database import NodeDatabase
 from protocols.identity import PublicIdentity
 from tests.support.forks import load_before_forking
+from tests.support.markers import leave_to_exhaustive_runs
 
 # A slow machine is no reason to fail: speed is measured in benchmarks/, never here.
 settings.register_profile(
@@ -51,6 +52,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark cases that only exhaustive runs try, before tests are chosen by their marks."""
+    leave_to_exhaustive_runs(items)
 
 
 @pytest.fixture(autouse=True, scope="session")

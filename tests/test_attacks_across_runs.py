@@ -62,7 +62,7 @@ from tests.support.hostile import (
     without_quota,
     without_refusers_bound,
 )
-from tests.support.markers import each_once, in_turn, more
+from tests.support.markers import each_once, in_turn, more, sampled
 
 QUERIES_CODE = "PF-317"
 NEAR_CODE = "PF-337"
@@ -137,6 +137,7 @@ def refused_additive_run(make: Make, hospitals: int, *, heard: str = "alive", mo
     return run
 
 
+@sampled(2)
 @in_turn(
     ("make", BOTH),
     (
@@ -188,6 +189,7 @@ SEATED = {
 """Hospitals of a retry, of which 0 to 5 had the first batch."""
 
 
+@sampled(3)
 @in_turn(
     ("make", BOTH),
     (
@@ -257,6 +259,7 @@ def ended_masked_run(make: Make, hospitals: int, end: str) -> Run:
     return run
 
 
+@sampled(2)
 @each_once(
     ("make", BOTH), ("form", ["additive", "masked"]), ("end", MASKED_ENDS), indirect=["make"]
 )
@@ -281,6 +284,7 @@ def test_a_masked_batch_that_may_have_opened_is_never_asked_again(
     world.assert_nothing_is_read()
 
 
+@sampled(2)
 @companions
 @pytest.mark.parametrize(
     "take_out",
@@ -313,6 +317,7 @@ def test_without_its_rule_an_additive_retry_reads_the_victim(
     assert first.world.is_read(VICTIM)
 
 
+@sampled(2)
 @companions
 @in_turn(
     ("form", ["additive", "masked"]),
@@ -387,6 +392,7 @@ def ask_for_closing(run: Run, how: str) -> dict[int, list[str]]:
     return run.propose((), to=run.honest)
 
 
+@sampled(2)
 @in_turn(
     ("make", BOTH),
     ("form", ["additive", "masked"]),
@@ -434,6 +440,7 @@ def test_who_hears_the_certificate_of_a_set_serves_no_second_sum(make: Make) -> 
     first.world.assert_nothing_is_read()
 
 
+@sampled(2)
 @in_turn(("make", BOTH), ("form", ["additive", "masked"]), ("how", HEARD), indirect=["make"])
 def test_who_agreed_to_a_set_never_closes_the_plan(make: Make, form: str, how: str) -> None:
     first = two_stories(make, 7, "a set of all, then closed")
@@ -456,6 +463,7 @@ def test_who_closed_a_plan_never_agrees_to_a_set_of_it(make: Make) -> None:
     first.world.assert_nothing_is_read()
 
 
+@sampled(2)
 @companions
 @in_turn(
     ("form", ["additive", "masked"]),
@@ -509,6 +517,7 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
+@sampled(2)
 @in_turn(("make", BOTH), ("end", NEAR_ENDS), indirect=["make"])
 def test_near_queries_beyond_the_quota_are_refused_however_the_first_batch_ended(
     make: Make, end: str
@@ -520,6 +529,7 @@ def test_near_queries_beyond_the_quota_are_refused_however_the_first_batch_ended
     first.world.assert_nothing_is_read()
 
 
+@sampled(2)
 @each_once(("make", BOTH), ("form", ["additive", "masked"]), ("end", NEAR_ENDS), indirect=["make"])
 def test_near_queries_within_the_quota_open_for_the_same_hospitals_only(
     make: Make, end: str, form: str
@@ -582,6 +592,7 @@ def test_an_exact_query_is_bound_by_its_neighbors_too(make: Make) -> None:
     world.assert_nothing_is_read()
 
 
+@sampled(2)
 @companions
 @each_once(
     ("end", ["no word", "void", "refused"]),
@@ -893,6 +904,7 @@ PROOFS = [
 ]
 
 
+@sampled(3)
 @in_turn(("make", BOTH), ("proof", PROOFS), indirect=["make"])
 def test_no_share_is_shown_without_the_proof_of_its_set(make: Make, proof: str) -> None:
     world = make(7, liars={0, 1})

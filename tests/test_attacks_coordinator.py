@@ -57,7 +57,7 @@ from tests.support.attacked import (
     votes_cast,
 )
 from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds, messages
-from tests.support.markers import in_turn
+from tests.support.markers import in_turn, sampled
 
 VICTIM = 1
 
@@ -77,6 +77,7 @@ OTHER_PLANS = [
 ]
 
 
+@sampled(2)
 @in_turn(("kind", KINDS), ("changed", OTHER_PLANS), every=3)
 def test_different_plans_for_different_parties_open_nothing(
     kind: Kind, changed: Callable[[Plan], dict[str, Any]]
@@ -119,6 +120,7 @@ def test_different_second_phases_for_different_parties_open_nothing(form: str) -
     assert federation.store.releases() == {}
 
 
+@sampled(2)
 @every_kind
 def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kind) -> None:
     federation = kind.ready()
@@ -144,6 +146,7 @@ def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kin
 # Nothing twice ------------------------------------------------------------------------------------
 
 
+@sampled(2)
 @every_kind
 def test_a_replayed_plan_gets_no_new_vote_and_after_its_settlement_no_y(kind: Kind) -> None:
     federation = kind.ready()
@@ -180,6 +183,7 @@ def _message(frame: bytes) -> Message:
     return wire.decode(frame).message
 
 
+@sampled(2)
 @every_kind
 def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> None:
     federation = kind.ready()
@@ -297,6 +301,7 @@ def _fewer(federation: Federation, seated: tuple[Member, ...]) -> Any:
     return dataclasses.replace(terms, **changed)
 
 
+@sampled(2)
 @every_kind
 def test_the_same_query_in_another_run_without_one_party_is_refused(kind: Kind) -> None:
     """sum(all) - sum(all without i) is exactly i's votes (rule R3)."""
@@ -382,6 +387,7 @@ def _envelopes_of(federation: Federation, place: int) -> list[bytes]:
     raise AssertionError(place)
 
 
+@sampled(2)
 @in_turn(
     ("kind", KINDS),
     (
@@ -416,6 +422,7 @@ def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     assert did_nothing(federation)
 
 
+@sampled(2)
 @every_kind
 def test_a_settlement_of_another_set_than_the_one_that_sent_stops_the_party(kind: Kind) -> None:
     """A release that says that the victim was not in it."""
@@ -482,6 +489,7 @@ def in_phase(federation: Federation, phase: int, lie: Callable[[Message], Messag
     )
 
 
+@sampled(2)
 @in_each_phase
 def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind, phase: int) -> None:
     """n = 5, t = 4: the last party is a survivor to three parties, and a drop-out to two."""
@@ -601,6 +609,7 @@ def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
     assert nobody_revealed(federation, phase=phase)
 
 
+@sampled(2)
 @in_each_phase
 def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind, phase: int) -> None:
     """Owners wrote 4, which is the form's threshold. The coordinator lowers it by itself."""
@@ -666,6 +675,7 @@ def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     assert did_nothing(federation)
 
 
+@sampled(2)
 @every_kind
 def test_a_run_that_a_policy_finds_too_small_or_too_quiet_is_refused(kind: Kind) -> None:
     for policy, reason in (

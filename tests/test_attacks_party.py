@@ -38,7 +38,7 @@ from tests.support.federation import (
     holds_vector,
     wrapped,
 )
-from tests.support.markers import each_once, in_turn
+from tests.support.markers import each_once, in_turn, sampled
 
 CULPRIT = 1
 Forge = Callable[[Federation, MaskedVector], list[bytes]]
@@ -111,6 +111,7 @@ PHASES = [(kind, phase) for kind in KINDS for phase in range(kind.phases)]
 EACH_PHASE = [pytest.param(*each, id=f"{each[0]}: phase {each[1]}") for each in PHASES]
 
 
+@sampled(3)
 @each_once(("kind, phase", EACH_PHASE), ("forge, code", Y_ATTACKS))
 def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     kind: Kind, phase: int, forge: Forge, code: str
@@ -234,6 +235,7 @@ def bound_of(federation: Federation, phase: int) -> int:
     return noise.row_sum_bound(2, CLASSES, senders=PARTIES)
 
 
+@sampled(2)
 @in_turn(("kind, phase", EACH_PHASE), ("sign", [1, -1]))
 def test_rows_far_from_their_sum_void_the_batch(kind: Kind, phase: int, sign: int) -> None:
     """One vote where the coordinator adds the noise; far too large noise where parties do.
@@ -296,6 +298,7 @@ is an outcome that is charged for; all else must tell nothing."""
 SIZES = [0, TEACHERS, 2**31 - 5 * TEACHERS, 2**31 - SURE - 1, 2**31 - 1]
 
 
+@sampled(2)
 @each_once(("kind, phase", EACH_PHASE), ("size", SIZES))
 def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(
     kind: Kind, phase: int, size: int
@@ -310,6 +313,7 @@ def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(
 AT_PARTIES = [each for each in EACH_PHASE if each.values[0].place == "parties"]
 
 
+@sampled(2)
 @in_turn(("kind, phase", AT_PARTIES))
 def test_whether_a_lie_at_the_bound_voids_the_batch_follows_from_noise_alone(
     kind: Kind, phase: int

@@ -80,7 +80,7 @@ from tests.support.hostile import (
     without_any_bound,
     without_near_bound,
 )
-from tests.support.markers import in_turn
+from tests.support.markers import in_turn, sampled
 
 ANY_RUN = {"came_here": True}
 PARTIES_CODE = "PF-310"
@@ -243,6 +243,7 @@ def void_by_other(run: Run, *, by_own_run: bool, federation: int = 1) -> None:
         run.speak_as(0)
 
 
+@sampled(2)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize(
     ("by_own_run", "federation"),
@@ -466,6 +467,7 @@ HOSPITALS_AND_HEADS = [
 ]
 
 
+@sampled(2)
 @in_turn(("form", ["additive", "masked"]), ("hospitals, heads", HOSPITALS_AND_HEADS))
 def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     form: str, hospitals: int, heads: int
@@ -626,6 +628,7 @@ AGAIN = [("refused", "the same"), ("refused", "near"), ("opened", "near")]
 """How a batch ended that opened, and how its questions may be asked again."""
 
 
+@sampled(2)
 @in_turn(
     ("form", ["additive", "masked"]),
     ("end, how", [*AGAIN, ("closed", "the same"), ("closed", "near")]),
@@ -849,6 +852,7 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
+@sampled(2)
 @in_turn(("form", ["additive", "masked"]), ("policy", CARELESS))
 def test_a_careless_hospital_does_not_help_to_read_another(
     policy: dict[str, Any], form: str
@@ -869,6 +873,7 @@ def test_any_number_of_near_queries_is_served_for_the_same_parties() -> None:
     first.world.assert_nothing_is_read()
 
 
+@sampled(2)
 @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE])
 def test_a_distance_below_the_least_one_counts_as_that(distance: float) -> None:
     policy = {"near_distance": distance}
@@ -877,6 +882,7 @@ def test_a_distance_below_the_least_one_counts_as_that(distance: float) -> None:
     assert_refused(second.ask(near(first)), second.honest, NEAR_CODE)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("take_out", "policy"),
     [
@@ -974,6 +980,7 @@ def opened_without_victim() -> Run:
     return run
 
 
+@sampled(2)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_another_runs_parties_free_no_query(federation: int, form: str) -> None:

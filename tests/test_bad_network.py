@@ -28,6 +28,7 @@ from protocols.identity import SigningIdentity
 from tests.support.bad_network import Fault, Kind, Schedule, schedules
 from tests.support.bad_runs import HYBRID_SUITE, BadRuns, Runs
 from tests.support.bad_sums import BadSums, Sums
+from tests.support.markers import sampled
 
 Course = Sums | Runs
 COURSES: dict[str, tuple[int, int, Course]] = {
@@ -109,6 +110,7 @@ def test_there_are_20_000_schedules() -> None:
     assert sum(usual + more for usual, more, _ in COURSES.values()) >= 20_000
 
 
+@sampled(5)
 @pytest.mark.parametrize(("name", "quota"), QUOTAS)
 def test_whatever_the_network_does_sums_are_exact_or_fail_with_a_code(
     name: str, quota: int

@@ -34,6 +34,7 @@ from pate_fed.students import Lesson, train_student
 from protocols.errors import ProtocolError
 from protocols.messages import MESSAGE_TYPES
 from protocols.rounds import COORDINATOR_TRANSITIONS, PARTY_TRANSITIONS
+from tests.support.markers import sampled
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -391,6 +392,7 @@ def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return run
 
 
+@sampled(2)
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.usefixtures("finished_run")
 def test_every_example_runs(example: str) -> None:

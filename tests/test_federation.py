@@ -57,7 +57,7 @@ from tests.support.federation import (
     messages,
     unanimous,
 )
-from tests.support.markers import each_once, in_turn
+from tests.support.markers import each_once, in_turn, sampled
 
 CULPRIT = 1
 
@@ -285,6 +285,7 @@ BATCH_ATTACKS = [
 
 
 class TestOnePartyFails:
+    @sampled(6)
     @pytest.mark.parametrize(("attack", "code"), BATCH_ATTACKS)
     def test_it_is_named_the_batch_is_void_and_the_next_goes_on(
         self, attack: Attack, code: str
@@ -563,6 +564,7 @@ class TestSumsAreForgotten:
 class TestSumPreservingLies:
     """R11 and R12: what keeps the row sum is folded, and nothing visible depends on it."""
 
+    @sampled(3)
     @pytest.mark.parametrize("lie", LIES)
     def test_nothing_that_anybody_sees_depends_on_one(self, lie: list[int]) -> None:
         terms = {"mechanism": "gnmax"}
@@ -1068,6 +1070,7 @@ CAPS = [
 class TestCapsAreCountedAlike:
     """Whoever counts otherwise refuses what the others serve, and the run is void for all."""
 
+    @sampled(5)
     @each_once(("mix", mixes()), ("caps", CAPS))
     def test_after_a_batch_that_some_refused_and_others_served(
         self, mix: tuple[str, ...], caps: dict[str, int]
@@ -1337,6 +1340,7 @@ class TestInteractive:
             agree(federation)
         assert costs[0] == costs[1]
 
+    @sampled(2)
     @pytest.mark.parametrize(
         "spoil",
         [

@@ -30,6 +30,7 @@ from protocols.messages import (
 )
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound, bound_on
 from tests.support.federation import Answer, Federation, expected_class, kinds, messages
+from tests.support.markers import sampled
 from tests.support.stores import plans_in
 from tests.test_federation_phases import TERMS as TWO_PHASES
 
@@ -914,6 +915,7 @@ def federation_in(state: str) -> tuple[Federation, list[bytes]]:
     return federation, offers
 
 
+@sampled(3)
 @pytest.mark.parametrize("state", STATES)
 def test_an_offer_seen_before_never_ends_a_run(state: str) -> None:
     federation, offers = federation_in(state)
@@ -924,6 +926,7 @@ def test_an_offer_seen_before_never_ends_a_run(state: str) -> None:
         assert node.state.value == state
 
 
+@sampled(3)
 @pytest.mark.parametrize("state", STATES)
 def test_a_new_offer_is_taken_in_any_state_and_the_open_batch_stays_charged(state: str) -> None:
     federation, _ = federation_in(state)

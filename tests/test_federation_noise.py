@@ -52,7 +52,7 @@ from tests.support.federation import (
     wrapped,
 )
 from tests.support.marker import MARKED_TEACHERS, MARKERS, findings, held_in_memory, marked_votes
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 
 AT_PARTIES = {"noise_place": "parties"}
 CULPRIT = 1
@@ -609,6 +609,7 @@ def honest_rows(row: NDArray[np.int64]) -> Callable[[QueryBatch], NDArray[np.int
     return vote
 
 
+@sampled(2)
 @pytest.mark.parametrize("size", [1, more(180), 2**20, 2**31 - 201, 2**31 - 200, more(2**31 - 1)])
 def test_nothing_that_anybody_sees_beside_labels_depends_on_a_lie_that_keeps_row_sums(
     size: int,

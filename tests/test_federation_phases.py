@@ -35,7 +35,7 @@ from tests.support.federation import (
     holds_vector,
     messages,
 )
-from tests.support.markers import in_turn
+from tests.support.markers import in_turn, sampled
 
 PARTIES = 5
 TERMS = {
@@ -198,6 +198,7 @@ def test_rows_that_a_cap_cut_off_were_opened_and_stay_charged() -> None:
         assert [entry.charged for entry in node.ledger.entries] == [event(4, 1)]
 
 
+@sampled(2)
 @in_turn(("phase", [None, 0, 1]), ("place", [0, PARTIES - 1]))
 def test_masked_goes_on_without_a_hospital_that_misses_a_phase_or_both(
     phase: int | None, place: int, opened: list[NoisyHistogram]
@@ -260,6 +261,7 @@ class Told:
         return {**self.honest.as_record(), "rows": list(self.rows), **self.changed}
 
 
+@sampled(2)
 @in_turn(
     ("form", ["additive", "masked"]),
     (

@@ -49,7 +49,7 @@ from tests.support.hostile import (
     without_proof_of_closing,
     without_refusers_bound,
 )
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 
 QUICK, MOST = 18, 5_000
 """Schedules of each kind in every test run, and in exhaustive ones."""
@@ -799,6 +799,7 @@ def test_with_a_lying_coordinator_no_two_sums_tell_one_hospital(seeds: range) ->
         assert seen.counts[what] >= max(1, len(seeds) // 50), what
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("take_out", "most"),
     [

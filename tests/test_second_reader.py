@@ -32,6 +32,7 @@ from protocols.messages import (
 from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
 from tests.support.make_terms_vectors import RUN_TERMS
+from tests.support.markers import sampled
 from tests.support.reference_frames import Refused
 from tests.support.reference_run import RunReader
 from tests.support.rounds import MemoryRun
@@ -172,6 +173,7 @@ def added(vectors: dict[int, list[int]]) -> list[int]:
     return [sum(column) for column in zip(*vectors.values(), strict=True)]
 
 
+@sampled(2)
 @pytest.mark.parametrize(("form", "parties", "lost"), RUNS)
 def test_a_second_reader_opens_what_our_ends_sent(
     form: type[SecureSum], parties: int, lost: int | None, monkeypatch: pytest.MonkeyPatch

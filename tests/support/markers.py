@@ -19,6 +19,45 @@ def more(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as `pytest
     return pytest.param(*values, id=id, marks=pytest.mark.exhaustive)
 
 
+def sampled(cases: int) -> pytest.MarkDecorator:
+    """Try so many cases of a parametrized test; exhaustive runs try all of them.
+
+    Args:
+        cases: How many, at least 1; see `leave_to_exhaustive_runs`.
+    """
+    return pytest.mark.sampled(cases)
+
+
+def leave_to_exhaustive_runs(items: Sequence[pytest.Item]) -> None:
+    """Leave cases of tests that are `sampled` to exhaustive runs.
+
+    Cases are chosen one by one: the first of those that add most values of the test's parameters
+    to the values already tried.
+
+    Args:
+        items: All collected tests.
+    """
+    tests: dict[str, tuple[int, list[pytest.Function]]] = {}
+    for item in items:
+        sampling = item.get_closest_marker("sampled")
+        if sampling is not None and item.get_closest_marker("exhaustive") is None:
+            assert isinstance(item, pytest.Function)
+            tests.setdefault(item.nodeid.partition("[")[0], (sampling.args[0], []))[1].append(item)
+    for number, cases in tests.values():
+        seen: set[tuple[str, int]] = set()
+        for _ in range(min(number, len(cases))):
+            chosen = max(cases, key=lambda case: len(_values(case) - seen))
+            seen |= _values(chosen)
+            cases.remove(chosen)
+        for case in cases:
+            case.add_marker("exhaustive")
+
+
+def _values(case: pytest.Function) -> set[tuple[str, int]]:
+    """Return the objects that a case is given, by their parameters' names."""
+    return {(name, id(value)) for name, value in case.callspec.params.items()}
+
+
 def in_turn(
     *axes: tuple[str, Sequence[Any]], every: int = 2, indirect: Sequence[str] = ()
 ) -> pytest.MarkDecorator:

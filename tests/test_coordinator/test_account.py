@@ -17,6 +17,7 @@ from pate_fed.accounting.smooth_conditions import SmoothSetting, smooth_conditio
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import SPECS, Options, StableMax, make_mechanism
 from tests.support.command import Command, pate_fed
+from tests.support.markers import sampled
 from tests.support.real_data import real_data
 
 __all__ = ["pate_fed"]
@@ -81,6 +82,7 @@ def test_caps_that_are_not_whole_make_formal_numbers_private(
     assert found["epsilon"]["formal_joint"]["max_answers"] == 20.5
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -287,6 +289,7 @@ def test_naming_the_unit_changes_no_number(pate_fed: Command, tmp_path: Path) ->
     }
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("answers", "refusals", "asks"),
     [

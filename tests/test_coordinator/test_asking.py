@@ -19,6 +19,7 @@ from pate_fed.charging import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError
 from tests.support.deployed import CLASSES, LABEL, write_public_table
+from tests.support.markers import sampled
 from tests.support.worked import Worked
 
 
@@ -75,6 +76,7 @@ def a_full_disk(federation: Worked, monkeypatch: pytest.MonkeyPatch) -> str:
     return "first"
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("arrange", "code"),
     [

@@ -20,6 +20,7 @@ from pate_fed.queries import QueryBatch
 from tests.support.changed_pool import rewrite
 from tests.support.command import Command, pate_fed
 from tests.support.deployed import CLASSES, LABEL, TEACHERS, true_class
+from tests.support.markers import sampled
 from tests.support.worked import Worked
 
 __all__ = ["pate_fed"]
@@ -66,6 +67,7 @@ def labels_of(federation: Worked, name: str) -> dict[bytes, str]:
         return {digests[int(row["query_id"])]: row["label"] for row in csv.DictReader(file)}
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "changes",
     [

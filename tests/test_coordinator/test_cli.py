@@ -23,7 +23,7 @@ from pate_fed.planning import RunSettings
 from pate_fed.wording import flatten
 from protocols.envelope import DEFAULT_SUITE
 from tests.support.command import Command, leftovers, pate_fed, small_run, write_table
-from tests.support.markers import each_once, more
+from tests.support.markers import each_once, more, sampled
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -279,6 +279,7 @@ class TestRefusals:
         assert ended.out == ""
         assert leftovers(out.parent, table) == []
 
+    @sampled(2)
     @pytest.mark.parametrize(("pricing", "epsilon"), [("gdp", 3), ("label", 2.5), ("joint", 2)])
     def test_budget_for_the_first_batch_keeps_its_labels(
         self, pate_fed: Command, table: Path, out: Path, pricing: str, epsilon: float
@@ -436,6 +437,7 @@ class TestBrokenInput:
         assert "Jane" not in ended.err
         assert "cell" not in ended.err.replace("too long a cell", "")
 
+    @sampled(2)
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -473,6 +475,7 @@ STAGES = [
 
 
 class TestInterruptions:
+    @sampled(2)
     @each_once(
         ("stage", STAGES),
         (
@@ -686,6 +689,7 @@ class TestConfig:
         kept = tomllib.loads((again / "run.toml").read_text("utf-8"))
         assert (kept["seed"], kept["models"]["student"]) == (6, "forest")
 
+    @sampled(2)
     @pytest.mark.parametrize(
         "typed", [("--epsilon", "1"), ("--parties", "7"), ("--mechanism", "gnmax")]
     )

@@ -39,7 +39,7 @@ from tests.support.marker import (
     marked_votes,
     printed,
 )
-from tests.support.markers import in_turn
+from tests.support.markers import in_turn, sampled
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -323,6 +323,7 @@ class TestCommandLine:
         pate_fed(*marked)
         assert findings_in_files(Path(str(marked[-1])), (20_000,))
 
+    @sampled(2)
     @in_turn(
         (
             "place",

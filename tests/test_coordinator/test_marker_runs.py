@@ -34,7 +34,7 @@ from tests.support.marker import (
     marked_votes,
     printed,
 )
-from tests.support.markers import each_once, in_turn
+from tests.support.markers import each_once, in_turn, sampled
 from tests.test_coordinator.test_marker import (
     COUNTS,
     SIGMA,
@@ -211,6 +211,7 @@ PLACES = {
 }
 
 
+@sampled(2)
 @each_once(("kind", KINDS), ("place", list(PLACES)))
 def test_an_error_that_quotes_votes_is_a_silence(
     kind: Kind,
@@ -235,6 +236,7 @@ def test_an_error_that_quotes_votes_is_a_silence(
     assert held_in_memory(*left_in_frames(void.value)) == []
 
 
+@sampled(2)
 @in_turn(("kind", [*KINDS[1:], KINDS[0]]))
 def test_an_error_where_the_sum_is_opened_keeps_no_sum(
     kind: Kind,

@@ -47,7 +47,7 @@ from tests.support.marker import (
     findings_in_files,
     marked_votes,
 )
-from tests.support.markers import in_turn, more
+from tests.support.markers import in_turn, more, sampled
 
 VARIANTS = [
     pytest.param(kind, form, id=f"{form}, {kind}")
@@ -571,6 +571,7 @@ class TestClosing:
             federation.run.round.seats
         }
 
+    @sampled(2)
     @in_turn(("stage", EVERY_STAGE))
     def test_a_coordinator_that_dies_over_a_batch_that_is_asked_again_goes_on(
         self, tmp_path: Path, stage: Stage

@@ -23,7 +23,7 @@ from protocols import wire
 from protocols.messages import Plan
 from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.invariants import messages_in
-from tests.support.markers import in_turn, more
+from tests.support.markers import in_turn, more, sampled
 from tests.support.worked import QUERIES, KilledError, Worked
 
 FIVE = (*NAMES, "East", "Mid")
@@ -131,6 +131,7 @@ class TestInteractive:
         assert "Interactive-GNMax" in report.read_text(encoding="utf-8")
         federation.coordinator.close()
 
+    @sampled(2)
     @pytest.mark.parametrize(
         ("form", "noise", "stage"),
         [

@@ -54,7 +54,7 @@ from protocols.rounds import PlanClaim
 from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.invariants import messages_in
-from tests.support.markers import in_turn, more
+from tests.support.markers import in_turn, more, sampled
 from tests.support.worked import QUERIES, KilledError, Worked
 
 
@@ -112,6 +112,7 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     assert not any("simulated" in line.lower() for line in privacy["not_protected"])
 
 
+@sampled(2)
 @pytest.mark.parametrize("mechanism", DEPLOYED)
 def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechanism: str) -> None:
     """All but the one that protects nobody; `test_run_mechanisms` has more of some."""
@@ -674,6 +675,7 @@ def test_a_hospital_that_joins_after_a_run_was_asked_for_never_hears_of_it(
     require_sound(federation)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -791,6 +793,7 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
     assert all(len(first) <= len(second) for first, second in zip(before, after, strict=True))
 
 
+@sampled(2)
 @pytest.mark.parametrize("exchange", [0, 1, 2, 3])
 def test_a_run_whose_setup_was_cut_off_is_offered_anew(federation: Worked, exchange: int) -> None:
     federation.ask()
@@ -1056,6 +1059,7 @@ def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
 # What a database and a clock can do ---------------------------------------------------------------
 
 
+@sampled(2)
 @in_turn(
     ("lasts", [pytest.param(True, id="for a while"), pytest.param(False, id="once")]),
     ("stage", [Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING]),
@@ -1351,6 +1355,7 @@ def restart_hospital(federation: Worked, place: int) -> None:
     others.pop(place).open(others, federation.task, approved=True)
 
 
+@sampled(2)
 @pytest.mark.parametrize("stage", [Stage.CLOSING, Stage.COMPARING, Stage.FINISHED])
 def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
     tmp_path: Path, stage: Stage
@@ -1376,6 +1381,7 @@ def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
     federation.coordinator.close()
 
 
+@sampled(2)
 @in_turn(
     (
         "anew",

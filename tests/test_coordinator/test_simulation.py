@@ -37,7 +37,7 @@ from tests.support.command import (
     small_run,
     write_table,
 )
-from tests.support.markers import in_turn
+from tests.support.markers import in_turn, sampled
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -357,6 +357,7 @@ class TestKindsOfData:
         assert ended.error_code == "PF-131"
         assert "leave nothing to ask" in ended.err
 
+    @sampled(2)
     @pytest.mark.parametrize(
         "partition", [("iid",), ("dirichlet",), ("column", "--hospital", "clinic")]
     )

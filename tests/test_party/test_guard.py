@@ -28,7 +28,7 @@ from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
 from tests.support.federation import TEACHERS, Federation, messages
-from tests.support.markers import each_once
+from tests.support.markers import each_once, sampled
 from tests.support.stores import journal_in_memory
 
 OTHER_POOL = bytes(32)
@@ -313,6 +313,7 @@ class TestPeers:
         assert refusal.value.cause == Reason.FORM
         assert no_party_acted(federation)
 
+    @sampled(2)
     @pytest.mark.parametrize("form", ["additive", "masked"])
     @pytest.mark.parametrize("place", ["coordinator", "parties"])
     def test_a_run_that_promises_fewer_colluders_than_a_policy_asks_for_is_refused(
@@ -850,6 +851,7 @@ class TestEarlierPlans:
             journal.queries.count_new(federation.pool.ask((0, 1)).digests),
         ) == (2, 0)
 
+    @sampled(2)
     @each_once(("seed", range(8)), ("most", [0, 3, None]))
     def test_what_is_refused_alone_is_what_a_review_one_by_one_refuses(
         self, seed: int, most: int | None, monkeypatch: pytest.MonkeyPatch

@@ -36,6 +36,7 @@ from tests.support.federation import (
     kinds,
     messages,
 )
+from tests.support.markers import sampled
 
 CODE = re.compile(r"PF-\d{3}")
 
@@ -287,6 +288,7 @@ def seen_of_healthy() -> list[tuple[list[str], int]]:
 
 
 class TestBrokenTeachers:
+    @sampled(5)
     @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
     def test_nothing_but_a_vector_is_seen_of_them(
         self, vote: Any, seen_of_healthy: list[tuple[list[str], int]]
@@ -352,6 +354,7 @@ class TestSettlement:
 
     A, R, N = Outcome.ANSWERED, Outcome.REFUSED, Outcome.NOT_ASKED
 
+    @sampled(2)
     @pytest.mark.parametrize(
         ("labels", "outcomes"),
         [

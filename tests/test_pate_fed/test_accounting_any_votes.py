@@ -23,6 +23,7 @@ from pate_fed.accounting.events import AnyVotesEvent
 from pate_fed.accounting.joint_price import flat_prices, price_of_any_votes, price_pairs
 from pate_fed.accounting.label_bounds import label_level_epsilon
 from tests.support.exact_argmax import argmax_log_law
+from tests.support.markers import sampled
 
 Counts = NDArray[np.int64]
 
@@ -71,6 +72,7 @@ def pairs(setting: AnyVotesSetting, number: int) -> list[tuple[Counts, Counts, C
     return found
 
 
+@sampled(2)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_no_votes_exceed_any_price(setting: AnyVotesSetting) -> None:
     """Condition (V) for votes of any sign and sum, with and without a student to compare with."""
@@ -108,6 +110,7 @@ def test_a_price_that_is_a_little_smaller_is_exceeded() -> None:
     assert 0.97 * flat < worst <= flat
 
 
+@sampled(4)
 @pytest.mark.parametrize("order", [1.2, 3.0, 9.0, 30.0])
 @pytest.mark.parametrize(("sigma1", "sigma2"), [(10.0, 7.95), (75.0, 40.0), (3.0, 8.0), (1.0, 2.0)])
 def test_cells_are_above_the_largest_sum_and_hardly_above_it(

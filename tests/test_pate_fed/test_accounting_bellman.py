@@ -20,6 +20,7 @@ from pate_fed.accounting.label_divergence import left_end, three_way_law
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
 from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import InvalidParameterError
+from tests.support.markers import sampled
 
 Table = NDArray[np.float64]
 _NODES = np.linspace(-12, 12, 4001)
@@ -81,6 +82,7 @@ def played_out(z: Table, pairs: list[tuple[Table, Table]], caps: tuple[int, int,
     return best
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("setting", "caps"),
     [
@@ -142,6 +144,7 @@ def test_no_reader_does_better_where_votes_are_not_valid() -> None:
     assert once <= delta
 
 
+@sampled(2)
 @pytest.mark.parametrize("sigma", [20.0, 15.0, 0.5])
 def test_one_ask_of_any_votes_costs_no_less_than_its_worst_pair(sigma: float) -> None:
     setting, delta = AnyVotesSetting(2, sigma, sigma), 1e-5
@@ -288,6 +291,7 @@ def largest_value(
     return value(*caps)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("setting", "caps"),
     [
@@ -457,6 +461,7 @@ def test_profile_of_two_gaussians_is_that_of_their_densities() -> None:
     assert np.allclose(found, gaussian_profile(LOG_GAMMAS, 0.6), rtol=1e-6, atol=1e-9)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("teachers", "classes", "sigma"), [(12, 3, 3.0), (9, 5, 2.0), (20, 10, 6.0)]
 )

@@ -16,6 +16,7 @@ from pate_fed.accounting.events import DistributedConfidentMaxEvent, Distributed
 from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.errors import InvalidParameterError
 from tests.support.exact_argmax import histograms, one_vote_neighbors
+from tests.support.markers import sampled
 from tests.support.summed_noise import (
     fail_chance,
     label_law,
@@ -42,6 +43,7 @@ def bit_divergences(
     return np.array([moment_divergence(coins[0], coins[1], order) for order in ORDERS])
 
 
+@sampled(3)
 @pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_no_votes_make_the_bit_cost_more(sigma: float, shares: int, classes: int) -> None:
@@ -96,6 +98,7 @@ def test_no_move_of_several_votes_over_several_classes_makes_the_bit_cost_more(
     assert (most > distributed_bit_rdp(ORDERS, sigma1=sigma, shares=shares)).all()
 
 
+@sampled(3)
 @pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
 @pytest.mark.parametrize("classes", [2, 3, 4])
 def test_no_votes_make_the_label_cost_more(sigma: float, shares: int, classes: int) -> None:

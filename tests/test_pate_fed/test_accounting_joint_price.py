@@ -38,7 +38,7 @@ from pate_fed.accounting.label_divergence import (
 from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import InvalidParameterError
 from tests.support.exact_argmax import argmax_log_law, histograms, one_vote_neighbors
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 
 Counts = NDArray[np.int64]
 Table = NDArray[np.float64]
@@ -211,6 +211,7 @@ def worst(setting: JointSetting, pairs: list[tuple[Counts, Counts]]) -> None:
 
 
 class TestBruteForce:
+    @sampled(3)
     @pytest.mark.parametrize("setting", SMALL)
     def test_no_neighbors_exceed_any_price(self, setting: JointSetting) -> None:
         # A neighbor of a neighbor's move is itself listed: both directions are checked.
@@ -236,6 +237,7 @@ class TestBruteForce:
             (flat,) = flat_prices(setting, [order])
             assert flat * (order - 1) == pytest.approx(truth, rel=1e-8)
 
+    @sampled(2)
     @pytest.mark.parametrize("setting", SMALL[3:9])
     def test_votes_may_be_withheld_where_that_is_allowed(self, setting: JointSetting) -> None:
         setting = replace(setting, may_abstain=True)
@@ -248,6 +250,7 @@ class TestBruteForce:
             pairs += [(counts, moved) for moved in one_vote_neighbors(counts)]
         worst(setting, pairs)
 
+    @sampled(2)
     @pytest.mark.parametrize(
         "setting",
         [
@@ -263,6 +266,7 @@ class TestBruteForce:
     def test_a_hospital_may_move_all_its_votes(self, setting: JointSetting) -> None:
         worst(setting, hospital_pairs(setting))
 
+    @sampled(2)
     @pytest.mark.parametrize("weight", [1, 2])
     @pytest.mark.parametrize(("threshold", "sigma1", "sigma2"), [(3, 1.5, 1.0), (4.5, 0.8, 2.0)])
     def test_discrete_noise_of_two_classes(
@@ -523,6 +527,7 @@ class TestLaws:
             )
             assert joint.epsilon <= case["separate"]["eps"]
 
+    @sampled(2)
     @pytest.mark.parametrize(
         ("setting", "refusals", "answers"),
         [
@@ -584,6 +589,7 @@ class TestLaws:
     def test_a_hopeless_setting_costs_an_infinite_or_huge_epsilon(self) -> None:
         assert priced(JointSetting(3, 2, 2, 0.01, 0.01), 5, 5).epsilon > 1e4
 
+    @sampled(2)
     @pytest.mark.parametrize(
         ("teachers", "sigma2", "classes", "expected"),
         [(250, 10.0, 2, 1.091), (250, 10.0, 10, 1.091), (100, 6.0, 2, 1.936)],

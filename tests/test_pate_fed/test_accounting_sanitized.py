@@ -30,6 +30,7 @@ from pate_fed.accounting.smooth_sensitivity import (
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from tests.support.exact_argmax import histograms
 from tests.support.local_sensitivity import Votes, definition
+from tests.support.markers import sampled
 from tests.support.pate_vectors import SETS
 from tests.support.query_costs import gnmax_rdp
 from tests.support.smooth_vectors import smooth_vectors
@@ -65,6 +66,7 @@ def gaussian_divergence(
     return mpmath.log(moment) / (order - 1)
 
 
+@sampled(2)
 @pytest.mark.parametrize("margin", [0.0, 2.0])
 @pytest.mark.parametrize(
     ("order", "beta", "sigma_ss"), [(3.0, 0.05, 2.0), (6.0, 0.03, 4.0), (14.0, 0.02, 6.0)]

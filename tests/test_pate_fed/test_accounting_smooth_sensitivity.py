@@ -41,6 +41,7 @@ from tests.support.exact_argmax import (
     renyi_divergence,
 )
 from tests.support.local_sensitivity import Votes, definition
+from tests.support.markers import sampled
 from tests.support.pate_vectors import SETS, load_vectors
 from tests.support.real_data import real_data
 from tests.support.smooth_vectors import smooth_vectors, unpacked
@@ -127,6 +128,7 @@ def test_published_votes_have_the_sensitivity_that_the_reference_found(dataset: 
         assert smooth * (1 - 1e-9) <= smooth_sensitivity(total, beta=beta) <= smooth * most
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("votes", "classes", "sigma", "order", "weight"),
     [
@@ -169,6 +171,7 @@ def two_queries(votes: int, classes: int) -> Iterator[tuple[Rows, list[Rows]]]:
         yield pair, list(product(moves[pair[0]], moves[pair[1]]))
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("votes", "classes", "sigma", "order", "labels"),
     [

@@ -29,6 +29,7 @@ from pate_fed.mechanisms import keyed_stream
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.votes import SummedHistogram
+from tests.support.markers import sampled
 from tests.support.real_data import real_data
 
 TOPS = np.array([90, 78, 31, 19, 10, 7, 7, 4, 3, 1])
@@ -41,6 +42,7 @@ def published(name: str) -> list[NDArray[np.int64]]:
 
 
 class TestChances:
+    @sampled(2)
     @pytest.mark.parametrize("law", ["gaussian", "laplace"])
     @pytest.mark.parametrize("votes", [(150, 100), (90, 80, 80), (200, 50, 0, 0), (250, 0)])
     def test_agree_with_adaptive_quadrature(self, law: str, votes: tuple[int, ...]) -> None:

@@ -55,7 +55,7 @@ from pate_fed.pricing import (
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import TeacherWeights
-from tests.support.markers import in_turn
+from tests.support.markers import in_turn, sampled
 
 DIGEST = bytes(range(32))
 DELTA = 1e-5
@@ -545,6 +545,7 @@ def worst_run(run: RunTerms, *, batch: int) -> RunLedger:
 
 
 class TestAffordable:
+    @sampled(2)
     @in_turn(("base, way", WHOLE_RUNS), ("budget", [0.37, 0.81]))
     def test_so_many_fit_and_one_more_does_not(
         self, base: RunTerms, way: Pricing, budget: float
@@ -583,6 +584,7 @@ class TestAffordable:
         for batch in (1, 7, 60):
             assert worst_run(replace(run, budgets=(cost * (1 + 1e-9),) * 3), batch=batch).is_over
 
+    @sampled(2)
     @pytest.mark.parametrize(("base", "way"), WHOLE_RUNS)
     def test_a_budget_that_the_caps_just_exhaust_is_never_overestimated(
         self, base: RunTerms, way: Pricing
@@ -653,6 +655,7 @@ def histories(draw: st.DrawFn, run: RunTerms) -> list[Outcomes]:
 
 
 class TestJointBatches:
+    @sampled(2)
     @in_turn(("order", [4.0, 12.0, 17.4]), ("max_asks", [60, 75, 90]), every=3)
     @settings(max_examples=40, deadline=None)
     @given(data=st.data())

@@ -14,6 +14,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping, share_interval
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.report.scores import wilson_interval
+from tests.support.markers import sampled
 
 CLASS, CERTAINTY = (
     Grouping("class", ("well", "ill")),
@@ -96,6 +97,7 @@ def test_noise_that_hides_all_patients_tells_nothing() -> None:
     assert share_interval(3.0, 1.0, 1e4, 1e4) == (0.0, 1.0)
 
 
+@sampled(2)
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.83, 1.0])
 @pytest.mark.parametrize("patients", [30, 400])
 def test_the_interval_holds_the_true_share(share: float, patients: int) -> None:

@@ -24,7 +24,7 @@ from pate_fed.errors import (
 )
 from pate_fed.planning import PlanRequest, advised_sum, plan
 from protocols.forms import DEPLOYED_FORMS
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 
 DELTA = 1e-5
 
@@ -232,6 +232,7 @@ class TestWhatPasses:
         )
         assert lower["others"][0]["passing"][0]["passes"] > 0.05
 
+    @sampled(2)
     @pytest.mark.parametrize("classes", [2, 3, 10])
     def test_a_query_on_which_all_agree_passes_more_often_than_not(self, classes: int) -> None:
         """Wide noise would buy many asks at a threshold that nobody's votes can reach."""

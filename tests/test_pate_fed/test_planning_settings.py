@@ -22,7 +22,7 @@ from pate_fed.pricing import formal_cost_at
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
-from tests.support.markers import in_turn
+from tests.support.markers import in_turn, sampled
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
@@ -183,6 +183,7 @@ def need(resolved: RunSettings, queries: int, pricing: str) -> float:
 
 
 class TestQueries:
+    @sampled(2)
     @in_turn(
         ("pricing", ["auto", "gdp"]),
         ("unit", ["record", "party"]),
@@ -248,6 +249,7 @@ class TestQueries:
         assert all(cost <= budget for cost, budget in zip(costs, budgets, strict=True))
         assert costs[0] > costs[1]  # its teachers weigh more
 
+    @sampled(2)
     @pytest.mark.parametrize(
         ("mechanism", "pricing"),
         [

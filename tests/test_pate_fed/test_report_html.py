@@ -21,6 +21,7 @@ from pate_fed.report import RunRecord, plots, render_report
 from pate_fed.report.plots import MAX_CLASSES
 from pate_fed.report.run_directory import SEALED
 from pate_fed.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
+from tests.support.markers import sampled
 from tests.support.sample_run import (
     METHODS,
     sample_manifest,
@@ -834,6 +835,7 @@ def test_void_batches_are_explained(make_run: Callable[..., RunRecord]) -> None:
     assert "4 cancelled 15 0 void: no label released; its sum can never open" in text
 
 
+@sampled(2)
 @pytest.mark.parametrize("classes", [1, 2, 35, 100, MAX_CLASSES, MAX_CLASSES + 80])
 def test_many_classes_are_drawn_and_listed(
     make_run: Callable[..., RunRecord], classes: int

@@ -32,7 +32,7 @@ from pate_fed.students import (
     train_student,
 )
 from pate_fed.students.propagation import neighbor_graph
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 from tests.support.small_records import blobs
 
 POOL = blobs(90)
@@ -67,12 +67,14 @@ FORMS = [
 class TestStudent:
     """What every form of student must do."""
 
+    @sampled(3)
     def test_it_learns(self, name: str, kind: str) -> None:
         test = blobs(60, seed=4)
         predicted = trained(name, kind).predict(test.inputs)
         assert predicted.dtype == np.int64
         assert (predicted == test.labels).mean() > 0.9
 
+    @sampled(3)
     def test_the_same_seed_gives_the_same_student(self, name: str, kind: str) -> None:
         inputs = some(300)
         first, again = (trained(name, kind).predict(inputs) for _ in range(2))
@@ -91,6 +93,7 @@ class TestStudent:
         predicted = student.predict(POOL.inputs)
         assert set(predicted.tolist()) == {0, 1}
 
+    @sampled(3)
     def test_a_saved_student_predicts_the_same(self, name: str, kind: str, tmp_path: Path) -> None:
         student = trained(name, kind)
         student.save(tmp_path / "deep" / "student")
@@ -232,6 +235,7 @@ def test_a_file_with_a_foreign_type_is_not_loaded(tmp_path: Path, foreign: objec
         read_student(tmp_path)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "file"), [("propagation", "model.skops"), ("network", "model.safetensors")]
 )

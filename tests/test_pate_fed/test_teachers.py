@@ -24,7 +24,7 @@ from pate_fed.teachers import (
     convolution_ensemble,
     make_ensemble,
 )
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 from tests.support.small_records import blobs as blobs_without_images
 
 
@@ -80,6 +80,7 @@ def some(count: int) -> Inputs:
 class TestTeacherEnsemble:
     """What every form of teachers must do."""
 
+    @sampled(3)
     def test_teachers_learn_and_vote_with_global_classes(self, name: str, balance: str) -> None:
         test = blobs(30, seed=9)
         votes = fitted(name, balance, [blobs(30), blobs(30, seed=1)]).vote(test.inputs)
@@ -87,12 +88,14 @@ class TestTeacherEnsemble:
         assert votes.dtype == np.int64
         assert (votes == test.labels).mean() > 0.9
 
+    @sampled(3)
     def test_the_same_seed_gives_the_same_votes(self, name: str, balance: str) -> None:
         inputs = some(200)
         shards = [blobs(20), blobs(20, seed=1)]
         first, again = (fitted(name, balance, shards).vote(inputs) for _ in range(2))
         assert np.array_equal(first, again)
 
+    @sampled(3)
     def test_a_teacher_depends_on_its_own_shard_only(self, name: str, balance: str) -> None:
         inputs = some(200)
         one = fitted(name, balance, [blobs(20), blobs(20, seed=1)]).vote(inputs)
@@ -137,11 +140,13 @@ class TestTeacherEnsemble:
         with pytest.raises(InvalidParameterError):
             make(name, balance).vote(Inputs(np.ones((1, 4))))
 
+    @sampled(3)
     def test_training_again_forgets(self, name: str, balance: str) -> None:
         ensemble = fitted(name, balance, [blobs(9), blobs(9)])
         ensemble.fit([blobs(9)], classes=3, rng=np.random.default_rng(0), public=PUBLIC)
         assert ensemble.teachers == 1
 
+    @sampled(3)
     def test_who_trains_is_told_of_each_teacher(self, name: str, balance: str) -> None:
         told: list[int] = []
         make(name, balance).fit(
@@ -153,6 +158,7 @@ class TestTeacherEnsemble:
         )
         assert told == [1, 2]
 
+    @sampled(3)
     def test_kept_teachers_vote_as_before(self, name: str, balance: str) -> None:
         inputs = some(200)
         mixed = blobs(30)

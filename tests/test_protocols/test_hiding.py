@@ -19,6 +19,7 @@ from protocols.additive import AdditiveSum
 from protocols.prg import Keystream, ctr_keystream, expand, gcm_keystream
 from protocols.ring import Ring
 from tests.support.chi_square import FALSE_ALARMS, independence, uniformity
+from tests.support.markers import sampled
 
 TINY = Ring(8)
 Bytes = NDArray[np.uint8]
@@ -168,6 +169,7 @@ def _sometimes_clear(data: bytes, place: int) -> bytes:
     return words.tobytes()
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "keystream",
     [

@@ -24,7 +24,7 @@ from protocols.secure_sum import SecureSum
 from protocols.shamir import Shamir, elements_to_secrets, split_shares
 from tests.support.cheating import Cheat
 from tests.support.chi_square import FALSE_ALARMS, independence, uniformity
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 
 N, RUNS = 5, 2**16
 """t = 4 and c = 2."""
@@ -75,6 +75,7 @@ def p_values(residual: Words, secret: Votes) -> dict[str, float]:
 # One run of 2^16 words, through the real parties ------------------------------------------------
 
 
+@sampled(4)
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("stories", STORIES)
 def test_with_c_parties_what_is_left_of_a_y_is_independent_of_its_votes(

@@ -42,7 +42,7 @@ from protocols.rounds import CoordinatorState, PartyRound, PartyState, opening
 from protocols.rounds.opening import ShareFault, ShareHolder
 from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.walk import altered
 
@@ -570,6 +570,7 @@ def groupings(honest: Sequence[int]) -> list[dict[int, bool]]:
 BOTH_PROOFS = pytest.mark.parametrize("by_macs", [False, True], ids=["certificates", "MACs"])
 
 
+@sampled(2)
 @BOTH_PROOFS
 @pytest.mark.parametrize("victim", [0, more(2), 4])
 def test_two_sets_open_no_y_to_a_coordinator_with_c_parties(victim: int, by_macs: bool) -> None:

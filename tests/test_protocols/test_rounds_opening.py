@@ -48,6 +48,7 @@ from protocols.rounds.journal import MOST_UNSERVED
 from protocols.rounds.opening import ShareFault
 from protocols.rounds.verdicts import Ballots
 from tests.support.cheating import EXPIRED, Cheat
+from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
 from tests.support.walk import altered
 
@@ -251,6 +252,7 @@ def contributed_within(bound_of: Callable[[tuple[bytes, ...]], SetBound]) -> Che
     return cheat
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("bound_of", "allowed", "forbidden"),
     [

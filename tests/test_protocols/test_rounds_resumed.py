@@ -54,6 +54,7 @@ from protocols.rounds.coordinator_journal import (
 )
 from protocols.rounds.history import RunHistory
 from protocols.rounds.live_run import LiveRun
+from tests.support.markers import sampled
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.walk import altered
 
@@ -422,6 +423,7 @@ class TestGoingOn:
         run = whole_run(form)
         assert compared == len(steps_of(run)) > 10
 
+    @sampled(2)
     @pytest.mark.parametrize("verdicts", range(PARTIES + 1))
     def test_verdicts_come_again_whoever_gave_them_before(self, verdicts: int) -> None:
         run = ready(MaskedSum)

@@ -64,7 +64,7 @@ from protocols.rounds import (
     PartyState,
 )
 from protocols.secure_sum import SecureSum
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 from tests.support.rounds import EXPIRES_AT, NOW
 from tests.support.walk import MASKED_STEPS, STEPS, WORDS, Walk, vector
 
@@ -195,6 +195,7 @@ def answered(kind: type[Message], state: PartyState) -> bool:
     )
 
 
+@sampled(4)
 @pytest.mark.parametrize(
     ("form", "kind", "state"),
     [

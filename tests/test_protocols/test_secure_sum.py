@@ -20,6 +20,7 @@ from protocols.plain import PlainSum
 from protocols.prg import expand, gcm_keystream
 from protocols.ring import Ring, Words
 from protocols.secure_sum import SecureSum, run_secure_sum
+from tests.support.markers import sampled
 
 PARTIES = (3, 4, 10, 31, 100)
 EDGES = st.sampled_from([-(2**31), -(2**31) + 1, -1, 0, 1, 2**30, 2**31 - 2, 2**31 - 1])
@@ -74,6 +75,7 @@ class SecureSumContract:
         """So many parties, or as few as the form takes."""
         return max(parties, self.form.smallest)
 
+    @sampled(2)
     @pytest.mark.parametrize("parties", PARTIES)
     @settings(max_examples=8)
     @given(data=st.data())
@@ -88,6 +90,7 @@ class SecureSumContract:
         total = run_secure_sum(self.form(), vectors, seed=b"votes")
         assert np.array_equal(total, np.sum(vectors, axis=0))
 
+    @sampled(2)
     @pytest.mark.parametrize("parties", PARTIES)
     @settings(max_examples=8)
     @given(data=st.data())
