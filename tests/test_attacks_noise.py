@@ -27,7 +27,7 @@ from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
 from pate_fed.votes import NoiseShare, NoisyHistogram, open_noisy_sum
 from tests.support.attacked import PARTIES, Kind, clean_rows
 from tests.support.federation import CLASSES, ORDER, SIGMA, Federation
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 from tests.support.summed_noise import exact_row_price, summed_mass
 
 QUERIES = 1_500
@@ -119,6 +119,7 @@ def promised(kind: Kind) -> list[float]:
     return [SIGMA] if kind.phases == 1 else [SIGMA, 2 * SIGMA]
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "colluders", "lost"), CASES)
 def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
@@ -136,6 +137,7 @@ def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
         assert shortfall(noise, sigma) < MOST_SHORT
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "colluders", "lost"),

@@ -95,6 +95,7 @@ def divergence(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
     return math.log((p**2 / q).sum())
 
 
+@pytest.mark.exhaustive
 def test_refusals_and_labels_of_neighboring_federations_are_as_close_as_claimed(
     is_enough: bool,
 ) -> None:

@@ -151,6 +151,7 @@ def test_noise_is_drawn_afresh_for_every_batch(opened: list[NoisyHistogram]) -> 
     assert not np.array_equal(one, other)
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "colluders", "lost"),

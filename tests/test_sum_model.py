@@ -115,7 +115,7 @@ def test_sets_proposed_to_all_at_once_open_the_same_sums_as_any_story(
     assert states >= least
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("relation", [NEAR, pytest.param(SAME, marks=pytest.mark.exhaustive)])
 def test_no_story_of_two_masked_plans_told_to_each_party_alone_tells_votes(
     relation: Relation,
@@ -260,7 +260,7 @@ def test_a2_shares_shown_without_a_certificate_and_a_void_that_frees_open_two_su
     assert "plan 1 {3, 4}" in outcome.violation.promise  # type: ignore[union-attr]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a2_holders_outside_of_the_set_make_it_one_hospital_s_exact_votes() -> None:
     rules = replace(VOID_FREES, require_open_set=_as_a_member)
     limits = {"stories": Stories.EACH, "most_sets": 1, "served": (0,)}

@@ -173,6 +173,7 @@ def test_pickled_arrays_are_refused(pate_fed: Command, tmp_path: Path) -> None:
     assert ended.error_code == "PF-111"
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "threshold", "sigma1", "delta", "expected"),

@@ -562,6 +562,7 @@ class TestWhole:
         assert not out.exists()
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("delay_s", [1.0, more(5.0), more(6.5), 8.0, more(9.5)])
 def test_interrupt_by_hand_leaves_nothing_whenever_it_comes(tmp_path: Path, delay_s: float) -> None:

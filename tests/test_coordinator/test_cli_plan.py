@@ -14,7 +14,7 @@ import pytest
 from pate_fed import planning
 from pate_fed.planning import PlanRequest
 from tests.support.command import Command, pate_fed, write_table
-from tests.support.markers import in_turn
+from tests.support.markers import in_turn, sampled
 
 __all__ = ["pate_fed"]
 
@@ -48,7 +48,7 @@ def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
     assert "formal epsilon of a run that expects so many answers" in text
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_queries_that_do_not_fit_are_said_to_the_reader(pate_fed: Command) -> None:
     arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 1, "--queries", 500)
     text = " ".join(pate_fed(*arguments).out.split())
@@ -183,6 +183,7 @@ class TestOutlook:
         path.write_text("\n".join(["age,weight", *rows]) + "\n", encoding="utf-8")
         return path
 
+    @sampled(1)
     @pytest.mark.slow
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_a_forecast_knows_what_hospitals_have(
@@ -198,6 +199,7 @@ class TestOutlook:
             assert outlook["says"].startswith(said)
             assert outlook["evidence"] == found["outlook"]["evidence"]
 
+    @pytest.mark.exhaustive
     def test_it_stands_below_the_plan(self, pate_fed: Command, pool: Path) -> None:
         shown = pate_fed(*self.ARGUMENTS, "--pool", pool).out
         assert "Expect the student to beat" in " ".join(shown.split())

@@ -18,6 +18,7 @@ from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.students.facts import LabelFacts
 from tests.support.command import Command, pate_fed, small_run, write_table
+from tests.support.markers import sampled
 from tests.support.real_data import real_data
 
 __all__ = ["pate_fed"]  # a fixture
@@ -111,6 +112,7 @@ def test_contradictory_options_are_refused(
     assert must in ended.err
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adult", "brfss", "diabetes130"])
 def test_the_interval_holds_the_true_accuracy_in_93_of_100_seeds(name: str) -> None:

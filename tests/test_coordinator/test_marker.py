@@ -374,6 +374,7 @@ class TestCommandLine:
         assert findings(ended.err.encode(), SECRETS) == []
         assert not (tmp_path / "run").exists()
 
+    @pytest.mark.slow
     def test_teachers_that_fail_are_seen_nowhere(
         self, pate_fed: Command, marked: list[object], monkeypatch: pytest.MonkeyPatch
     ) -> None:

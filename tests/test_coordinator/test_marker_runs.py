@@ -133,6 +133,7 @@ def found_in(
     return found
 
 
+@sampled(1)
 @pytest.mark.slow
 @in_turn(("kind", KINDS))
 def test_nothing_holds_votes_sums_or_noise(
@@ -267,6 +268,7 @@ NOISES = {
 }
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 @in_turn(("form", ["additive", "masked"]), ("where", list(NOISES)))

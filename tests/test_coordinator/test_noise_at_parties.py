@@ -36,7 +36,7 @@ from pate_fed.pricing import formal_bounds, formal_cost_at, public_cost_at
 from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
 from tests.support.command import Command, pate_fed, write_table
-from tests.support.markers import in_turn, more
+from tests.support.markers import in_turn, more, sampled
 from tests.test_pate_fed.test_planning_settings import dataset
 
 __all__ = ["pate_fed"]  # a fixture
@@ -147,6 +147,7 @@ class TestRun:
             mechanism = tomllib.load(file)["mechanism"]
         assert (mechanism["noise"], mechanism["colluders"]) == ("parties", 2)
 
+    @sampled(1)
     @pytest.mark.slow
     @in_turn(("mechanism", ["confident", "interactive"]), ("form", ["additive", "masked"]))
     def test_a_run_of_two_phases_is_repeatable_and_priced_in_both_views(
@@ -183,6 +184,7 @@ class TestRun:
             sooner = pass_chances(flat, vote_threshold=terms.vote_threshold - 1, noise=noise)
             assert float(passing[0]) <= FLAT_CHANCE < float(sooner[0])
 
+    @sampled(1)
     @pytest.mark.slow
     @pytest.mark.parametrize("mechanism", ["confident", "interactive"])
     def test_a_threshold_that_was_chosen_for_the_check_is_said_in_the_report(

@@ -678,6 +678,7 @@ class TestProcess:
 
 
 class TestSecrets:
+    @sampled(1)
     @pytest.mark.slow
     @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_no_file_of_the_coordinator_holds_votes_or_totals(

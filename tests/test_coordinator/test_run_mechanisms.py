@@ -116,6 +116,7 @@ class TestInteractive:
         states = charges(federation)
         assert states == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
 
+    @sampled(1)
     @pytest.mark.slow
     @in_turn(("noise", ["coordinator", "parties"]), ("form", ["additive", "masked"]))
     def test_a_student_learns_between_the_batches(

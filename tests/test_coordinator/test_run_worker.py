@@ -1428,6 +1428,7 @@ def be_put_out(federation: Worked, stage: Stage) -> None:
         federation.coordinator.enrollment.revoke(NAMES[1])
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "state", "missed", "late"),

@@ -435,7 +435,7 @@ class TestKindsOfData:
         assert any("no student" in warning for warning in metrics["warnings"])
         assert {label for _, label in labels_of(run)} == {""}
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_bundled_tables_end_well(self, pate_fed: Command, tmp_path: Path) -> None:
         run = tmp_path / "run"
         ended = pate_fed("simulate", "--data", "breast-cancer", "--seed", 7, "--out", run)

@@ -34,6 +34,7 @@ from pate_fed.nodes import QUIET_FLOWER
 from tests.support.hospital_services import make_hospitals
 from tests.support.loopback_home import free_ports
 from tests.support.loopback_tls import listening
+from tests.support.markers import sampled
 
 
 class Sleeper:
@@ -212,6 +213,7 @@ def site(tmp_path: Path) -> Site:
     return made.save(made.settings.with_port(made.membership().name, port))
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("small", [False, True], ids=["HTTPS_PROXY", "https_proxy"])
 def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
@@ -265,6 +267,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 OUTLIVES = "threading.Thread(target=time.sleep, args=(600,)).start()"
 
 
+@sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "flowers", "code"),

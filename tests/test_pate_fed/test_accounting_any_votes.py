@@ -186,6 +186,7 @@ def test_known_prices(
     assert expected - 2e-3 < found.epsilon <= expected
 
 
+@sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma1", "sigma2", "weight"), [(20.0, 8.0, 1), (150.0, 40.0, 1), (25.0, 25.0, 10), (9, 6, 3)]

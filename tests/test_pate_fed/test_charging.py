@@ -613,7 +613,7 @@ class TestAffordable:
         base = terms(**IMMUTABLE, pricing="none")
         assert affordable_queries(lambda _: base, most=5, votes_are_valid=True) == 0
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_more_budget_or_more_trust_never_affords_fewer(self) -> None:
         def sized(budget: float) -> Any:
             return lambda queries: terms(

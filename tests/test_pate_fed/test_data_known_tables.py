@@ -37,7 +37,7 @@ def test_heart_disease_has_four_hospitals_and_reads_no_cholesterol_as_unknown() 
     assert sum(int(part.labels.sum()) for part in data.parts) == 139 + 106 + 115 + 149
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_brfss_has_its_published_prevalence() -> None:
     data = load("brfss", "brfss_diabetes")
     labels = np.concatenate([part.labels for part in data.parts])

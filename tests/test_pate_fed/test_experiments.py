@@ -216,6 +216,7 @@ class TestRealData:
         assert found["GNMax", "auc"] > found["Zurich and Basel alone", "auc"]
         assert found["GNMax", "accuracy"] > found["Long Beach alone", "accuracy"]
 
+    @pytest.mark.exhaustive
     def test_small_clinics_gain_beside_their_own_models(self) -> None:
         folder = real_data(
             "data/brfss_diabetes/diabetes_binary_health_indicators_BRFSS2015.csv.gz"

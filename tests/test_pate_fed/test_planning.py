@@ -65,7 +65,7 @@ def test_a_larger_budget_buys_more() -> None:
     assert small["expected_right"] < large["expected_right"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_more_votes_of_one_unit_buy_less() -> None:
     whole = plan(request(parties=10, teachers=3, unit="party"))["best"]
     record = plan(request(parties=10, teachers=3, unit="record"))["best"]
@@ -108,7 +108,7 @@ class TestHospitalsThatDiffer:
         found = plan(request(parties=10, teachers=2, unit="party", **changed))
         return list(found["best"]["parties"])
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_nobodys_budget_is_broken(self) -> None:
         budgets = (6.0, 4.0, 4.0, 4.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0)
         asked = request(

@@ -78,6 +78,7 @@ def epsilon_of_rows(rows: list[tuple[int, float]], *, shares: int, moved: int) -
 class TestPrices:
     """Each number stands against one that was reached another way."""
 
+    @sampled(1)
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("changed", "shares", "moved"),
@@ -213,6 +214,7 @@ class TestWhatPasses:
         assert tops == sorted(set(tops))
         assert (tops[0], tops[-1]) == (14, 40)
 
+    @sampled(1)
     @pytest.mark.slow
     @pytest.mark.parametrize("classes", [2, more(3), 10])
     def test_the_chosen_threshold_refuses_flat_rows_and_is_the_lowest_that_does(

@@ -233,7 +233,7 @@ class TestQueries:
         )
         assert (resolved.max_answers, resolved.max_refusals, resolved.batch_size) == (5, 5, 5)
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:
         budgets = (9.0, 3.0, *(5.0,) * 8)
         resolved = resolved_of(

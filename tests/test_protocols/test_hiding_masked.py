@@ -159,7 +159,7 @@ def test_over_many_runs_with_c_parties_a_y_is_independent_of_its_votes(
         assert p_value > FALSE_ALARMS, claim
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_over_many_runs_one_party_more_than_c_is_caught() -> None:
     closed = told((True, False), colluders=COLLUDERS[3], form=form_of(8)).closed(VICTIM)
     left = over_runs(closed, bits=8)
@@ -204,7 +204,7 @@ def test_a_broken_stream_is_caught_in_one_run(keystream: Keystream) -> None:
     assert min(p_values(cheat.residual(VICTIM), votes(VICTIM)).values()) < FALSE_ALARMS
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_broken_stream_is_caught_over_many_runs() -> None:
     def keystream(key: bytes) -> _Spoiled:
         return _Spoiled(key, lambda stream: stream & 0x7F)
