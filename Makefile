@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+EXTRAS := dev  # of pyproject.toml, for contributors
+COMPILE := $(BIN)/python -m compileall -q pate_fed party coordinator protocols  # as pip does with copies
 COVERAGE :=  # --cov measures branch coverage, and holds its floor
 MUTANTS := --number 2  # of each module; --seed, --minutes: see --help
 WAITING := 3  # slow tests wait for processes most of the time: more at once than cores
@@ -70,9 +72,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
-	$(BIN)/python -m compileall -q pate_fed party coordinator protocols  # as pip does with what it copies
+	$(COMPILE)
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $@
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[$(strip $(EXTRAS))]'
+	$(COMPILE)
+	touch $(VENV)/.installed $@
