@@ -77,6 +77,7 @@ class CommandLine:
         self.app = typer.Typer(
             name=program,
             help=about,
+            rich_markup_mode="markdown",  # "rich" hides text in brackets, such as defaults
             pretty_exceptions_enable=False,
             suggest_commands=False,  # Click suggests them, too
             add_completion=False,

@@ -602,6 +602,10 @@ def test_help_names_both_commands(pate_fed: Command) -> None:
     assert "report" in ended.out
 
 
+def test_help_shows_the_defaults_that_are_written_in_brackets(pate_fed: Command) -> None:
+    assert "runs/DATA-TIME" in pate_fed("simulate", "--help").out
+
+
 def test_version_is_the_distributions(pate_fed: Command) -> None:
     ended = pate_fed("--version")
     assert (ended.code, ended.out) == (0, f"pate-fed {__version__}\n")
