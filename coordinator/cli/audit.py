@@ -77,7 +77,7 @@ def audit(  # noqa: PLR0917 - one argument per option
     ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
-    """Attack votes as somebody would who repeats a query, and show how much that tells.
+    """Attack votes by repeating a query, and show how much the answers tell.
 
     Give VOTES.npy with a mechanism, or --run, or both; --labels with released answers; or --canary.
     """

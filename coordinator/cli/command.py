@@ -30,7 +30,7 @@ app, main = LINE.app, LINE.main
 
 
 def doctor(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
-    """Check the service for problems; changes nothing, works with or without the service.
+    """Check the service for problems, running or stopped; changes nothing.
 
     Exit codes: 0 good, 1 warnings only, 4 failures.
     """

@@ -245,7 +245,7 @@ def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.
 
 
 def upgrade(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
-    """Upgrade the database of an older version; only a backup leads back.
+    """Upgrade an older version's database; to go back, restore a backup.
 
     `pate-fed serve` does the same when it starts, and then continues open runs.
     """

@@ -15,40 +15,44 @@ BUDGET: Final = "Privacy budget"
 RUN: Final = "Run"
 
 WAYS: Final = (
-    "From votes to labels: refuse where teachers disagree (confident), answer always (gnmax, "
-    "lnmax), ask only where the student is unsure (interactive), test for a stable winner "
+    "From votes to labels: no answer if teachers disagree (confident), always answer (gnmax, "
+    "lnmax), answer where they contradict the student (interactive), test for a stable winner "
     "(stable-*). "
 )
 """Help of `--mechanism`, but for the command's own part."""
 
 VoteThreshold = Annotated[
     float | None,
-    typer.Option(help="Smallest noisy top count to answer, in votes.", rich_help_panel=MECHANISM),
+    typer.Option(
+        help="Smallest noisy top count that gets an answer, in votes.", rich_help_panel=MECHANISM
+    ),
 ]
 Sigma1 = Annotated[
     float | None,
     typer.Option(
-        help="Noise of that check, in votes; of a test of stability, in units.",
+        help="Noise of the check against --vote-threshold, in votes; stable-*: of the test, in "
+        "units.",
         rich_help_panel=MECHANISM,
     ),
 ]
 Sigma2 = Annotated[
     float | None,
     typer.Option(
-        help="Noise of each count, in votes: its standard deviation.", rich_help_panel=MECHANISM
+        help="Standard deviation of each count's noise, in votes.", rich_help_panel=MECHANISM
     ),
 ]
 Confidence = Annotated[
     float | None,
     typer.Option(
-        help="interactive: probability from which the student keeps its label. [default: 0.8]",
+        help="interactive: from this probability on, the student keeps its own label. "
+        "[default: 0.8]",
         rich_help_panel=MECHANISM,
     ),
 ]
 TestDelta = Annotated[
     float | None,
     typer.Option(
-        help="stable-*: probability that one test answers although nothing is stable.",
+        help="stable-*: probability that one test answers although no winner is stable.",
         rich_help_panel=MECHANISM,
     ),
 ]
@@ -56,7 +60,7 @@ Noise = Annotated[
     str,
     typer.Option(
         click_type=choice("coordinator", "parties"),
-        help="Who adds it; with parties the coordinator sees noisy counts only.",
+        help="Who adds the noise; with parties the coordinator sees noisy counts only.",
         rich_help_panel=MECHANISM,
     ),
 ]
@@ -85,13 +89,13 @@ Unit = Annotated[
 ]
 Epsilon = Annotated[float, typer.Option(help="Privacy budget of the run.", rich_help_panel=BUDGET)]
 Delta = Annotated[
-    float, typer.Option(help="Probability that the guarantee may fail.", rich_help_panel=BUDGET)
+    float, typer.Option(help="Probability that epsilon may fail.", rich_help_panel=BUDGET)
 ]
 PartyEpsilons = Annotated[
     str | None,
     typer.Option(
         metavar="E,E,...",
-        help="Budget of each hospital, in the data's order.",
+        help="Budget of each hospital, in order: party-1, party-2, ...; or sorted by name.",
         rich_help_panel=BUDGET,
     ),
 ]
@@ -99,7 +103,7 @@ Weights = Annotated[
     str | None,
     typer.Option(
         metavar="W,W,...",
-        help="Votes of each teacher, hospital by hospital. [default: 1]",
+        help="Votes of each teacher, one number per hospital. [default: 1]",
         rich_help_panel=BUDGET,
     ),
 ]
@@ -107,7 +111,7 @@ ValidVotes = Annotated[
     bool,
     typer.Option(
         "--valid-votes/--unchecked-votes",
-        help="All hospitals trust each other to send valid votes (joint price).",
+        help="Whether all hospitals trust each other to send valid votes (joint price).",
         rich_help_panel=BUDGET,
     ),
 ]

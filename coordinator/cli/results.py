@@ -62,7 +62,7 @@ def predict(
     ] = ".",
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
-    """Let a student label raw rows: for each the likeliest class, and the chance of every class.
+    """Let a student label rows: the likeliest class, and the probability of every class.
 
     Text output is a CSV table on standard output.
     """

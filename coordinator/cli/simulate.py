@@ -201,7 +201,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="CSV: column of hospitals; each value becomes a party.",
+            help="CSV: column of hospitals; each value becomes a hospital.",
             rich_help_panel=_DATA,
         ),
     ] = None,
@@ -215,19 +215,21 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             metavar="VALUE",
-            help="Table: label to tell from all others, in any spelling.",
+            help="Table: label to tell from all others; capitals do not matter.",
             rich_help_panel=_DATA,
         ),
     ] = None,
     separator: Annotated[
         str,
-        typer.Option(metavar="CHARACTER", help="CSV: between cells.", rich_help_panel=_DATA),
+        typer.Option(
+            metavar="CHARACTER", help="CSV: character between cells.", rich_help_panel=_DATA
+        ),
     ] = ",",
     decimal: Annotated[
         str,
         typer.Option(
             click_type=choice(".", ","),
-            help="CSV: before the decimals of numbers.",
+            help="CSV: decimal sign of numbers.",
             rich_help_panel=_DATA,
         ),
     ] = ".",
@@ -235,7 +237,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     patients: Annotated[
         int | None,
         typer.Option(
-            help="Patients of each hospital; the others are left out. [default: all]",
+            help="Number of patients to use of each hospital. [default: all]",
             rich_help_panel=FEDERATION,
         ),
     ] = None,
@@ -249,7 +251,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=choice("iid", "dirichlet", "column"),
-            help="Deal records evenly, with skewed labels, or by --hospital.",
+            help="Share out records evenly (iid), with skewed labels (dirichlet) or by "
+            "--hospital (column).",
             rich_help_panel=FEDERATION,
         ),
     ] = None,
@@ -274,8 +277,9 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             click_type=choice("auto", "natural", "equal"),
-            help="Teachers vote as they predict, or for each class equally often; auto: on tables "
-            "equally, or as often as a teacher with many records saw each class.",
+            help="Teachers vote as they predict (natural) or for each class equally often (equal). "
+            "auto: equal on tables; but a teacher with many records votes for each class as often "
+            "as it saw it.",
             rich_help_panel=FEDERATION,
         ),
     ] = "auto",
@@ -284,8 +288,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
         typer.Option(
             "--sum",
             click_type=RegistryChoice(lambda: FORMS),
-            help="How votes are summed; masked survives lost hospitals, plain hides nothing "
-            "and is for comparison only.",
+            help="How votes are summed: additive needs every hospital, masked survives lost ones; "
+            "plain hides nothing, for comparison only.",
             rich_help_panel=FEDERATION,
         ),
     ] = "additive",
@@ -293,8 +297,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
     queries: Annotated[
         int | None,
         typer.Option(
-            help="Public inputs to ask. [default: as many as the budget affords, at most 100; 500 "
-            "for tables]",
+            help="Number of public inputs to ask. [default: as many as the budget affords, at most "
+            "100; 500 for tables]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,
@@ -304,9 +308,10 @@ def simulate(  # noqa: PLR0917 - one argument per option
             click_type=choice(
                 "medoids", "cluster-votes", "spectral", "stratified", "random", "least-confident"
             ),
-            help="Ask the middle of clusters (or teachers' majority there), of clusters in the "
-            "graph of similar inputs, one input of each part of the pool, random ones, or those "
-            "the student is least sure of. [default: by data set]",
+            help="Which inputs to ask. medoids: the middle of each cluster; cluster-votes: that, "
+            "but each teacher votes for its majority there; spectral: as medoids, in the graph of "
+            "similar inputs; stratified: one of each part of the pool; random; least-confident: "
+            "those that the student is least sure of. [default: by data set]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,
@@ -314,7 +319,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=RegistryChoice(mechanisms),
-            help=f"{WAYS}immutable protects nobody and is for comparison. "
+            help=f"{WAYS}immutable protects nobody, for comparison only. "
             "[default: confident for images; gnmax for tables and with --noise parties]",
             rich_help_panel=MECHANISM,
         ),
@@ -334,7 +339,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             click_type=choice("auto", "gdp", "label", "joint", "renyi"),
-            help="Price of refusals and answers; auto: the cheapest valid one.",
+            help='How answers and "no answer"s are charged; auto: the cheapest price that holds.',
             rich_help_panel=BUDGET,
         ),
     ] = "auto",
@@ -350,7 +355,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
     max_refusals: Annotated[
         int | None,
         typer.Option(
-            help="End after this many refusals, fixed before. [default: from simulated votes]",
+            help='End after this many "no answer"s; fixed before the run. '
+            "[default: from simulated votes]",
             rich_help_panel=BUDGET,
         ),
     ] = None,
@@ -363,15 +369,15 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             click_type=choice("public", "private"),
-            help="Score the student on public test records alone, or on a fifth of each "
-            "hospital's patients, too.",
+            help="Score the student on public test records only, or (private) also on a fifth of "
+            "each hospital's patients, who are kept back.",
             rich_help_panel=RUN,
         ),
     ] = "public",
     evaluation_epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Price of --evaluate private for a held-out patient. [default: 1]",
+            help="Epsilon of --evaluate private for a patient who is kept back. [default: 1]",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -379,14 +385,15 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             click_type=choice("local", "ray"),
-            help="In this process, or on Flower's Ray engine (extra `ray`).",
+            help="Run in this process (local), or on Flower's Ray engine (ray; extra `ray`).",
             rich_help_panel=RUN,
         ),
     ] = "local",
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Make labels, metrics and costs repeatable; keys are always fresh.",
+            help="Repeat labels, metrics and costs; keys are always new. The noise of a seed "
+            "protects nobody.",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -404,8 +411,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
 ) -> None:
     """Run a whole federation on this machine, on real records.
 
-    Splits the records over hospitals, trains teachers, lets them vote under additive secret
-    sharing, adds noise, releases labels within the budget, trains a student and writes a report.
+    Shares out the records to hospitals, trains teachers, sums their votes by secret sharing, adds
+    noise, releases labels within the budget, trains a student and writes a report.
     """
     single_threaded_kernels()
     if config is not None:

@@ -67,7 +67,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 LINE: Final = CommandLine(
     "pate-party",
-    about="A hospital's node, in any number of federations.",
+    about="Set up and run a hospital's node, in one or several federations.",
     service="start",
     errors=(PateFedError, ProtocolError, PartyError),
     exit_codes=_EXIT_CODES,

@@ -50,10 +50,10 @@ def approve(  # noqa: PLR0917 - one argument per option
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """List waiting runs and pools, or approve one, for its federation only.
+    """List the waiting runs and pools (lists of questions), or approve one.
 
     At a terminal, the list asks about each. Approving a run also approves its pool. The
-    approval trains the teachers first.
+    approval trains the teachers first, and holds in its own federation only.
     """
     with open_records(site) as opened:
         if digest is None:
@@ -102,7 +102,7 @@ def reject(
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Reject a waiting run or pool, or withdraw an approval; an open run loses its next batch."""
+    """Reject a waiting run or pool, or withdraw an approval: an open run's next batch fails."""
     with open_records(site) as opened:
         found = _find(opened, digest, federation)
         one = opened.records.reject(

@@ -15,7 +15,7 @@ from party.site.folder import Site
 from pate_fed.nodes import Format, lines_of_checks, table_of_checks
 
 service_app = typer.Typer(
-    help="The node as a service of this machine.",
+    help="The node as a systemd service of this machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     suggest_commands=False,  # Click suggests them, too
@@ -42,7 +42,7 @@ def show_examination(opened: Site, output_format: Format) -> int:
 
 @service_app.callback()
 def service() -> None:
-    """The node as a service of this machine."""
+    """The node as a systemd service of this machine."""
 
 
 @service_app.command()

@@ -66,7 +66,7 @@ def join(
     """Make this hospital's keys if it has none, and ask to join a federation.
 
     In an existing site this adds another federation; all share identity, journal and budget.
-    First compare the words by telephone: they prove that nobody changed the invitation.
+    First compare the 12 words by telephone: equal words prove that nobody changed the invitation.
     """
     import httpx  # noqa: PLC0415 - keeps --help fast
 
@@ -172,7 +172,7 @@ def leave(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Remove this hospital's node keys for a federation; with the last one also its identity.
+    """Leave a federation: remove its keys; with the last federation also the identity.
 
     Journal, ledger and audit log stay. Tell the operator, who revokes the membership.
     """
