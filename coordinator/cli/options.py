@@ -31,7 +31,7 @@ Sigma1 = Annotated[
     float | None,
     typer.Option(
         help="Noise of the check against --vote-threshold, in votes; stable-*: of the test, in "
-        "units.",
+        "changes of one unit.",
         rich_help_panel=MECHANISM,
     ),
 ]
