@@ -135,6 +135,9 @@ class TestRoot:
             assert group.typer_instance is not None
             assert group.typer_instance.pretty_exceptions_enable is False
 
+    def test_help_says_what_each_argument_is(self, pate_party: PateParty) -> None:
+        assert "The operator's file." in pate_party("join", "--help").out
+
     def test_no_arguments_show_the_help(self, pate_party: PateParty) -> None:
         ended = pate_party()
         assert ended.code == 0
