@@ -26,6 +26,8 @@ Counts = NDArray[np.int64]
 
 _NEVER: Final = -1e4
 """Log of the chance of an impossible outcome."""
+_RAREST: Final = -80.0
+"""Log of a chance so small that the outcome is counted as telling all."""
 LARGEST_NOISE: Final = 200.0
 LARGEST_OF_MANY: Final = 20.0
 """Largest noise for any votes; of a label of three classes or more, whose places take seconds."""
@@ -34,7 +36,7 @@ _FARTHEST: Final = 7.0
 _STEP: Final = 0.1
 """Widest step between votes that stand for any votes, in standard deviations."""
 _SPREAD: Final = 1.25
-"""Standard deviation of the noise that rounds votes to steps, in steps, before it is taken away."""
+"""Standard deviation of the steps that stand for a vote, given its noisy count, in steps."""
 _UNEVEN: Final = 4 * math.exp(-2 * (math.pi * _SPREAD) ** 2)
 """Twice the largest relative difference between a sum over steps and its integral."""
 
@@ -163,7 +165,11 @@ def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
             count += len(parts)
     m, after, of = np.array(checks).T
     margins = (np.column_stack([m, after]) - setting.vote_threshold) / setting.sigma1
-    return runs, Checks(scipy.special.log_ndtr(-margins), scipy.special.log_ndtr(margins), of)
+    refusals, answers = scipy.special.log_ndtr(-margins), scipy.special.log_ndtr(margins)
+    for logs in (refusals, answers):
+        # Far from the threshold ratios have no bound. Such an outcome is worth at most its chance.
+        logs[logs[:, 0] < _RAREST] = _NEVER
+    return runs, Checks(refusals, answers, of, lost=math.exp(_RAREST))
 
 
 def valid_profile(setting: JointSetting, log_gammas: Table) -> Callable[[Gaps], Table]:

@@ -342,6 +342,9 @@ _STATES_BY_VOTE: Final = 40
 of few votes and takes seconds itself.
 """
 
+_LARGEST_KNOWN: Final = 500.0
+"""Beyond, there is next to no noise, and splines would overflow."""
+
 _ATOMS: Final = 8
 """Ratios at which profiles are computed, by the size of a vote's change in units of the noise."""
 
@@ -375,8 +378,13 @@ def is_worth_the_time(caps: Caps, votes: int) -> bool:
 
     Each state in which a run can be takes 3 to 10 ms.
     """
-    states = sum(map(len, _layers(*caps)))
-    return states <= min(_MOST_STATES, _STATES_BY_VOTE * votes)
+    left = min(_MOST_STATES, _STATES_BY_VOTE * votes)
+    # A long run has millions of states: it is not counted to its end.
+    for states in _layers(*caps):
+        left -= len(states)
+        if left < 0:
+            return False
+    return True
 
 
 def bellman_epsilon(
@@ -413,7 +421,7 @@ def bellman_epsilon(
             f"{LARGEST_NOISE:g} votes, a label of three classes of {LARGEST_OF_MANY:g}",
             setting,
         )
-    if not math.isfinite(known) or known <= 0:
+    if not 0 < known <= _LARGEST_KNOWN:
         return known
     spread = gdp_mu(known, delta)
     if spread / fineness > 1:
