@@ -341,6 +341,8 @@ _STATES_BY_VOTE: Final = 40
 """Most states that a report takes the time for: at most a minute or two, and seconds where a run is
 of few votes and takes seconds itself.
 """
+_MANY_VOTES: Final = 250
+"""From here on a state takes longer, by about the square of the votes."""
 
 _LARGEST_KNOWN: Final = 500.0
 """Beyond, there is next to no noise, and splines would overflow."""
@@ -376,9 +378,10 @@ def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
 def is_worth_the_time(caps: Caps, votes: int) -> bool:
     """Tell whether a report computes the exact price of a run with this many votes on a query.
 
-    Each state in which a run can be takes 3 to 10 ms.
+    Each state in which a run can be takes 3 to 10 ms, with more than 250 votes longer: with 1,000
+    about half a second.
     """
-    left = min(_MOST_STATES, _STATES_BY_VOTE * votes)
+    left = min(_MOST_STATES, _STATES_BY_VOTE * votes) * min(1.0, _MANY_VOTES / votes) ** 2
     # A long run has millions of states: it is not counted to its end.
     for states in _layers(*caps):
         left -= len(states)

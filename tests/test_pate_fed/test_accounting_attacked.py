@@ -93,7 +93,7 @@ def test_a_label_of_turned_votes_tells_less_at_every_order(sigma: float, order: 
 
 @pytest.mark.parametrize("sigma", [0.7, 4.0])
 def test_a_label_of_turned_votes_is_worth_less_to_every_reader(sigma: float) -> None:
-    """For any value after it, convex in the likelihood ratio, moved votes are worth more."""
+    """For any value after it that is convex in the likelihood ratio, moved votes are worth more."""
     a, b = places(0.3)
     before, shift = against_one(a, b), math.sqrt(2) / sigma
     gammas = np.exp(np.linspace(-4, 4, 25) * shift)
@@ -235,3 +235,8 @@ def test_a_long_run_is_not_counted_to_its_end() -> None:
     assert not is_worth_the_time((4000, 4000, 8000), 250)
     assert is_worth_the_time((30, 270, 300), 250)
     assert time.process_time() - start < 1
+
+
+def test_a_state_of_many_votes_counts_for_more() -> None:
+    assert not is_worth_the_time((30, 270, 300), 1000)
+    assert is_worth_the_time((10, 30, 30), 1000)
