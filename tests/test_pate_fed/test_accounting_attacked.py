@@ -26,7 +26,7 @@ from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.votes import fold_counts
 
 Table = NDArray[np.float64]
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 
 
 def wins(counts: Table) -> Table:
@@ -76,9 +76,9 @@ def places(step: float) -> tuple[Table, Table]:
     return a.ravel(), b.ravel()
 
 
-@pytest.mark.parametrize(("sigma", "order"), [(1.0, 5.0), (2.0, 10.0), (20.0, 2.5)])
+@pytest.mark.parametrize(("sigma", "order"), [(1.0, 5.0), (20.0, 2.5)])
 def test_a_label_of_turned_votes_tells_less_at_every_order(sigma: float, order: float) -> None:
-    a, b = places(0.15)
+    a, b = places(0.3)
     before = against_one(a, b)
     [claimed] = label_rdp([order], sigma=sigma)
     worst = 0.0
@@ -147,7 +147,7 @@ def neighbors(setting: JointSetting) -> tuple[Table, Table]:
 def reached(setting: JointSetting, caps: tuple[int, int, int], epsilon: float) -> float:
     """Return a delta that some reader reaches at epsilon, in the game played to its end."""
     before, after = neighbors(setting)
-    log_z = np.linspace(-14, 9, 1201)
+    log_z = np.linspace(-14, 9, 801)
     z = np.exp(log_z)
     slope_to = np.diff(z)
 
@@ -194,15 +194,14 @@ def exact(setting: JointSetting, caps: tuple[int, int, int], delta: float) -> fl
 @pytest.mark.parametrize(
     ("setting", "caps", "delta", "least"),
     [
-        # The threshold is the most that can be; hardly any noise in the check; a huge delta.
+        # The threshold is the largest count, or above it; hardly any noise in the check.
         (JointSetting(6, 2, 6.0, 0.6, 2.5), (1, 3, 4), 0.05, 0.95),
-        (JointSetting(5, 2, 0.0, 2.0, 0.8), (3, 3, 4), 0.3, 0.95),
         (JointSetting(6, 3, 7.5, 2.0, 1.0), (2, 2, 4), 1e-3, 0.95),
         (JointSetting(4, 4, 4.0, 1.5, 4.0), (1, 4, 4), 0.05, 0.95),
+        # One teacher; a huge delta.
         (JointSetting(1, 2, 1.0, 0.5, 0.7), (2, 2, 4), 0.3, 0.9),
-        # Answers run out first; one teacher; a tiny delta.
+        # Answers run out first; a tiny delta.
         (JointSetting(6, 2, 3.0, 1.0, 1.0), (4, 1, 4), 1e-6, 0.7),
-        (JointSetting(6, 2, 4.0, 2.0, 2.0), (4, 4, 4), 1e-6, 0.9),
     ],
     ids=str,
 )
