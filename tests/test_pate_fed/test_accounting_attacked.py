@@ -61,7 +61,7 @@ def test_a_lie_makes_one_vote_raise_two_counts() -> None:
     """Why the moves below matter: one honest vote goes from class 0 to class 1."""
     lie = np.array([2**31 - 1 - 6, 3, 2, 2])
     before, after = (
-        fold_counts(lie + vote, total_votes=9) for vote in ([1, 0, 0, 0], [0, 1, 0, 0])
+        fold_counts(lie + np.array(vote), total_votes=9) for vote in ([1, 0, 0, 0], [0, 1, 0, 0])
     )
     assert (after - before).tolist() == [1, 1, 0, 0]
 
@@ -158,11 +158,11 @@ def reached(setting: JointSetting, caps: tuple[int, int, int], epsilon: float) -
         line = values[left] + np.where(left > 0, slopes[left - 1], 0.0) * (at - z[left])
         other = values[left + 1] + slopes[left + 1] * (at - z[left + 1])
         found = np.maximum(np.maximum(line, other), np.maximum(at - 1, 0.0))
-        return np.where((at < z[0]) | (at > z[-1]), np.maximum(at - 1, 0.0), found)
+        return np.asarray(np.where((at < z[0]) | (at > z[-1]), np.maximum(at - 1, 0.0), found))
 
     @functools.cache
     def value(refusals: int, answers: int, asks: int) -> Table:
-        best = np.maximum(z - 1, 0.0)
+        best: Table = np.maximum(z - 1, 0.0)
         if min(refusals, answers, asks) == 0:
             return best
         refused = value(refusals - 1, answers, asks - 1)
@@ -171,7 +171,7 @@ def reached(setting: JointSetting, caps: tuple[int, int, int], epsilon: float) -
             later = [refused, *[answered] * setting.classes]
             seen = [q[o] * below(each, z * (p[o] / q[o])) for o, each in enumerate(later) if q[o]]
             best = np.maximum(best, np.sum(seen, axis=0))
-        return best
+        return np.asarray(best)
 
     return math.exp(epsilon) * float(below(value(*caps), np.array([math.exp(-epsilon)]))[0])
 
