@@ -218,6 +218,32 @@ def unpack(packet: bytes, *, max_bytes: int) -> list[bytes]:
     return frames
 
 
+_WIDTHS = {24: 1, 25: 2, 26: 4}
+_HEAD_BYTES = 4
+
+
+def kinds_in(packet: bytes) -> tuple[str, ...]:
+    """Name the types of the messages in a packet, for a list of what was sent.
+
+    Nothing is checked, and no frame is copied: a packet that nobody could read has no name.
+    """
+    kinds, place = [], 1
+    while place < len(packet):
+        # RFC 8949, section 3: a byte string, and its length here or in the next 1, 2 or 4 bytes.
+        size, width = packet[place] & 31, _WIDTHS.get(packet[place] & 31, 0)
+        if packet[place] & 0xE0 != 0x40 or (size > 23 and not width):
+            return ()
+        place += 1
+        size = int.from_bytes(packet[place : place + width], "big") if width else size
+        place += width
+        try:
+            kinds.append(_announced_type(packet[place : place + _HEAD_BYTES]).__name__)
+        except MalformedMessageError:
+            return ()
+        place += size
+    return tuple(kinds)
+
+
 def encode_value(value: Value) -> bytes:
     """Encode plain data in the same canonical form, for terms and results."""
     return cbor2.dumps(value, canonical=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib.metadata import version
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.database.run_store import RunStore
 from coordinator.runs.labeling import LabelingRun, Member
+from coordinator.runs.transport import Packet
 from pate_fed import __version__
 from pate_fed.federation import RunTerms
 from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
 from pate_fed.releases import Outcome
 from pate_fed.report import EARLIER, SEAL, RunDirectory, render_model_card, render_report
+from pate_fed.report.run_directory import SentPacket
 from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import party_warnings
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
@@ -154,11 +156,13 @@ def write_results(
     drawn_in: Mapping[int, str] | None = None,
     row_names: Sequence[str] | None = None,
     earlier: Sequence[EarlierSetup] = (),
+    packets: Sequence[Packet] = (),
 ) -> None:
     """Write a run directory: all of it, or nothing.
 
     A run that asked nobody has no transcript. `source` holds entries of the settings that a
-    federation knows better; `earlier` the failed setups, oldest first. Only a simulation has a
+    federation knows better; `earlier` the failed setups, oldest first; `packets` what came from
+    nodes. Only a simulation has a
     `partition`, and `row_names` of its pool.
 
     Raises:
@@ -192,6 +196,8 @@ def write_results(
             directory.write_transcript(lost, name=EARLIER)
         if run.round.run_id:
             directory.write_transcript(_transcript_of(run.round))
+        if packets:
+            directory.write_sent(_sent_of(run, packets))
         if student is not None:
             folder = directory.student_directory()
             student.save(folder)
@@ -205,6 +211,16 @@ def write_results(
             files = directory.read_back().digests
             directory.write_json(SEAL, run.round.closing.seal_results(files))
         directory.write_report(render_report(directory.read_back()))
+
+
+def _sent_of(run: LabelingRun, packets: Iterable[Packet]) -> Iterator[SentPacket]:
+    """Name the hospital of each packet; a node that is none of the run's sent nothing of it."""
+    names = run.names_by_node
+    return (
+        SentPacket(names[one.node], one.kinds, one.size, one.digest.hex())
+        for one in packets
+        if one.node in names
+    )
 
 
 def _transcript_of(setup: CoordinatorRound) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from coordinator.errors import SetupError
+from protocols import wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,23 @@ class Silence:
     code: str
 
 
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A packet that a node sent.
+
+    Attributes:
+        node: The node.
+        kinds: Types of the messages in it; none for a receipt.
+        size: Its bytes.
+        digest: SHA-256 of them.
+    """
+
+    node: int
+    kinds: tuple[str, ...]
+    size: int
+    digest: bytes
+
+
 @dataclass(slots=True)
 class Traffic:
     """Packets and bytes sent and received so far.
@@ -28,12 +47,17 @@ class Traffic:
     Attributes:
         exchanges: Times that all parties were asked and answered.
         sent: Bytes of packets to parties.
-        received: Bytes of packets from parties.
+        packets: Packets from parties, in the order in which they came.
     """
 
     exchanges: int = 0
     sent: int = 0
-    received: int = 0
+    packets: list[Packet] = field(default_factory=list)
+
+    @property
+    def received(self) -> int:
+        """Bytes of packets from parties."""
+        return sum(packet.size for packet in self.packets)
 
 
 class Transport(ABC):
@@ -69,9 +93,11 @@ class Transport(ABC):
         answers = self._carry(packets)
         self.traffic.exchanges += 1
         self.traffic.sent += sum(len(packet) for packet in packets.values())
-        self.traffic.received += sum(
-            len(answer) for answer in answers.values() if isinstance(answer, bytes)
-        )
+        self.traffic.packets += [
+            Packet(node, wire.kinds_in(answer), len(answer), hashlib.sha256(answer).digest())
+            for node, answer in answers.items()
+            if isinstance(answer, bytes)
+        ]
         return {node: answers.get(node, Silence("no answer in time")) for node in packets}
 
     @abstractmethod

@@ -113,6 +113,7 @@ def write_up(
         preprocessing=run.task.schema.preprocessing,
         drawn_in=run.drawn_in,
         earlier=setups,
+        packets=run.traffic.packets,
     )
 
 

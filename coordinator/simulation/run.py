@@ -561,6 +561,7 @@ class _Rehearsal:
             student=student,
             preprocessing=self._dataset.preprocessing,
             row_names=self._dataset.pool.row_names,
+            packets=self._known_labels().traffic.packets,
         )
 
     def _known_labels(self) -> _Labels:

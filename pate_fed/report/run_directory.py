@@ -8,6 +8,7 @@
                       user's data row, its line or image there; where some were drawn in earlier
                       runs, drawn_in names the run, empty for this one
     transcript.jsonl  hashes of the messages
+    sent.csv         each packet that a hospital sent: its kind, size and hash
   earlier-setups.jsonl
                     transcripts of setups that the run lost, one behind the other, if there are any
     seal.json         hashes of all files but the report, signed by the coordinator
@@ -35,7 +36,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import tomli_w
@@ -52,6 +53,7 @@ PRIVACY = "privacy.json"
 LABELS = "labels.csv"
 TRANSCRIPT = "transcript.jsonl"
 EARLIER = "earlier-setups.jsonl"
+SENT = "sent.csv"
 SEAL = "seal.json"
 REPORT = "report.html"
 STUDENT = "student"
@@ -64,6 +66,7 @@ SEALED = (
     LABELS,
     TRANSCRIPT,
     EARLIER,
+    SENT,
     f"{STUDENT}/student.json",
     f"{STUDENT}/model.skops",
     f"{STUDENT}/model.safetensors",
@@ -75,6 +78,23 @@ SEALED = (
 
 _LABELS_HEADER = ["query_id", "label"]
 _ROW, _DRAWN_IN = "row", "drawn_in"
+_SENT_HEADER = ["hospital", "packet", "content", "bytes", "sha256"]
+
+
+class SentPacket(NamedTuple):
+    """A packet that a hospital sent to the coordinator.
+
+    Attributes:
+        hospital: Its name.
+        kinds: Types of the messages in it; none for a receipt.
+        size: Its bytes.
+        digest: SHA-256 of them, in hex.
+    """
+
+    hospital: str
+    kinds: tuple[str, ...]
+    size: int
+    digest: str
 
 
 class RunDirectory:
@@ -183,8 +203,19 @@ class RunDirectory:
             header.append(_DRAWN_IN)
             runs = {str(query_id): run for query_id, run in drawn_in.items()}
             table = [[*row, runs.get(row[0], "")] for row in table]
-        lines = (",".join(map(_csv_cell, row)) for row in (header, *table))
-        self._write(LABELS, "".join(f"{line}\n" for line in lines))
+        self._write_table(LABELS, (header, *table))
+
+    def write_sent(self, packets: Iterable[SentPacket]) -> None:
+        """Write `sent.csv`: a row for each packet, hospital by hospital, in the order sent."""
+        by_hospital: dict[str, list[SentPacket]] = {}
+        for packet in packets:
+            by_hospital.setdefault(packet.hospital, []).append(packet)
+        rows = (
+            [name, str(number), "+".join(one.kinds), str(one.size), one.digest]
+            for name in sorted(by_hospital)
+            for number, one in enumerate(by_hospital[name], start=1)
+        )
+        self._write_table(SENT, (_SENT_HEADER, *rows))
 
     def write_transcript(self, lines: Iterable[str], *, name: str = TRANSCRIPT) -> None:
         """Write a transcript, one line each; a line has no line end of its own.
@@ -210,6 +241,10 @@ class RunDirectory:
         """Read the files written so far, as `read_run` will: the report is made of this."""
         return read_run(self.folder)
 
+    def _write_table(self, name: str, rows: Iterable[Sequence[str]]) -> None:
+        lines = (",".join(map(_csv_cell, row)) for row in rows)
+        self._write(name, "".join(f"{line}\n" for line in lines))
+
     def _write(self, name: str, text: str) -> None:
         if PurePath(name).name != name:
             raise InvalidParameterError("a file of the run directory must be a plain name", name)
@@ -231,6 +266,7 @@ class RunRecord:
         privacy: `privacy.json`, its shape checked.
         labels: Query id and class name, or "" for "no answer", in the order of `labels.csv`.
         digests: SHA-256 in hex of every file but the report, by its path in the directory.
+        sent: The packets of `sent.csv`; none where it is absent.
     """
 
     settings: Mapping[str, Any]
@@ -239,6 +275,7 @@ class RunRecord:
     privacy: Mapping[str, Any]
     labels: tuple[tuple[str, str], ...]
     digests: Mapping[str, str]
+    sent: tuple[SentPacket, ...] = ()
 
     def __repr__(self) -> str:
         return f"RunRecord(labels={len(self.labels)}, files={len(self.digests)})"
@@ -298,6 +335,7 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
         privacy=privacy,
         labels=_read_labels(folder / LABELS),
         digests=digests_of(folder),
+        sent=_read_sent(folder / SENT),
     )
 
 
@@ -441,21 +479,39 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _read_labels(path: Path) -> tuple[tuple[str, str], ...]:
-    text = _read_text(path)
-    try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except csv.Error as error:
-        raise RunDirectoryError(f"{path.name} must be CSV", error) from error
+    rows = _read_table(path)
     further = [name for name in (_ROW, _DRAWN_IN) if rows and name in rows[0]]
     if not rows or rows[0] != [*_LABELS_HEADER, *further]:
         raise RunDirectoryError(f"{path.name} must begin with query_id,label", "another line")
-    cells = len(rows[0])
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != cells:
-            raise RunDirectoryError(
-                f"{path.name} must have {cells} cells a row", f"{len(row)} in row {number}"
-            )
     return tuple((row[0], row[1]) for row in rows[1:])
+
+
+def _read_sent(path: Path) -> tuple[SentPacket, ...]:
+    if not os.path.lexists(path):
+        return ()
+    rows = _read_table(path)
+    if not rows or rows[0] != _SENT_HEADER:
+        raise RunDirectoryError(f"{path.name} must begin with hospital,packet", "another line")
+    if not all(row[3].isdecimal() for row in rows[1:]):
+        raise RunDirectoryError(f"{path.name} must hold sizes in bytes", "another text")
+    return tuple(
+        SentPacket(name, tuple(filter(None, content.split("+"))), int(size), digest)
+        for name, _, content, size, digest in rows[1:]
+    )
+
+
+def _read_table(path: Path) -> list[list[str]]:
+    """Read a table; every row has as many cells as the first."""
+    try:
+        rows = list(csv.reader(io.StringIO(_read_text(path), newline=""), strict=True))
+    except csv.Error as error:
+        raise RunDirectoryError(f"{path.name} must be CSV", error) from error
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(rows[0]):
+            raise RunDirectoryError(
+                f"{path.name} must have {len(rows[0])} cells a row", f"{len(row)} in row {number}"
+            )
+    return rows
 
 
 def digests_of(folder: Path) -> dict[str, str]:

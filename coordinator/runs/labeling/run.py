@@ -154,6 +154,12 @@ class LabelingRun:
         return self._context.roster.members
 
     @property
+    def names_by_node(self) -> dict[int, str]:
+        """The name of the party at each node, of those that were found."""
+        roster = self._context.roster
+        return {node: roster.name(seat) for seat, node in roster.nodes.items()}
+
+    @property
     def lost(self) -> tuple[tuple[str, ...], ...]:
         """For each batch that opened without some parties, their names."""
         return tuple(self._collector.lost)
