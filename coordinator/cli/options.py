@@ -133,3 +133,11 @@ Prevalence = Annotated[
         rich_help_panel=RUN,
     ),
 ]
+Purpose = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT",
+        help="Reason for the run, one line; the report's first page shows it.",
+        rich_help_panel=RUN,
+    ),
+]

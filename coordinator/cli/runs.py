@@ -34,6 +34,7 @@ from coordinator.cli.options import (
     Epsilon,
     Noise,
     Prevalence,
+    Purpose,
     Sigma1,
     Sigma2,
     Student,
@@ -171,6 +172,7 @@ def run(  # noqa: PLR0917 - one argument per option
     ] = 20,
     student: Student = "auto",
     prevalence: Prevalence = None,
+    purpose: Purpose = "",
     patience: Annotated[
         float,
         typer.Option(
@@ -220,6 +222,7 @@ def run(  # noqa: PLR0917 - one argument per option
         batch_size=batch_size,
         student=student,
         prevalence=numbers("--prevalence", prevalence, float),
+        purpose=purpose,
     )
     task = coordinator.read_queries(
         queries,

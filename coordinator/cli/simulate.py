@@ -35,6 +35,7 @@ from coordinator.cli.options import (
     Noise,
     PartyEpsilons,
     Prevalence,
+    Purpose,
     Sigma1,
     Sigma2,
     Student,
@@ -98,10 +99,11 @@ CONFIG_OPTIONS: Final = {
     "evaluation.patients": "evaluate",
     "evaluation.epsilon": "evaluation_epsilon",
     "seed": "seed",
+    "purpose": "purpose",
 }
 """The option of each key of a `run.toml`."""
 
-_FREE: Final = ("data", "seed", "teacher", "device", "student", "engine")
+_FREE: Final = ("data", "seed", "teacher", "device", "student", "engine", "purpose")
 """Options from which no other setting of a run follows."""
 
 _FILE_KEY: Final = "source.file"
@@ -146,8 +148,8 @@ def _require_same_run(context: typer.Context) -> None:
         typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if typed and name not in _FREE:
             raise UsageError(
-                "--config repeats a run: beside it only data, seed, teacher, device, student and "
-                "--out may be given",
+                "--config repeats a run: beside it only data, seed, teacher, device, student, "
+                "purpose and --out may be given",
                 f"--{name.replace('_', '-')}",
             )
 
@@ -397,6 +399,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
             rich_help_panel=RUN,
         ),
     ] = None,
+    purpose: Purpose = "",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -472,6 +475,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         evaluation_epsilon=evaluation_epsilon,
         engine=engine,
         seed=seed,
+        purpose=purpose,
     )
     target = out if out is not None else Path("runs") / f"{data}-{time.strftime('%Y%m%d-%H%M%S')}"
     with progress(shown=output_format is Format.TEXT) as shown:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pate_fed.students.facts import LabelFacts
 
 
+MAX_PURPOSE = 300
+"""Most letters of a purpose: it stands on the first page of a report."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """A run as it was asked for; None means "choose for me".
@@ -68,6 +72,7 @@ class RunSettings:
         evaluation_epsilon: Price of that, for every hospital's units; None for 1.
         engine: "local" or "ray".
         seed: Makes a run repeatable; None draws everything fresh.
+        purpose: Reason for the run, for its report; "" where nobody stated one.
     """
 
     data: DataSource
@@ -107,6 +112,7 @@ class RunSettings:
     evaluation_epsilon: float | None = None
     engine: str = "local"
     seed: int | None = None
+    purpose: str = ""
 
     def check(self, sums: Sums) -> None:
         """Refuse wrong settings that show without data.
@@ -143,6 +149,11 @@ class RunSettings:
             raise InvalidSettingError("--seed must be at least 0", self.seed)
         if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
             raise InvalidSettingError("--partition column needs --hospital COLUMN", "none")
+        if len(self.purpose) > MAX_PURPOSE or not self.purpose.isprintable():
+            raise InvalidSettingError(
+                f"--purpose must be one line of at most {MAX_PURPOSE} letters",
+                f"{len(self.purpose)} letters",
+            )
         self._check_data_options()
         self._check_evaluation()
 
@@ -377,6 +388,7 @@ class RunSettings:
                 "epsilon": self.evaluation_epsilon,
             },
             "seed": self.seed,
+            "purpose": self.purpose or None,
         }
 
 
