@@ -13,7 +13,7 @@ import pwd
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -333,7 +333,7 @@ class Coordinator:
         return request, query_states(self._database, request, task=task)
 
     def export(self, name: str, out: Path) -> list[str]:
-        """Copy the results of a run into a new folder.
+        """Copy all results of a run into a new folder: its private edition.
 
         Returns:
             The names of the copied files.
@@ -341,6 +341,35 @@ class Coordinator:
         Raises:
             RunQueueError: no such run, nothing of it is there yet, or the folder exists.
         """
+        source = self._exported(name, out, "private")
+        try:
+            shutil.copytree(source, out)
+        except OSError as error:
+            raise RunQueueError("--out must be a new folder", error.strerror) from error
+        return sorted(one.name for one in out.iterdir())
+
+    def export_public(self, name: str, out: Path, *, agreed: Collection[str] = ()) -> list[str]:
+        """Write the public edition of a run into a new folder.
+
+        Args:
+            name: The run.
+            out: The folder.
+            agreed: Hospitals that agreed to be named; the others get numbers.
+
+        Returns:
+            The names of its files.
+
+        Raises:
+            RunQueueError: no such run, nothing of it is there yet, or the folder exists.
+            RunDirectoryError: it has no public edition, or `agreed` names a stranger.
+        """
+        from pate_fed.report import write_public_edition  # noqa: PLC0415 - plots take a second
+
+        write_public_edition(self._exported(name, out, "public"), out, agreed=agreed)
+        return sorted(one.name for one in out.iterdir())
+
+    def _exported(self, name: str, out: Path, edition: str) -> Path:
+        """Return the run directory to export, after the entry that tells it."""
         self.queue.find(name)
         source = results_of(self.home, name)
         if not source.is_dir():
@@ -348,12 +377,9 @@ class Coordinator:
         if os.path.lexists(out):
             raise RunQueueError("--out must be a new folder", "one that exists")
         # First the entry: no copy without one. A copy that fails later has one as well.
-        self._tell(Act.EXPORTED, name, {}, {"to": ascii(str(out))[1:-1]})
-        try:
-            shutil.copytree(source, out)
-        except OSError as error:
-            raise RunQueueError("--out must be a new folder", error.strerror) from error
-        return sorted(one.name for one in out.iterdir())
+        facts = {"to": ascii(str(out))[1:-1], "edition": edition}
+        self._tell(Act.EXPORTED, name, {}, facts)
+        return source
 
     # The audit log ----------------------------------------------------------------------------
 

@@ -81,16 +81,16 @@ def odds_factor(epsilon: float) -> str:
 
 def unit_text(privacy: Mapping[str, Any]) -> str:
     """Name the privacy unit."""
-    weight = privacy["unit_weight"]
+    weight = privacy["unit_votes"]
     votes = "1 vote" if weight == 1 else f"up to {weight} votes"
-    if privacy["unit"] == "party":
+    if privacy["privacy_unit"] == "party":
         return f"one whole hospital (party): all its records, {votes} on each query"
     return f"one patient (record): all rows of the patient, {votes} on each query"
 
 
 def short_unit(privacy: Mapping[str, Any]) -> str:
     """Name the privacy unit in a word or two."""
-    return "one whole hospital" if privacy["unit"] == "party" else "one patient's records"
+    return "one whole hospital" if privacy["privacy_unit"] == "party" else "one patient's records"
 
 
 def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:

@@ -100,6 +100,13 @@ HomeOption = Annotated[
     Path, typer.Option("--home", metavar="DIR", help="The federation's folder.", show_default=True)
 ]
 DEFAULT_HOME: Final = Path("federation")
+Agreed = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOSPITAL",
+        help="Public edition: a hospital that agreed to be named; repeatable. Others get numbers.",
+    ),
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import LINE, choice
+from coordinator.cli.console import LINE, Agreed, choice
+from coordinator.errors import UsageError
 from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import EXIT_INPUT, print_json
@@ -22,23 +23,51 @@ transcript_app = typer.Typer(
 
 def report(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the public edition into this new folder."),
+    ] = None,
+    agreed: Agreed = None,
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private/--public",
+            help="With JSON: all numbers, or those of the public edition.",
+        ),
+    ] = False,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
-    """Rewrite a finished run's report.html, and show its summary."""
+    """Rewrite a finished run's report.html and annexes.html, and show its summary.
+
+    The folder is private. With --out, write the public edition elsewhere: without any number that
+    the stated epsilon does not cover.
+    """
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
+        ANNEXES,
+        public_record,
         read_run,
+        render_annexes,
         render_report,
         render_summary,
         replace_report,
+        write_public_edition,
     )
 
     try:
         run = read_run(run_dir)
     except RunDirectoryError as error:
         LINE.fail(error, EXIT_INPUT)
-    replace_report(run_dir, render_report(run))
+    if out is not None:
+        write_public_edition(run_dir, out, agreed=agreed or ())
+        run_dir, run = out, read_run(out)
+    elif agreed:
+        raise UsageError("--agreed must come with --out", "none")
+    else:
+        replace_report(run_dir, render_annexes(run), name=ANNEXES)
+        replace_report(run_dir, render_report(run))
     if output_format is Format.JSON:
-        print_json({"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy})
+        shown = run if private or out is not None else public_record(run)
+        print_json({"run_dir": str(run_dir), "metrics": shown.metrics, "privacy": shown.privacy})
     else:
         print(render_summary(run.metrics, run.privacy, run_dir))
 

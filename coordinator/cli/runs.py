@@ -13,6 +13,7 @@ import typer
 
 from coordinator.cli.console import (
     DEFAULT_HOME,
+    Agreed,
     FormatOption,
     HomeOption,
     RegistryChoice,
@@ -44,7 +45,7 @@ from coordinator.cli.options import (
     ValidVotes,
     VoteThreshold,
 )
-from coordinator.errors import RunEndedError
+from coordinator.errors import RunEndedError, UsageError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, write_logs_as_json
 from pate_fed.nodes.command_line import print_json
@@ -302,26 +303,49 @@ def stop(
     _print_run(open_coordinator(home).stop(name), output_format)
 
 
-def export(
+def export(  # noqa: PLR0917 - one argument per option
     name: RunName,
     out: Annotated[Path, typer.Option(metavar="DIR", help="New folder to copy to.")],
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private/--public",
+            help="All files, for the federation and its auditors; or the public edition, without "
+            "any number that the stated epsilon does not cover.",
+        ),
+    ] = False,
+    agreed: Agreed = None,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Copy a run's results as a run directory: labels, report, student, transcript.
+    """Copy a run's results into a new folder: its public edition, or all of it.
 
     A lost run directory, as after a restore, is first rewritten from the database.
     """
     single_threaded_kernels()
     from coordinator.lost_results import WHAT_IS_LOST, write_anew  # noqa: PLC0415 - see `serve`
 
+    if private and agreed:
+        raise UsageError("--agreed is for the public edition", "--private")
     coordinator = open_coordinator(home)
     is_anew = write_anew(coordinator, name)
-    parts = coordinator.export(name, out)
+    parts = (
+        coordinator.export(name, out)
+        if private
+        else coordinator.export_public(name, out, agreed=agreed or ())
+    )
     if output_format is Format.JSON:
-        print_json({"out": str(out), "parts": parts, "written_anew": is_anew})
+        print_json(
+            {
+                "out": str(out),
+                "edition": "private" if private else "public",
+                "parts": parts,
+                "written_anew": is_anew,
+            }
+        )
         return
-    show(f"{out} has {', '.join(parts)}.")
+    edition = "Private edition, do not publish" if private else "Public edition"
+    show(f"{edition}: {out} has {', '.join(parts)}.")
     if is_anew:
         show(WHAT_IS_LOST)
 

@@ -20,7 +20,14 @@ from pate_fed.federation import RunTerms
 from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
 from pate_fed.releases import Outcome
-from pate_fed.report import EARLIER, SEAL, RunDirectory, render_model_card, render_report
+from pate_fed.report import (
+    EARLIER,
+    SEAL,
+    RunDirectory,
+    render_annexes,
+    render_model_card,
+    render_report,
+)
 from pate_fed.report.run_directory import SentPacket
 from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import party_warnings
@@ -210,7 +217,9 @@ def write_results(
         if run.round.run_id:
             files = directory.read_back().digests
             directory.write_json(SEAL, run.round.closing.seal_results(files))
-        directory.write_report(render_report(directory.read_back()))
+        record = directory.read_back()
+        directory.write_annexes(render_annexes(record))
+        directory.write_report(render_report(record))
 
 
 def _sent_of(run: LabelingRun, packets: Iterable[Packet]) -> Iterator[SentPacket]:

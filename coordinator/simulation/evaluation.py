@@ -132,7 +132,9 @@ class PrivateEvaluation:
             "sigma": self.plan.sigma,
             "unit_patients": self.plan.unit_patients,
             "view": "public",
-            "neighbors": f"these records, and the same with all records of {whose} replaced",
+            "neighboring_definition": (
+                f"these records, and the same with all records of {whose} replaced"
+            ),
             "method": "exact cost of Gaussian noise (GDP)",
             "with_labels": {"epsilon": whole, "delta": delta, "method": both},
         }

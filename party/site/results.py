@@ -172,9 +172,11 @@ def fetch_results(
         _require_sealed(seal, transcript, digests, coordinator=coordinator)
         (directory.folder / SEAL).write_bytes(seal)
         # Plots take a second to load.
-        from pate_fed.report import render_report  # noqa: PLC0415
+        from pate_fed.report import render_annexes, render_report  # noqa: PLC0415
 
-        directory.write_report(render_report(directory.read_back()))
+        record = directory.read_back()
+        directory.write_annexes(render_annexes(record))
+        directory.write_report(render_report(record))
     return verdict
 
 

@@ -15,7 +15,14 @@ from markupsafe import Markup
 
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
-from pate_fed.report import plots, price_words, publication_words, quality_words
+from pate_fed.report import (
+    editions,
+    plots,
+    price_words,
+    publication_words,
+    quality_words,
+    sent_words,
+)
 from pate_fed.report.quality_words import YARDSTICKS
 from pate_fed.report.run_directory import RunRecord
 
@@ -24,14 +31,14 @@ def _percent(share: float | None) -> str:
     return wording.percent(share).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
-_ENVIRONMENT = jinja2.Environment(
+ENVIRONMENT = jinja2.Environment(
     loader=jinja2.PackageLoader("pate_fed.report"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters.update(
+ENVIRONMENT.filters.update(
     percent=_percent,
     count=wording.count,
     epsilon=wording.epsilon_text,
@@ -41,8 +48,11 @@ _ENVIRONMENT.filters.update(
     unassuming=price_words.unassuming,
     area=quality_words.area_text,
     interval=quality_words.interval_text,
+    span=quality_words.span_text,
+    size=wording.size_text,
 )
-_ENVIRONMENT.globals.update(plural=wording.plural)
+ENVIRONMENT.globals.update(plural=wording.plural)
+"""Escapes every text; also for other pages of a run."""
 
 _SOURCES = (
     "PATE, GNMax and LNMax: Papernot et al. 2017 (arXiv 1610.05755) and 2018 (arXiv 1802.08908)",
@@ -56,6 +66,9 @@ _SOURCES = (
     "Label level and joint price: proofs in the documentation of pate_fed",
 )
 
+
+MOST_CLASSES = 12
+"""Most classes that the first page names."""
 
 _LONGEST_OPEN = 400
 """Longest entry of the manifest, in letters, that stands open in the page."""
@@ -73,20 +86,31 @@ def render_report(run: RunRecord) -> str:
     metrics, privacy = run.metrics, run.privacy
     classes, spec = _classes(metrics), spec_of(privacy["mechanism"]["name"])
     simulated = wording.is_simulated(metrics, privacy)
-    return _ENVIRONMENT.get_template("report.html.j2").render(
+    return ENVIRONMENT.get_template("report.html.j2").render(
         m=metrics,
         p=privacy,
         simulated=simulated,
         data=run.settings.get("data"),
         begun_on=run.manifest["begun_on"],
         has_own_data=publication_words.has_own_data(run),
+        public_edition=editions.is_public(run),
+        no_edition=editions.no_public_edition(run),
+        run_id=run.manifest.get("run_id") or "without an id",
+        transcript_head=run.manifest.get("transcript_head") or "none",
+        version=run.manifest.get("pate_fed", ""),
+        words=_words(run),
+        **_subject(run),
         files=publication_words.files(run),
         measured=simulated or any(share is not None for share in metrics["accuracy"].values()),
+        measured_of={
+            name: quality_words.accuracy_of(metrics, name) for name in ("labels", *dict(YARDSTICKS))
+        },
+        e_majority=_majority(metrics["evaluation"]),
         released=_released(run),
         secrecy=wording.secrecy_text(privacy, simulated=simulated),
         unit=wording.unit_text(privacy),
         short_unit=wording.short_unit(privacy),
-        neighbors=privacy["neighbors"].rstrip(". "),
+        neighbors=privacy["neighboring_definition"].rstrip(". "),
         mechanism=spec.title,
         mechanism_text=spec.text(privacy["mechanism"]),
         refused_because=spec.refused_because,
@@ -126,7 +150,7 @@ def render_report(run: RunRecord) -> str:
         manifest_lists=list(wording.lists_of_tables(run.manifest)),
         settings=list(wording.flatten(run.settings)),
         effort=_effort(metrics),
-        sent=_sent(metrics),
+        **_sent(run),
         labels=len(run.labels),
         sources=_SOURCES,
     )
@@ -153,10 +177,76 @@ def _effort(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _sent(metrics: Mapping[str, Any]) -> str:
-    """Write the mean size of one hospital's messages; "" where nobody counted them."""
-    size = metrics["bytes"]["from_parties"]
-    return wording.size_text(size / metrics["parties"]) if size and metrics["parties"] else ""
+def _subject(run: RunRecord) -> dict[str, Any]:
+    """Say what the run was about: purpose, target and hospitals; "" where nobody knows."""
+    source = run.settings.get("source")
+    source = source if isinstance(source, Mapping) else {}
+    names = [name for name, _, _ in wording.class_rows(run.metrics)] or source.get("classes", ())
+    listed = [str(name) for name in names[:MOST_CLASSES]]
+    more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
+    return {
+        "purpose": run.settings.get("purpose", ""),
+        "target": source.get("label", ""),
+        "classes_text": ", ".join(listed) + more,
+        "hospitals": ", ".join(str(party["party"]) for party in run.privacy["parties"]),
+    }
+
+
+def _sent(run: RunRecord) -> dict[str, Any]:
+    """Say what left the hospitals; "" and nothing where no packet is on record."""
+    listed = sent_words.senders(run.sent)
+    metrics, sent = run.metrics, run.metrics["bytes"].get("from_parties")
+    mean = sent / metrics["parties"] if sent and metrics["parties"] else 0
+    said = f"{wording.size_text(mean)} on average" if mean else ""
+    return {
+        "senders": listed,
+        "senders_alike": len({one[1:] for one in listed}) == 1,
+        "kinds": sent_words.kinds(run),
+        "sent_whole": sent_words.is_whole(run),
+        "most_listed": sent_words.MOST_LISTED,
+        "each": sent_words.each_text(listed) if listed else said,
+        "bytes_of_all": sent,
+    }
+
+
+def _majority(evaluation: Mapping[str, Any] | None) -> float | None:
+    """Return the share of the most common class among held-out patients."""
+    groups = (evaluation or {}).get("class") or {}
+    return max((row["share"] for row in groups.values()), default=None)
+
+
+def _words(run: RunRecord) -> list[tuple[str, str]]:
+    """Explain each technical word that the page uses, a sentence each."""
+    at_parties = price_words.is_at_parties(run.privacy)
+    adder = "each hospital adds" if at_parties else "the coordinator adds"
+    unit = wording.short_unit(run.privacy)
+    return [
+        ("Query", "one public input that the hospitals are asked to label."),
+        ("Teacher", "a model that a hospital trained on its own records. It never leaves it."),
+        ("Vote", "the class that a teacher says for a query."),
+        ("Label", "the class that is released for a query: the one with the most votes and noise."),
+        (
+            "Student",
+            "a model that learned from released labels and public inputs, not from records.",
+        ),
+        ("Noise", f"random numbers that {adder} to the vote counts, so that no single vote shows."),
+        (
+            "ε (epsilon)",
+            "the privacy cost: how much any released result can tell. Smaller is better.",
+        ),
+        ("δ (delta)", "a small chance that is left out of the promise of ε."),
+        ("Unit", f"whom ε protects as a whole: here {unit}."),
+        ("Neighbors", "the two cases that ε compares: with and without one unit's real records."),
+        ("View", "whose eyes ε holds against: public (all readers) or the coordinator."),
+        ("Method", "the mathematics that computed ε."),
+        ("Cap, budget", "the most queries, and the most ε, that the run may use; fixed before it."),
+        ("Secret shares, masks", "votes cut or hidden so that only the sum of all can be read."),
+        (
+            "Joint price, label level, GDP, RDP",
+            "ways to compute ε; a table below tells them apart.",
+        ),
+        ("Batch", "queries that are asked together; a void one releases nothing."),
+    ]
 
 
 def _classes(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:
@@ -175,9 +265,14 @@ def _released(run: RunRecord) -> list[tuple[str, int]]:
 
 
 def _accuracy_plot(metrics: Mapping[str, Any]) -> str:
-    bars = [(name, metrics["accuracy"][key]) for key, name in YARDSTICKS]
-    says = "; ".join(f"{name}: {wording.percent(share)}" for name, share in bars)
-    return plots.accuracy_plot(bars, summary=f"Bars of accuracy on held-out inputs. {says}.")
+    rows = [quality_words.accuracy_of(metrics, key) for key, _ in YARDSTICKS]
+    rows = [row for row in rows if row.share is not None] or rows[:1]
+    says = "; ".join(f"{row.name}: {wording.percent(row.share)}" for row in rows)
+    return plots.accuracy_plot(
+        [(row.name, row.share, row.interval) for row in rows],
+        majority=rows[0].majority,
+        summary=f"Bars of accuracy on held-out inputs. {says}.",
+    )
 
 
 def _classes_plot(classes: list[tuple[str, int, int]]) -> str:

@@ -105,7 +105,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ("epsilon", _rounded_up(public["epsilon"])),
         ("delta", wording.delta_text(privacy["delta"])),
         ("privacy unit", wording.unit_text(privacy)),
-        ("neighbors", privacy["neighbors"]),
+        ("neighbors", privacy["neighboring_definition"]),
         ("view", "public: all who see the released labels, this model included"),
         ("method", f"{method}; holds for {public['holds_for']}"),
         ("charged", f"{price.name}: {price.charges}"),
@@ -124,7 +124,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ),
         ("noise", f"at the {privacy['noise']['place']}; source: {privacy['noise']['source']}"),
         ("in words", privacy["guarantee"]),
-        ("trust", privacy["trust"]),
+        ("trust", privacy["threat_model"]),
     ]
     lines = "".join(f"| {name} | {_escape(text)} |\n" for name, text in rows)
     return f"## Privacy\n\n| item | value |\n| --- | --- |\n{lines}\n"
@@ -143,7 +143,7 @@ def _use() -> str:
 
 
 def _limits(privacy: Mapping[str, Any]) -> str:
-    limits = "".join(f"- {_escape(limit)}\n" for limit in privacy["not_protected"])
+    limits = "".join(f"- {_escape(limit)}\n" for limit in privacy["unprotected"])
     return f"## Not protected\n\n{limits or _NO_LIMITS}\n"
 
 

@@ -51,28 +51,40 @@ _CLASSES_PER_COLUMN = 34
 _NAME_LENGTH = 24
 
 
-def accuracy_plot(bars: Sequence[tuple[str, float | None]], *, summary: str) -> str:
-    """Draw accuracies as bars, the first one, the student's, in the strong color.
+def accuracy_plot(
+    bars: Sequence[tuple[str, float | None, Sequence[float] | None]],
+    *,
+    majority: float | None = None,
+    summary: str,
+) -> str:
+    """Draw accuracies as bars with intervals; the first, the student's, in the strong color.
 
     Args:
-        bars: Name and share from 0 to 1, or None for "not measured".
+        bars: Name, share from 0 to 1 or None for "not measured", and its interval or None.
+        majority: Share of the most common class, a level line; None for none.
         summary: The picture's content in words, for those who cannot see it.
     """
     with _own_settings("accuracy"):
         figure, (axes,) = _figure(height=0.45 * len(bars) + 0.62, left=1.72, columns=1)
-        for row, (_, share) in enumerate(bars):
+        if majority is not None:
+            axes.axvline(100 * majority, color=CAP_COLOR, linewidth=1.4, linestyle=(0, (6, 3)))
+        for row, (_, share, interval) in enumerate(bars):
             color = STUDENT_COLOR if row == 0 else YARDSTICK_COLOR
             axes.barh(row, 100 * (share or 0.0), height=0.62, color=color)
             text = "not measured" if share is None else f"{100 * share:.1f} %"
+            end = share or 0.0
+            if interval is not None:
+                end = interval[1]
+                axes.plot([100 * one for one in interval], [row, row], color=INK, linewidth=1.6)
             axes.text(
-                100 * (share or 0.0) + 1.2,
+                100 * end + 1.2,
                 row,
                 text,
                 va="center",
                 fontweight="bold" if row == 0 else "normal",
             )
-        _name_rows(axes, [name for name, _ in bars])
-        axes.set_xlim(0, 112)
+        _name_rows(axes, [name for name, *_ in bars])
+        axes.set_xlim(0, 114)
         axes.set_xticks([0, 25, 50, 75, 100], labels=["0 %", "25 %", "50 %", "75 %", "100 %"])
         return _svg(figure, name="accuracy", title="Accuracy", summary=summary)
 

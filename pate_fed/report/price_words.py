@@ -155,7 +155,7 @@ def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
 
 def _exposure(privacy: Mapping[str, Any], party: Mapping[str, Any]) -> tuple[float, bool, float]:
     """Rank hospitals; the headline's comes last."""
-    is_headline = party["unit_votes"] == privacy["unit_weight"]
+    is_headline = party["unit_votes"] == privacy["unit_votes"]
     return (party["epsilon"] or 0.0, is_headline, -party["budget"])
 
 

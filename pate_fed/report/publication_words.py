@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pate_fed import wording
 from pate_fed.report.run_directory import (
+    ANNEXES,
     EARLIER,
     LABELS,
     MANIFEST,
@@ -13,6 +14,7 @@ from pate_fed.report.run_directory import (
     PRIVACY,
     REPORT,
     SEAL,
+    SENT,
     SETTINGS,
     STUDENT,
     TRANSCRIPT,
@@ -36,28 +38,32 @@ def has_own_data(run: RunRecord) -> bool:
 
 
 def files(run: RunRecord) -> list[FileWords]:
-    """List the files of a run and its report; the student's as one."""
+    """List the files of a run and its pages; the student's as one."""
     found = {name.partition("/")[0] for name in run.digests}
     labels, student = _of_labels(run)
-    metrics, manifest, report = _of_measurements(run)
-    settings = "no: they hold the seed" if _is_seeded(run) else "yes, if the settings may be"
     listed = (
         FileWords(LABELS, "the released labels and “no answer”s", labels),
         FileWords(STUDENT, "the model and its card", student),
-        FileWords(PRIVACY, "the cost in each view", _of_costs(run)),
-        FileWords(METRICS, "results and effort", metrics),
-        FileWords(MANIFEST, "versions, fingerprints, signers", manifest),
-        FileWords(SETTINGS, "the settings", settings),
-        FileWords(TRANSCRIPT, "fingerprints of all messages, signatures", "yes"),
-        FileWords(EARLIER, "the same of lost setups", "yes"),
-        FileWords(SEAL, "signed fingerprints of the files", "yes"),
-        FileWords(REPORT, "this page", report),
+        FileWords(PRIVACY, "the cost in each view", _PART),
+        FileWords(METRICS, "results and effort", _PART),
+        FileWords(MANIFEST, "versions, fingerprints, signers", _PART),
+        FileWords(SETTINGS, "the settings", _PART),
+        FileWords(TRANSCRIPT, "fingerprints of all messages, signatures", _AUDITORS),
+        FileWords(EARLIER, "the same of lost setups", _AUDITORS),
+        FileWords(SENT, "size and fingerprint of each packet of a hospital", _AUDITORS),
+        FileWords(SEAL, "signed fingerprints of the files", _AUDITORS),
+        FileWords(ANNEXES, "questions of data-protection law, answers of the run", "no"),
+        FileWords(REPORT, "this page", _PART),
     )
     return [
         one._replace(name=f"{STUDENT}/") if one.name == STUDENT else one
         for one in listed
-        if one.name in (*found, REPORT)
+        if one.name in (*found, REPORT, ANNEXES)
     ]
+
+
+_PART = "no: the public edition has its public part"
+_AUDITORS = "no: for auditors; it holds keys and signatures of hospitals, no content"
 
 
 def _is_simulated(run: RunRecord) -> bool:
@@ -83,21 +89,3 @@ def _of_labels(run: RunRecord) -> tuple[str, str]:
     if has_own_data(run):
         said += ": its patients are from your file"
     return said, f"{said}; the card's accuracy also needs a public test set"
-
-
-def _of_costs(run: RunRecord) -> str:
-    instance = run.privacy["per_instance"]
-    if instance["epsilon"] is not None and not instance["releasable"]:
-        return "no: per_instance depends on the votes; without it, yes"
-    return "yes" if _is_simulated(run) else "yes; it names the hospitals"
-
-
-def _of_measurements(run: RunRecord) -> tuple[str, str, str]:
-    """Say it of metrics, manifest and report."""
-    if not _is_simulated(run):
-        return "yes", "yes", "yes; it names the hospitals"
-    return (
-        "no: accuracies from private records, without noise",
-        "no: record counts of teachers (simulations only)",
-        "no: it shows the numbers of metrics.json, manifest.json and privacy.json",
-    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pate_fed import wording
+from pate_fed.report.scores import wilson_interval
 
 YARDSTICKS = (
     ("student", "Student (this run)"),
@@ -16,13 +17,62 @@ YARDSTICKS = (
 """Models that are tried on the same test inputs, and their names."""
 
 
+class Accuracy(NamedTuple):
+    """An accuracy with the two numbers without which it says little; None where unknown.
+
+    Attributes:
+        name: Its model.
+        share: How often it is right.
+        interval: Of 95 %, Wilson.
+        majority: Share of the most common class: what a constant answer has.
+        balanced: Balanced accuracy.
+        auc: Area under the curve.
+    """
+
+    name: str
+    share: float | None
+    interval: Sequence[float] | None
+    majority: float | None
+    balanced: float | None
+    auc: float | None
+
+
 class ClassQuality(NamedTuple):
     """A class of the test inputs, and how the student does on it; shares, None without a case."""
 
     name: str
     records: int
     recall: float | None
+    recall_interval: Sequence[float] | None
     precision: float | None
+    precision_interval: Sequence[float] | None
+
+
+def accuracy_of(metrics: Mapping[str, Any], key: str) -> Accuracy:
+    """Return an accuracy on the test inputs; of "labels" on the queries that were answered."""
+    share = metrics["accuracy"][key]
+    if key == "labels":
+        true = [row["answered"] for row in metrics["per_class"].values()]
+        records, most = sum(true), max(true, default=0)
+        return _accuracy("Released labels", share, records, most / records if records else None)
+    scores, student = metrics["scores"][key] or {}, metrics["scores"]["student"]
+    records = (metrics["data"] or {"records": {"test": 0}})["records"]["test"]
+    majority = None
+    if student is not None:
+        records, majority = student["records"], student["majority"]
+    return _accuracy(dict(YARDSTICKS)[key], share, records, majority)._replace(
+        balanced=scores.get("balanced_accuracy"), auc=scores.get("auc")
+    )
+
+
+def _accuracy(name: str, share: float | None, records: int, majority: float | None) -> Accuracy:
+    return Accuracy(name, share, _interval(share, records), majority, None, None)
+
+
+def _interval(share: float | None, records: int) -> tuple[float, float] | None:
+    if share is None or not records:
+        return None
+    return wilson_interval(round(share * records), records)
 
 
 def alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
@@ -41,10 +91,19 @@ def better_alone(metrics: Mapping[str, Any]) -> str:
     student, best = metrics["accuracy"]["student"], metrics["accuracy"]["best_single_party"]
     if student is None or best is None or student >= best:
         return ""
-    return (
-        f"A hospital does better alone: the best one has {wording.percent(best)}, the student "
-        f"{wording.percent(student)}. To that hospital the student is not worth its privacy cost."
+    best_said, student_said = (
+        _with_interval(metrics, key) for key in ("best_single_party", "student")
     )
+    return (
+        f"A hospital does better alone: the best one has {best_said}, the student {student_said}. "
+        "To that hospital the student is not worth its privacy cost."
+    )
+
+
+def _with_interval(metrics: Mapping[str, Any], key: str) -> str:
+    found = accuracy_of(metrics, key)
+    said = f" (95 %: {span_text(found.interval)})" if found.interval else ""
+    return f"{wording.percent(found.share)}{said}"
 
 
 def public_alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
@@ -79,7 +138,14 @@ def held_out_text(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str
 
 def interval_text(scores: Mapping[str, Any]) -> str:
     """Write the interval of an accuracy: "78.1 to 80.3 %"."""
-    low, high = scores["accuracy_interval"]
+    return span_text(scores["accuracy_interval"])
+
+
+def span_text(interval: Sequence[float] | None) -> str:
+    """Write an interval of shares; "" without one."""
+    if interval is None:
+        return ""
+    low, high = interval
     return f"{100 * low:.1f} to {wording.percent(high)}"
 
 
@@ -99,7 +165,17 @@ def by_class(metrics: Mapping[str, Any]) -> list[ClassQuality]:
     """List the classes of the test inputs; none where nobody measured."""
     scores = metrics["scores"]["student"]
     rows = {} if scores is None else scores["per_class"]
-    return [ClassQuality(name, **row) for name, row in rows.items()]
+    return [
+        ClassQuality(
+            name,
+            row["records"],
+            row["recall"],
+            _interval(row["recall"], row["records"]),
+            row["precision"],
+            _interval(row["precision"], row["decided"]),
+        )
+        for name, row in rows.items()
+    ]
 
 
 def _against_a_constant(scores: Mapping[str, Any]) -> Iterator[str]:

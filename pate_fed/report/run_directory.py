@@ -11,8 +11,9 @@
     sent.csv         each packet that a hospital sent: its kind, size and hash
   earlier-setups.jsonl
                     transcripts of setups that the run lost, one behind the other, if there are any
-    seal.json         hashes of all files but the report, signed by the coordinator
+    seal.json         hashes of all files but the two pages, signed by the coordinator
     report.html       all of it for people
+    annexes.html      questions of data-protection law, filled in where the run knows the answer
     student/          the model and its card
 
 Everything is written into a hidden folder beside the final place, which is renamed as the last
@@ -56,6 +57,7 @@ EARLIER = "earlier-setups.jsonl"
 SENT = "sent.csv"
 SEAL = "seal.json"
 REPORT = "report.html"
+ANNEXES = "annexes.html"
 STUDENT = "student"
 
 SEALED = (
@@ -230,6 +232,10 @@ class RunDirectory:
         """Write `report.html`; last, since it lists the digests of all other files."""
         self._write(REPORT, page)
 
+    def write_annexes(self, page: str) -> None:
+        """Write `annexes.html`."""
+        self._write(ANNEXES, page)
+
     def student_directory(self) -> Path:
         """Make `student/`, where the model and its card go, and return it."""
         student = self.folder / STUDENT
@@ -339,23 +345,23 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     )
 
 
-def replace_report(path: str | os.PathLike[str], page: str) -> None:
-    """Put a new `report.html` into a finished run directory, in one step.
+def replace_report(path: str | os.PathLike[str], page: str, *, name: str = REPORT) -> None:
+    """Put a new `report.html`, or another page, into a finished run directory, in one step.
 
     Raises:
         RunDirectoryError: the directory cannot be written.
     """
     folder = Path(path)
-    with _writing(folder / REPORT):
-        descriptor, name = tempfile.mkstemp(prefix=f".{REPORT}.", dir=folder)
+    with _writing(folder / name):
+        descriptor, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
                 file.write(page)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).replace(folder / REPORT)
+            Path(new).replace(folder / name)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            Path(new).unlink(missing_ok=True)
             raise
         _sync(folder)
 
@@ -515,11 +521,12 @@ def _read_table(path: Path) -> list[list[str]]:
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 in hex of every file of a run but the report, by its path in there."""
+    """Return the SHA-256 in hex of every file of a run but its pages, by its path in there."""
     digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_symlink() or not path.is_file() or name == REPORT or path.name.startswith("."):
+        is_page = name in (REPORT, ANNEXES)
+        if path.is_symlink() or not path.is_file() or is_page or path.name.startswith("."):
             continue
         try:
             with path.open("rb") as file:

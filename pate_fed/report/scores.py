@@ -34,8 +34,9 @@ def scores_of(
         area under the curve (for more than two classes the mean over each class against all
         others; None where one class occurs); "calibration_error", the mean distance in ten equal
         bins between the chance of the decided class and how often it is right; "per_class", by
-        name, with "records", "recall" and "precision" (None without a case); "by_hospital",
-        accuracy by name; "decided_classes", how many classes it ever decides for.
+        name, with "records", "recall", "decided" (how often it is said) and "precision" (shares
+        None without a case); "by_hospital", by name, with "records", "accuracy",
+        "accuracy_interval" and "majority"; "decided_classes", how many classes it ever decides for.
     """
     decided = chances.argmax(axis=1)
     right = decided == labels
@@ -55,6 +56,7 @@ def scores_of(
             name: {
                 "records": int(counts[place]),
                 "recall": recalls[place],
+                "decided": int((decided == place).sum()),
                 "precision": _share(right[decided == place]),
             }
             for place, name in enumerate(class_names)
@@ -62,9 +64,22 @@ def scores_of(
         "by_hospital": {}
         if hospitals is None
         else {
-            name: float(right[np.array([one == name for one in hospitals])].mean())
+            name: _scores_at(right, labels, np.array([one == name for one in hospitals]))
             for name in sorted(set(hospitals))
         },
+    }
+
+
+def _scores_at(
+    right: NDArray[np.bool_], labels: NDArray[np.int64], rows: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """Score the records of one hospital."""
+    records, hits = int(rows.sum()), int(right[rows].sum())
+    return {
+        "records": records,
+        "accuracy": hits / records,
+        "accuracy_interval": list(wilson_interval(hits, records)),
+        "majority": float(np.bincount(labels[rows]).max() / records),
     }
 
 

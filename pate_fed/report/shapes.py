@@ -73,7 +73,15 @@ class _Quality(Shape):
 class _ClassScores(Shape):
     records: Count
     recall: Share | None
+    decided: Count
     precision: Share | None
+
+
+class _HospitalScores(Shape):
+    records: Count
+    accuracy: Share
+    accuracy_interval: Annotated[list[Share], Field(min_length=2, max_length=2)]
+    majority: Share
 
 
 class _StudentScores(_Quality):
@@ -85,7 +93,7 @@ class _StudentScores(_Quality):
     calibration_error: Share
     decided_classes: Count
     per_class: dict[str, _ClassScores]
-    by_hospital: dict[str, Share]
+    by_hospital: dict[str, _HospitalScores]
 
 
 class _Scores(Shape):
@@ -96,7 +104,7 @@ class _Scores(Shape):
 
 
 class _Queries(Shape):
-    pool: Count
+    pool: Count | None
     asked: Count
     answered: Count
     refused: Count
@@ -209,7 +217,7 @@ class _Party(Shape):
     teachers: Count
     votes: Count
     unit_votes: Count
-    neighbors: str
+    neighboring_definition: str
     budget: Number
     epsilon: Number | None
     method: str
@@ -222,12 +230,15 @@ class _Run(_Bound):
     pricing: str
 
 
-class _Sanitized(_Bound):
+class _PerInstance(_Bound):
     releasable: bool
-
-
-class _PerInstance(_Sanitized):
     order: Number | None
+
+
+class _Output(Shape):
+    output: str
+    seen_by: str
+    bounded_by: str
 
 
 class _Charged(Shape):
@@ -253,7 +264,7 @@ class _EvaluationPrice(Shape):
     sigma: Number
     unit_patients: Count
     view: str
-    neighbors: str
+    neighboring_definition: str
     method: str
     with_labels: _Whole
 
@@ -263,24 +274,27 @@ class Privacy(_Versioned):
 
     simulated: bool
     delta: Number
-    unit: Literal["record", "party"]
-    unit_weight: Count
-    neighbors: str
+    dp_flavor: str
+    privacy_unit: Literal["record", "party"]
+    unit_votes: Count
+    neighboring_definition: str
     mechanism: _Mechanism
     noise: _Noise
     budget: _Budget
     views: _Views
     runs: list[_Run]
     parties: list[_Party]
-    per_instance: _PerInstance
-    sanitized: _Sanitized
+    per_instance: _PerInstance | None
     charged: list[_Charged]
     ledger: list[_Booked]
     evaluation: _EvaluationPrice | None
     sum: str
     guarantee: str
-    trust: str
-    not_protected: list[str]
+    trust_model: str
+    threat_model: str
+    outputs: list[_Output]
+    post_processing: str
+    unprotected: list[str]
 
 
 def check(file: str, text: str, shape: type[Shape]) -> None:

@@ -103,9 +103,9 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
         lines += _row("holds if", _ROW_SUMS, lines=2)
     if price_words.not_covered(privacy) is not None:
         lines += _row("not covered", _DEALT, lines=1)
-    votes = wording.plural(privacy["unit_weight"], "vote")
+    votes = wording.plural(privacy["unit_votes"], "vote")
     lines += _row("unit", f"{wording.short_unit(privacy)}, at most {votes} on each query")
-    lines += _row("neighbors", privacy["neighbors"], lines=most)
+    lines += _row("neighbors", privacy["neighboring_definition"], lines=most)
     if operator["epsilon"] is None:
         lines += _row("coordinator", "no guarantee against it: you must trust it")
     else:

@@ -35,6 +35,7 @@ from pate_fed.pricing import (
     unconditional_epsilon,
 )
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
 
 if TYPE_CHECKING:
     from pate_fed.students import Student
@@ -270,9 +271,10 @@ def privacy_table(
         "schema_version": SCHEMA_VERSION,
         "simulated": simulated,
         "delta": delta_of(ended),
-        "unit": terms.unit,
-        "unit_weight": _unit_votes(ended, seat),
-        "neighbors": neighbors(terms.unit, weight=_unit_votes(ended, seat)),
+        "dp_flavor": "none" if terms.pricing == "none" else "(epsilon, delta)",
+        "privacy_unit": terms.unit,
+        "unit_votes": _unit_votes(ended, seat),
+        "neighboring_definition": neighbors(terms.unit, weight=_unit_votes(ended, seat)),
         "mechanism": {
             **mechanism_of(terms).parameters(),
             "max_asks": terms.max_asks,
@@ -305,14 +307,16 @@ def privacy_table(
         "runs": _runs(ended, seat),
         "parties": _parties(ended),
         "per_instance": _per_instance(ended, simulated=simulated),
-        "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
         "charged": _charged(ended, seat),
         "ledger": _ledger(ended),
         "evaluation": None,
         "sum": ended.form.name,
         "guarantee": guarantee(ended),
-        "trust": f"{' '.join(_once(trust(run) for run in ended.used))} {sealing}".rstrip(),
-        "not_protected": _once(
+        "trust_model": trust_model(ended.used),
+        "outputs": outputs(ended.used),
+        "post_processing": POST_PROCESSING,
+        "threat_model": f"{' '.join(_once(trust(run) for run in ended.used))} {sealing}".rstrip(),
+        "unprotected": _once(
             gap
             for run in ended.used
             for gap in not_protected(
@@ -453,7 +457,7 @@ def _parties(ended: EndedRun) -> list[dict[str, Any]]:
                 "teachers": weights.teachers,
                 "votes": weights.votes,
                 "unit_votes": weight,
-                "neighbors": neighbors(terms.unit, weight=weight),
+                "neighboring_definition": neighbors(terms.unit, weight=weight),
                 "budget": terms.budgets[seat],
                 **_number(ended.charged_cost(seat)),
                 # Holds at the caps even where somebody sends votes that are not valid.

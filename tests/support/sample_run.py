@@ -93,7 +93,12 @@ def sample_scores(accuracy: float = 0.8418, *, majority: float = 0.1067) -> dict
         "calibration_error": 0.0725,
         "decided_classes": 10,
         "per_class": {
-            name: {"records": 45, "recall": 0.8 + 0.01 * place, "precision": 0.9 - 0.01 * place}
+            name: {
+                "records": 45,
+                "recall": 0.8 + 0.01 * place,
+                "decided": 40,
+                "precision": 0.9 - 0.01 * place,
+            }
             for place, name in enumerate(DIGITS)
         },
         "by_hospital": {},
@@ -122,7 +127,7 @@ def sample_parties(hospitals: int = 50, *, alike: bool = True) -> list[dict[str,
             "teachers": 1,
             "votes": 1 if alike else 1 + number % 3,
             "unit_votes": 1 if alike else 1 + number % 3,
-            "neighbors": "Two cases that differ in all records of this hospital.",
+            "neighboring_definition": "Two cases that differ in all records of this hospital.",
             "budget": 5.0 if alike else 2.0 + 6.0 * number / hospitals,
             "epsilon": most if alike else most * number / hospitals,
             "method": METHODS["joint"],
@@ -151,9 +156,10 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
         "schema_version": 1,
         "simulated": True,
         "delta": _DELTA,
-        "unit": "party",
-        "unit_weight": 1,
-        "neighbors": (
+        "dp_flavor": "none" if pricing == "none" else "(epsilon, delta)",
+        "privacy_unit": "party",
+        "unit_votes": 1,
+        "neighboring_definition": (
             "Two cases that differ in all the records of one hospital, hence of any of its "
             "patients: its one vote may be for another class on every query."
         ),
@@ -217,7 +223,6 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
             "method": "data-dependent RDP (Papernot 2018)",
             "releasable": False,
         },
-        "sanitized": {"epsilon": None, "method": "not computed", "releasable": False},
         "charged": [] if pricing == "none" else _charged(),
         "ledger": [
             {"batch": 1, "state": "committed", "asked": 15, "answered": 11},
@@ -229,12 +234,21 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
             "For everyone who sees the released labels: any outcome they see has nearly the "
             "same chance whether one hospital's records were as they are or entirely different."
         ),
-        "trust": (
+        "trust_model": "central",
+        "outputs": [
+            {
+                "output": "exact sum of all votes on a query",
+                "seen_by": "the coordinator",
+                "bounded_by": "nothing: you must trust it",
+            }
+        ],
+        "post_processing": "The student costs nothing further.",
+        "threat_model": (
             "The coordinator, for adding the declared noise and for keeping the exact sum of votes "
             "to itself. No hospital's own votes are seen by anyone while at least two hospitals "
             "keep their shares to themselves."
         ),
-        "not_protected": [
+        "unprotected": [
             "A hospital that votes wrongly: it can bend labels, not learn others' records.",
             "A coordinator that adds less noise than it declares.",
             "That a hospital takes part, the timing and the size of messages.",

@@ -278,9 +278,9 @@ class TestPrice:
         run = tmp_path / "run"
         pate_fed(*small(table, run))
         privacy = read_json(run, "privacy.json")
-        assert "exists nowhere" in privacy["trust"]
-        assert any("More colluders" in text for text in privacy["not_protected"])
-        assert not any("it holds the exact sum" in text for text in privacy["not_protected"])
+        assert "exists nowhere" in privacy["threat_model"]
+        assert any("More colluders" in text for text in privacy["unprotected"])
+        assert not any("it holds the exact sum" in text for text in privacy["unprotected"])
         page = (run / "report.html").read_text(encoding="utf-8")
         assert "it sees noisy counts" in page
         assert "holds the exact sum" not in page

@@ -109,7 +109,7 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     assert (metrics["simulated"], privacy["simulated"]) == (False, False)
     assert metrics["queries"]["void"] == 0
     assert metrics["accuracy"]["labels"] is None
-    assert not any("simulated" in line.lower() for line in privacy["not_protected"])
+    assert not any("simulated" in line.lower() for line in privacy["unprotected"])
 
 
 @sampled(2)

@@ -212,7 +212,7 @@ class TestRepeatable:
         assert read_json(run, "manifest.json")["suite"] == suite
         with (run / "run.toml").open("rb") as file:
             assert tomllib.load(file)["federation"]["suite"] == suite
-        assert says in read_json(run, "privacy.json")["trust"]
+        assert says in read_json(run, "privacy.json")["threat_model"]
         report = " ".join((run / "report.html").read_text(encoding="utf-8").split())
         assert says in report
         assert suite in report
@@ -309,7 +309,7 @@ class TestKindsOfData:
         # 60 patients with 2 rows each: every teacher's units are half of its records.
         for teacher in partition["teachers"]:
             assert teacher["records"] == 2 * teacher["units"]
-        assert read_json(run, "privacy.json")["unit"] == "record"
+        assert read_json(run, "privacy.json")["privacy_unit"] == "record"
         # Of 60 patients with 2 rows each 36 stay private.
         pool = metrics["queries"]["pool"] // 2
         told = (
@@ -401,7 +401,10 @@ class TestKindsOfData:
         )
         assert (ended.code, ended.err) == (0, "")
         privacy = read_json(run, "privacy.json")
-        assert (privacy["unit"], privacy["unit_weight"]) == (unit, 4 if unit == "party" else 1)
+        assert (privacy["privacy_unit"], privacy["unit_votes"]) == (
+            unit,
+            4 if unit == "party" else 1,
+        )
         formal = privacy["views"]["public"]["formal"]["epsilon"]
         assert 0 < formal <= 20
         # What was charged in the end is at most what was fixed before the run. The run's own number
@@ -453,7 +456,7 @@ class TestKindsOfData:
         assert (ended.code, ended.err) == (0, "")
         metrics, privacy = ended.json["metrics"], ended.json["privacy"]
         assert (metrics["parties"], metrics["teachers"]) == (50, 50)
-        assert (privacy["unit"], privacy["delta"]) == ("party", 1e-5)
+        assert (privacy["privacy_unit"], privacy["delta"]) == ("party", 1e-5)
         assert privacy["views"]["public"]["formal"]["epsilon"] <= 5.0
         # The floor is for the mean of several seeds; a single one keeps well above a clinic.
         assert metrics["accuracy"]["student"] > metrics["accuracy"]["best_single_party"] - 0.05
@@ -556,7 +559,7 @@ def test_a_plain_sum_is_called_what_it_is(pate_fed: Command, table: Path, tmp_pa
     run = tmp_path / "run"
     assert pate_fed(*small_run(table, run), "--sum", "plain").code == 0
     privacy = read_json(run, "privacy.json")
-    assert any("summed in the clear" in item for item in privacy["not_protected"])
+    assert any("summed in the clear" in item for item in privacy["unprotected"])
     page = (run / "report.html").read_text()
     assert "it saw each hospital's votes in the clear" in page.replace("&#39;", "'")
     assert "holds the exact sum of all votes in memory" not in page

@@ -232,8 +232,8 @@ def test_a_name_from_data_stays_text_wherever_it_stands(
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["per_class"] = {name: {"answered": 3, "refused": 1}}
     metrics["warnings"] = [f"class {name} is rare"]
-    privacy["not_protected"] = privacy["not_protected"] + [name]
-    privacy["trust"] = privacy["neighbors"] = privacy["noise"]["source"] = name
+    privacy["unprotected"] = privacy["unprotected"] + [name]
+    privacy["threat_model"] = privacy["neighboring_definition"] = privacy["noise"]["source"] = name
     privacy["ledger"][0]["batch"] = name
     settings = {"label": name, name: 1, "data": name}
     page = render_report(make_run(metrics=metrics, privacy=privacy, settings=settings))
@@ -286,7 +286,11 @@ def test_every_number_that_matters_stands_in_the_page(make_run: Callable[..., Ru
         assert said in text
     for name, outcome in metrics["per_class"].items():
         assert f"{name} {outcome['answered']} {outcome['refused']}" in text
-    for limit in [*privacy["not_protected"], privacy["trust"], privacy["neighbors"].rstrip(".")]:
+    for limit in [
+        *privacy["unprotected"],
+        privacy["threat_model"],
+        privacy["neighboring_definition"].rstrip("."),
+    ]:
         assert limit in text
     for name, digest in run.digests.items():
         assert f"{name} {digest}" in text
@@ -459,7 +463,7 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     privacy = sample_privacy()
     privacy["parties"] = parties = sample_parties(4, alike=alike)
     headline = parties[-1]
-    privacy["unit_weight"] = headline["unit_votes"]
+    privacy["unit_votes"] = headline["unit_votes"]
     for party in parties if alike else [headline]:
         party["epsilon_without_trust"] = headline["budget"] * (1.5 if exceeds else 0.75)
     page = _Page(render_report(make_run(privacy=privacy)))
@@ -647,9 +651,13 @@ def test_each_section_with_an_epsilon_says_the_neighbors_in_full_once(
         for section in page.split("<section ")[1:]:
             text = _Page(f"<section {section.partition('</section>')[0]}</section>").words()
             stated = "ε" in section.partition("<svg")[0] and "<data" in section
-            assert text.count(privacy["neighbors"].rstrip(".")) == (stated or "facts" in section)
+            assert text.count(privacy["neighboring_definition"].rstrip(".")) == (
+                stated or "facts" in section
+            )
             if "neighbors: as above" in text:
-                assert text.index(privacy["neighbors"][:40]) < text.index("neighbors: as above")
+                assert text.index(privacy["neighboring_definition"][:40]) < text.index(
+                    "neighbors: as above"
+                )
 
 
 def test_a_list_of_the_manifest_is_a_table_that_opens(make_run: Callable[..., RunRecord]) -> None:
@@ -799,7 +807,7 @@ def test_unknown_numbers_are_called_so(make_run: Callable[..., RunRecord]) -> No
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
     metrics["per_class"] = {}
-    privacy["charged"], privacy["ledger"], privacy["not_protected"] = [], [], []
+    privacy["charged"], privacy["ledger"], privacy["unprotected"] = [], [], []
     privacy["views"]["public"]["formal"]["epsilon"] = None
     privacy["per_instance"]["epsilon"] = privacy["per_instance"]["order"] = None
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).text

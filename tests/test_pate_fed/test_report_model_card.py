@@ -118,7 +118,7 @@ def test_an_unknown_accuracy_is_called_so() -> None:
 def test_a_name_from_data_stays_text(name: str, escaped: str) -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["per_class"] = {name: {"answered": 1, "refused": 0}}
-    privacy["trust"] = name
+    privacy["threat_model"] = name
     card = render_model_card(metrics, privacy, {"label": name})
     assert card.count(escaped) == 3
     assert name not in card

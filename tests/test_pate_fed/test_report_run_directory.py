@@ -361,10 +361,10 @@ def test_a_broken_table_is_a_coded_error(
         pytest.param("metrics.json", "queries.asked", True, id="truth as a count"),
         pytest.param("metrics.json", "per_class", {"a": {"answered": 1}}, id="half an entry"),
         pytest.param("metrics.json", "warnings", [1], id="a warning that is no text"),
-        pytest.param("privacy.json", "unit", "patient", id="unknown unit"),
+        pytest.param("privacy.json", "privacy_unit", "patient", id="unknown unit"),
         pytest.param("privacy.json", "views.public.formal.epsilon", "4.9", id="epsilon as text"),
         pytest.param("privacy.json", "charged", [{"asked": 1}], id="half a charge"),
-        pytest.param("privacy.json", "trust", None, id="no trust sentence"),
+        pytest.param("privacy.json", "threat_model", None, id="no trust sentence"),
         pytest.param("privacy.json", "views.public.bounds", {"gdp": 4.9}, id="a bare bound"),
         pytest.param("privacy.json", "parties", [{"party": "a"}], id="half a hospital"),
         *(
@@ -374,7 +374,11 @@ def test_a_broken_table_is_a_coded_error(
                 [{**sample_parties(1)[0], key: value}],
                 id=f"{key} {value}",
             )
-            for key, value in (("neighbors", None), ("method", 1), ("epsilon_without_trust", "5"))
+            for key, value in (
+                ("neighboring_definition", None),
+                ("method", 1),
+                ("epsilon_without_trust", "5"),
+            )
         ),
         pytest.param("privacy.json", "budget.order", "6", id="order as text"),
         pytest.param("metrics.json", "queries.reinforced", 0.5, id="half a label"),

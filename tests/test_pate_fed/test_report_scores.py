@@ -51,7 +51,12 @@ def test_a_constant_shows_as_one() -> None:
     assert found["balanced_accuracy"] == 0.5
     assert found["auc"] == 0.5
     assert found["decided_classes"] == 1
-    assert found["per_class"]["ill"] == {"records": 14, "recall": 0.0, "precision": None}
+    assert found["per_class"]["ill"] == {
+        "records": 14,
+        "recall": 0.0,
+        "decided": 0,
+        "precision": None,
+    }
 
 
 def test_chances_that_hold_are_calibrated_and_overconfident_ones_are_not() -> None:
@@ -67,7 +72,20 @@ def test_chances_that_hold_are_calibrated_and_overconfident_ones_are_not() -> No
 def test_accuracy_is_told_by_hospital() -> None:
     chances = np.eye(2)[[0, 0, 1, 1]]
     found = scores_of(chances, np.array([0, 1, 1, 1]), ["a", "b"], hospitals=["N", "N", "S", "S"])
-    assert found["by_hospital"] == {"N": 0.5, "S": 1.0}
+    assert found["by_hospital"] == {
+        "N": {
+            "records": 2,
+            "accuracy": 0.5,
+            "accuracy_interval": list(wilson_interval(1, 2)),
+            "majority": 0.5,
+        },
+        "S": {
+            "records": 2,
+            "accuracy": 1.0,
+            "accuracy_interval": list(wilson_interval(2, 2)),
+            "majority": 1.0,
+        },
+    }
 
 
 def test_without_two_classes_there_is_no_curve() -> None:

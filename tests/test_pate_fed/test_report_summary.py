@@ -38,7 +38,7 @@ def test_the_summary_says_what_was_gained_and_what_it_cost() -> None:
         '"no answer"s at the caps assumes every hospital sends valid votes; otherwise epsilon is '
         "5.985 unit",
         "one whole hospital, at most 1 vote on each query",
-        f"neighbors {sample_privacy()['neighbors']}",
+        f"neighbors {sample_privacy()['neighboring_definition']}",
         "no guarantee against it: you must trust it",
         "budget epsilon 5 at delta 1e-5",
         "runs/a/report.html",
@@ -139,8 +139,8 @@ def test_a_full_screen_cuts_texts_before_it_drops_a_line() -> None:
     metrics["parties"] = metrics["teachers"] = number
     metrics["queries"] = dict.fromkeys(metrics["queries"], number)
     metrics["warnings"] = ["word " * 100]
-    privacy["neighbors"] = "word " * 100
-    privacy["unit_weight"] = number
+    privacy["neighboring_definition"] = "word " * 100
+    privacy["unit_votes"] = number
     for view in privacy["views"].values():
         view["formal"].update(method="word " * 100, epsilon=float(number))
     privacy["ledger"] = [
@@ -194,8 +194,8 @@ def test_the_summary_fits_one_screen_whatever_it_says(
     metrics["warnings"] = warnings
     metrics["parties"] = metrics["teachers"] = number
     metrics["queries"] = dict.fromkeys(metrics["queries"], number)
-    privacy["neighbors"] = text
-    privacy["unit_weight"] = number
+    privacy["neighboring_definition"] = text
+    privacy["unit_votes"] = number
     privacy["parties"] = sample_parties(hospitals, alike=hospitals % 2 == 0)
     for view in privacy["views"].values():
         view["formal"].update(method=text, epsilon=float(number))

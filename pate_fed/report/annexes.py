@@ -1,0 +1,199 @@
+"""Two annexes for the controller: a data-protection impact assessment, and an EHDS-style one.
+
+What the run knows is filled in; every other field is blank and marked. Each annex fits a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pate_fed import wording
+from pate_fed.report import editions, html, price_words, quality_words, sent_words
+from pate_fed.report.run_directory import RunRecord
+
+
+class Field(NamedTuple):
+    """One field of an annex.
+
+    Attributes:
+        question: What it asks for.
+        known: What the run knows of it; "" for nothing.
+        blank: What the controller must add; "" for nothing.
+    """
+
+    question: str
+    known: str
+    blank: str = ""
+
+
+class Risk(NamedTuple):
+    """A risk to patients, what limits it, and the rest of it."""
+
+    risk: str
+    limit: str
+    rest: str
+
+
+def render_annexes(run: RunRecord) -> str:
+    """Render the annexes of a run; the same run gives the same bytes.
+
+    Returns:
+        An HTML page that needs no other file.
+    """
+    return html.ENVIRONMENT.get_template("annexes.html.j2").render(
+        simulated=_is_simulated(run),
+        public_edition=editions.is_public(run),
+        begun_on=run.manifest["begun_on"],
+        run_id=run.manifest.get("run_id", ""),
+        assessment=_assessment(run),
+        risks=_risks(run),
+        health_data=_health_data(run),
+    )
+
+
+def _is_simulated(run: RunRecord) -> bool:
+    return wording.is_simulated(run.metrics, run.privacy)
+
+
+def _assessment(run: RunRecord) -> list[Field]:
+    """Answer Art. 35(7) (a), (b) and (d) of the GDPR; `_risks` answers (c)."""
+    return [
+        Field("Controllers (Art. 26)", _hospitals(run), "names, contact, agreement"),
+        Field("Processors (Art. 28)", "the coordinator, a server that relays messages, adds the "
+              "votes up and trains the student", "its operator, contract"),
+        Field("Purpose", _purpose(run), "" if _purpose(run) else "purpose, legitimate interest"),
+        Field("Legal basis (Art. 6, 9(2), 89)", "", "e.g. Art. 9(2)(j) and national law"),
+        Field("What is done", _processing(run)),
+        Field("Data and data subjects", _data(run), "categories, number of patients, period"),
+        Field("Recipients", "; ".join(f"{one['output']}: {one['seen_by']}" for one in _seen(run))),
+        Field("Storage and deletion", "the hospitals keep records and teachers; the coordinator "
+              "keeps labels, student and hashes of messages", "periods"),
+        Field("Third countries (Art. 44)", "", "none, or which"),
+        Field("Necessity, proportionality", "records are not pooled; only votes on public inputs "
+              "leave a hospital; the budget is fixed before the run", "why less would not do"),
+        Field("Rights of data subjects", "a hospital can erase a patient and train again; released "
+              "labels cannot be taken back", "information, objection, opt-out"),
+        Field("Measures (d)", _measures(run), "organizational measures"),
+        Field("Advice of the data-protection officer (Art. 35(2)); prior consultation (Art. 36)",
+              "", "advice, date; needed or not, why"),
+    ]  # fmt: skip
+
+
+def _risks(run: RunRecord) -> list[Risk]:
+    """Answer Art. 35(7)(c)."""
+    at_parties = price_words.is_at_parties(run.privacy)
+    return [
+        Risk("A reader of labels or student learns about a patient", _cost(run),
+             f"δ = {wording.delta_text(run.privacy['delta'])}; general facts about patients"),
+        Risk("The coordinator learns exact sums of votes",
+             "each hospital adds noise before anything leaves it" if at_parties else
+             "it never holds one hospital's votes alone" if run.privacy["sum"] != "plain" else
+             "nothing: it saw all votes",
+             "colluding hospitals" if at_parties else "no ε holds against it: contract, audit"),
+        Risk("Messages are intercepted or changed", "TLS, signatures, a chain of fingerprints",
+             "who sent how much, and when"),
+        Risk("A wrong label or student harms a patient", _quality(run),
+             "it is no medical device; test it on own patients"),
+        Risk("The same records are used again", "each hospital keeps one budget for all runs",
+             "other systems that the budget does not know"),
+    ]  # fmt: skip
+
+
+def _health_data(run: RunRecord) -> list[Field]:
+    """Describe the use as an application under the European Health Data Space asks for it."""
+    return [
+        Field("Applicant, health data user", "", "name, contact, affiliation"),
+        Field("Data holders", _hospitals(run), "contacts"),
+        Field("Permit, request (Art. 67 to 69)", "", "number, date, access body"),
+        Field("Purpose (Art. 53)", _purpose(run), "which item of Art. 53(1)"),
+        Field("Prohibited uses (Art. 54)", "the card forbids decisions about a person with the "
+              "student", "confirm"),
+        Field("Legal basis", "", "GDPR Art. 6, 9(2); national law; ethics approval"),
+        Field("Data sets (Art. 77)", _data(run), "catalogue entry, period, population, quality"),
+        Field("Minimization (Art. 66)", "records stay at the hospital; the result holds classes of "
+              "public inputs only", "why these columns"),
+        Field("Opt-out (Art. 71)", "", "how patients who opted out were left out before training"),
+        Field("Processing environment (Art. 73)", "each hospital computes at home; the coordinator "
+              "gets hidden votes" if run.privacy["sum"] != "plain" else
+              "each hospital computes at home; the coordinator gets votes in the clear",
+              "environment, who had access"),
+        Field("Safeguards", _measures(run)),
+        Field("Output", f"{wording.plural(run.metrics['queries']['answered'], 'label')} and "
+              f"{wording.plural(run.metrics['queries']['refused'], '“no answer”', '“no answer”s')} "
+              "for public inputs; a student; no record, no count of patients"),
+        Field("Output check", f"{_cost(run)}. Public edition: made from a list of allowed fields",
+              "who checked, date, released or not"),
+        Field("Publication (Art. 61)", "the report in its public edition; the student's card",
+              "where, when"),
+        Field("Remaining risk", f"{wording.plural(len(run.privacy['unprotected']), 'gap')} in the "
+              "report's section “What remains risky”", "accepted by, date"),
+    ]  # fmt: skip
+
+
+def _purpose(run: RunRecord) -> str:
+    return str(run.settings.get("purpose", ""))
+
+
+def _hospitals(run: RunRecord) -> str:
+    count = wording.plural(run.metrics["parties"], "hospital")
+    if _is_simulated(run):
+        return f"{count}, made up: a rehearsal"
+    return f"{count}: {', '.join(str(party['party']) for party in run.privacy['parties'])}"
+
+
+def _processing(run: RunRecord) -> str:
+    queries, listed = run.metrics["queries"], sent_words.senders(run.sent)
+    sent = f" Each hospital sent {sent_words.each_text(listed)} (sent.csv)." if listed else ""
+    return (
+        f"Each hospital trains models (teachers) on its records, {run.metrics['teachers']:,} in "
+        f"all. They vote on {queries['asked']:,} public inputs; the sum of all votes gets noise, "
+        f"and {wording.plural(queries['answered'], 'label')} came out. A student learns from "
+        f"them.{sent}"
+    )
+
+
+def _data(run: RunRecord) -> str:
+    source = run.settings.get("source")
+    label = source.get("label") if isinstance(source, Mapping) else None
+    data = run.metrics["data"]
+    counted = (
+        f"{wording.plural(data['patients']['private'], 'patient')}, "
+        f"{wording.plural(data['records']['private'], 'record')}"
+        if data
+        else "records of patients; their number is known to each hospital alone"
+    )
+    return f"{counted}{f'; target: {label}' if label else ''}"
+
+
+def _seen(run: RunRecord) -> list[dict[str, Any]]:
+    return [one for one in run.privacy["outputs"] if "nobody" not in one["seen_by"]]
+
+
+def _cost(run: RunRecord) -> str:
+    privacy = run.privacy
+    formal = privacy["views"]["public"]["formal"]
+    if formal["epsilon"] is None:
+        return "no finite ε holds"
+    assumed = ", if all votes are valid" if price_words.assumption(privacy) else ""
+    return (
+        f"ε = {wording.epsilon_text(formal['epsilon'])}, δ = {wording.delta_text(privacy['delta'])}"
+        f"{assumed}; unit {wording.short_unit(privacy)}, neighbors differ in all its records; "
+        f"public view; method {price_words.headline_method(privacy)}"
+    )
+
+
+def _measures(run: RunRecord) -> str:
+    privacy = run.privacy
+    place = "each hospital" if price_words.is_at_parties(privacy) else "the coordinator"
+    return (
+        f"{_cost(run)}; noise added at {place}; "
+        f"secure sum: {privacy['sum']}; each hospital decides on each run by its policy, and keeps "
+        "an audit log; signed transcript"
+    )
+
+
+def _quality(run: RunRecord) -> str:
+    if run.metrics["scores"]["student"] is None:
+        return "its accuracy was not measured"
+    return f"accuracy {quality_words.accuracy_text(run.metrics)}"

@@ -1,0 +1,73 @@
+"""Who sees which output of a run, and which number bounds what it reveals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+POST_PROCESSING: Final = (
+    "The student learns from the released labels and public inputs only. Whatever is computed from "
+    "released labels, the student included, has no further privacy cost."
+)
+
+_PUBLIC, _OPERATOR = "views.public.formal", "views.coordinator.formal"
+_NOTHING = "no number: you must trust it"
+
+
+class _Form(Protocol):
+    @property
+    def hides_vectors(self) -> bool: ...
+
+
+class _Terms(Protocol):
+    @property
+    def at_parties(self) -> bool: ...
+
+
+class _Used(Protocol):
+    @property
+    def form(self) -> _Form: ...
+
+    @property
+    def terms(self) -> _Terms: ...
+
+
+def trust_model(used: Sequence[_Used]) -> str:
+    """Name the trust model of the runs whose labels are used, as NIST SP 800-226 does.
+
+    Returns:
+        "central": somebody holds an exact sum. "distributed": each hospital adds its noise before
+        anything leaves it.
+    """
+    return "distributed" if all(run.terms.at_parties for run in used) else "central"
+
+
+def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
+    """List what the runs made, from most to least secret: "output", "seen_by", "bounded_by"."""
+    hidden = all(run.form.hides_vectors for run in used)
+    noisy = trust_model(used) == "distributed"
+    nobody = "nobody outside the hospital"
+    return [
+        _row("a hospital's records and teachers", nobody, "they never leave it"),
+        _row(
+            "one hospital's votes",
+            nobody if hidden else "the coordinator",
+            "they leave it hidden" if hidden else _NOTHING,
+        ),
+        _row(
+            "exact sum of all votes on a query",
+            "nobody" if noisy else "the coordinator, in memory until the batch is released",
+            "it exists nowhere" if noisy else _NOTHING,
+        ),
+        _row(
+            "noisy vote counts",
+            "the coordinator",
+            _OPERATOR if noisy else _NOTHING,
+        ),
+        _row('labels and "no answer"', "the coordinator, all hospitals, readers", _PUBLIC),
+        _row("student and its card", "its users", f"{_PUBLIC} (post-processing)"),
+    ]
+
+
+def _row(output: str, seen_by: str, bounded_by: str) -> dict[str, str]:
+    return {"output": output, "seen_by": seen_by, "bounded_by": bounded_by}
