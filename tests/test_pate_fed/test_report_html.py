@@ -129,13 +129,19 @@ def test_the_page_is_well_formed_and_says_its_language(make_run: Callable[..., R
     assert all(after - before <= 1 for before, after in itertools.pairwise(headings))
 
 
-def test_the_first_page_has_the_day_of_the_run_and_a_line_for_a_name(
+def test_the_first_page_has_day_purpose_and_target_and_the_page_a_line_for_a_name(
     make_run: Callable[..., RunRecord],
 ) -> None:
-    words = _Page(render_report(make_run())).words()
-    first = words[: words.index("Meaning of the number")]
-    assert "Run of 2026-03-09 (UTC) · 50 hospitals" in first
-    assert "I decided what is published. Name: Date:" in first
+    settings = {"source": {"label": "disease", "classes": ["no", "yes"]}}
+    metrics = {**sample_metrics(), "per_class": {}}
+    for purpose in ("", "Finding heart disease early"):
+        stated = {**settings, **({"purpose": purpose} if purpose else {})}
+        words = _Page(render_report(make_run(metrics=metrics, settings=stated))).words()
+        first = words[: words.index("Words in this report")]
+        assert "Run of 2026-03-09 (UTC) · 50 hospitals" in first
+        assert f"Purpose {purpose or 'Nobody stated one. The controllers'}" in first
+        assert "Target the value of disease for a patient; one of no, yes" in first
+        assert "I decided what is published. Name: Date:" in words
 
 
 def may_be_published(page: str) -> dict[str, str]:
@@ -154,7 +160,7 @@ def test_every_file_of_a_run_is_told_whether_it_may_be_published(
     told = may_be_published(render_report(run))
     assert set(told) == {
         "student/" if name.startswith("student/") else name for name in run.digests
-    } | {"report.html"}
+    } | {"report.html", "annexes.html"}
     assert set(SEALED) - set(run.digests) >= {"earlier-setups.jsonl"}  # not there, not told
 
 
@@ -166,15 +172,14 @@ def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_publishe
     settings = {**sample_settings(), "seed": seed, "data": data}
     page = render_report(make_run(settings=settings))
     told = may_be_published(page)
-    for name in ("metrics.json", "manifest.json", "report.html"):
-        assert told[name].startswith("no: ")
-    assert told["privacy.json"].startswith("no: per_instance depends on the votes")
+    for name in ("metrics.json", "manifest.json", "privacy.json", "run.toml", "report.html"):
+        assert told[name] == "no: the public edition has its public part"
     for name in ("labels.csv", "student/"):
         start = "only if the public pool may be" if seed is None else "no: the seed"
         assert told[name].startswith(start)
         assert ("patients are from your file" in told[name]) is (seed is None and data != "digits")
-    assert (told["run.toml"] == "no: they hold the seed") is (seed is not None)
-    assert told["transcript.jsonl"] == "yes"
+    assert told["transcript.jsonl"].startswith("no: for auditors")
+    assert ("This run has no public edition: its noise came from a seed" in page) is bool(seed)
     banner = page[page.index('<div class="simulated"') :].partition("</div>")[0]
     assert ("from your own file: no ε covers them" in banner) is (data != "digits")
     assert ("the bundled records are public." in page) is (data == "digits")
@@ -185,7 +190,7 @@ def test_labels_without_a_bound_may_not_be_published(make_run: Callable[..., Run
     assert told["labels.csv"] == told["student/"] == "no: nothing bounds how much it reveals"
 
 
-def test_of_a_deployment_all_but_labels_and_student_may_be_published(
+def test_of_a_deployment_labels_and_student_alone_may_be_published_as_they_are(
     make_run: Callable[..., RunRecord],
 ) -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
@@ -195,8 +200,7 @@ def test_of_a_deployment_all_but_labels_and_student_may_be_published(
     page = render_report(make_run(metrics=metrics, privacy=privacy, settings=settings))
     told = may_be_published(page)
     assert told.pop("labels.csv") == told.pop("student/") == "only if the public inputs may be"
-    assert all(said.startswith("yes") for said in told.values()), told
-    assert "names the hospitals" in told["privacy.json"]
+    assert all(said.startswith("no") for said in told.values()), told
 
 
 def test_each_plot_says_in_words_what_it_shows(make_run: Callable[..., RunRecord]) -> None:
@@ -340,7 +344,9 @@ def test_every_number_that_rests_on_valid_votes_says_so_beside_it(
     privacy = sample_privacy(pricing)
     page = render_report(make_run(privacy=privacy))
     formal = privacy["views"]["public"]["formal"]["epsilon"]
-    for section in page.split("<section ")[1:3]:  # in short, and what it cost
+    sections = [one for one in page.split("<section ") if re.search(r'id="(short|cost)"', one)]
+    assert len(sections) == 2
+    for section in sections:
         words = _Page(f"<section {section.partition('</section>')[0]}</section>").words()
         said = VALID_VOTES if 'id="short"' in section else "This number assumes valid votes"
         assert (said in words) is (pricing == "joint")
@@ -811,7 +817,7 @@ def test_unknown_numbers_are_called_so(make_run: Callable[..., RunRecord]) -> No
     privacy["views"]["public"]["formal"]["epsilon"] = None
     privacy["per_instance"]["epsilon"] = privacy["per_instance"]["order"] = None
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).text
-    assert text.count("not measured") >= 9
+    assert text.count("not measured") >= 8
     assert "The published labels have no formal bound." in text
     assert "Nothing was charged." in text
     assert "is bounded" not in text
@@ -825,7 +831,8 @@ def test_a_run_without_refusals_says_so(make_run: Callable[..., RunRecord]) -> N
         outcome["refused"] = 0
     privacy["mechanism"].update(name="gnmax", vote_threshold=None, sigma1=None, max_refusals=0)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert "labelled 30 of 30 public inputs together. Every query got an answer." in text
+    assert "labelled 30 of 30 public inputs together" in text
+    assert "Every query got an answer." in text
     assert "GNMax. For each query noise of standard deviation 7.75 votes is added" in text
     assert "Each got an answer." in text
 
@@ -970,7 +977,7 @@ def test_beside_the_public_number_stands_what_it_asks_of_hospitals(
     public, _, coordinator = views.partition('<th scope="row">Coordinator</th>')
     assert ROW_SUMS_KEPT in public
     for section in ("short", "cost"):  # beside the headline too
-        part = page.partition(f'aria-labelledby="{section}"')[2].partition("<table")[0]
+        part = page.partition(f'aria-labelledby="{section}"')[2].partition("</section>")[0]
         assert f"<b>Condition of this number.</b> {ROW_SUMS_KEPT}" in part
     assert ROW_SUMS_KEPT not in coordinator
     assert "add up to its number of votes" not in without
