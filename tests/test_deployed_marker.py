@@ -206,7 +206,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
         assert (run.state.value, run.reason) == ("done", ""), federation.log
         out = folder / "out"
         assert not federation.command(
-            "export", "marked", "--out", out, "--home", federation.home.folder
+            "export", "marked", "--private", "--out", out, "--home", federation.home.folder
         ).returncode
         shown = [federation.command(*words) for words in asked_beside(federation)]
         (folder / "shown.log").write_text("".join(one.stdout + one.stderr for one in shown))

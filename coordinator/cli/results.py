@@ -28,13 +28,6 @@ def report(
         typer.Option(metavar="DIR", help="Write the public edition into this new folder."),
     ] = None,
     agreed: Agreed = None,
-    private: Annotated[
-        bool,
-        typer.Option(
-            "--private/--public",
-            help="With JSON: all numbers, or those of the public edition.",
-        ),
-    ] = False,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Rewrite a finished run's report.html and annexes.html, and show its summary.
@@ -44,7 +37,6 @@ def report(
     """
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
         ANNEXES,
-        public_record,
         read_run,
         render_annexes,
         render_report,
@@ -66,8 +58,7 @@ def report(
         replace_report(run_dir, render_annexes(run), name=ANNEXES)
         replace_report(run_dir, render_report(run))
     if output_format is Format.JSON:
-        shown = run if private or out is not None else public_record(run)
-        print_json({"run_dir": str(run_dir), "metrics": shown.metrics, "privacy": shown.privacy})
+        print_json({"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy})
     else:
         print(render_summary(run.metrics, run.privacy, run_dir))
 

@@ -12,6 +12,9 @@ from pate_fed import wording
 from pate_fed.report import editions, html, price_words, quality_words, sent_words
 from pate_fed.report.run_directory import RunRecord
 
+_MOST_NAMED = 8
+"""Most hospitals that an annex names: it has to fit a page."""
+
 
 class Field(NamedTuple):
     """One field of an annex.
@@ -139,7 +142,9 @@ def _hospitals(run: RunRecord) -> str:
     count = wording.plural(run.metrics["parties"], "hospital")
     if _is_simulated(run):
         return f"{count}, made up: a rehearsal"
-    return f"{count}: {', '.join(str(party['party']) for party in run.privacy['parties'])}"
+    names = [str(party["party"]) for party in run.privacy["parties"]]
+    more = " and others (privacy.json: parties)" if len(names) > _MOST_NAMED else ""
+    return f"{count}: {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _processing(run: RunRecord) -> str:

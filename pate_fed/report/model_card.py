@@ -6,12 +6,12 @@ data beyond the released labels: no per-instance number, and no yardstick of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
-from pate_fed.report import price_words, quality_words
+from pate_fed.report import editions, price_words, quality_words
 
 _SIMULATED = """\
 > **Simulated.** This student comes from a rehearsal on one computer. A real run with these
@@ -21,7 +21,6 @@ _SIMULATED = """\
 
 _NOBODY = f"**{NOBODY_IS_PROTECTED}.**\n\n"
 _NO_LIMITS = "- see the known limitations of pate_fed\n"
-_LOCAL = ("out", "dir", "file")
 
 
 def render_model_card(
@@ -42,55 +41,72 @@ def render_model_card(
         "# Student model\n\n",
         _SIMULATED if simulated else "",
         "".join(f"> **{_escape(said)}**\n\n" for said in quality_words.public_alarms(metrics)),
-        _what_it_is(metrics),
+        _what_it_is(metrics, settings),
         _NOBODY if price_words.protects_nobody(privacy) else "",
-        _accuracy(metrics),
+        _use(settings),
+        _accuracy(metrics, privacy),
         _privacy(privacy),
-        _use(),
-        _limits(privacy),
+        _limits(metrics, privacy),
         _settings(settings),
     ]
     return "".join(parts).rstrip("\n") + "\n"
 
 
-def _what_it_is(metrics: Mapping[str, Any]) -> str:
-    queries = metrics["queries"]
-    classes = ", ".join(_escape(name) for name, _, _ in wording.class_rows(metrics)) or "not listed"
+def _what_it_is(metrics: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    queries, source = metrics["queries"], _source(settings)
+    names = [name for name, _, _ in wording.class_rows(metrics)] or source.get("classes", ())
+    classes = ", ".join(map(_escape, names)) or "not listed"
+    target = f"- target: {_escape(source['label'])}\n" if source.get("label") else ""
+    kind = f"- kind: {_escape(metrics['student']['kind'])}\n" if metrics["student"] else ""
     return (
         f"A classifier trained on {wording.plural(queries['answered'], 'label')} that "
         f"{wording.plural(metrics['parties'], 'hospital')} released together with PATE, and on "
         f"public inputs. It has seen no private records.\n\n"
-        f"- classes: {classes}\n"
+        f"{target}- classes: {classes}\n{kind}"
         f"- queries: {queries['asked']:,} asked, {queries['answered']:,} answered, "
         f"{queries['refused']:,} without an answer\n"
         f"- teachers: {metrics['teachers']:,}, each trained on records that no other one has\n\n"
     )
 
 
-def _accuracy(metrics: Mapping[str, Any]) -> str:
+def _source(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    source = settings.get("source")
+    return source if isinstance(source, Mapping) else {}
+
+
+def _accuracy(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
     scores = metrics["scores"]["student"]
     rows = [("student, on held-out public test inputs", quality_words.accuracy_text(metrics))]
     if scores is not None:
         rows.append(("the same", quality_words.ranking_text(scores)))
-    rows.append(("released labels", wording.percent(metrics["accuracy"]["labels"])))
+    if held_out := quality_words.held_out_text(metrics, privacy):
+        rows.append(("student, on patients whom hospitals kept back", held_out))
+    rows.append(("released labels", quality_words.labels_text(metrics)))
     lines = "".join(f"| {name} | {text} |\n" for name, text in rows)
     return f"## Accuracy\n\n| model | accuracy |\n| --- | --- |\n{lines}\n{_by_class(metrics)}"
 
 
 def _by_class(metrics: Mapping[str, Any]) -> str:
-    rows = quality_words.by_class(metrics)
+    rows, scores = quality_words.by_class(metrics), metrics["scores"]["student"]
     if not rows:
         return ""
     lines = "".join(
-        f"| {_escape(row.name)} | {row.records:,} | {_share(row.recall)} | "
-        f"{_share(row.precision)} |\n"
+        f"| {_escape(row.name)} | {row.records:,} | {_share(row.recall, row.recall_interval)} | "
+        f"{_share(row.precision, row.precision_interval)} |\n"
         for row in rows
     )
-    return f"| class | test inputs | recall | precision |\n| --- | --- | --- | --- |\n{lines}\n"
+    return (
+        "| class | test inputs | found (recall) | right when said (precision) |\n"
+        f"| --- | --- | --- | --- |\n{lines}\n"
+        "In brackets: 95 % intervals. Its own chance for an answer is off by "
+        f"{wording.percent(scores['calibration_error'])} on average: it is no patient's risk.\n\n"
+    )
 
 
-def _share(share: float | None) -> str:
-    return "none" if share is None else wording.percent(share)
+def _share(share: float | None, interval: Sequence[float] | None) -> str:
+    if share is None:
+        return "none"
+    return f"{wording.percent(share)} ({quality_words.span_text(interval)})"
 
 
 def _privacy(privacy: Mapping[str, Any]) -> str:
@@ -134,24 +150,39 @@ def _rounded_up(epsilon: float | None) -> str:
     return "no bound" if epsilon is None else f"{wording.epsilon_text(epsilon)}, rounded up"
 
 
-def _use() -> str:
+def _use(settings: Mapping[str, Any]) -> str:
+    purpose = settings.get("purpose")
+    stated = _escape(purpose) if purpose else "nobody stated one; who uses it must"
     return (
-        "## Use\n\n"
-        "For research on inputs like the public ones it was tested on. It is no medical device: "
-        "do not decide about a patient with it. Test it on your own data first.\n\n"
+        f"## Use\n\n- purpose: {stated}\n"
+        "- intended: research on inputs like the public ones that it learned from\n"
+        "- not for: decisions about a patient. It is no medical device. Not for other columns, "
+        "units, devices or patient groups either\n"
+        "- first: test it on your own patients, class by class\n\n"
     )
 
 
-def _limits(privacy: Mapping[str, Any]) -> str:
-    limits = "".join(f"- {_escape(limit)}\n" for limit in privacy["unprotected"])
-    return f"## Not protected\n\n{limits or _NO_LIMITS}\n"
+def _limits(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
+    known = [
+        f"it learned from {wording.plural(metrics['queries']['answered'], 'label')}, and some of "
+        "them are wrong: noise was added on purpose",
+        "it knows public inputs and released labels only: a group of patients that is rare there "
+        "may be served badly",
+    ]
+    if metrics["scores"]["student"] is None:
+        known.append("nobody measured its accuracy")
+    limits = "".join(f"- {one}\n" for one in known)
+    gaps = "".join(f"- {_escape(limit)}\n" for limit in privacy["unprotected"])
+    return f"## Known limits\n\n{limits}\n## Not protected\n\n{gaps or _NO_LIMITS}\n"
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
+    """List the settings that anybody may see: a card goes where its student goes."""
+    allowed = editions.PUBLIC | editions.PUBLIC_WITH_POOL
     rows = "".join(
         f"| {_escape(name)} | {_escape(text)} |\n"
         for name, text in wording.flatten(_chosen(settings))
-        if not name.endswith(_LOCAL)  # paths tell about a machine, not about the student
+        if editions.is_listed(f"run.{name}", allowed)
     )
     return f"## Settings\n\n| setting | value |\n| --- | --- |\n{rows}"
 

@@ -124,6 +124,17 @@ def accuracy_text(metrics: Mapping[str, Any]) -> str:
     )
 
 
+def labels_text(metrics: Mapping[str, Any]) -> str:
+    """Write the share of right labels with its interval and the most common class."""
+    found = accuracy_of(metrics, "labels")
+    if found.interval is None or found.majority is None:
+        return wording.percent(found.share)
+    return (
+        f"{wording.percent(found.share)} (95 %: {span_text(found.interval)}), the most common "
+        f"class {wording.percent(found.majority)}"
+    )
+
+
 def held_out_text(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
     """Write the accuracy on held-out patients with its price; "" where nobody asked for it."""
     found, price = metrics["evaluation"], privacy["evaluation"]

@@ -20,6 +20,7 @@ from coordinator.cli.simulate import CONFIG_OPTIONS
 from pate_fed import __version__
 from pate_fed.data import DataSource
 from pate_fed.planning import RunSettings
+from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
 from pate_fed.wording import flatten
 from protocols.envelope import DEFAULT_SUITE
 from tests.support.command import Command, leftovers, pate_fed, small_run, write_table
@@ -36,7 +37,9 @@ RUN_FILES = {
     "labels.csv",
     "transcript.jsonl",
     "seal.json",
+    "sent.csv",
     "report.html",
+    "annexes.html",
     "student",
 }
 
@@ -88,6 +91,10 @@ class TestRun:
         assert (out / "report.html").read_bytes() == page
         (out / "report.html").unlink()
         assert pate_fed("report", out, "--format=json").json["run_dir"] == str(out)
+        for name in ("manifest", "metrics", "privacy"):
+            for path in leaves(json.loads((out / f"{name}.json").read_text()), name):
+                named = [is_listed(path, one) for one in (PUBLIC, PUBLIC_WITH_POOL, PRIVATE)]
+                assert named.count(True) == 1 or path.endswith((".evaluation", ".data")), path
         assert (out / "report.html").read_bytes() == page
         assert {path.name for path in out.iterdir()} == RUN_FILES
 

@@ -389,17 +389,20 @@ class TestExportAfterARestore:
     ) -> None:
         folder = federation.coordinator.home.folder
         before, after = tmp_path / "before", tmp_path / "after"
-        shown = pate_fed("export", name, "--out", before, "--home", folder, "--format", "json")
+        shown = pate_fed(
+            "export", name, "--out", before, "--home", folder, "--format", "json", "--private"
+        )
         assert shown.json["written_anew"] is False
         shutil.rmtree(folder / "runs")
         known = federation.coordinator.queue.find(name)
-        shown = pate_fed("export", name, "--out", after, "--home", folder)
+        shown = pate_fed("export", name, "--out", after, "--home", folder, "--private")
         assert shown.code == 0, shown.err
         assert "Lost: how much was sent" in shown.out
         assert federation.coordinator.queue.find(name).as_table() | {"updated_at": ""} == (
             known.as_table() | {"updated_at": ""}
         )
         parts = {path.relative_to(before) for path in before.rglob("*") if path.is_file()}
+        parts -= {Path("sent.csv")}  # the database does not hold it
         assert {path.relative_to(after) for path in after.rglob("*") if path.is_file()} == parts
         same = {"labels.csv", "privacy.json", "manifest.json", "run.toml", "transcript.jsonl"}
         for file in same & {str(path) for path in parts}:
@@ -410,7 +413,10 @@ class TestExportAfterARestore:
             assert pate_fed("transcript", "verify", after).code == 0
         again = tmp_path / "again"
         shown = pate_fed("export", name, "--out", again, "--home", folder, "--format", "json")
-        assert shown.json["written_anew"] is False
+        assert (shown.json["written_anew"], shown.json["edition"]) == (False, "public")
+        written = "".join(one.read_text() for one in again.iterdir() if one.is_file())
+        assert not any(one.name in written for one in federation.coordinator.members())
+        assert "PUBLIC EDITION" in written
 
     def test_without_the_pool_it_is_said_what_is_missing(
         self, pate_fed: Command, federation: Worked, tmp_path: Path

@@ -75,7 +75,7 @@ def test_from_invitations_to_labels(tmp_path: Path, database: str) -> None:
         assert run["progress"]["answered"] == QUERIES
 
         out = tmp_path / "out"
-        exported = federation.command("export", "first", "--out", out, *home)
+        exported = federation.command("export", "first", "--private", "--out", out, *home)
         assert exported.returncode == 0, exported.stderr
         require_exported(out)
         labels = released(federation, out)

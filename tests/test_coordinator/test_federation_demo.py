@@ -150,7 +150,9 @@ def test_it_goes_from_an_empty_folder_to_labels_a_student_and_a_report(played: P
     assert played.code == 0, played.said
     results = played.out / "results"
     names = {path.name for path in results.iterdir()}
-    assert {"labels.csv", "report.html", "student", "transcript.jsonl"} <= names
+    assert {"labels.csv", "report.html", "student", "transcript.jsonl", "sent.csv"} <= names
+    public = (played.out / "public" / "report.html").read_text("utf-8")
+    assert ("PUBLIC EDITION" in public, "Cleveland" in public) == (True, False)
     with (results / "labels.csv").open(encoding="utf-8", newline="") as file:
         labels = [row["label"] for row in csv.DictReader(file)]
     assert len(labels) == 40

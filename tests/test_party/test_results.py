@@ -180,8 +180,8 @@ class TestFetching:
         assert "The seal is good" in fetched.out
         assert "heads of 3 of 3 hospitals agree; this hospital's own signature is" in fetched.out
         names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
-        assert names == {*digests_of(ended.results), "report.html"}
-        for name in names - {"report.html"}:
+        assert names == {*digests_of(ended.results), "report.html", "annexes.html"}
+        for name in names - {"report.html", "annexes.html"}:
             assert (out / name).read_bytes() == (ended.results / name).read_bytes()
         # The report is our own: what the coordinator calls one is not asked for.
         assert "alert(1)" not in (out / "report.html").read_text("utf-8")

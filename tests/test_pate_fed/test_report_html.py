@@ -169,8 +169,8 @@ def test_every_file_of_a_run_is_told_whether_it_may_be_published(
 def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_published(
     make_run: Callable[..., RunRecord], seed: int | None, data: str
 ) -> None:
-    settings = {**sample_settings(), "seed": seed, "data": data}
-    page = render_report(make_run(settings=settings))
+    run = make_run(settings={**sample_settings(), "seed": seed, "data": data})
+    page = render_report(replace(run, manifest={**run.manifest, "seed": seed}))
     told = may_be_published(page)
     for name in ("metrics.json", "manifest.json", "privacy.json", "run.toml", "report.html"):
         assert told[name] == "no: the public edition has its public part"
@@ -477,7 +477,7 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     still = epsilon_text(headline["epsilon_without_trust"])
     said = (
         f"For all votes, valid or not, this number holds: ε = {still} (method: "
-        "Label level, at the caps; same delta, unit, neighbors, view; "
+        "Label level, at the caps; δ 1e-5; same unit, neighbors, view; "
         "source: privacy.json: parties)"
     )
     budget = epsilon_text(headline["budget"])

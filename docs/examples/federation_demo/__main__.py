@@ -265,8 +265,9 @@ class Demo:
 
     def end(self) -> None:
         """Take the results, and let hospitals read their ledgers."""
-        self.operator.type("pate-fed", "export", RUN, "--out", "../results")
+        self.operator.type("pate-fed", "export", RUN, "--private", "--out", "../results")
         self.operator.type("pate-fed", "transcript", "verify", "../results")
+        self.operator.type("pate-fed", "export", RUN, "--out", "../public")
         self._each(lambda one: one.terminal.type("pate-party", "budget"))
         self._each(fetch_results)
 
