@@ -52,7 +52,7 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
         _row(
             "one hospital's votes",
             nobody if hidden else "the coordinator",
-            "they leave it hidden" if hidden else _NOTHING,
+            _hidden_votes(noisy=noisy) if hidden else _NOTHING,
         ),
         _row(
             "exact sum of all votes on a query",
@@ -67,6 +67,11 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
         _row('labels and "no answer"', "the coordinator, all hospitals, readers", _PUBLIC),
         _row("student and its card", "its users", f"{_PUBLIC} (post-processing)"),
     ]
+
+
+def _hidden_votes(*, noisy: bool) -> str:
+    also = "" if noisy else "; where all teachers agree, the exact sum tells them"
+    return f"they leave it hidden{also}"
 
 
 def _row(output: str, seen_by: str, bounded_by: str) -> dict[str, str]:

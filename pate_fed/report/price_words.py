@@ -216,6 +216,15 @@ def bounds(privacy: Mapping[str, Any]) -> list[Bound]:
     )
 
 
+def counts_less(privacy: Mapping[str, Any]) -> bool:
+    """Tell whether the public number is visibly smaller than the price that was charged."""
+    epsilon = privacy["views"]["public"]["formal"]["epsilon"]
+    charged = [bound.epsilon for bound in bounds(privacy) if bound.is_charged]
+    return epsilon is not None and any(
+        bound is not None and bound - epsilon >= 0.001 for bound in charged
+    )
+
+
 def caps_text(privacy: Mapping[str, Any]) -> str:
     """Name the caps that end the run."""
     mechanism = privacy["mechanism"]
