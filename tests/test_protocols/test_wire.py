@@ -167,6 +167,32 @@ def test_words_of_a_vector_come_through_unchanged(bits: int) -> None:
 # Spoiled frames --------------------------------------------------------------------------------
 
 
+def test_the_kinds_in_a_packet_are_those_that_decoding_finds() -> None:
+    frames = [frame.values[1] for frame in GOOD]
+    for taken in ([], frames[:1], frames[-5:], frames[: wire.MAX_PACKET_FRAMES]):
+        packet = wire.pack(taken)
+        names = tuple(type(wire.decode(frame).message).__name__ for frame in taken)
+        assert wire.kinds_in(packet) == names
+    large = wire.sign(MaskedVector(DIGEST, ME.fingerprint, bytes(2**17)), ME).frame
+    assert wire.kinds_in(wire.pack([large, frames[0]]))[0] == "MaskedVector"
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\x80", id="a receipt"),
+        pytest.param(b"\x81\x45hello", id="a frame of another kind"),
+        pytest.param(b"\x81\x84\x02\x01", id="no byte string"),
+        pytest.param(b"\x81\x5b" + b"\xff" * 9, id="a length of eight bytes"),
+        pytest.param(b"\x81\x5a\xff", id="a length cut off"),
+        pytest.param(b"\x97" + b"\x40" * 10**6, id="a million empty frames"),
+    ],
+)
+def test_a_packet_that_nobody_can_read_has_no_kinds(packet: bytes) -> None:
+    assert wire.kinds_in(packet) == ()
+
+
 @pytest.mark.parametrize("frame", SPOILED)
 def test_a_spoiled_frame_is_malformed(frame: bytes) -> None:
     with pytest.raises(MalformedMessageError):
