@@ -332,29 +332,16 @@ class Coordinator:
         task = read_task(self.home, request)
         return request, query_states(self._database, request, task=task)
 
-    def export(self, name: str, out: Path) -> list[str]:
-        """Copy all results of a run into a new folder: its private edition.
-
-        Returns:
-            The names of the copied files.
-
-        Raises:
-            RunQueueError: no such run, nothing of it is there yet, or the folder exists.
-        """
-        source = self._exported(name, out, "private")
-        try:
-            shutil.copytree(source, out)
-        except OSError as error:
-            raise RunQueueError("--out must be a new folder", error.strerror) from error
-        return sorted(one.name for one in out.iterdir())
-
-    def export_public(self, name: str, out: Path, *, agreed: Collection[str] = ()) -> list[str]:
-        """Write the public edition of a run into a new folder.
+    def export(
+        self, name: str, out: Path, *, private: bool = False, agreed: Collection[str] = ()
+    ) -> list[str]:
+        """Write the results of a run into a new folder: its public edition, or all of it.
 
         Args:
             name: The run.
             out: The folder.
-            agreed: Hospitals that agreed to be named; the others get numbers.
+            private: Whether to copy all files, for members and auditors.
+            agreed: Hospitals that a public edition may name; the others get numbers.
 
         Returns:
             The names of its files.
@@ -363,13 +350,6 @@ class Coordinator:
             RunQueueError: no such run, nothing of it is there yet, or the folder exists.
             RunDirectoryError: it has no public edition, or `agreed` names a stranger.
         """
-        from pate_fed.report import write_public_edition  # noqa: PLC0415 - plots take a second
-
-        write_public_edition(self._exported(name, out, "public"), out, agreed=agreed)
-        return sorted(one.name for one in out.iterdir())
-
-    def _exported(self, name: str, out: Path, edition: str) -> Path:
-        """Return the run directory to export, after the entry that tells it."""
         self.queue.find(name)
         source = results_of(self.home, name)
         if not source.is_dir():
@@ -377,9 +357,19 @@ class Coordinator:
         if os.path.lexists(out):
             raise RunQueueError("--out must be a new folder", "one that exists")
         # First the entry: no copy without one. A copy that fails later has one as well.
+        edition = "private" if private else "public"
         facts = {"to": ascii(str(out))[1:-1], "edition": edition}
         self._tell(Act.EXPORTED, name, {}, facts)
-        return source
+        if private:
+            try:
+                shutil.copytree(source, out)
+            except OSError as error:
+                raise RunQueueError("--out must be a new folder", error.strerror) from error
+        else:
+            from pate_fed.report import write_public_edition  # noqa: PLC0415 - plots take a second
+
+            write_public_edition(source, out, agreed=agreed)
+        return sorted(one.name for one in out.iterdir())
 
     # The audit log ----------------------------------------------------------------------------
 

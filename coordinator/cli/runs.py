@@ -329,11 +329,7 @@ def export(  # noqa: PLR0917 - one argument per option
         raise UsageError("--agreed is for the public edition", "--private")
     coordinator = open_coordinator(home)
     is_anew = write_anew(coordinator, name)
-    parts = (
-        coordinator.export(name, out)
-        if private
-        else coordinator.export_public(name, out, agreed=agreed or ())
-    )
+    parts = coordinator.export(name, out, private=private, agreed=agreed or ())
     if output_format is Format.JSON:
         print_json(
             {

@@ -223,7 +223,7 @@ class TestActs:
             ("pause", "first"),
             ("resume", "first"),
             ("stop", "first"),
-            ("export", "first", "--out", tmp_path / "labels"),
+            ("export", "first", "--private", "--out", tmp_path / "labels"),
         ):
             ended = pate_fed(*act, *home)
             assert ended.code == 0, ended.err

@@ -120,7 +120,7 @@ def test_a_killed_service_is_followed_by_one_that_goes_on(
 
         out = tmp_path / "out"
         coordinator = federation.coordinator
-        coordinator.export("first", out)
+        coordinator.export("first", out, private=True)
         coordinator.close()
         require_exported(out)
         require_measured(federation)

@@ -152,7 +152,7 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
         run = federation.wait_for_run("same", states=("done", "failed"), timeout_s=600)
         assert (run.state.value, run.reason) == ("done", "")
         coordinator = federation.coordinator
-        coordinator.export("same", tmp_path / "out")
+        coordinator.export("same", tmp_path / "out", private=True)
         coordinator.close()
     labels = (tmp_path / "out" / "labels.csv").read_bytes()
     assert labels.count(b"\n") == QUERIES + 1
