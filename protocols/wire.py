@@ -227,7 +227,8 @@ def kinds_in(packet: bytes) -> tuple[str, ...]:
 
     Nothing is checked, and no frame is copied: a packet that nobody could read has no name.
     """
-    kinds, place = [], 1
+    kinds: list[str] = []
+    place = 1
     while place < len(packet) and len(kinds) < MAX_PACKET_FRAMES:
         # RFC 8949, section 3: a byte string, and its length here or in the next 1, 2 or 4 bytes.
         size, width = packet[place] & 31, _WIDTHS.get(packet[place] & 31, 0)

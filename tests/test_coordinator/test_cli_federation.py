@@ -410,6 +410,9 @@ class TestExportAfterARestore:
         warnings = json.loads((after / "metrics.json").read_text())["warnings"]
         assert any("written anew from the database" in one for one in warnings)
         if name == "first":  # the other one asked nobody
+            sent = [row.split(",") for row in (before / "sent.csv").read_text().splitlines()[1:]]
+            votes = {row[0] for row in sent if row[2] == "MaskedVector"}
+            assert votes == {one.name for one in federation.coordinator.members()}
             assert pate_fed("transcript", "verify", after).code == 0
         again = tmp_path / "again"
         shown = pate_fed("export", name, "--out", again, "--home", folder, "--format", "json")
