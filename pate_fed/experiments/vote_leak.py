@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,6 +23,7 @@ from pate_fed.audit import (
 from pate_fed.audit.exposure import guess
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import UnreadableFileError
+from pate_fed.experiments.adult_consensus import adult_consensus
 from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of, epsilon_of_event
 from pate_fed.inputs import Inputs
 from pate_fed.mechanisms import GaussianMax
@@ -51,7 +51,9 @@ def vote_leak(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result
         yield from _over_noise(name, votes, seeds, tell)
     for name, votes in rows.items():
         yield from _over_answers(name, votes, seeds, tell)
-    yield from _doctorates(folder / "pate_votes" / "adult_250_teachers.npz", seeds, tell)
+    for name, votes in rows.items():
+        yield from _beside_the_top(name, votes, seeds, tell)
+    yield from adult_consensus(folder, seeds, tell)
     data = load_dataset(DataSource("mnist", folder / "mnist"), rng=np.random.default_rng(0))
     yield from _perturbed(data, seeds, tell)
 
@@ -94,7 +96,9 @@ def _over_answers(
     target = Target(Noise(sigma), check)
     allowed = {
         "one answer for ever": 1,
+        "three neighbors as well": 1 + 3,
         "its ten neighbors as well": 1 + _NEIGHBORS,
+        "two runs, had hospitals no memory": 2 * (1 + _NEIGHBORS),
         "no rule": 1000,
         "no rule, ten times as many": _ANSWERS,
     }
@@ -120,49 +124,53 @@ def _over_answers(
         yield Result(row, tuple(errors))
 
 
-def _doctorates(path: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
-    """Tell holders of a doctorate, whom teachers never saw as such, by how little teachers agree.
-
-    As in the paper each group of people is scaled by itself, so that the group is classified badly
-    by design.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            groups = [stored[name].T.astype(np.int64) for name in ("not_phd_votes", "phd_votes")]
-    except (OSError, ValueError, KeyError) as error:
-        raise UnreadableFileError(
-            f"{path.name} must hold votes of 250 teachers", type(error).__name__
-        ) from error
-    others, holders = ([np.bincount(one, minlength=2) for one in group] for group in groups)
-    for name, group in (("holders of a doctorate", holders), ("others", others)):
-        agreed = _mean(one.max() / _TEACHERS for one in group)
-        row = Row(f"adult, {name}", "none", math.inf, measure="mean agreement of teachers")
-        yield Result(row, (agreed,))
-    for asks in (None, 1, 1 + _NEIGHBORS, 100, 1000):
-        found, off = [], []
-        for seed in seeds:
-            rng = np.random.default_rng(seed)
-            picked = rng.choice(len(others), len(holders), replace=False)
-            asked = [*holders, *(others[place] for place in picked)]
-            rebuilt = [_seen(one, asks, rng) for one in asked]
-            agreement = np.array([one.max() / _TEACHERS for one in rebuilt])
-            found.append(_auc(-agreement[: len(holders)], -agreement[len(holders) :]))
-            off.append(_mean(normalized_error(a, b) for a, b in zip(rebuilt, asked, strict=True)))
-        words = "the votes themselves" if asks is None else f"GNMax, sigma 40, {asks:,} answers"
-        tell(f"adult, {words}: AUC {found[-1]:.3f}, error {off[-1]:.4f}")
-        epsilon = math.inf if asks is None else _epsilon_of_answers(40, asks)
-        words = f"adult, {words} a person"
-        yield Result(Row(words, "none", epsilon, measure="AUC of a doctorate"), tuple(found))
-        yield Result(Row(words, "none", epsilon, measure="error"), tuple(off))
+def _beside_the_top(
+    name: str, votes: Sequence[NDArray[np.int64]], seeds: Sequence[int], tell: Tell
+) -> Iterator[Result]:
+    """Which classes teachers confuse: the second class, and all counts below the largest."""
+    split = [one for one in votes if one.max() < _TEACHERS]
+    for sigma in (40, 100):
+        for asks in (100, 1000, _ANSWERS):
+            edges, correlations = [], []
+            for seed in seeds:
+                rng, target = np.random.default_rng(seed), Target(Noise(float(sigma)))
+                found = [
+                    guess(target.ask(one, asks=asks, rng=rng), target, teachers=_TEACHERS)
+                    for one in split
+                ]
+                pairs = list(zip(found, split, strict=True))
+                edges.append(_mean(_finds_second(there, true) for there, true in pairs))
+                rest = [_beside(one, int(true.argmax())) for one, true in pairs]
+                true_rest = [_beside(true, int(true.argmax())) for true in split]
+                correlations.append(_correlation(np.concatenate(rest), np.concatenate(true_rest)))
+            epsilon = _epsilon_of_answers(sigma, asks)
+            tell(f"{name}, sigma {sigma}, {asks:,}: edges {edges[-1]:.3f}")
+            words, series = f"GNMax, {name}, {asks:,} answers, sigma {sigma}", f"{name}, {sigma}"
+            for measure, values in (
+                ("edge: second class found", edges),
+                ("correlation of the counts beside the largest", correlations),
+            ):
+                yield Result(Row(words, series, epsilon, measure=measure), tuple(values))
 
 
-def _seen(
-    votes: NDArray[np.int64], asks: int | None, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    if asks is None:
-        return votes.astype(np.float64)
-    target = Target(Noise(40.0))
-    return guess(target.ask(votes, asks=asks, rng=rng), target, teachers=_TEACHERS)
+def _finds_second(there: NDArray[np.float64], true: NDArray[np.int64]) -> bool:
+    """Tell whether rebuilt votes name a class, beside the first, that no other one exceeds."""
+    rest = true.copy()
+    rest[true.argmax()] = -1
+    rebuilt = there.copy()
+    rebuilt[true.argmax()] = -1.0
+    return bool(rest[rebuilt.argmax()] == rest.max())
+
+
+def _beside(votes: NDArray[np.int64] | NDArray[np.float64], top: int) -> NDArray[np.float64]:
+    return np.delete(votes, top).astype(np.float64)
+
+
+def _correlation(here: NDArray[np.float64], there: NDArray[np.float64]) -> float:
+    """Return Pearson's correlation; 0 where one side is constant."""
+    if not (here.std() and there.std()):
+        return 0.0
+    return float(np.corrcoef(here, there)[0, 1])
 
 
 def _perturbed(data: Dataset, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
@@ -234,12 +242,6 @@ def _histograms(path: Path) -> dict[str, list[NDArray[np.int64]]]:
 
 def _epsilon_of_answers(sigma: float, answers: int) -> float:
     return epsilon_of_event(GaussianMax(float(sigma)).event_of_answers(answers, 1.0))
-
-
-def _auc(positive: NDArray[np.float64], negative: NDArray[np.float64]) -> float:
-    """Return how often a positive scores above a negative; half for equal ones."""
-    pairs = positive[:, np.newaxis] - negative
-    return float((pairs > 0).mean() + 0.5 * (pairs == 0).mean())
 
 
 def _mean(values: Iterable[float]) -> float:
