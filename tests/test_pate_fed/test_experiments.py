@@ -129,6 +129,18 @@ def test_labels_of_lnmax_cost_what_their_event_says() -> None:
     assert 0.5 * advanced < cost < min(basic, advanced)
 
 
+@pytest.mark.slow
+def test_two_neighbors_refute_what_nzc_claims_on_published_votes() -> None:
+    found = list(published_votes._published_tables(real_data("data"), [0]))
+    shares = [one for one in found if one.row.measure == "share with a lead above 3"]
+    assert len(shares) == 3
+    assert all(0.99 < one.values[0] < 1 for one in shares)
+    bounds = {one.row.protocol: one for one in found if one.row.measure.startswith("lower bound")}
+    for name, one in bounds.items():
+        assert (max(one.values) > one.row.epsilon) is name.startswith("NZC"), name
+    assert len(bounds) == 8
+
+
 def test_an_argmax_without_noise_tells_the_last_vote_and_a_noisy_one_hardly() -> None:
     rng = np.random.default_rng(0)
     assert published_votes.last_vote_told(None, rng) == 1.0
