@@ -21,6 +21,7 @@ from party.cli.console import (
     show,
 )
 from party.site.folder import Site
+from pate_fed.errors import InvalidParameterError
 from pate_fed.nodes import Format
 
 data_app = typer.Typer(
@@ -129,6 +130,49 @@ def remove(
             f"Head        {count}:{link.hex()}",
             "This cannot be recalled:",
             *(f"  - {one}" for one in erasure.NOT_RECALLED),
+        ),
+    )
+
+
+@data_app.command("tags")
+def tags(
+    key_file: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="Secret of the hospitals, 32 to 128 hex digits; not for operators."
+        ),
+    ],
+    name: Annotated[str, typer.Option(help="This hospital's name, for the auditor.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="New file for the tags.")],
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Write keyed hashes of each teacher's patients, for an audit of overlaps between hospitals.
+
+    `pate-fed audit --tags` compares them with those of other hospitals.
+    """
+    import json  # noqa: PLC0415 - keeps --help fast
+
+    from party.site.patient_tags import patient_tags  # noqa: PLC0415 - the same
+    from pate_fed.nodes import write_file  # noqa: PLC0415 - the same
+
+    try:
+        key = bytes.fromhex(key_file.read_text("ascii").strip()[:129])
+    except (OSError, ValueError) as error:
+        raise InvalidParameterError(
+            "--key-file must hold hex digits", type(error).__name__
+        ) from error
+    if out.exists():
+        raise InvalidParameterError("--out must be a new file", str(out))
+    found = patient_tags(finished(open_site(site)), name=name, key=key)
+    write_file(out, (json.dumps(found, indent=2) + "\n").encode())
+    teachers = sum(len(one) for one in found["tasks"].values())
+    show(
+        output_format,
+        {"file": str(out), "tasks": len(found["tasks"]), "teachers": teachers},
+        (
+            f"{out}: tags of {teachers} teacher(s).",
+            "Give it to the auditor, without the key. Somebody with both can find your patients.",
         ),
     )
 

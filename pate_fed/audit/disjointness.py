@@ -1,0 +1,166 @@
+"""Disjointness, audited: no patient teaches two teachers, of one hospital or of two.
+
+Epsilon counts one vote for each patient. A simulation's manifest is checked for agreement with
+itself. Hospitals write tags: keyed hashes of the ids of each teacher's patients, under a secret
+that they share. Equal tags are equal ids. Tags without the key show sizes and overlaps only. With
+the key somebody can find out by trial who is a patient: the auditor must not have it. A patient
+under two different ids has two tags, and is not found.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import combinations
+from typing import Any, Final
+
+from pate_fed.errors import DisjointnessError, InvalidAnswersError, InvalidParameterError
+
+LEAST_KEY_BYTES: Final = 16
+SCHEMA_VERSION: Final = 1
+_HASH: Final = "HMAC-SHA256, key shared by the hospitals"
+_TAG: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def check_manifest(partition: Mapping[str, Any]) -> int:
+    """Check `partition` of a simulation's `manifest.json`.
+
+    Returns:
+        Records whose content stands with another teacher, under another id.
+
+    Raises:
+        DisjointnessError: it contradicts itself; the error names the teacher.
+    """
+    try:
+        entries = [
+            (int(one["party"]), int(one["teacher"]), one["units"], one["records"], one["digest"])
+            for one in partition["teachers"]
+        ]
+        totals = partition["units"], partition["records"]
+        repeated = int(partition["repeated_contents"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DisjointnessError(
+            "the manifest must list each teacher's units, records and digest", type(error).__name__
+        ) from error
+    names, digests = set(), dict[str, str]()
+    for party, teacher, units, records, digest in entries:
+        name = f"teacher {teacher + 1} of party {party + 1}"
+        if name in names:
+            raise DisjointnessError("the manifest must list each teacher once", name)
+        if not (isinstance(digest, str) and _TAG.fullmatch(digest) and 1 <= units <= records):
+            raise DisjointnessError(f"{name} must have a digest and patients", "others")
+        if digest in digests:
+            raise DisjointnessError(
+                "two teachers must have different digests", f"{digests[digest]} and {name}"
+            )
+        names.add(name)
+        digests[digest] = name
+    sums = sum(one[2] for one in entries), sum(one[3] for one in entries)
+    if sums != totals or not entries or not 0 <= repeated <= totals[1]:
+        raise DisjointnessError("the manifest's totals must be those of its teachers", "others")
+    return repeated
+
+
+def tag_shares(
+    shares: Mapping[str, Sequence[Sequence[str]]], *, party: str, key: bytes
+) -> dict[str, Any]:
+    """Return a hospital's tags, for `json.dumps`.
+
+    Args:
+        shares: By task, the ids of each teacher's patients.
+        party: The hospital's name.
+        key: Secret of the hospitals, at least 16 bytes.
+
+    Raises:
+        InvalidParameterError: the key is too short.
+    """
+    if len(key) < LEAST_KEY_BYTES:
+        raise InvalidParameterError(f"the key must have {LEAST_KEY_BYTES} bytes", len(key))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "hash": _HASH,
+        "key_check": _tag(key, "check"),
+        "party": party,
+        "tasks": {
+            task: [sorted(_tag(key, f"patient\0{one}") for one in share) for share in teachers]
+            for task, teachers in shares.items()
+        },
+    }
+
+
+def require_disjoint(documents: Mapping[str, Any]) -> dict[str, int]:
+    """Check that no patient stands with two teachers of a task.
+
+    Args:
+        documents: Tags by the name of their file.
+
+    Returns:
+        How many `hospitals`, `teachers` and `patients` there are, over all tasks.
+
+    Raises:
+        DisjointnessError: a patient is with two; the error names the teachers.
+        InvalidAnswersError: a file holds no tags, or tags of another key, or of a hospital twice.
+    """
+    holders: dict[str, dict[str, frozenset[str]]] = {}
+    keys, parties = set(), list[str]()
+    for name, document in documents.items():
+        _require_tags(name, document)
+        keys.add(document["key_check"])
+        parties.append(document["party"])
+        for task, teachers in document["tasks"].items():
+            for place, tags in enumerate(teachers):
+                teacher = f"teacher {place + 1} of {document['party']}"
+                holders.setdefault(task, {})[teacher] = frozenset(tags)
+                if len(set(tags)) != len(tags):
+                    raise DisjointnessError(f"{name} must list a patient once", teacher)
+    if len(keys) > 1:
+        raise InvalidAnswersError("all tags must be made with one key", f"{len(keys)} keys")
+    [(party, most)] = Counter(parties).most_common(1) or [("none", 2)]
+    if most > 1:
+        raise InvalidAnswersError("there must be one file of tags for each hospital", party)
+    for teachers in holders.values():
+        _require_apart(teachers)
+    return {
+        "hospitals": len(parties),
+        "teachers": sum(len(teachers) for teachers in holders.values()),
+        "patients": sum(len(tags) for teachers in holders.values() for tags in teachers.values()),
+    }
+
+
+def _require_apart(teachers: Mapping[str, frozenset[str]]) -> None:
+    if len(frozenset().union(*teachers.values())) == sum(map(len, teachers.values())):
+        return
+    for (one, mine), (other, theirs) in combinations(teachers.items(), 2):
+        if mine & theirs:
+            raise DisjointnessError(
+                "a patient must be with one teacher",
+                f"{len(mine & theirs)} patient(s) with {one} and with {other}",
+            )
+
+
+def _require_tags(name: str, document: Any) -> None:
+    try:
+        tasks = document["tasks"].values()
+        good = (
+            document["schema_version"] == SCHEMA_VERSION
+            and document["hash"] == _HASH
+            and isinstance(document["party"], str)
+            and isinstance(document["key_check"], str)
+            and all(
+                isinstance(tag, str) and _TAG.fullmatch(tag)
+                for teachers in tasks
+                for tags in teachers
+                for tag in tags
+            )
+        )
+    except (AttributeError, KeyError, TypeError):
+        good = False
+    if not good:
+        raise InvalidAnswersError(f"{name} must hold tags of `pate-party data tags`", "others")
+
+
+def _tag(key: bytes, what: str) -> str:
+    return hmac.digest(key, f"pate-fed tag\0{what}".encode(), sha256).hex()
