@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import uuid4
 
 import numpy as np
 import typer
@@ -17,6 +20,13 @@ from pate_fed.errors import InvalidAnswersError, RunDirectoryError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import EXIT_INPUT, print_json
 
+if TYPE_CHECKING:
+    from pate_fed.mechanisms import Mechanism
+
+LEAST_MODELS: Final = 16
+MOST_MODELS: Final = 1024
+"""Most shadow students of a command: a sixth of a second each."""
+
 
 def audit(  # noqa: PLR0917 - one argument per option
     votes: Annotated[
@@ -24,7 +34,11 @@ def audit(  # noqa: PLR0917 - one argument per option
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(metavar="RUN_DIR", help="A finished run: take its mechanism and caps."),
+        typer.Option(
+            metavar="RUN_DIR",
+            help="A finished run: take its mechanism and caps. Without VOTES.npy its report shows "
+            "the findings.",
+        ),
     ] = None,
     labels: Annotated[
         Path | None,
@@ -41,8 +55,25 @@ def audit(  # noqa: PLR0917 - one argument per option
             "the mechanism's epsilon.",
         ),
     ] = None,
+    membership: Annotated[
+        int | None,
+        typer.Option(
+            metavar="MODELS",
+            help="Train students of so many federations, each with half of the bundled digits, and "
+            "tell by a student whether a record was there.",
+        ),
+    ] = None,
+    tags: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A hospital's file of `pate-party data tags`, once for each hospital: no patient "
+            "may be with two teachers.",
+        ),
+    ] = None,
     teachers: Annotated[
-        int | None, typer.Option(help="--labels, --canary: votes on a query.")
+        int | None,
+        typer.Option(help="--labels, --canary: votes on a query; --membership: teachers."),
     ] = None,
     classes: Annotated[int | None, typer.Option(help="--labels: number of classes.")] = None,
     mechanism: Annotated[
@@ -59,7 +90,8 @@ def audit(  # noqa: PLR0917 - one argument per option
         int | None,
         typer.Option(
             help="Repetitions of the attacker whom nothing stops. "
-            "[default: as --epsilon affords, otherwise 10000; --run: its cap; --canary: 4]"
+            "[default: as --epsilon affords, otherwise 10000; --run: its cap; --canary: 4; "
+            "--membership: 200 labels]"
         ),
     ] = None,
     epsilon: Annotated[
@@ -73,43 +105,52 @@ def audit(  # noqa: PLR0917 - one argument per option
     seed: Annotated[int, typer.Option(help="Seed of the simulated answers.", min=0)] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="New folder for audit.json and its plot, audit.svg."),
+        typer.Option(
+            metavar="DIR",
+            help="New folder for audit.json and its plot, audit.svg; --membership: for a report in "
+            "SACRO-ML's form.",
+        ),
     ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Attack votes by repeating a query, and show how much the answers tell.
 
-    Give VOTES.npy with a mechanism, or --run, or both; --labels with released answers; or --canary.
+    Give VOTES.npy with a mechanism, or --run, or both; --labels with released answers; --canary;
+    --membership; or --tags.
     """
     single_threaded_kernels()
     from pate_fed.audit import findings  # noqa: PLC0415 - keeps --help fast
 
-    _require_new(out, plotted=labels is None and canary is None)
+    _require_new(out, written=labels is None and canary is None)
     options = {"vote_threshold": vote_threshold, "sigma1": sigma1, "sigma2": sigma2}
-    if canary is not None:
-        if any(value is not None for value in (votes, run, labels, classes, epsilon)):
-            raise UsageError("--canary must come with a mechanism and --teachers only", "others")
-        found = _canary(
-            canary,
-            mechanism,
-            options,
-            teachers=21 if teachers is None else teachers,
-            queries=4 if answers is None else answers,
-            delta=delta,
-            seed=seed,
-        )
-        _show(found, _verdict(found), output_format)
+    if canary is not None or membership is not None:
+        others = (votes, run, labels, classes, epsilon)
+        if any(value is not None for value in others) or None not in (canary, membership):
+            raise UsageError(
+                "--canary or --membership must come with a mechanism and --teachers only", "others"
+            )
+        given: dict[str, Any] = {"teachers": teachers, "queries": answers}
+        given = {name: value for name, value in given.items() if value is not None}
+        given |= {"delta": delta, "seed": seed}
+        if canary is not None:
+            found = _canary(canary, mechanism, options, **given)
+            _show(found, _verdict(found), output_format)
+        else:
+            assert membership is not None
+            found = _membership(membership, _rule(mechanism, options), out=out, **given)
+            _show(found, _members_said(found), output_format)
+        return
+    if tags:
+        _compare(tags, output_format)
         return
     if labels is not None:
-        if votes is not None or run is not None or teachers is None or classes is None:
-            raise UsageError("--labels must come with --teachers and --classes only", "others")
+        _require_answers(votes, run, teachers=teachers, classes=classes)
+        assert teachers is not None
+        assert classes is not None
         found = _rebuilt(labels, teachers=teachers, classes=classes, mechanism=mechanism, **options)
         _show(found, _said(found), output_format)
         return
-    if teachers is not None or classes is not None:
-        raise UsageError("--teachers and --classes must come with --labels or --canary", "none")
-    if votes is None and run is None:
-        raise UsageError("an audit must have VOTES.npy, --run, --labels or --canary", "none")
+    _require_subject(votes, run, teachers=teachers, classes=classes)
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
     if run is None:
         assert votes is not None
@@ -120,33 +161,93 @@ def audit(  # noqa: PLR0917 - one argument per option
         if any(value is not None for value in (*options.values(), epsilon)):
             raise UsageError("--run must come without noise options and --epsilon", "one of them")
         found = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
+        if votes is None:
+            _keep(run, found)
     if out is not None:
         _write(out, found)
     _show(found, findings.render(found), output_format)
 
 
-def _require_new(out: Path | None, *, plotted: bool) -> None:
+def _compare(tags: list[Path], output_format: Format) -> None:
+    """Compare the hospitals' tags, and say that no patient is with two teachers."""
+    from pate_fed.audit.disjointness import require_disjoint  # noqa: PLC0415 - keeps --help fast
+
+    documents = {}
+    for path in tags:
+        try:
+            documents[path.name] = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InvalidAnswersError(
+                f"{path.name} must be a readable file of tags", type(error).__name__
+            ) from error
+    if len(documents) != len(tags):
+        raise UsageError("--tags must name files of different names", len(tags))
+    found = require_disjoint(documents)
+    text = (
+        f"{found['hospitals']} hospital(s), {found['teachers']} teacher(s), {found['patients']:,} "
+        "patients: none is with two teachers of a task, by their ids.\n"
+        "A patient under two ids is not found."
+    )
+    _show(found, text, output_format)
+
+
+def _require_answers(
+    votes: Path | None, run: Path | None, *, teachers: int | None, classes: int | None
+) -> None:
+    if votes is not None or run is not None or teachers is None or classes is None:
+        raise UsageError("--labels must come with --teachers and --classes only", "others")
+
+
+def _require_subject(
+    votes: Path | None, run: Path | None, *, teachers: int | None, classes: int | None
+) -> None:
+    if teachers is not None or classes is not None:
+        raise UsageError(
+            "--teachers and --classes must come with --labels, --canary or --membership", "none"
+        )
+    if votes is None and run is None:
+        raise UsageError(
+            "an audit must have VOTES.npy, --run, --labels, --canary, --membership or --tags",
+            "none",
+        )
+
+
+def _require_new(out: Path | None, *, written: bool) -> None:
     if out is None:
         return
-    if not plotted:
-        raise UsageError("--out must come with VOTES.npy or --run", "another audit")
+    if not written:
+        raise UsageError("--out must come with VOTES.npy, --run or --membership", "another audit")
     if out.exists() or not out.absolute().parent.is_dir():
         raise UsageError("--out must be a new folder in one that is there", str(out))
 
 
+def _keep(run: Path, found: dict[str, Any]) -> None:
+    """Put findings on made-up votes into the run and its report."""
+    from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
+        keep_audit,
+        read_run,
+        render_report,
+        replace_report,
+    )
+
+    try:
+        keep_audit(run, _versioned(found))
+        replace_report(run, render_report(read_run(run)))
+    except RunDirectoryError as wrong:
+        LINE.fail(wrong, EXIT_INPUT)
+
+
 def _write(out: Path, found: dict[str, Any]) -> None:
-    from pate_fed.report.plots import results_plot, standalone  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.report.plots import leak_plot, standalone  # noqa: PLC0415 - keeps --help fast
 
     out.mkdir(mode=0o700)
-    (out / "audit.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
-    points = [
-        ("error: share of votes in a wrong class", "mean of rows, and their range", place, errors)
-        for place, errors in ((math.log10(one["asks"]), one["errors"]) for one in found["curve"])
-    ]
-    picture = results_plot(
-        points, axis="answers to one question, as a power of ten", summary="Error by answers"
-    )
+    (out / "audit.json").write_text(json.dumps(_versioned(found), indent=2) + "\n", "utf-8")
+    picture = leak_plot(found["curve"], summary="Error by answers")
     (out / "audit.svg").write_text(standalone(picture), "utf-8")
+
+
+def _versioned(found: dict[str, Any]) -> dict[str, Any]:
+    return {"schema_version": 1, **found}
 
 
 def _show(found: dict[str, Any], text: str, output_format: Format) -> None:
@@ -168,9 +269,8 @@ def _of_votes(
 ) -> dict[str, Any]:
     from pate_fed.audit import Target, findings  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
-    from pate_fed.mechanisms import make_mechanism  # noqa: PLC0415 - the same
 
-    mechanism = make_mechanism(name, _options(name, options), simulated=True)
+    mechanism = _rule(name, options)
     target = Target.of(mechanism.parameters())
     rows = findings.spread_rows(load_vote_counts(path))
     asks = means["answers"]
@@ -201,6 +301,7 @@ def _of_run(
         if queries["from_store"] < queries["asked"]:
             transcripts.check_transcript(path)
         labels = tuple(label for _, label in record.labels)
+        repeated = _check_dealing(record.manifest)
         facts = facts_of_run(privacy=record.privacy, metrics=record.metrics, labels=labels)
     except RunDirectoryError as wrong:
         LINE.fail(wrong, EXIT_INPUT)
@@ -208,9 +309,18 @@ def _of_run(
     asks = facts.asks if answers is None else answers
     case = findings.AuditCase(rows, facts.target, asks, neighbors=near, error=error)
     found = findings.find(case, np.random.default_rng(seed))
+    found["repeated_contents"] = repeated
     if facts.epsilon is not None and answers is None:
         found["ways"][-1]["epsilon"] = facts.epsilon
     return found
+
+
+def _check_dealing(manifest: Mapping[str, Any]) -> int | None:
+    """Return how many records also stand with another teacher; None in a deployment."""
+    from pate_fed.audit.disjointness import check_manifest  # noqa: PLC0415 - keeps --help fast
+
+    partition = manifest.get("partition")
+    return None if partition is None else check_manifest(partition)
 
 
 def _rebuilt(
@@ -218,12 +328,10 @@ def _rebuilt(
 ) -> dict[str, Any]:
     from pate_fed.audit import Answers, Target, rebuild_votes  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_outcomes  # noqa: PLC0415 - the same
-    from pate_fed.mechanisms import make_mechanism  # noqa: PLC0415 - the same
 
     if classes < 2:
         raise InvalidAnswersError("--classes must be at least 2", classes)
-    rule = make_mechanism(mechanism, _options(mechanism, options), simulated=True)
-    target = Target.of(rule.parameters())
+    target = Target.of(_rule(mechanism, options).parameters())
     answers = Answers.of(load_outcomes(path), classes=classes)
     found = rebuild_votes(answers, target.noise, teachers=teachers, check=target.check)
     errors = [float(one) if np.isfinite(one) else None for one in found.standard_errors]
@@ -241,8 +349,8 @@ def _canary(
     name: str,
     options: dict[str, float | None],
     *,
-    teachers: int,
-    queries: int,
+    teachers: int = 21,
+    queries: int = 4,
     delta: float,
     seed: int,
 ) -> dict[str, Any]:
@@ -251,14 +359,13 @@ def _canary(
         audit_mechanism,
     )
     from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
-    from pate_fed.mechanisms import make_mechanism  # noqa: PLC0415 - the same
 
     if not 0 < queries * max(trials, 1) <= MOST_ROWS:
         raise UsageError(f"--canary times --answers must be at most {MOST_ROWS:,}", "more, or none")
-    rule = make_mechanism(name, _options(name, options), simulated=True)
+    rule = _rule(name, options)
     # The claim made for an argmax that noise cannot change is the price of its noise.
-    claimed = make_mechanism("lnmax", _options(name, options), simulated=True)
-    claim = price(claimed if name == "immutable" else rule, queries, delta=delta)
+    claimed = _rule("lnmax", options) if name == "immutable" else rule
+    claim = price(claimed, queries, delta=delta)
     found = audit_mechanism(
         rule, teachers=teachers, queries=queries, trials=trials, delta=delta, seed=b"%d" % seed
     )
@@ -272,6 +379,83 @@ def _canary(
         "alarms": found.alarms,
         "trials": found.trials,
     }
+
+
+def _membership(
+    models: int,
+    rule: Mechanism,
+    *,
+    teachers: int = 20,
+    queries: int = 200,
+    delta: float,
+    seed: int,
+    out: Path | None,
+) -> dict[str, Any]:
+    from pate_fed import __version__  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.audit import findings, membership_audit, sacro_report  # noqa: PLC0415 - the same
+    from pate_fed.data import DataSource, load_dataset  # noqa: PLC0415 - the same
+    from pate_fed.experiments.membership import STUDENT, shadow_models  # noqa: PLC0415 - the same
+
+    if not LEAST_MODELS <= models <= MOST_MODELS:
+        raise UsageError(f"--membership must be in {LEAST_MODELS}..{MOST_MODELS}", models)
+    claim = findings.price(rule, queries, delta=delta)
+    data = load_dataset(DataSource("digits"), rng=np.random.default_rng(seed))
+    recipe = {"teachers": teachers, "queries": queries}
+    shadows = shadow_models(data, rule, models=models, seed=seed, **recipe)
+    audit = membership_audit(shadows, delta=delta)
+    if out is not None:
+        report = sacro_report(
+            audit,
+            log_id=str(uuid4()),
+            log_time=datetime.now(UTC).strftime("%d/%m/%Y %H:%M:%S"),
+            made_by=f"pate_fed {__version__}",
+            models=models,
+            target_model=STUDENT,
+            parameters={**recipe, "mechanism": rule.parameters()},
+            claim=claim,
+            delta=delta,
+        )
+        out.mkdir(mode=0o700)
+        (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+    return {
+        "models": models,
+        "records": shadows.members.shape[1],
+        "claim": claim if math.isfinite(claim) else None,
+        "delta": delta,
+        "bound": audit.epsilon,
+        "auc": audit.area,
+        "points": [
+            {
+                "aimed": one.aimed,
+                "alarms": one.alarms / one.others,
+                "found": one.found / one.members,
+                "interval": list(one.interval()),
+                "allowed": one.most_found(claim, delta),
+            }
+            for one in audit.points
+        ],
+    }
+
+
+def _members_said(found: dict[str, Any]) -> str:
+    claim = "no finite epsilon" if found["claim"] is None else f"epsilon {found['claim']:.3f}"
+    lines = [
+        f"{found['models']:,} students, {found['records']:,} records, each in half of them. "
+        f"Claimed: {claim} at delta {found['delta']:g}.",
+        f"Area under the curve: {found['auc']:.3f} (0.5 is guessing).",
+    ]
+    for one in found["points"]:
+        low, high = one["interval"]
+        lines.append(
+            f"With {100 * one['alarms']:.2f} % false alarms {100 * one['found']:.2f} % of the "
+            f"members are found ({100 * low:.2f} to {100 * high:.2f} %); the claim allows "
+            f"{100 * one['allowed']:.2f} %."
+        )
+    lines.append(
+        f"Lower bound on epsilon: {found['bound']:.3f}. Trials of one student depend on each "
+        "other: the intervals are too narrow."
+    )
+    return "\n".join(lines)
 
 
 def _verdict(found: dict[str, Any]) -> str:
@@ -301,14 +485,16 @@ def _said(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _options(name: str, given: dict[str, float | None]) -> Any:
-    from pate_fed.mechanisms import Options, spec_of  # noqa: PLC0415 - keeps --help fast
+def _rule(name: str, given: dict[str, float | None]) -> Mechanism:
+    """Return the mechanism that options describe."""
+    from pate_fed.mechanisms import Options, make_mechanism, spec_of  # noqa: PLC0415 - --help
 
     taken = set(spec_of(name).parameters)
     extra = [one for one, value in given.items() if value is not None and one not in taken]
     if extra:
         flags = ", ".join("--" + one.replace("_", "-") for one in extra)
         raise UsageError(f"--mechanism {name} must come without {flags}", "it")
-    return Options(
+    options = Options(
         vote_threshold=given["vote_threshold"], sigma1=given["sigma1"], sigma2=given["sigma2"]
     )
+    return make_mechanism(name, options, simulated=True)

@@ -1,4 +1,4 @@
-"""Audits: how much released labels tell about votes."""
+"""Audits: how much released labels tell about votes and about training records."""
 
 from pate_fed.audit.canary import CanaryAudit, canary_audit, epsilon_lower_bound
 from pate_fed.audit.exposure import (
@@ -10,6 +10,13 @@ from pate_fed.audit.exposure import (
     votes_of_agreement,
 )
 from pate_fed.audit.gradient_descent import descend
+from pate_fed.audit.membership import (
+    MembershipAudit,
+    ShadowModels,
+    likelihood_scores,
+    membership_audit,
+)
+from pate_fed.audit.sacro_report import sacro_report
 from pate_fed.audit.vote_leak import (
     Answers,
     Check,
@@ -27,7 +34,9 @@ __all__ = [
     "CanaryAudit",
     "Check",
     "LeakedVotes",
+    "MembershipAudit",
     "Noise",
+    "ShadowModels",
     "Target",
     "asks_for_error",
     "canary_audit",
@@ -35,8 +44,11 @@ __all__ = [
     "descend",
     "epsilon_lower_bound",
     "leak_error",
+    "likelihood_scores",
+    "membership_audit",
     "normalized_error",
     "rebuild_votes",
+    "sacro_report",
     "top_count_by_rate",
     "votes_of_agreement",
     "win_chances",

@@ -61,30 +61,52 @@ class CanaryAudit:
 
 
 def epsilon_lower_bound(
-    found: int, alarms: int, trials: int, *, delta: float, confidence: float = 0.95
+    found: int,
+    alarms: int,
+    trials: int,
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    others: int | None = None,
 ) -> float:
     """Return what epsilon must be at least, by the exact intervals of Clopper and Pearson.
 
     Args:
         found: Trials with the canary that were recognized.
         alarms: Trials without it that were taken for such.
-        trials: Of each world.
+        trials: With the canary.
         delta: Of the claim, in (0, 1).
         confidence: Chance at least with which the bound holds, in (0, 1).
+        others: Trials without it; None for as many.
 
     Raises:
         InvalidParameterError: a number is out of its range.
     """
     probability("delta", delta)
     risk = (1 - probability("confidence", confidence)) / 2
-    if not (0 <= found <= trials and 0 <= alarms <= trials and trials > 0):
+    others = trials if others is None else others
+    if not (0 <= found <= trials and 0 <= alarms <= others and trials > 0 and others > 0):
         raise InvalidParameterError("both numbers must be in 0..trials", f"{found}, {alarms}")
-    most_alarms = _upper(alarms, trials, risk)
+    most_alarms = _upper(alarms, others, risk)
     least_found = 1 - _upper(trials - found, trials, risk)
     # The same two intervals also bound the opposite event: no canary.
     pairs = ((least_found, most_alarms), (1 - most_alarms, 1 - least_found))
     ratios = [(more - delta) / less for more, less in pairs if more > delta and less > 0]
     return max([0.0, *(math.log(ratio) for ratio in ratios)])
+
+
+def clopper_pearson(cases: int, trials: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the exact interval of a share, of Clopper and Pearson.
+
+    Args:
+        cases: In 0..trials.
+        trials: At least 1.
+        confidence: Chance at least with which the interval holds the share, in (0, 1).
+    """
+    risk = (1 - probability("confidence", confidence)) / 2
+    if not 0 <= cases <= trials or not trials:
+        raise InvalidParameterError("cases must be in 0..trials", f"{cases} of {trials}")
+    return 1 - _upper(trials - cases, trials, risk), _upper(cases, trials, risk)
 
 
 def canary_audit(

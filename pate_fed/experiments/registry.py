@@ -13,6 +13,7 @@ from pate_fed.experiments.clinics import clinics
 from pate_fed.experiments.experiment import Experiment, Result, Tell
 from pate_fed.experiments.hearts import hearts
 from pate_fed.experiments.images import fashion, mnist_2017, mnist_2018
+from pate_fed.experiments.membership import membership
 from pate_fed.experiments.mislabeled import mislabeled
 from pate_fed.experiments.published_votes import nzc_mnist, svhn_votes
 from pate_fed.experiments.vote_leak import vote_leak
@@ -51,9 +52,10 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         axis="share of wrong labels",
     ),
     "canaries": Experiment("Digits: a wrong label in one teacher's data", (), canaries),
+    "membership": Experiment("Digits: was a record among the training records?", (), membership),
     "vote-leak": Experiment(
         "Votes rebuilt from repeated answers, beside Wang et al. 2022",
-        ("mnist", "pate_votes"),
+        ("mnist", "pate_votes", "adult"),
         vote_leak,
         axis="sigma above, epsilon in the other panels",
     ),

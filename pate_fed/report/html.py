@@ -146,6 +146,8 @@ def render_report(run: RunRecord) -> str:
         accuracy_plot=Markup(_accuracy_plot(metrics)),  # noqa: S704 - escapes its texts
         classes_plot=Markup(_classes_plot(classes)),  # noqa: S704
         charged_plot=Markup(_charged_plot(privacy)),  # noqa: S704
+        audit=run.audit,
+        leak_plot=Markup(_leak_plot(run.audit)),  # noqa: S704
         digests=run.digests,
         manifest=list(wording.flatten(run.manifest)),
         manifest_lists=list(wording.lists_of_tables(run.manifest)),
@@ -302,3 +304,14 @@ def _charged_plot(privacy: Mapping[str, Any]) -> str:
     )
     points = [(row["asked"], row["epsilon"]) for row in charged]
     return plots.charged_plot(points, cap=cap, summary=says)
+
+
+def _leak_plot(audit: Mapping[str, Any] | None) -> str:
+    if audit is None:
+        return ""
+    says = "; ".join(
+        f"{wording.plural(one['asks'], 'answer')}: "
+        f"{wording.percent(sum(one['errors']) / len(one['errors']))}"
+        for one in audit["curve"]
+    )
+    return plots.leak_plot(audit["curve"], summary=f"Mean error of an attacker by answers. {says}.")

@@ -8,11 +8,12 @@ data set's names are never read as formulas or markup.
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import escape
 
@@ -214,6 +215,25 @@ def results_plot(
             axes.grid(color=GRID, linewidth=0.8)
             axes.legend(frameon=False, fontsize=8)
         return _svg(figure, name="results", title="Results", summary=summary)
+
+
+def leak_plot(curve: Sequence[Mapping[str, Any]], *, summary: str) -> str:
+    """Draw an audit's errors over the answers that an attacker gets.
+
+    Args:
+        curve: As in `audit.json`: each with "asks" and "errors".
+        summary: The picture's content in words, for those who cannot see it.
+    """
+    points = [
+        (
+            "error: share of votes in a wrong class",
+            "mean of rows, and their range",
+            math.log10(one["asks"]),
+            one["errors"],
+        )
+        for one in curve
+    ]
+    return results_plot(points, axis="answers to one question, as a power of ten", summary=summary)
 
 
 def _draw_series(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pate_fed import wording
 from pate_fed.report.run_directory import (
     ANNEXES,
+    AUDIT,
     EARLIER,
     LABELS,
     MANIFEST,
@@ -52,6 +53,7 @@ def files(run: RunRecord) -> list[FileWords]:
         FileWords(EARLIER, "the same of lost setups", _AUDITORS),
         FileWords(SENT, "size and fingerprint of each packet of a hospital", _AUDITORS),
         FileWords(SEAL, "signed fingerprints of the files", _AUDITORS),
+        FileWords(AUDIT, "an attack on made-up votes", "yes"),
         FileWords(ANNEXES, "questions of data-protection law, answers of the run", "no"),
         FileWords(REPORT, "this page", _PART),
     )

@@ -12,6 +12,7 @@
   earlier-setups.jsonl
                     transcripts of setups that the run lost, one behind the other, if there are any
     seal.json         hashes of all files but the two pages, signed by the coordinator
+    audit.json        what an attack on the run's rules found, if somebody audited it; not sealed
     report.html       all of it for people
     annexes.html      questions of data-protection law, filled in where the run knows the answer
     student/          the model and its card
@@ -56,6 +57,7 @@ TRANSCRIPT = "transcript.jsonl"
 EARLIER = "earlier-setups.jsonl"
 SENT = "sent.csv"
 SEAL = "seal.json"
+AUDIT = "audit.json"
 REPORT = "report.html"
 ANNEXES = "annexes.html"
 STUDENT = "student"
@@ -271,6 +273,7 @@ class RunRecord:
         metrics: `metrics.json`, its shape checked.
         privacy: `privacy.json`, its shape checked.
         labels: Query id and class name, or "" for "no answer", in the order of `labels.csv`.
+        audit: `audit.json`, its shape checked; None if nobody audited the run.
         digests: SHA-256 in hex of every file but the report, by its path in the directory.
         sent: The packets of `sent.csv`; none where it is absent.
     """
@@ -282,6 +285,7 @@ class RunRecord:
     labels: tuple[tuple[str, str], ...]
     digests: Mapping[str, str]
     sent: tuple[SentPacket, ...] = ()
+    audit: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"RunRecord(labels={len(self.labels)}, files={len(self.digests)})"
@@ -329,11 +333,11 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     folder = Path(path)
     if not folder.is_dir():
         raise RunDirectoryError("a run directory must be a folder", folder)
-    from pate_fed.report.shapes import Manifest, Metrics, Privacy  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.report import shapes  # noqa: PLC0415 - keeps --help fast
 
-    manifest = _read_json(folder / MANIFEST, Manifest)
-    metrics = _read_json(folder / METRICS, Metrics)
-    privacy = _read_json(folder / PRIVACY, Privacy)
+    manifest = _read_json(folder / MANIFEST, shapes.Manifest)
+    metrics = _read_json(folder / METRICS, shapes.Metrics)
+    privacy = _read_json(folder / PRIVACY, shapes.Privacy)
     return RunRecord(
         settings=_read_settings(folder / SETTINGS),
         manifest=manifest,
@@ -342,6 +346,7 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
         labels=_read_labels(folder / LABELS),
         digests=digests_of(folder),
         sent=_read_sent(folder / SENT),
+        audit=_read_json(folder / AUDIT, shapes.Audit) if (folder / AUDIT).exists() else None,
     )
 
 
@@ -351,12 +356,28 @@ def replace_report(path: str | os.PathLike[str], page: str, *, name: str = REPOR
     Raises:
         RunDirectoryError: the directory cannot be written.
     """
-    folder = Path(path)
+    _replace(Path(path), name, page)
+
+
+def keep_audit(path: str | os.PathLike[str], found: Mapping[str, object]) -> None:
+    """Put the findings of an audit into a finished run directory, in place of earlier ones.
+
+    Args:
+        path: The run directory.
+        found: The findings, for `json.dumps`.
+
+    Raises:
+        RunDirectoryError: the directory cannot be written.
+    """
+    _replace(Path(path), AUDIT, json.dumps(found, indent=2, sort_keys=True) + "\n")
+
+
+def _replace(folder: Path, name: str, text: str) -> None:
     with _writing(folder / name):
         descriptor, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(page)
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             Path(new).replace(folder / name)

@@ -297,6 +297,32 @@ class Privacy(_Versioned):
     unprotected: list[str]
 
 
+class _Way(Shape):
+    way: str
+    asks: Count
+    mean_error: Share
+    epsilon: Number | None = None
+
+
+class _Step(Shape):
+    asks: Annotated[int, Field(ge=1)]
+    errors: Annotated[list[Share], Field(min_length=1)]
+
+
+class Audit(_Versioned):
+    """`audit.json`."""
+
+    rows: Count
+    teachers: Count
+    classes: Count
+    error: Share
+    ways: list[_Way]
+    curve: Annotated[list[_Step], Field(min_length=1)]
+    asks_for_error: list[Count | None]
+    median: Count | None
+    repeated_contents: Count | None
+
+
 def check(file: str, text: str, shape: type[Shape]) -> None:
     """Hold the content of a file to its shape.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -23,8 +24,9 @@ from pate_fed.audit.run_case import facts_of_run
 from pate_fed.audit.win_chances import Noise
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.mechanisms import GaussianMax
+from pate_fed.report import read_run, render_report, replace_report
 from tests.support.command import Command, pate_fed
-from tests.support.sample_run import sample_metrics, sample_privacy
+from tests.support.sample_run import sample_metrics, sample_privacy, write_sample
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -212,6 +214,43 @@ class TestCommand:
     def test_a_run_that_is_not_there_is_refused(self, pate_fed: Command, tmp_path: Path) -> None:
         ended = pate_fed("audit", "--run", tmp_path / "none")
         assert (ended.error_code, ended.code) == ("PF-140", 5)
+
+    @pytest.mark.slow
+    def test_a_runs_report_shows_its_audit(self, pate_fed: Command, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        metrics = sample_metrics()
+        # Every label was drawn earlier: then there is no transcript to check.
+        metrics["queries"]["from_store"] = metrics["queries"]["asked"]
+        write_sample(run, metrics=metrics)
+        replace_report(run, "a page without an audit")
+        ended = pate_fed("audit", "--run", run, "--answers", 20)
+        assert ended.code == 0, ended.err
+        kept = json.loads((run / "audit.json").read_text("utf-8"))
+        page = (run / "report.html").read_text("utf-8")
+        assert "Vote leak: an audit" in page
+        assert f"{kept['median']:,}" in page
+        assert page.count("<svg") == 1 + render_report(
+            dataclasses.replace(read_run(run), audit=None)
+        ).count("<svg")
+        # A later `report` shows it too, and nobody's change of it goes unseen by its shape.
+        assert pate_fed("report", run).code == 0
+        assert "Vote leak: an audit" in (run / "report.html").read_text("utf-8")
+        kept["curve"] = [{"asks": 0, "errors": [0.1]}]
+        (run / "audit.json").write_text(json.dumps(kept), "utf-8")
+        for command in (("report", run), ("audit", "--run", run)):
+            ended = pate_fed(*command)
+            assert (ended.error_code, ended.code) == ("PF-140", 5)
+
+    @pytest.mark.slow
+    def test_an_audit_of_real_votes_is_not_kept_in_the_run(
+        self, pate_fed: Command, votes: Path, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        metrics = sample_metrics()
+        metrics["queries"]["from_store"] = metrics["queries"]["asked"]
+        write_sample(run, metrics=metrics)
+        assert pate_fed("audit", votes, "--run", run, "--answers", 20).code == 0
+        assert not (run / "audit.json").exists()
 
     @pytest.mark.exhaustive
     def test_a_run_is_audited_and_a_changed_one_refused(
