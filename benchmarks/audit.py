@@ -2,9 +2,10 @@
 
 The 30 histograms of the paper, 10,000 answers, five repeats. The paper's search is timed twice in
 the same run: with the integrals as its released code writes them (a loop over 12 sigma, gradient by
-differences), and with ours. CPU time, medians, actions in turns. Run from the repository root:
-``python -m benchmarks.audit --data-dir DIR`` (a minute; ``--format json`` for other programs,
-``--quick`` for a look).
+differences), and with ours. CPU time, medians, actions in turns. Then what the defenses cost honest
+users: queries that the quota of near ones refuses; and canaries of 20 seeds beside true and false
+claims. Run from the repository root: ``python -m benchmarks.audit --data-dir DIR`` (two minutes;
+``--format json`` for other programs, ``--quick`` for a look).
 """
 
 from __future__ import annotations
@@ -17,7 +18,30 @@ import scipy
 from numpy.typing import NDArray
 
 from benchmarks.bars import Bar, Figure, cpu_seconds, report
-from pate_fed.audit import Answers, Noise, Target, descend, normalized_error, rebuild_votes
+from coordinator.simulation.near_quota import within_quota
+from pate_fed.accounting.gaussian_dp import gdp_epsilon
+from pate_fed.audit import (
+    Answers,
+    Noise,
+    Target,
+    canary_audit,
+    descend,
+    normalized_error,
+    rebuild_votes,
+)
+from pate_fed.audit.canary import releases_of
+from pate_fed.audit.findings import price
+from pate_fed.data import DataSource, load_dataset
+from pate_fed.mechanisms import (
+    ConfidentGaussianMax,
+    GaussianMax,
+    ImmutableMax,
+    LaplaceMax,
+    Mechanism,
+    keyed_stream,
+)
+from pate_fed.queries import QueryPool
+from pate_fed.students import select_queries
 
 ANSWERS, TEACHERS, CLASSES = 10_000, 250, 10
 SEED = 2022
@@ -25,6 +49,7 @@ BARS = {("mnist", 40): 0.07, ("svhn", 40): 0.045, ("mnist", 60): 0.035, ("svhn",
 SIGMAS = (40, 60, 80, 100)
 MOST_MILLISECONDS = 5.0
 LEAST_RATIO = 100.0
+QUERIES, MOST_REFUSED = 2_000, 1.0
 
 
 def histograms(folder: Path) -> dict[str, list[NDArray[np.int64]]]:
@@ -122,6 +147,66 @@ def speed(rows: dict[str, list[NDArray[np.int64]]], rounds: int) -> tuple[list[B
     ], [Figure("the paper's search with our integrals, a histogram", each * kept, "ms")]
 
 
+def refused(folder: Path, draws: int) -> list[Bar]:
+    """Choose queries as runs do, and count those that hospitals would refuse as near others."""
+    bars = []
+    for name, place in (("mnist", "mnist"), ("adult", "adult"), ("brfss", "brfss_diabetes")):
+        data = load_dataset(DataSource(name, folder / place), rng=np.random.default_rng(0))
+        pool = QueryPool(data.pool.features)
+        distinct = np.array(pool.distinct)
+        left = []
+        for seed in range(draws):
+            rng = np.random.default_rng([SEED, seed])
+            chosen = select_queries(pool.inputs[distinct], QUERIES, method="random", rng=rng)
+            asked = distinct[list(chosen)].tolist()
+            left.append(len(asked) - len(within_quota(pool, asked)))
+        words = f"honest queries refused, {name.upper()}, % of {QUERIES:,}, mean of {draws} draws"
+        bars.append(Bar(words, 100 * float(np.mean(left)) / QUERIES, MOST_REFUSED, is_most=True))
+    return bars
+
+
+def canaries(seeds: int) -> list[Bar]:
+    """Hold bounds on epsilon, at 99.99 %, against true claims and false ones."""
+    bars = []
+    for name, rule in (
+        ("GNMax", GaussianMax(3.0)),
+        ("Confident", ConfidentGaussianMax(vote_threshold=11.0, sigma1=3.0, sigma2=3.0)),
+        ("LNMax", LaplaceMax(0.5)),
+    ):
+        found = max(
+            _bound(rule, seed, trials=4_000, queries=4, delta=1e-3) for seed in range(seeds)
+        )
+        claim = price(rule, 4, delta=1e-3)
+        words = f"canary, {name}: largest bound of {seeds} seeds / claim"
+        bars.append(Bar(words, found / claim, 1.0, is_most=True))
+    strong, beside = LaplaceMax(0.5), {"trials": 100_000, "queries": 1, "delta": 1e-9}
+    bars.append(
+        Bar(
+            "canary, LNMax beside a lead of 5: bound / claim",
+            _bound(strong, 5, lead=2, **beside) / price(strong, 1, delta=1e-9),
+            0.5,
+        )
+    )
+    nzc = _bound(ImmutableMax(0.5), 7, trials=40_000, queries=4, delta=1e-3)
+    bars.append(
+        Bar("canary, NZC's argmax: bound / claim", nzc / price(LaplaceMax(0.5), 4, delta=1e-3), 1.0)
+    )
+    # One answer at noise sigma is a Gaussian mechanism of mu = sqrt(2) / sigma: an exact claim.
+    weak = _bound(GaussianMax(0.7), 6, trials=20_000, queries=1, delta=0.3)
+    exact = gdp_epsilon(float(np.sqrt(2)), 0.3)
+    bars.append(Bar("canary, noise 30 % too small: bound / claim", weak / exact, 1.0))
+    return bars
+
+
+def _bound(
+    rule: Mechanism, seed: int, *, trials: int, queries: int, delta: float, lead: int = 0
+) -> float:
+    """Return the bound for a vote that turns a lead of 2 `lead` + 1 into one of 2 `lead` - 1."""
+    here, there = (np.tile([[10 + more + lead, 11 - more - lead]], (queries, 1)) for more in (0, 1))
+    release = releases_of(rule, keyed_stream(b"%d" % seed, tag="canary"))
+    return canary_audit(release, here, there, trials=trials, delta=delta, confidence=0.9999).epsilon
+
+
 def main() -> None:
     """Measure, and print the bars."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -132,6 +217,8 @@ def main() -> None:
     rows = histograms(options.data_dir)
     bars, figures = errors(rows, 1 if options.quick else 5)
     more, others = speed(rows, 1 if options.quick else 7)
+    more += refused(options.data_dir, 1 if options.quick else 5)
+    more += canaries(2 if options.quick else 20)
     report([*bars, *more], as_json=options.format == "json", figures=[*figures, *others])
 
 
