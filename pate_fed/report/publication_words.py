@@ -53,7 +53,7 @@ def files(run: RunRecord) -> list[FileWords]:
         FileWords(EARLIER, "the same of lost setups", _AUDITORS),
         FileWords(SENT, "size and fingerprint of each packet of a hospital", _AUDITORS),
         FileWords(SEAL, "signed fingerprints of the files", _AUDITORS),
-        FileWords(AUDIT, "an attack on made-up votes", "yes"),
+        FileWords(AUDIT, "an attack on made-up votes", "yes, but it is not in the public edition"),
         FileWords(ANNEXES, "questions of data-protection law, answers of the run", "no"),
         FileWords(REPORT, "this page", _PART),
     )
