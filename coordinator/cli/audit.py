@@ -121,11 +121,16 @@ def audit(  # noqa: PLR0917 - one argument per option
     single_threaded_kernels()
     from pate_fed.audit import findings  # noqa: PLC0415 - keeps --help fast
 
+    if tags:
+        others = (votes, run, labels, canary, membership, teachers, classes, epsilon, out)
+        _compare(tags, output_format, is_alone=not any(one is not None for one in others))
+        return
     _require_new(out, written=labels is None and canary is None)
     options = {"vote_threshold": vote_threshold, "sigma1": sigma1, "sigma2": sigma2}
     if canary is not None or membership is not None:
-        others = (votes, run, labels, classes, epsilon)
-        if any(value is not None for value in others) or None not in (canary, membership):
+        if any(
+            value is not None for value in (votes, run, labels, classes, epsilon)
+        ) or None not in (canary, membership):
             raise UsageError(
                 "--canary or --membership must come with a mechanism and --teachers only", "others"
             )
@@ -139,9 +144,6 @@ def audit(  # noqa: PLR0917 - one argument per option
             assert membership is not None
             found = _membership(membership, _rule(mechanism, options), out=out, **given)
             _show(found, _members_said(found), output_format)
-        return
-    if tags:
-        _compare(tags, output_format)
         return
     if labels is not None:
         _require_answers(votes, run, teachers=teachers, classes=classes)
@@ -168,10 +170,12 @@ def audit(  # noqa: PLR0917 - one argument per option
     _show(found, findings.render(found), output_format)
 
 
-def _compare(tags: list[Path], output_format: Format) -> None:
+def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None:
     """Compare the hospitals' tags, and say that no patient is with two teachers."""
     from pate_fed.audit.disjointness import require_disjoint  # noqa: PLC0415 - keeps --help fast
 
+    if not is_alone:
+        raise UsageError("--tags must come alone", "other options")
     documents = {}
     for path in tags:
         try:

@@ -137,5 +137,7 @@ def test_the_command_names_an_overlap(pate_fed: Command, tmp_path: Path) -> None
     bad = pate_fed("audit", *(part for file in files for part in ("--tags", file)))
     assert (bad.error_code, bad.code) == ("PF-120", 5)
     assert "teacher 2 of B and with teacher 2 of C" in bad.err
+    assert pate_fed("audit", "--tags", files[0], "--canary", 1000).error_code == "PF-402"
+    assert pate_fed("audit", "--tags", tmp_path / "none").error_code == "PF-108"
     files[0].write_text("[", "utf-8")
     assert pate_fed("audit", "--tags", files[0]).error_code == "PF-108"
