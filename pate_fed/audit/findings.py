@@ -148,6 +148,12 @@ def render(found: Mapping[str, Any]) -> str:
             f"For an error of {percent} half of the rows need at most {found['median']:,} answers."
         )
     lines.append("Figures of real votes are private; those of made-up rows are not.")
+    repeated = found.get("repeated_contents")
+    if repeated is not None:
+        lines.append(
+            f"The manifest agrees with itself. {plural(repeated, 'record')}: the content of one of "
+            "another teacher, under another id."
+        )
     return "\n".join(lines)
 
 
