@@ -44,6 +44,7 @@ from coordinator.runs.worker import RunWorker, said
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.nodes import facts, place_of, take_lock
+from pate_fed.nodes.forwarding import Forwarder
 from protocols.errors import ProtocolError
 
 EXCHANGE_S: Final = 300.0
@@ -51,6 +52,9 @@ EXCHANGE_S: Final = 300.0
 
 NODES_S: Final = 60.0
 """How long to wait for absent hospitals: as long as a killed SuperNode is refused."""
+
+COPIES_FILE: Final = "audit-copies.json"
+"""File that remembers which audit entries were copied elsewhere."""
 
 _POLL_S: Final = 0.5
 _READY_S: Final = 180.0
@@ -122,6 +126,15 @@ class Service:
             for name, target in (("worker", self._work), ("members", self._let_in))
         ]
         self._failures: Counter[tuple[str, int]] = Counter()
+        copies = Forwarder(
+            settings.audit,
+            coordinator.audit_log,
+            places=home.path(COPIES_FILE),
+            program="pate-fed",
+        )
+        self._copying = threading.Thread(
+            target=copies.run, args=(self._stopped,), name="audit copies", daemon=True
+        )
 
     @property
     def home(self) -> FederationHome:
@@ -132,7 +145,7 @@ class Service:
         """Start everything; returns at once."""
         self.superlink.start()
         self.monitor.start()
-        for thread in self._threads:
+        for thread in (*self._threads, self._copying):
             thread.start()
 
     def stop(self) -> None:

@@ -27,6 +27,7 @@ from party.errors import (
     JournalLockedError,
     MembershipError,
     PartyError,
+    StorageError,
 )
 from party.site.erasure import require_finished
 from party.site.folder import Site
@@ -35,16 +36,20 @@ from party.site.ready_tasks import ReadyTasks, VoteOf
 from party.site.records import Decided, SiteRecords
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import LiveStatus, Status
-from party.storage import AuditLog, Journal, LedgerStore
+from party.storage import AuditLog, Journal, LedgerStore, SentLog
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import PateFedError
 from pate_fed.votes import TeacherWeights
+from protocols import wire
 from protocols.errors import RestoredJournalError
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
 
 _LOOK_S = 1.0
 """How often, in idle time, the decisions of the hospital's people are read."""
+
+_MOST_UNNOTED = 100
+"""Answers that left unnoted and wait until something can be stored."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +62,10 @@ class PartyService:
         random_bytes: Cryptographic random numbers.
         clock: Unix time, in seconds.
         vote_of: Other teachers, in tests.
+
+    Attributes:
+        audit: The hospital's audit log.
+        sent: What left the hospital.
 
     Raises:
         JournalLockedError: another process is this site's node.
@@ -85,6 +94,7 @@ class PartyService:
         )
         self._looked_at = 0.0
         self._nodes: dict[str, FederationNode] = {}
+        self._unnoted: list[tuple[FederationNode, bytes, list[bytes]]] = []
         try:
             self._open()
         except JournalLockedError:
@@ -105,10 +115,11 @@ class PartyService:
             budget = settings.new_ledger()
             self._ledger = LedgerStore(self._database, budget=budget, clock=self._clock)
             self._records = SiteRecords(self._database, clock=self._clock)
-            self._audit = AuditLog(self._database)
-            self._audit.verify(heads=self._records.standing.witness())
+            self.audit = AuditLog(self._database)
+            self.sent = SentLog(self._database)
+            self.audit.verify(heads=self._records.standing.witness())
             self._decisions = DecisionLog(
-                self._audit,
+                self.audit,
                 self._records,
                 clock=self._clock,
                 asks_about_runs=self._asks_about_runs,
@@ -175,6 +186,7 @@ class PartyService:
                 self._count_fault(one, error.code)
                 raise
             answer = one.node.receive(packet)
+            self._note_sent(one, answer)
             if one.node.fault:
                 self._count_fault(one, one.node.fault)
             else:
@@ -278,8 +290,23 @@ class PartyService:
             tell=lambda decision: self._decisions.note(self._nodes[name], decision),
         )
         return FederationNode(
-            membership, node=node, audit=self._audit, records=self._records, clock=self._clock
+            membership, node=node, audit=self.audit, records=self._records, clock=self._clock
         )
+
+    def _note_sent(self, one: FederationNode, answer: bytes) -> None:
+        """Note what leaves before it leaves; where nothing can be stored, once it can be.
+
+        A y is not among what waits: it is stored before it is sent.
+        """
+        frames = wire.unpack(answer, max_bytes=len(answer))
+        self._unnoted = [*self._unnoted, (one, one.node.run_id, frames)][-_MOST_UNNOTED:]
+        try:
+            while self._unnoted:
+                to, run, waiting = self._unnoted[0]
+                self.sent.note_answer(waiting, to=to.coordinator, run=run, at=self._clock())
+                del self._unnoted[0]
+        except StorageError as error:
+            _log.error("messages that leave cannot be noted: %s", error.code)
 
     def _count_fault(self, one: FederationNode, code: str) -> None:
         one.status = replace(one.status, last_fault=code, last_fault_at=self._clock())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +21,7 @@ from coordinator.errors import UsageError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json, read_head
+from pate_fed.nodes.forwarding import as_line
 
 if TYPE_CHECKING:
     from coordinator.database import AuditEntry, Fact
@@ -52,7 +52,7 @@ def list_entries(
     count, _ = log.end
     found = list(log.entries(first=max(1, count - last + 1)))
     if output_format is Format.JSON:
-        print_json({"entries": count, "shown": [_table(one, link) for one, link in found]})
+        print_json({"entries": count, "shown": [one.table(link) for one, link in found]})
         return
     show(*(line for one, _ in found for line in _lines(one)))
     if not found:
@@ -68,8 +68,7 @@ def export(
     """Check the chain, then write all entries to a new file. It holds names: keep it private."""
     log = open_coordinator(home).audit_log
     count = log.verify()
-    tables = (_table(one, link) for one, link in log.entries())
-    write_secret(out, (f"{line}\n" for line in _as_lines(tables)))
+    write_secret(out, (f"{as_line(table)}\n" for table in log.tables()))
     if output_format is Format.JSON:
         print_json({"file": str(out), "entries": count})
         return
@@ -104,25 +103,6 @@ def verify(
         if kept
         else "Compared with no kept head: a cut end would not show. Keep this head elsewhere.",
     )
-
-
-def _as_lines(tables: Iterator[dict[str, Any]]) -> Iterator[str]:
-    return (json.dumps(table, sort_keys=True, allow_nan=False) for table in tables)
-
-
-def _table(one: AuditEntry, link: bytes) -> dict[str, Any]:
-    return {
-        "number": one.number,
-        "at": _at(one).isoformat(timespec="milliseconds"),
-        "act": one.act.value,
-        "by": one.actor.name,
-        "from": one.actor.origin,
-        "subject": one.subject,
-        "before": dict(one.before),
-        "after": dict(one.after),
-        "body": one.to_bytes().hex(),
-        "link": link.hex(),
-    }
 
 
 def _lines(one: AuditEntry) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
@@ -76,6 +77,22 @@ class AuditEntry:
         who = [self.actor.name, self.actor.origin]
         facts = [dict(self.before), dict(self.after)]
         return wire.encode_value([self.number, self.at, self.act.value, *who, self.subject, *facts])
+
+    def table(self, link: bytes) -> dict[str, Any]:
+        """Return it as a table of JSON, with its bytes and its link."""
+        moment = datetime.fromtimestamp(self.at / 1000, UTC)
+        return {
+            "number": self.number,
+            "at": moment.isoformat(timespec="milliseconds"),
+            "act": self.act.value,
+            "by": self.actor.name,
+            "from": self.actor.origin,
+            "subject": self.subject,
+            "before": dict(self.before),
+            "after": dict(self.after),
+            "body": self.to_bytes().hex(),
+            "link": link.hex(),
+        }
 
     @classmethod
     def from_bytes(cls, body: bytes) -> AuditEntry:
@@ -146,6 +163,15 @@ class AuditLog:
         """Number of entries, and link of the last of them: the head."""
         with self._database.transaction() as connection:
             return _CHAIN.end(connection)
+
+    def goes_on_from(self, count: int, head: bytes) -> bool:
+        """Tell whether the log goes on from the entries of a head, by its links."""
+        with self._database.transaction() as connection:
+            return _CHAIN.goes_on_from(connection, count, head)
+
+    def tables(self, *, first: int = 1) -> Iterator[dict[str, Any]]:
+        """Return the entries from one on as tables of JSON; raises as `entries` does."""
+        return (entry.table(link) for entry, link in self.entries(first=first))
 
     def entries(self, *, first: int = 1) -> Iterator[tuple[AuditEntry, bytes]]:
         """Return the entries from one on with their links, as they stand; `verify` checks them.

@@ -27,6 +27,7 @@ from coordinator.federation.certificates import (
 )
 from coordinator.federation.connections import PortLimits
 from pate_fed.nodes import VERSION_KEY, read_settings, with_environment, write_named
+from pate_fed.nodes.forwarding import Forwarding
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
 from protocols.party_names import NAME_RULE, is_party_name, normalized
@@ -73,6 +74,7 @@ class FederationSettings:
             operator wrote one into the file, which only the operator can read.
         hosts: Names and addresses that its certificate is for.
         limits: The limits of its public socket.
+        audit: Where the entries of the operator's audit log are copied.
     """
 
     name: str
@@ -85,6 +87,7 @@ class FederationSettings:
     database: str = field(default="", repr=False)
     hosts: tuple[str, ...] = ()
     limits: PortLimits = field(default_factory=PortLimits)
+    audit: Forwarding = field(default_factory=Forwarding)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", normalized(self.name))
@@ -356,4 +359,5 @@ def utc_now() -> datetime:
 
 def _as_table(settings: FederationSettings) -> dict[str, Any]:
     table = {one.name: getattr(settings, one.name) for one in fields(settings)}
-    return {**table, "hosts": list(settings.hosts), "limits": asdict(settings.limits)}
+    tables = {"limits": asdict(settings.limits), "audit": asdict(settings.audit)}
+    return {**table, "hosts": list(settings.hosts), **tables}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from party.cli.audit import audit_app
 from party.cli.console import LINE
 from party.cli.decisions import approve, reject
 from party.cli.machine import doctor, service_app
 from party.cli.membership import join, leave, renew
-from party.cli.node import audit_app, budget, pause, resume, start
+from party.cli.node import budget, pause, resume, start
 from party.cli.peers import peers_app
 from party.cli.policy import policy_app
 from party.cli.records import data_app

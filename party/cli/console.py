@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import getpass
 import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import click
 import typer
@@ -27,8 +24,6 @@ from party.errors import (
     UsageError,
     WordsDifferError,
 )
-from party.site.folder import Site
-from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import (
@@ -42,11 +37,6 @@ from pate_fed.nodes.command_line import (
     print_lines,
 )
 from protocols.errors import InvitationError, ProtocolError
-
-if TYPE_CHECKING:
-    from party.site.records import SiteRecords
-    from party.storage import PartyDatabase
-    from party.storage.audit import AuditRecord
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UsageError, EXIT_USAGE),
@@ -93,64 +83,6 @@ ByOption = Annotated[
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 DEFAULT_SITE: Final = Path("pate-party")
-
-
-def open_site(folder: Path) -> Site:
-    """Open the hospital's folder, from any working directory."""
-    return Site.open(folder.absolute())
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSite:
-    """A hospital's folder with its database open.
-
-    Attributes:
-        site: The folder.
-        database: The node's memory.
-        records: The decisions of its people.
-    """
-
-    site: Site
-    database: PartyDatabase
-    records: SiteRecords
-
-    def audit_records(self) -> Iterator[AuditRecord]:
-        """Return all records of the audit log, in order."""
-        from party.storage import AuditLog  # noqa: PLC0415 - keeps --help fast
-
-        return AuditLog(self.database).records()
-
-    def decided_rules(self) -> set[str]:
-        """Return the names of the rules that somebody here has set."""
-        from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
-
-        return {
-            str(record.detail["rule"])
-            for record in self.audit_records()
-            if record.kind is AuditKind.SETTINGS_CHANGED and "rule" in record.detail
-        }
-
-    def ledger(self) -> PrivacyLedger:
-        """Return the charges of its life; an empty ledger before the first."""
-        from party.storage import read_ledger  # noqa: PLC0415 - keeps --help fast
-
-        return read_ledger(self.database, budget=self.site.settings.new_ledger())
-
-
-@contextmanager
-def open_records(folder: Path) -> Iterator[OpenSite]:
-    """Open the hospital's folder and its database."""
-    with opened_records(open_site(folder)) as opened:
-        yield opened
-
-
-@contextmanager
-def opened_records(site: Site) -> Iterator[OpenSite]:
-    """Open the database of a folder."""
-    from party.site.records import SiteRecords  # noqa: PLC0415 - keeps --help fast
-
-    with site.open_database() as database:
-        yield OpenSite(site, database, SiteRecords(database, clock=time.time))
 
 
 def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -> None:

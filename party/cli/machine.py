@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, open_site, show
+from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, show
 from party.cli.systemd import DEFAULT_UNIT, ServiceUnit
+from party.owner import open_site
 from party.site.folder import Site
 from pate_fed.nodes import Format, lines_of_checks, table_of_checks
 

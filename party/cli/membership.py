@@ -20,8 +20,6 @@ from party.cli.console import (
     ask,
     decider,
     minute,
-    open_site,
-    opened_records,
     show,
     tell,
 )
@@ -34,6 +32,7 @@ from party.errors import (
     UsageError,
     WordsDifferError,
 )
+from party.owner import open_site, opened_records
 from party.site.enrollment import CoordinatorDoor, ask_membership, require_way_out
 from party.site.folder import SETTINGS_FILE, Site
 from party.site.membership import CA_FILE, SiteMembership

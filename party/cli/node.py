@@ -1,4 +1,4 @@
-"""Running the node at the command line: start, pause, resume, budget, audit."""
+"""Running the node at the command line: start, pause, resume, budget."""
 
 from __future__ import annotations
 
@@ -7,39 +7,22 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from party.cli.console import (
-    DEFAULT_SITE,
-    ByOption,
-    FormatOption,
-    SiteOption,
-    decider,
-    open_records,
-    open_site,
-    opened_records,
-    show,
-    tell,
-)
+from party.cli.console import DEFAULT_SITE, ByOption, FormatOption, SiteOption, decider, show
 from party.cli.policy import require_lifetime_decided
 from party.cli.records import finished
-from party.errors import EnrollmentError, NotReadyError, UsageError
+from party.errors import NotReadyError
+from party.owner import open_records, open_site, opened_records
 from party.site.folder import Site
 from party.site.membership import SiteMembership
 from pate_fed.nodes import QUIET_FLOWER, Format, facts, write_logs_as_json
-from pate_fed.nodes.command_line import EXIT_DONE, read_head
+from pate_fed.nodes.command_line import EXIT_DONE
 
 _PACKAGE = "party"
 _log = logging.getLogger(__name__)
-
-audit_app = typer.Typer(
-    help="The log of this hospital's decisions and answers.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    suggest_commands=False,  # Click suggests them, too
-)
 
 
 def start(site: SiteOption = DEFAULT_SITE) -> None:
@@ -93,13 +76,8 @@ def resume(
 
 def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
     """Show the lifetime charge, the remaining budget, and each run's cost."""
-    from party.decision.spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
-    from party.storage import AuditLog  # noqa: PLC0415
-
     with open_records(site) as opened:
-        ledger, log = opened.ledger(), AuditLog(opened.database)
-        log.verify()
-        runs = spending_by_run(ledger, log.records())
+        ledger, runs = opened.spending()
     spent = ledger.charged_epsilon()
     content: dict[str, Any] = {
         "epsilon": ledger.epsilon,
@@ -142,75 +120,6 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             ),
         ),
     )
-
-
-@audit_app.callback()
-def audit() -> None:
-    """The log of this hospital's decisions and answers."""
-
-
-@audit_app.command()
-def verify(
-    head: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COUNT:HEX", help="A head that was printed before; repeatable."),
-    ] = None,
-    site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
-) -> None:
-    """Check that no record of the audit log was changed, moved or removed; print its head.
-
-    This asks each coordinator for the newest head that it holds: a cut or rewritten log does not
-    continue it. `--head` does the same for a head that you kept.
-    """
-    from party.storage import AuditLog  # noqa: PLC0415
-    from party.storage.audit import sign_head  # noqa: PLC0415 - keeps --help fast
-
-    kept = [read_head(text, usage=UsageError) for text in head or []]
-    with open_records(site) as opened:
-        witnessed = _witnessed(opened.site)
-        log = AuditLog(opened.database)
-        count, link = log.end
-        log.verify(heads=[*kept, *witnessed.values(), (count, link)])
-    keys = opened.site.identity if opened.site.has_keys else None
-    signed = "" if keys is None else sign_head(count, link, keys).hex()
-    held = {one.name: witnessed.get(one.name) for one in opened.site.current}
-    show(
-        output_format,
-        {
-            "records": count,
-            "head": link.hex(),
-            "signed": signed,
-            "witnessed": {name: None if one is None else one[0] for name, one in held.items()},
-        },
-        (
-            f"{count} records, each bound to those before it: nothing was changed.",
-            f"Head        {count}:{link.hex()}",
-            *(
-                f"Coordinator of {name} holds "
-                f"{'no head: it was not compared' if one is None else f'of {one[0]} records'}"
-                for name, one in held.items()
-            ),
-        ),
-    )
-
-
-def _witnessed(site: Site) -> dict[str, tuple[int, bytes]]:
-    """Return the newest head that each coordinator holds of us, if it can be asked."""
-    from party.site.enrollment import ask_membership  # noqa: PLC0415
-    from protocols.enrollment import read_audit_head  # noqa: PLC0415 - keeps --help fast
-
-    found: dict[str, tuple[int, bytes]] = {}
-    for one in site.current if site.has_keys else ():
-        try:
-            frame = ask_membership(one).audit_head
-        except EnrollmentError as error:
-            tell(f"The coordinator of {one.name} was not asked: {error.code}")
-            continue
-        if frame:
-            head = read_audit_head(frame, site.identity.public)
-            found[one.name] = head.records, head.head
-    return found
 
 
 def _ask_doctor(site: Site) -> list[SiteMembership]:

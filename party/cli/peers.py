@@ -12,17 +12,16 @@ from party.cli.console import (
     ByOption,
     FederationOption,
     FormatOption,
-    OpenSite,
     SiteOption,
     ask_choice,
     ask_text,
     decider,
     is_attended,
-    open_records,
     show,
     tell,
 )
 from party.errors import EnrollmentError, NotConfirmedError, PinError, WordsDifferError
+from party.owner import OpenSite, open_records
 from party.site.enrollment import ask_membership
 from party.site.peers import Standing, named_by, require_compared, standings
 from pate_fed.nodes import Format, one_line

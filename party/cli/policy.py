@@ -15,14 +15,12 @@ from party.cli.console import (
     ByOption,
     FederationOption,
     FormatOption,
-    OpenSite,
     SiteOption,
     decider,
-    open_records,
-    open_site,
     show,
 )
 from party.errors import NotConfirmedError, RecordError, UsageError
+from party.owner import OpenSite, open_records, open_site
 from party.site.folder import SETTINGS_FILE, Site, SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Rules
@@ -134,7 +132,8 @@ def set_rules(
         for (name, value), step in zip(typed.items(), steps[1:], strict=True):
             saved = step.save(step.settings)
             digest = hashlib.sha256(saved.path(SETTINGS_FILE).read_bytes()).digest()
-            opened.records.standing.note_rule(name, value, file=digest, by=who)
+            before = _words(_value(opened.site, name, federation))
+            opened.records.standing.note_rule(name, value, file=digest, by=who, before=before)
     now = {name: _value(site_now, name, federation) for name in typed}
     show(
         output_format,
@@ -159,7 +158,10 @@ def _value(site: Site, name: str, federation: str | None) -> Any:
     settings = site.settings
     if name == _PORT:
         return settings.memberships[site.membership(federation).name].node_port
-    return settings.policy[name] if name in RULES else getattr(settings, name)
+    if name not in RULES:
+        return getattr(settings, name)
+    usual = getattr(Rules(), name)
+    return settings.policy.get(name, sorted(usual) if isinstance(usual, frozenset) else usual)
 
 
 def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSettings:

@@ -9,17 +9,8 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import (
-    DEFAULT_SITE,
-    ByOption,
-    FormatOption,
-    SiteOption,
-    decider,
-    open_records,
-    open_site,
-    opened_records,
-    show,
-)
+from party.cli.console import DEFAULT_SITE, ByOption, FormatOption, SiteOption, decider, show
+from party.owner import open_records, open_site, opened_records
 from party.site.folder import Site
 from pate_fed.errors import InvalidParameterError
 from pate_fed.nodes import Format

@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.console import (
-    DEFAULT_SITE,
-    FormatOption,
-    OpenSite,
-    SiteOption,
-    minute,
-    open_records,
-    show,
-    tell,
-)
+from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, minute, show, tell
 from party.errors import EnrollmentError, MembershipError
+from party.owner import OpenSite, open_records
 from party.site.enrollment import CoordinatorDoor
 from party.site.membership import SiteMembership
 from pate_fed.nodes import Format, one_line

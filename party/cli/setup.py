@@ -21,8 +21,6 @@ from party.cli.console import (
     ask_text,
     decider,
     is_attended,
-    open_records,
-    open_site,
     tell,
 )
 from party.cli.machine import show_examination
@@ -32,6 +30,7 @@ from party.cli.peers import check_in_one_sitting
 from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rules
 from party.cli.records import add as add_table
 from party.errors import EnrollmentError, NotConfirmedError, PartyError, UsageError
+from party.owner import open_records, open_site
 from party.site.enrollment import ask_membership
 from party.site.folder import SCHEMA_VERSION, SETTINGS_FILE, SiteSettings
 from party.site.membership import SiteMembership

@@ -7,16 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from party.cli.console import (
-    DEFAULT_SITE,
-    FormatOption,
-    SiteOption,
-    minute,
-    open_site,
-    opened_records,
-    show,
-)
+from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, minute, show
 from party.errors import EnrollmentError, PartyError, ServiceError
+from party.owner import open_site, opened_records
 from party.site.enrollment import ask_membership
 from party.site.folder import DATABASE_FILE, Site
 from party.site.membership import SiteMembership

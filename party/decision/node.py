@@ -131,6 +131,11 @@ class PartyNode:
         return self._round.state
 
     @property
+    def run_id(self) -> bytes:
+        """Id of its run; empty before it has one."""
+        return self._round.run_id
+
+    @property
     def transcript_head(self) -> bytes:
         """Head of the run's chain as this party saw it."""
         return self._round.transcript.head

@@ -21,6 +21,7 @@ from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.membership import CA_FILE, SiteMembership
 from pate_fed.nodes import KeptChild
+from pate_fed.nodes.forwarding import Forwarder
 
 _IDLE_S = 0.5
 """How often the service may read the decisions of its people."""
@@ -30,6 +31,9 @@ _ASK_S, _ASK_AGAIN_S = 60.0, 10.0
 
 _PAUSES = 5.0, 60.0
 """Seconds before a SuperNode is started again: at first, and at most."""
+
+COPIES_FILE = "audit-copies.json"
+"""File that remembers which audit records were copied elsewhere."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,17 +59,24 @@ def serve(
     os.environ.update(quiet_environment(os.environ))
     site.path("flower").mkdir(mode=0o700, exist_ok=True)
     lines: list[_Line] = []
+    copies = Forwarder(
+        site.settings.audit, service.audit, places=site.path(COPIES_FILE), program="pate-party"
+    )
+    copying = threading.Thread(target=copies.run, args=(stopped,), daemon=True)
     try:
         for membership in site.current if memberships is None else memberships:
             lines.append(_Line(service, membership, stopped))
         for line in lines:
             line.start()
+        copying.start()
         while not stopped.wait(_IDLE_S):
             service.idle()
     finally:
         stopped.set()
         for line in lines:
             line.join()
+        if copying.ident is not None:
+            copying.join()
         service.close()
     for line in lines:
         if line.fault is not None:
@@ -122,7 +133,9 @@ class _Line:
         while not self._stopped.is_set():
             pause_s = _ASK_S
             try:
-                with closing(CoordinatorDoor(self._membership, clock=time.time)) as door:
+                sent = self._service.sent
+                door = CoordinatorDoor(self._membership, clock=time.time, sent=sent)
+                with closing(door):
                     self._node.ask(door)
             except Exception as error:
                 _log.warning(

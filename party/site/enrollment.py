@@ -6,6 +6,7 @@ people. httpx and the database are loaded when they are used: most commands need
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from party.errors import EnrollmentError, ResultsError
+from party.errors import EnrollmentError, PartyError, ResultsError
 from party.site.membership import CA_FILE, SiteMembership, require_address
 from party.site.proxy import Proxy, proxy_to
 from protocols import wire
@@ -30,10 +31,13 @@ from protocols.messages import (
 if TYPE_CHECKING:
     import httpx
 
+    from party.storage import SentLog
+
 PREFIX = "/v1/fleet/pate-fed/"
 MAX_POOL_BYTES = 2**27
 MAX_ANSWER_BYTES = 8 * 2**20
 _TIMEOUT_S = 30.0
+_log = logging.getLogger(__name__)
 
 
 class CoordinatorDoor:
@@ -43,6 +47,7 @@ class CoordinatorDoor:
         joined: The membership of its federation.
         clock: Unix time, in seconds.
         transport: Carries requests; None for a socket. `HTTPS_PROXY` is honoured.
+        sent: Where its requests are noted; None for the site's database, opened for each.
 
     Raises:
         EnrollmentError: `HTTPS_PROXY` names no proxy, or the folder has no CA.
@@ -54,11 +59,13 @@ class CoordinatorDoor:
         *,
         clock: Callable[[], float],
         transport: httpx.BaseTransport | None = None,
+        sent: SentLog | None = None,
     ) -> None:
         import httpx  # noqa: PLC0415
 
         self._joined = joined
         self._clock = clock
+        self._sent = sent
         self._identity = joined.identity
         self._client = httpx.Client(
             base_url=f"https://{joined.settings.address}",
@@ -182,6 +189,7 @@ class CoordinatorDoor:
     def _post(self, name: str, frame: bytes) -> bytes:
         import httpx  # noqa: PLC0415
 
+        self._note(frame)
         try:
             with self._client.stream("POST", PREFIX + name, content=frame) as answer:
                 content = self._content(answer)
@@ -213,6 +221,20 @@ class CoordinatorDoor:
             is_refusal = answer.status_code == httpx.codes.FORBIDDEN
             raise EnrollmentError(must, f"status {answer.status_code}", is_refusal=is_refusal)
         return content
+
+    def _note(self, frame: bytes) -> None:
+        """Note a request that leaves. A database that cannot be used stops none: it may ask why."""
+        from party.storage import SentLog  # noqa: PLC0415
+
+        to, at = self._joined.coordinator.fingerprint, self._clock()
+        try:
+            if self._sent is not None:
+                self._sent.note_request(frame, to=to, at=at)
+                return
+            with self._joined.site.open_database() as database:
+                SentLog(database).note_request(frame, to=to, at=at)
+        except PartyError as error:
+            _log.warning("a request that leaves cannot be noted: %s", error.code)
 
     def _content(self, answer: httpx.Response) -> bytes:
         """Read an answer, up to the size of our largest one: it may never end."""

@@ -156,6 +156,7 @@ def remove_patient(
             "plan": hashlib.sha256(plan).digest(),
             "teachers": len(retrained),
             "by": by,
+            "from": "command line",
         },
         at=clock(),
     )

@@ -37,6 +37,7 @@ from pate_fed.nodes import (
     with_environment,
     write_named,
 )
+from pate_fed.nodes.forwarding import Forwarding
 from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
 
@@ -90,6 +91,7 @@ class SiteSettings:
         approval: A person approves each run, or a pool.
         policy: The owner's rules; all others have their default.
         data: Its records.
+        audit: Where the records of the audit log are copied.
         memberships: The settings of each federation, by the site's name for it.
     """
 
@@ -101,6 +103,7 @@ class SiteSettings:
     approval: Literal["each run", "pool"] = "each run"
     policy: dict[str, Any] = field(default_factory=dict)
     data: DataSettings = DataSettings()
+    audit: Forwarding = field(default_factory=Forwarding)
     memberships: dict[str, MembershipSettings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -335,6 +338,7 @@ class Site:
         """Write other settings, whole or not at all; return the site that has them."""
         table = {one.name: getattr(settings, one.name) for one in fields(settings)}
         table["data"] = asdict(settings.data)
+        table["audit"] = asdict(settings.audit)
         table["memberships"] = {name: asdict(one) for name, one in settings.memberships.items()}
         content = tomli_w.dumps({VERSION_KEY: SCHEMA_VERSION, **table}).encode()
         self._write(SETTINGS_FILE, content)

@@ -32,6 +32,7 @@ more is noted; an entry waits until a person decided.
 """
 
 SHORTEST_DIGEST = 8
+MOST_REASON_LETTERS = 500
 
 
 class Subject(StrEnum):
@@ -79,6 +80,7 @@ class Approval:
         suite: Sealing suite of that run.
         decided_at: When it was decided; None if it was not.
         decided_by: Who did; empty if nobody did.
+        reason: Their reason; empty where they gave none.
     """
 
     subject: Subject
@@ -92,6 +94,7 @@ class Approval:
     suite: str
     decided_at: float | None = None
     decided_by: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +133,24 @@ class SiteRecords:
     Args:
         database: The site's.
         clock: Unix time, in seconds.
+        origin: Where its people act: "command line", "page".
 
     Attributes:
         standing: Whether the site is paused, and other notes.
     """
 
-    def __init__(self, database: PartyDatabase, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        database: PartyDatabase,
+        *,
+        clock: Callable[[], float],
+        origin: str = "command line",
+    ) -> None:
         self._database = database
         self._log = AuditLog(database)
         self._clock = clock
-        self.standing = Standing(database, clock=clock)
+        self._origin = origin
+        self.standing = Standing(database, clock=clock, origin=origin)
 
     def decided(self) -> Decided:
         """Return the decisions in force.
@@ -206,6 +217,7 @@ class SiteRecords:
                     "fingerprint": identity.fingerprint,
                     "how": how,
                     "by": by,
+                    "from": self._origin,
                 },
                 at=pin.at,
                 connection=connection,
@@ -227,7 +239,12 @@ class SiteRecords:
                 raise PinError("a peer must be pinned to be removed", f"no pin of {name!r}")
             self._log.append(
                 AuditKind.PIN_REMOVED,
-                {"name": name, "fingerprint": row.fingerprint, "by": by},
+                {
+                    "name": name,
+                    "fingerprint": row.fingerprint,
+                    "by": by,
+                    "from": self._origin,
+                },
                 at=self._clock(),
                 connection=connection,
             )
@@ -296,23 +313,24 @@ class SiteRecords:
                 )
             return _approval_of(row)
 
-    def approve(self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str) -> Approval:
+    def approve(
+        self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str, reason: str = ""
+    ) -> Approval:
         """Approve something that was asked, or rejected before.
 
         Raises:
-            ApprovalError: it was never asked, or nobody is named.
+            ApprovalError: it was never asked, nobody is named, or the reason is no line.
             StorageError: it could not be stored.
         """
-        return self._decide(subject, digest, coordinator, ApprovalState.APPROVED, by=by)
+        key = subject, digest, coordinator
+        return self._decide(*key, ApprovalState.APPROVED, by=by, reason=reason)
 
-    def reject(self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str) -> Approval:
-        """Reject something that was asked, or approved before.
-
-        Raises:
-            ApprovalError: it was never asked, or nobody is named.
-            StorageError: it could not be stored.
-        """
-        return self._decide(subject, digest, coordinator, ApprovalState.REJECTED, by=by)
+    def reject(
+        self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str, reason: str = ""
+    ) -> Approval:
+        """Reject something that was asked, or approved before; raises as `approve` does."""
+        key = subject, digest, coordinator
+        return self._decide(*key, ApprovalState.REJECTED, by=by, reason=reason)
 
     def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
         """Forget the entries that wait for a person in vain: their run has ended.
@@ -403,9 +421,16 @@ class SiteRecords:
         return found[0]
 
     def _decide(
-        self, subject: Subject, digest: bytes, coordinator: bytes, state: ApprovalState, *, by: str
+        self,
+        subject: Subject,
+        digest: bytes,
+        coordinator: bytes,
+        state: ApprovalState,
+        *,
+        by: str,
+        reason: str,
     ) -> Approval:
-        require_somebody(by)
+        require_decision(by=by, reason=reason)
         with self._database.transaction() as connection:
             found = _row_of(connection, subject, digest, coordinator)
             if found is None:
@@ -413,7 +438,7 @@ class SiteRecords:
             decided = (
                 update(ApprovalRow)
                 .where(ApprovalRow.number == found.number)
-                .values(state=state.value, decided_at=self._clock(), decided_by=by)
+                .values(state=state.value, decided_at=self._clock(), decided_by=by, reason=reason)
             )
             row = connection.execute(decided.returning(*_APPROVAL_COLUMNS)).one()
             self._log.append(
@@ -423,6 +448,10 @@ class SiteRecords:
                     "digest": digest,
                     "coordinator": coordinator,
                     "by": by,
+                    "from": self._origin,
+                    "reason": reason,
+                    "before": found.state,
+                    "after": state.value,
                 },
                 at=row.decided_at,
                 connection=connection,
@@ -431,6 +460,19 @@ class SiteRecords:
 
     def __repr__(self) -> str:
         return f"SiteRecords({self._database!r})"
+
+
+def require_decision(*, by: str, reason: str) -> None:
+    """Refuse a decision that nobody answers for, or whose reason is no line.
+
+    Raises:
+        ApprovalError: it is one of these.
+    """
+    require_somebody(by)
+    if len(reason) > MOST_REASON_LETTERS or not reason.isprintable():
+        raise ApprovalError(
+            f"a reason must be one line of at most {MOST_REASON_LETTERS} letters", "another text"
+        )
 
 
 def _row_of(
@@ -508,4 +550,5 @@ def _approval_of(row: Row[Any]) -> Approval:
         row.suite,
         row.decided_at,
         row.decided_by or "",
+        row.reason,
     )

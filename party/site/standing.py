@@ -27,12 +27,20 @@ class Standing:
     Args:
         database: The site's.
         clock: Unix time, in seconds.
+        origin: Where its people act: "command line", "page".
     """
 
-    def __init__(self, database: PartyDatabase, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        database: PartyDatabase,
+        *,
+        clock: Callable[[], float],
+        origin: str = "command line",
+    ) -> None:
         self._database = database
         self._log = AuditLog(database)
         self._clock = clock
+        self._origin = origin
 
     def pause(self, *, by: str) -> None:
         """Refuse everything new from now on.
@@ -79,7 +87,7 @@ class Standing:
             digest = bytes.fromhex(table)
             self._note(AuditKind.DATA_CHANGED, "table", table, {"digest": digest})
 
-    def note_rule(self, rule: str, value: str, *, file: bytes, by: str) -> None:
+    def note_rule(self, rule: str, value: str, *, file: bytes, by: str, before: str = "") -> None:
         """Put on record that somebody set a rule in the settings.
 
         Args:
@@ -87,13 +95,20 @@ class Standing:
             value: Its value, as it was typed.
             file: Digest of the settings' file that has it.
             by: Who of our people did.
+            before: Its value before; empty if that is not known.
 
         Raises:
             ApprovalError: nobody is named.
             StorageError: it could not be stored.
         """
         require_somebody(by)
-        detail: dict[str, Detail] = {"digest": file, "rule": rule, "value": value}
+        detail: dict[str, Detail] = {
+            "digest": file,
+            "rule": rule,
+            "value": value,
+            "before": before,
+            "after": value,
+        }
         self._note(
             AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True
         )
@@ -174,8 +189,9 @@ class Standing:
             at = self._clock()
             new = {"name": name, "value": value, "changed_by": by, "changed_at": at}
             put(connection, StandingRow, new)
-            who: dict[str, Detail] = {"by": by} if by else {}
-            self._log.append(kind, {**detail, **who}, at=at, connection=connection)
+            known: dict[str, Detail] = {"before": "" if row is None else row.value, "after": value}
+            who: dict[str, Detail] = {"by": by, "from": self._origin} if by else {}
+            self._log.append(kind, {**known, **detail, **who}, at=at, connection=connection)
 
 
 def require_somebody(by: str) -> None:

@@ -7,12 +7,14 @@ from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase, has_node
 from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore, is_budget_fixed, read_ledger
+from party.storage.sent import SentLog
 
 __all__ = [
     "AuditLog",
     "Journal",
     "LedgerStore",
     "PartyDatabase",
+    "SentLog",
     "has_node",
     "is_budget_fixed",
     "read_ledger",

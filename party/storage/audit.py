@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -68,6 +69,22 @@ class AuditRecord:
         """Return its canonical CBOR."""
         return wire.encode_value([self.number, self.at, self.kind.value, dict(self.detail)])
 
+    def table(self, link: bytes) -> dict[str, Any]:
+        """Return it as a table of JSON, with its bytes and its link.
+
+        The node's own acts have an empty `by`.
+        """
+        known = {name: _plain(value) for name, value in self.detail.items()}
+        return {
+            "number": self.number,
+            "at": datetime.fromtimestamp(self.at / 1000, UTC).isoformat(timespec="milliseconds"),
+            "act": self.kind.value,
+            **{name: known.pop(name, "") for name in ("by", "from", "before", "after")},
+            "facts": known,
+            "body": self.to_bytes().hex(),
+            "link": link.hex(),
+        }
+
     @classmethod
     def from_bytes(cls, body: bytes) -> AuditRecord:
         """Read the bytes of `to_bytes`.
@@ -80,6 +97,10 @@ class AuditRecord:
                 if kind in {each.value for each in AuditKind}:
                     return cls(number, at, AuditKind(kind), detail)
         raise MalformedMessageError("an audit record must be of a known kind", "another")
+
+
+def _plain(value: Detail) -> str | int:
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def sign_head(count: int, head: bytes, identity: SigningIdentity) -> bytes:

@@ -8,7 +8,7 @@ down, and `verify` compares.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy import Connection, Table
 
@@ -86,6 +86,10 @@ class AuditLog:
             BrokenAuditLogError: one cannot be read.
         """
         return (record for record, _ in _CHAIN.records(self._database, first=first))
+
+    def tables(self, *, first: int = 1) -> Iterator[dict[str, Any]]:
+        """Return the records from one on as tables of JSON; raises as `records` does."""
+        return (record.table(link) for record, link in _CHAIN.records(self._database, first=first))
 
     def verify(self, *, heads: Iterable[tuple[int, bytes]] = ()) -> int:
         """Check every record, and that the log goes on from every head that is known.

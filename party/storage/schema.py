@@ -269,6 +269,7 @@ class ApprovalRow(Base):
         suite: Sealing suite of that run.
         decided_at: When it was decided.
         decided_by: Who did.
+        reason: Their reason; empty where they gave none.
     """
 
     __tablename__ = "approvals"
@@ -285,6 +286,7 @@ class ApprovalRow(Base):
     suite: Mapped[str]
     decided_at: Mapped[float | None] = mapped_column(Double)
     decided_by: Mapped[str | None]
+    reason: Mapped[str] = mapped_column(default="", server_default="")
 
     __table_args__ = (UniqueConstraint("kind", "digest", "coordinator"),)
 
@@ -305,3 +307,38 @@ class StandingRow(Base):
     value: Mapped[str]
     changed_by: Mapped[str]
     changed_at: Mapped[float] = mapped_column(Double)
+
+
+# What left the site ------------------------------------------------------------------------------
+
+
+class SentRow(Base):
+    """A message that left the site; one that left again is the same row.
+
+    Requests outside of runs have one row for each day and thing that they ask about.
+
+    Attributes:
+        number: In the order in which they first left.
+        name: Digest of the message; of a request, its kind, coordinator, day and thing.
+        coordinator: Fingerprint of the coordinator that it went to.
+        kind: Name of its type in `protocols.messages`.
+        run_id: Id of its run; empty outside of runs.
+        times: How often it left.
+        size: Bytes of all times together.
+        digest: SHA-256 of the message, of a request the newest one's.
+        first_at: When it first left, Unix time in seconds.
+        last_at: When it left last.
+    """
+
+    __tablename__ = "sent"
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    coordinator: Mapped[bytes] = mapped_column(Digest)
+    kind: Mapped[str] = mapped_column(String(32))
+    run_id: Mapped[bytes] = mapped_column(LargeBinary)
+    times: Mapped[int]
+    size: Mapped[int]
+    digest: Mapped[bytes] = mapped_column(Digest)
+    first_at: Mapped[float] = mapped_column(Double)
+    last_at: Mapped[float] = mapped_column(Double)

@@ -236,7 +236,7 @@ class TestPauseBudgetAudit:
             states.append(ran.services[0].status.state)
         assert states == ["paused", "running"]
         ended = pate_party("audit", "verify", "--site", folder, "--format", "json")
-        assert json.loads(ended.out)["records"] == ran.services[0]._audit.end[0]
+        assert json.loads(ended.out)["records"] == ran.services[0].audit.end[0]
 
     def test_budget_says_what_each_run_took_and_what_is_left(
         self, pate_party: PateParty, ran: Running
@@ -283,7 +283,7 @@ class TestPauseBudgetAudit:
         )
         verify = ("audit", "verify", "--site", site.folder)
         shown = pate_party(*verify, "--format", "json").json
-        assert shown["records"] == ran.services[0]._audit.end[0]
+        assert shown["records"] == ran.services[0].audit.end[0]
         assert shown["witnessed"] == {"lung-study": shown["records"]}
         tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
         ended = pate_party(*verify)

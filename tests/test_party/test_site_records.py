@@ -77,6 +77,7 @@ class TestPins:
             "fingerprint": PEER.fingerprint,
             "how": "words by telephone",
             "by": "A. Meyer",
+            "from": "command line",
         }
 
     def test_whoever_is_of_no_other_body_is_of_its_own(self, records: SiteRecords) -> None:
@@ -145,10 +146,21 @@ class TestApprovals:
         assert records.decided().approved_runs == {RUN}
         # Asked again it stands as it was decided: a message changes nothing.
         assert records.ask(Subject.RUN, RUN, coordinator=ASKING) == approved
-        records.reject(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING)
+        rejected = records.reject(
+            Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason="too many queries"
+        )
+        assert rejected.reason == "too many queries"
+        for reason in ("two\nlines", "\x1b[2J", "x" * 501):
+            with pytest.raises(ApprovalError):
+                records.approve(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason=reason)
         assert records.decided().approved_runs == frozenset()
         kinds = [kind for kind, _ in logged(database)]
         assert kinds == [AuditKind.ASKED, AuditKind.APPROVED, AuditKind.REJECTED]
+        names = ("before", "after", "by", "from", "reason")
+        assert [[detail[name] for name in names] for _, detail in logged(database)[1:]] == [
+            ["pending", "approved", "A. Meyer", "command line", ""],
+            ["approved", "rejected", "B. Ito", "command line", "too many queries"],
+        ]
 
     def test_each_answer_under_an_approval_is_put_on_record(
         self, records: SiteRecords, database: PartyDatabase
@@ -372,9 +384,10 @@ class TestPause:
             assert SiteRecords(again, clock=lambda: 1.0).decided().is_paused
         records.standing.resume(by="B. Ito")
         assert not records.decided().is_paused
+        place = {"from": "command line"}
         assert logged(database) == [
-            (AuditKind.PAUSED, {"by": "A. Meyer"}),
-            (AuditKind.RESUMED, {"by": "B. Ito"}),
+            (AuditKind.PAUSED, {"by": "A. Meyer", "before": "", "after": "paused", **place}),
+            (AuditKind.RESUMED, {"by": "B. Ito", "before": "paused", "after": "resumed", **place}),
         ]
 
     def test_one_that_says_something_else_is_a_pause(
@@ -391,11 +404,13 @@ class TestSettings:
     ) -> None:
         for file, table in ((POOL, ""), (POOL, ""), (POOL, "ab" * 32), (RUN, "ab" * 32)):
             records.standing.note_settings(file=file, table=table)
-        assert logged(database) == [
-            (AuditKind.SETTINGS_CHANGED, {"digest": POOL}),
-            (AuditKind.DATA_CHANGED, {"digest": bytes.fromhex("ab" * 32)}),
-            (AuditKind.SETTINGS_CHANGED, {"digest": RUN}),
+        assert [(kind, detail["digest"]) for kind, detail in logged(database)] == [
+            (AuditKind.SETTINGS_CHANGED, POOL),
+            (AuditKind.DATA_CHANGED, bytes.fromhex("ab" * 32)),
+            (AuditKind.SETTINGS_CHANGED, RUN),
         ]
+        changes = [(detail["before"], detail["after"]) for _, detail in logged(database)]
+        assert changes == [("", POOL.hex()), ("", "ab" * 32), (POOL.hex(), RUN.hex())]
 
 
 def test_a_decision_whose_record_cannot_be_stored_is_none(

@@ -1,4 +1,4 @@
-"""Journal, ledger, audit log, pins, approvals, and other decisions of the site's people."""
+"""Journal, ledger, audit log, pins, approvals, other decisions of its people, sent messages."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,6 +15,7 @@ def upgrade() -> None:
     """Make the tables."""
     _make_journal()
     _make_records()
+    _make_sent()
 
 
 def downgrade() -> None:
@@ -130,6 +131,7 @@ def _make_records() -> None:
         sa.Column("suite", sa.String, nullable=False),
         sa.Column("decided_at", sa.Double),
         sa.Column("decided_by", sa.String),
+        sa.Column("reason", sa.String, nullable=False, server_default=""),
         sa.UniqueConstraint("kind", "digest", "coordinator"),
     )
     op.create_index("ix_approvals_state", "approvals", ["state"])
@@ -139,4 +141,20 @@ def _make_records() -> None:
         sa.Column("value", sa.String, nullable=False),
         sa.Column("changed_by", sa.String, nullable=False),
         sa.Column("changed_at", sa.Double, nullable=False),
+    )
+
+
+def _make_sent() -> None:
+    op.create_table(
+        "sent",
+        sa.Column("number", sa.Integer, primary_key=True),
+        sa.Column("name", sa.String(200), nullable=False, unique=True),
+        sa.Column("coordinator", _DIGEST, nullable=False),
+        sa.Column("kind", sa.String(32), nullable=False),
+        sa.Column("run_id", sa.LargeBinary, nullable=False),
+        sa.Column("times", sa.Integer, nullable=False),
+        sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("digest", _DIGEST, nullable=False),
+        sa.Column("first_at", sa.Double, nullable=False),
+        sa.Column("last_at", sa.Double, nullable=False),
     )

@@ -1,0 +1,114 @@
+"""A waiting run in plain words, for the command line and the page: names and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from party.decision.proposals import Cost, Proposal
+from party.site.records import Subject
+from pate_fed.data.task import LearningTask
+from pate_fed.federation import RunTerms
+from pate_fed.nodes import printable
+
+Line = tuple[str, str]
+"""A name and a text; an empty name goes on with the one before."""
+
+
+def words_of(found: Proposal, task: LearningTask | None) -> Iterator[Line]:
+    """Describe a run or pool that waits.
+
+    Args:
+        found: The proposal.
+        task: Its task; None if it could not be fetched.
+    """
+    approval, terms = found.approval, found.terms
+    yield "Federation", found.federation
+    if task is not None:
+        yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
+        yield "Queries", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
+        yield "", printable(", ".join(task.columns))
+    if terms is not None and approval.subject is Subject.RUN:
+        yield (
+            "Run",
+            f"{terms.name}; the operator's `pate-fed status {terms.name}` shows the first 16 "
+            "digits of the same digest",
+        )
+    if terms is not None:
+        sigmas = ", ".join(f"{sigma:g}" for sigma in (terms.sigma1, terms.sigma2) if sigma)
+        yield (
+            "Mechanism",
+            f"{terms.mechanism}, noise of standard deviation {sigmas or 'none'} "
+            f"added by the {terms.noise_place}; at most {terms.max_asks} queries{_others(terms)}",
+        )
+    if approval.form:
+        yield "Secure sum", f"{approval.form}, sealed with {approval.suite}"
+    if found.cost is not None:
+        cost = found.cost
+        unit = "patient" if terms is not None and terms.unit == "record" else "hospital"
+        yield (
+            "Cost",
+            f"this run alone: epsilon {cost.run_epsilon:.4g} at most, at delta {cost.delta:g}, "
+            f"for one {unit}",
+        )
+        yield from _budget_lines(cost)
+        yield from _tests_lines(cost)
+    for seat, name in found.peers:
+        yield "With", name or seat.hex()[:16] + "...: NOBODY HERE CHECKED IT"
+
+
+def _others(terms: RunTerms) -> str:
+    """Name the mechanism's other parameters, if it has any."""
+    values = {name: getattr(terms, name) for name in ("vote_threshold", "confidence", "test_delta")}
+    known = [f"{name} {value:g}" for name, value in values.items() if value is not None]
+    return f"; {', '.join(known)}" if known else ""
+
+
+def _tests_lines(cost: Cost) -> Iterator[Line]:
+    """Tell a run's effect on the part of delta for tests of stability, if it has any."""
+    if cost.tests_after <= cost.tests_before:
+        return
+    yield (
+        "Tests",
+        f"of stability: before: {cost.tests_before:.3g} of delta {cost.delta_for_tests:.3g} for "
+        "life is spent",
+    )
+    over = cost.tests_after > cost.delta_for_tests
+    yield (
+        "",
+        f"after: at most {cost.tests_after:.3g} is spent"
+        f"{': THE RUN WOULD BE STOPPED BEFORE ITS END' if over else ''}",
+    )
+
+
+def _budget_lines(cost: Cost) -> Iterator[Line]:
+    """Tell a run's effect on the budget for life: before, by this run, after."""
+    yield (
+        "Budget",
+        f"before: {cost.spent_before:.4g} of epsilon {cost.lifetime_epsilon:g} for life is spent, "
+        f"{cost.lifetime_epsilon - cost.spent_before:.4g} is left",
+    )
+    if cost.spent_after > cost.lifetime_epsilon:
+        yield (
+            "",
+            f"after: {cost.spent_after:.4g} would be spent, more than {cost.lifetime_epsilon:g}: "
+            "THE RUN WOULD BE STOPPED BEFORE ITS END",
+        )
+        yield (
+            "",
+            "(Perhaps before its first label. Reject it, and ask the operator for a run with a "
+            "smaller --epsilon.)",
+        )
+        return
+    yield (
+        "",
+        f"after: at most {cost.spent_after:.4g} is spent, at least "
+        f"{cost.lifetime_epsilon - cost.spent_after:.4g} is left; this run takes "
+        f"{cost.spent_after - cost.spent_before:.4g} at most",
+    )
+    if cost.spent_after - cost.spent_before > cost.run_epsilon:
+        first = "" if cost.spent_before else " The first run takes most of that difference."
+        yield (
+            "",
+            "(More than the run alone: the budget adds up all runs in one way, which is less "
+            f"exact for a single one.{first})",
+        )

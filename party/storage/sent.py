@@ -1,0 +1,157 @@
+"""Every message that left the site: when, to whom, what kind, how many bytes, and its digest.
+
+The content is not kept. A message that left again is counted in its row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.sqlite import insert
+
+from party.storage.engine import PartyDatabase
+from party.storage.schema import SentRow
+from protocols import wire
+from protocols.messages import PoolQuery, ResultsQuery
+
+_NEW = insert(SentRow)
+_PUT = _NEW.on_conflict_do_update(
+    index_elements=["name"],
+    set_={
+        "times": SentRow.times + 1,
+        "size": SentRow.size + _NEW.excluded.size,
+        "digest": _NEW.excluded.digest,
+        "last_at": _NEW.excluded.last_at,
+    },
+)
+_NEWEST = select(SentRow).order_by(SentRow.number.desc())
+_TOTAL = select(func.count(), func.sum(SentRow.times), func.sum(SentRow.size))
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message that left.
+
+    Attributes:
+        number: In the order in which they first left.
+        coordinator: Fingerprint of the coordinator that it went to.
+        kind: Name of its type in `protocols.messages`.
+        run: Id of its run; empty outside of runs.
+        times: How often it left.
+        size: Bytes of all times together.
+        digest: SHA-256 of the message, of a request the newest one's.
+        first_at: When it first left, Unix time in seconds.
+        last_at: When it left last.
+    """
+
+    number: int
+    coordinator: bytes
+    kind: str
+    run: bytes
+    times: int
+    size: int
+    digest: bytes
+    first_at: float
+    last_at: float
+
+
+class SentLog:
+    """What left a site, in its database.
+
+    Args:
+        database: The site's.
+    """
+
+    def __init__(self, database: PartyDatabase) -> None:
+        self._database = database
+
+    def note_answer(self, frames: Sequence[bytes], *, to: bytes, run: bytes, at: float) -> None:
+        """Note the frames of an answer to a coordinator, before it leaves.
+
+        Args:
+            frames: The frames.
+            to: Fingerprint of the coordinator.
+            run: Id of the run, 32 bytes; empty if there is none yet.
+            at: Unix time, in seconds.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        with self._database.transaction() as connection:
+            for frame in frames:
+                digest = hashlib.sha256(frame).digest()
+                kind = type(wire.decode(frame).message).__name__
+                row = _row(digest.hex(), frame, digest, to=to, kind=kind, run=run, at=at)
+                connection.execute(_PUT, row)
+
+    def note_request(self, frame: bytes, *, to: bytes, at: float) -> None:
+        """Note a request outside of runs; those of one day about one thing are one row.
+
+        Args:
+            frame: The request.
+            to: Fingerprint of the coordinator.
+            at: Unix time, in seconds.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        message: Any = wire.decode(frame).message
+        kind, thing, run = type(message).__name__, "", b""
+        match message:
+            case PoolQuery():
+                thing = message.pool.hex()
+            case ResultsQuery():
+                thing, run = message.run.hex(), message.run
+        day = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
+        name = f"{kind} {to.hex()[:32]} {day} {thing}"
+        digest = hashlib.sha256(frame).digest()
+        with self._database.transaction() as connection:
+            row = _row(name, frame, digest, to=to, kind=kind, run=run, at=at)
+            connection.execute(_PUT, row)
+
+    def newest(self, most: int, *, skip: int = 0) -> tuple[SentMessage, ...]:
+        """Return the newest messages, newest first.
+
+        Args:
+            most: Their largest number.
+            skip: How many newer ones to pass over.
+        """
+        with self._database.transaction() as connection:
+            rows = connection.execute(_NEWEST.limit(most).offset(skip)).all()
+        return tuple(SentMessage(*(getattr(row, name) for name in _COLUMNS)) for row in rows)
+
+    def total(self) -> tuple[int, int, int]:
+        """Return the number of rows, of messages with all repetitions, and of their bytes."""
+        with self._database.transaction() as connection:
+            rows, times, size = connection.execute(_TOTAL).one()
+        return rows, times or 0, size or 0
+
+    def __repr__(self) -> str:
+        return f"SentLog({self._database!r})"
+
+
+_COLUMNS = (
+    *("number", "coordinator", "kind", "run_id", "times", "size", "digest"),
+    *("first_at", "last_at"),
+)
+
+
+def _row(
+    name: str, frame: bytes, digest: bytes, *, to: bytes, kind: str, run: bytes, at: float
+) -> dict[str, object]:
+    return {
+        "name": name,
+        "coordinator": to,
+        "kind": kind,
+        "run_id": run,
+        "times": 1,
+        "size": len(frame),
+        "digest": digest,
+        "first_at": at,
+        "last_at": at,
+    }
