@@ -17,6 +17,7 @@ A code is all that leaves the site: no text of an exception, no number, no name:
     |- DataChangedError  PF-345  the table is not the one that was registered
     |- TeachersError     PF-346  kept teachers that do not fit table, task or files
     |- ErasureError      PF-377  a patient who cannot be removed now
+    |- PageError         PF-378  a page that cannot be served
     |- TaskError         PF-360  a task's file other than the one asked for
     |- ResultsError      PF-376  results of a run that are not there, or not as they were sealed
     |- UnitError         PF-347  a systemd unit that cannot be written
@@ -162,6 +163,12 @@ class ErasureError(PartyError):
     """A patient who cannot be removed now."""
 
     code = "PF-377"
+
+
+class PageError(PartyError):
+    """The hospital's page cannot be served where it was told to."""
+
+    code = "PF-378"
 
 
 class TaskError(PartyError):

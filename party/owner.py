@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from party.errors import MembershipError
 from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.site.folder import DATABASE_FILE, Site
 from pate_fed.accounting import PrivacyLedger
 
 if TYPE_CHECKING:
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from party.decision.spending import RunSpending
     from party.site.records import Approval, SiteRecords
     from party.site.results import AnsweredRun
+    from party.site.status_file import Status
     from party.storage import AuditLog, PartyDatabase, SentLog
     from party.storage.audit import AuditRecord
     from pate_fed.data.task import LearningTask
 
 COMMAND_LINE: Final = "command line"
+PAGE: Final = "page"
+"""Where its people act."""
 
 Progress = Callable[[int, int], None]
 """Told how many teachers of how many are trained."""
@@ -195,6 +198,17 @@ class OpenSite:
             suite=approval.suite,
         )
         return () if asked.state.value == "approved" else (asked,)
+
+
+def state_of_node(site: Site, status: Status) -> str:
+    """Return the node's state: as it wrote it, or "stopped" or "silent"."""
+    from party.storage import has_node  # noqa: PLC0415 - keeps --help fast
+
+    if status.is_alive(now=time.time()):
+        return status.state
+    if status.state == "stopped" or not has_node(site.path(DATABASE_FILE)):
+        return "stopped"  # killed, it cannot say so
+    return "silent"  # it runs, and is busy or cannot write how it stands
 
 
 def open_site(folder: Path) -> Site:

@@ -8,6 +8,7 @@ from party.cli.decisions import approve, reject
 from party.cli.machine import doctor, service_app
 from party.cli.membership import join, leave, renew
 from party.cli.node import budget, pause, resume, start
+from party.cli.page import page, sent
 from party.cli.peers import peers_app
 from party.cli.policy import policy_app
 from party.cli.records import data_app
@@ -30,6 +31,8 @@ app.command()(pause)
 app.command()(resume)
 app.command()(budget)
 app.command()(results)
+app.command()(sent)
+app.command()(page)
 app.add_typer(audit_app, name="audit")
 app.add_typer(service_app, name="service")
 app.add_typer(policy_app, name="policy")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, minute, show
 from party.errors import EnrollmentError, PartyError, ServiceError
-from party.owner import open_site, opened_records
+from party.owner import open_site, opened_records, state_of_node
 from party.site.enrollment import ask_membership
-from party.site.folder import DATABASE_FILE, Site
+from party.site.folder import Site
 from party.site.membership import SiteMembership
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
@@ -96,7 +96,7 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     several = len(standings) > 1
-    state = "" if node is None else _state(opened, node)
+    state = "" if node is None else state_of_node(opened, node)
     show(
         output_format,
         {
@@ -151,16 +151,6 @@ def _node(site: Site) -> tuple[Status | None, str]:
         return None, f"not known ({error.code}): {error}; the node writes it anew"
 
 
-def _state(site: Site, node: Status) -> str:
-    from party.storage import has_node  # noqa: PLC0415 - keeps --help fast
-
-    if node.is_alive(now=time.time()):
-        return node.state
-    if node.state == "stopped" or not has_node(site.path(DATABASE_FILE)):
-        return "stopped"  # killed, it cannot say so
-    return "silent"  # it runs, and is busy or cannot write how it stands
-
-
 def _node_state(
     joined: SiteMembership,
     node: Status,
@@ -168,7 +158,7 @@ def _node_state(
     answer: Membership | EnrollmentError | None,
 ) -> str:
     """Name the node's state in a federation: the node itself knows only that its SuperNode runs."""
-    state = _state(joined.site, node)
+    state = state_of_node(joined.site, node)
     if state not in ("running", "paused"):
         return state
     if known.state != "ready":

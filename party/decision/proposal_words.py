@@ -50,6 +50,8 @@ def words_of(found: Proposal, task: LearningTask | None) -> Iterator[Line]:
             f"this run alone: epsilon {cost.run_epsilon:.4g} at most, at delta {cost.delta:g}, "
             f"for one {unit}",
         )
+        yield "", cost.neighbors
+        yield "", f"view: {cost.view}; method: {cost.method}"
         yield from _budget_lines(cost)
         yield from _tests_lines(cost)
     for seat, name in found.peers:

@@ -10,6 +10,7 @@ from party.site.folder import Site
 from party.site.peers import Pin
 from party.site.records import Approval, Subject
 from pate_fed.accounting import PrivacyLedger
+from pate_fed.accounting.statement import neighbors
 from pate_fed.charging import RunLedger, lifelong_charge
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
@@ -25,6 +26,9 @@ class Cost:
     Attributes:
         run_epsilon: Of the run alone.
         delta: For it.
+        neighbors: The two cases that it cannot tell apart well, in words.
+        view: Against whom it holds, in words.
+        method: How it was computed, in words.
         spent_before: Charged over all runs until now.
         spent_after: Charged over all runs if it is taken to its caps.
         lifetime_epsilon: Budget over all runs.
@@ -35,6 +39,9 @@ class Cost:
 
     run_epsilon: float
     delta: float
+    neighbors: str
+    view: str
+    method: str
     spent_before: float
     spent_after: float
     lifetime_epsilon: float
@@ -115,9 +122,13 @@ def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> Cost | None:
     if charge is None:
         return None
     spent_after, tests_after = ledger.forecast(charge)
+    alone = formal_cost_at(terms, seat)
     return Cost(
-        run_epsilon=formal_cost_at(terms, seat).epsilon,
+        run_epsilon=alone.epsilon,
         delta=terms.delta,
+        neighbors=neighbors(terms.unit, terms.unit_votes_at(seat)),
+        view=alone.holds_for,
+        method=alone.method,
         spent_before=ledger.charged_epsilon(),
         spent_after=spent_after,
         lifetime_epsilon=ledger.epsilon,

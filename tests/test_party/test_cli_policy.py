@@ -89,6 +89,9 @@ class TestSet:
             "rule": "least_checked_peers",
             "value": "2",
             "by": "M. Curie",
+            "from": "command line",
+            "before": "4",
+            "after": "2",
             "digest": hashlib.sha256(site.path("party.toml").read_bytes()).digest(),
         }
 

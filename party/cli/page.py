@@ -1,0 +1,83 @@
+"""The hospital's page, and what left the hospital, at the command line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from party.cli.console import (
+    DEFAULT_SITE,
+    ByOption,
+    FormatOption,
+    SiteOption,
+    decider,
+    minute,
+    show,
+    tell,
+)
+from party.owner import PAGE, open_records
+from party.site.sent_words import words_of_sent
+from pate_fed.nodes import Format
+
+
+def page(
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address of this machine's own network.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=2**16 - 1, help="Port; 0 for any free one.")] = 0,
+    by: ByOption = None,
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Serve this hospital's page on this machine alone, until Ctrl-C.
+
+    It prints a link that works once, for ten minutes. Its reader decides in your name.
+    """
+    from party.page import serve_page  # noqa: PLC0415 - keeps --help fast
+
+    with open_records(site, origin=PAGE) as opened:
+        who = decider(by)
+        tell(f"Open this link in a browser of this machine. It works once; you act as {who}.")
+        serve_page(opened, by=who, host=host, port=port, tell=typer.echo)
+
+
+def sent(
+    last: Annotated[int, typer.Option(metavar="N", min=1, help="Newest messages to show.")] = 20,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """List what left this hospital: each message with its bytes, digest, time and meaning."""
+    with open_records(site) as opened:
+        rows, times, size = opened.sent.total()
+        found = opened.sent.newest(last)
+        federations = [opened.site.federation_of(one.coordinator) for one in found]
+    show(
+        output_format,
+        {
+            "messages": times,
+            "bytes": size,
+            "shown": [
+                {
+                    "number": one.number,
+                    "federation": federation,
+                    "kind": one.kind,
+                    "meaning": words_of_sent(one.kind),
+                    "run": one.run.hex(),
+                    "times": one.times,
+                    "bytes": one.size,
+                    "sha256": one.digest.hex(),
+                    "first_at": one.first_at,
+                    "last_at": one.last_at,
+                }
+                for one, federation in zip(found, federations, strict=True)
+            ],
+        },
+        (
+            f"{times} message(s) left this hospital, {size} bytes; {len(found)} of {rows} lines:",
+            *(
+                f"{minute(one.last_at)}  {one.kind}, {one.times} time(s), {one.size} bytes, to "
+                f"{federation}; SHA-256 {one.digest.hex()}: {words_of_sent(one.kind)}"
+                for one, federation in zip(found, federations, strict=True)
+            ),
+        ),
+    )

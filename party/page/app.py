@@ -1,0 +1,301 @@
+"""The pages and forms of the hospital's page, behind the gate."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from party.errors import ApprovalError, InternalError, PartyError
+from party.owner import OpenSite, open_site, state_of_node
+from party.page import views
+from party.page.gate import ENTER, STYLE, Gate
+from party.page.session import COOKIE, SESSION_LIFETIME_S, Sessions
+from party.page.training import Approvals
+from party.site.records import MOST_REASON_LETTERS, Approval, ApprovalState
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import known_status
+from pate_fed.errors import PateFedError
+from pate_fed.nodes import place_of
+from pate_fed.nodes.forwarding import as_line
+from protocols.errors import ProtocolError
+
+NAV: Final = (
+    ("./", "To decide"),
+    ("decided", "Decided"),
+    ("budget", "Budget"),
+    ("sent", "What left"),
+    ("data", "Data"),
+    ("results", "Results"),
+    ("audit", "Audit log"),
+)
+_DIGEST_LETTERS = 64
+_MOST_SKIP = 10**9
+_SEE_OTHER, _BAD, _FORBIDDEN, _CONFLICT, _BROKEN = 303, 400, 403, 409, 500
+_log = logging.getLogger(__name__)
+
+Show = Callable[[Request], Response]
+
+
+def build(opened: OpenSite, *, sessions: Sessions, hosts: Collection[str], by: str) -> ASGIApp:
+    """Make the app.
+
+    Args:
+        opened: The hospital's folder, open.
+        sessions: The one-time link and its session.
+        hosts: Names of this server, as browsers send them.
+        by: The person who decides on it.
+    """
+    pages = Pages(opened, sessions=sessions, by=by)
+    style = files("party.page").joinpath("templates", STYLE).read_bytes()
+    shown: dict[str, tuple[Show, str]] = {
+        "/": (pages.waiting, "GET"),
+        "/request": (pages.request, "GET"),
+        "/decided": (pages.decided, "GET"),
+        "/budget": (pages.budget, "GET"),
+        "/sent": (pages.sent, "GET"),
+        "/data": (pages.data, "GET"),
+        "/results": (pages.results, "GET"),
+        "/audit": (pages.audit, "GET"),
+        "/export": (pages.export, "GET"),
+        "/approve": (pages.approve, "POST"),
+        "/reject": (pages.reject, "POST"),
+        "/pause": (pages.pause, "POST"),
+        "/resume": (pages.resume, "POST"),
+        "/leave": (pages.leave, "POST"),
+    }
+    routes = [
+        Route(path, pages.safe(show), methods=[method]) for path, (show, method) in shown.items()
+    ]
+    routes += [
+        Route(f"/{STYLE}", lambda _: Response(style, media_type="text/css")),
+        Route(f"/{ENTER}", pages.enter),
+    ]
+    app = Starlette(routes=[Mount(f"/{sessions.room}", routes=routes)])
+    return Gate(app, sessions=sessions, hosts=hosts)
+
+
+class Pages:
+    """The pages of one hospital.
+
+    Args:
+        opened: Its folder, open.
+        sessions: The link and the session.
+        by: The person who decides.
+    """
+
+    def __init__(self, opened: OpenSite, *, sessions: Sessions, by: str) -> None:
+        self._opened = opened
+        self._sessions = sessions
+        self._by = by
+        self._approvals = Approvals()
+
+    # Signing in and out -----------------------------------------------------------------------
+
+    def enter(self, request: Request) -> Response:
+        """Exchange the one-time link for the session's cookie."""
+        cookie = self._sessions.open(request.query_params.get("link", ""))
+        if cookie is None:
+            return HTMLResponse(_template("enter.html.j2").render(is_open=False), _FORBIDDEN)
+        # A page and not a redirect: a browser that came from elsewhere would not bring the cookie.
+        answer = HTMLResponse(_template("enter.html.j2").render(is_open=True))
+        answer.set_cookie(
+            COOKIE,
+            cookie,
+            max_age=int(SESSION_LIFETIME_S),
+            path=f"/{self._sessions.room}/",
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    def leave(self, request: Request) -> Response:
+        """End the session."""
+        del request
+        self._sessions.close()
+        return HTMLResponse(_template("left.html.j2").render())
+
+    # Pages ------------------------------------------------------------------------------------
+
+    def waiting(self, request: Request) -> Response:
+        """Show what waits for a decision."""
+        return self._show(request, "waiting", waiting=views.waiting(self._now))
+
+    def request(self, request: Request) -> Response:
+        """Show one request in full, with the forms to decide on it."""
+        opened = self._now
+        approval = self._asked(request.query_params.get("digest", ""))
+        task, fault = None, ""
+        try:
+            task = opened.task(approval)
+        except (PartyError, PateFedError, ProtocolError) as error:
+            fault = f"{error.code}: {error}"
+        return self._show(
+            request,
+            "request",
+            one=views.request_of(opened, approval),
+            terms=views.terms_of(opened, approval, task),
+            can_approve=task is not None and approval.state is not ApprovalState.APPROVED,
+            can_reject=approval.state is not ApprovalState.REJECTED,
+            fault=fault,
+            most_letters=MOST_REASON_LETTERS,
+        )
+
+    def decided(self, request: Request) -> Response:
+        """Show what was decided."""
+        return self._show(request, "decided", decided=views.decided(self._now))
+
+    def data(self, request: Request) -> Response:
+        """Show the registered table and the kept tasks."""
+        return self._show(request, "data", **views.data_sets(self._now))
+
+    def budget(self, request: Request) -> Response:
+        """Show the budget for life, and what each run has paid."""
+        return self._show(request, "budget", **views.budget(self._now))
+
+    def sent(self, request: Request) -> Response:
+        """Show what left this site."""
+        skip = _number(request, "skip") or 0
+        return self._show(request, "sent", **views.sent(self._now, skip=skip))
+
+    def results(self, request: Request) -> Response:
+        """Show the runs that this hospital answered in."""
+        return self._show(request, "results", runs=views.results(self._now))
+
+    def audit(self, request: Request) -> Response:
+        """Show the audit log, searched and checked."""
+        search = request.query_params.get("search", "")[: views.MOST_SEARCH_LETTERS]
+        found = views.audit(self._now, search=search, before=_number(request, "before"))
+        is_checked = request.query_params.get("check") == "1"
+        if is_checked:
+            self._opened.log.verify()  # raises, and the page says where
+        return self._show(request, "audit", is_checked=is_checked, **found)
+
+    def export(self, request: Request) -> Response:
+        """Send the whole audit log, checked, as a file of JSON lines."""
+        del request
+        self._opened.log.verify()
+        lines = (f"{as_line(table)}\n".encode("ascii") for table in self._opened.log.tables())
+        headers = {"content-disposition": 'attachment; filename="audit-log.jsonl"'}
+        return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
+
+    # Decisions --------------------------------------------------------------------------------
+
+    def approve(self, request: Request) -> Response:
+        """Begin an approval: teachers are trained first."""
+        form = request.scope["form"]
+        approval = self._asked(form.get("digest", ""))
+        task = self._now.task(approval)
+        reason = form.get("reason", "").strip()
+        self._approvals.start(self._now, approval, task, by=self._by, reason=reason)
+        return RedirectResponse("./", _SEE_OTHER)
+
+    def reject(self, request: Request) -> Response:
+        """Reject a request, or withdraw its approval."""
+        form = request.scope["form"]
+        approval = self._asked(form.get("digest", ""))
+        reason = form.get("reason", "").strip()
+        if not reason:
+            raise ApprovalError("a rejection on this page must have a reason: go back", "none")
+        self._opened.reject(approval, by=self._by, reason=reason)
+        return RedirectResponse("decided", _SEE_OTHER)
+
+    def pause(self, request: Request) -> Response:
+        """Refuse every new batch from now on."""
+        del request
+        self._opened.records.standing.pause(by=self._by)
+        return RedirectResponse("./", _SEE_OTHER)
+
+    def resume(self, request: Request) -> Response:
+        """Take part again."""
+        del request
+        self._opened.records.standing.resume(by=self._by)
+        return RedirectResponse("./", _SEE_OTHER)
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def safe(self, show: Show) -> Show:
+        """Return a page that says its faults in words, and never in a traceback."""
+
+        def shown(request: Request) -> Response:
+            try:
+                return show(request)
+            except (PartyError, PateFedError, ProtocolError) as error:
+                fault, status = error, _BAD if isinstance(error, ApprovalError) else _CONFLICT
+            except Exception as error:
+                _log.error("a page failed: %s", place_of(error))
+                fault = InternalError("this program must not fail", place_of(error))
+                status = _BROKEN
+            template = _template("fault.html.j2")
+            return HTMLResponse(template.render(code=_code_of(fault), said=str(fault)), status)
+
+        return shown
+
+    @property
+    def _now(self) -> OpenSite:
+        """The hospital, with the settings that its file has now."""
+        return replace(self._opened, site=open_site(self._opened.site.folder))
+
+    def _asked(self, digest: str) -> Approval:
+        """Return the request of a whole digest, as our own forms and links have it."""
+        if len(digest) != _DIGEST_LETTERS:
+            raise ApprovalError("a request must be one that this page lists", "another")
+        return self._opened.find(digest)
+
+    def _show(self, request: Request, page: str, **values: Any) -> Response:
+        status = known_status(self._opened.site.path(STATUS_FILE))
+        paused = self._opened.records.standing.paused()
+        newest = self._approvals.newest
+        return HTMLResponse(
+            _template(f"{page}.html.j2").render(
+                nav=NAV,
+                here="./" if page in ("waiting", "request") else page,
+                csrf=request.scope["session"].csrf,
+                by=self._by,
+                node="never started" if status is None else state_of_node(self._now.site, status),
+                trouble="" if status is None else status.trouble,
+                paused=None if paused is None else (paused[0], views.moment(paused[1])),
+                training=newest,
+                refresh=page == "waiting" and newest is not None and not newest.is_over,
+                **values,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"Pages({self._opened.site!r})"
+
+
+def _code_of(error: Any) -> str:
+    return str(getattr(getattr(error, "reason", None), "value", error.code))
+
+
+def _number(request: Request, name: str) -> int | None:
+    """Return a number of the query; None where it is none."""
+    text = request.query_params.get(name, "")
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_SKIP))
+    return int(text) if is_number else None
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("party.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _template(name: str) -> Any:
+    return _environment().get_template(name)

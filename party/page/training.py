@@ -1,0 +1,87 @@
+"""An approval from the page: teachers are trained beside it, for that takes minutes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+
+from party.errors import PartyError, TeachersError
+from party.owner import OpenSite
+from party.site.records import Approval, require_decision
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import PateFedError
+from pate_fed.nodes import place_of
+from protocols.errors import ProtocolError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalInWork:
+    """How the last approval of this page stands.
+
+    Attributes:
+        digest: Of the request, hex.
+        done: Trained teachers.
+        total: All teachers; 0 before the first is trained.
+        is_over: Whether it has ended.
+        fault: Why nothing was approved; empty if there is no fault.
+    """
+
+    digest: str
+    done: int = 0
+    total: int = 0
+    is_over: bool = False
+    fault: str = ""
+
+
+class Approvals:
+    """Approves one request after another, each in a thread of its own.
+
+    Attributes:
+        newest: How the last one stands; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.newest: ApprovalInWork | None = None
+
+    def start(
+        self, opened: OpenSite, approval: Approval, task: LearningTask, *, by: str, reason: str
+    ) -> None:
+        """Begin an approval; returns at once.
+
+        Raises:
+            ApprovalError: nobody is named, or the reason is no line.
+            TeachersError: another one is in work.
+        """
+        require_decision(by=by, reason=reason)
+        with self._lock:
+            if self.newest is not None and not self.newest.is_over:
+                raise TeachersError("one approval must be in work at a time: wait a minute", "two")
+            self.newest = ApprovalInWork(approval.digest.hex())
+
+        def work() -> None:
+            fault = ""
+            try:
+                opened.approve(approval, task, by=by, reason=reason, tell=self._tell)
+            except (PartyError, PateFedError, ProtocolError) as error:
+                fault = f"{error.code}: {error}"
+            except Exception as error:
+                fault = f"PF-349: {place_of(error)}"
+                _log.error("an approval failed: %s", place_of(error))
+            self._change(is_over=True, fault=fault)
+
+        threading.Thread(target=work, name="approval", daemon=True).start()
+
+    def _tell(self, done: int, total: int) -> None:
+        self._change(done=done, total=total)
+
+    def _change(self, **changes: object) -> None:
+        with self._lock:
+            assert self.newest is not None
+            self.newest = replace(self.newest, **changes)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"Approvals({self.newest})"

@@ -1,0 +1,321 @@
+"""What each page shows, as plain values: texts are escaped where they are written into a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+from party.decision.proposal_words import words_of
+from party.errors import PartyError
+from party.owner import OpenSite
+from party.site.records import Approval, ApprovalState, Subject
+from party.site.sent_words import words_of_sent
+from party.site.tasks import read_task
+from party.site.training import folder_of
+from pate_fed.accounting.statement import PUBLIC_VIEW
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import PateFedError
+from protocols.errors import ProtocolError
+
+SENT_AT_ONCE: Final = 50
+RECORDS_AT_ONCE: Final = 50
+SEARCHED_AT_ONCE: Final = 5_000
+"""Records of the audit log that one search looks at."""
+
+MOST_SEARCH_LETTERS: Final = 200
+
+EXPLAINED: Final[Mapping[str, str]] = {
+    "Federation": "The group of hospitals whose coordinator asks.",
+    "Task": "What the models learn to predict: a column of your table, and its possible values.",
+    "Queries": "Public cases that your teachers label. They are none of your patients. Read the "
+    "columns: a column that says nothing about a patient lets its author ask one question often.",
+    "Run": "The coordinator's name for this round of questions.",
+    "Mechanism": "The rule that turns votes into labels. Noise is added to the counted votes, so "
+    "that no single vote shows. More noise hides more.",
+    "Secure sum": "How the hospitals add up their votes without showing them. The seal keeps the "
+    "keys between two hospitals.",
+    "Cost": "Epsilon bounds how much the labels can tell about one patient: smaller is safer. "
+    "Delta is the probability that this bound fails.",
+    "Budget": "Epsilon of all runs together. When it is used up, this hospital answers nothing "
+    "any more, for ever.",
+    "Tests": "Some mechanisms test whether an answer is stable. Each test uses a part of delta.",
+    "With": "The other hospitals of this run. Your people must have checked them by telephone.",
+}
+"""A sentence for each name of `words_of`."""
+
+STATES: Final[Mapping[str, str]] = {
+    "pending": "waits for you",
+    "approved": "approved",
+    "rejected": "rejected",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One name of a proposal.
+
+    Attributes:
+        name: The name.
+        lines: Its texts.
+        explained: What it is, for a reader who does not know.
+        is_alarm: Whether a text is a warning.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    explained: str
+    is_alarm: bool
+
+
+def terms_of(opened: OpenSite, approval: Approval, task: LearningTask | None) -> list[Term]:
+    """Return a request in words, each name with its explanation."""
+    groups: list[tuple[str, list[str]]] = []
+    for name, text in words_of(opened.proposal(approval), task):
+        if name and not (groups and groups[-1][0] == name):
+            groups.append((name, [text]))
+        else:
+            groups[-1][1].append(text)
+    alarms = ("WOULD BE STOPPED", "NOBODY HERE CHECKED")
+    return [
+        Term(
+            name,
+            tuple(lines),
+            EXPLAINED.get(name, ""),
+            any(alarm in line for alarm in alarms for line in lines),
+        )
+        for name, lines in groups
+    ]
+
+
+def request_of(opened: OpenSite, one: Approval) -> dict[str, Any]:
+    """Return a request in short."""
+    name, cost = "", None
+    try:
+        proposal = opened.proposal(one)
+        name = "" if proposal.terms is None else proposal.terms.name
+        cost = proposal.cost
+    except PartyError:
+        name = "its terms cannot be read"
+    is_run = one.subject is Subject.RUN
+    return {
+        "what": "Run" if is_run else "Pool of questions",
+        "is_run": is_run,
+        "name": name,
+        "digest": one.digest.hex(),
+        "federation": opened.site.federation_of(one.coordinator),
+        "asked": moment(one.asked_at),
+        "state": one.state.value,
+        "said": STATES[one.state.value],
+        "by": one.decided_by,
+        "at": "" if one.decided_at is None else moment(one.decided_at),
+        "reason": one.reason,
+        "cost": cost,
+    }
+
+
+def waiting(opened: OpenSite) -> list[dict[str, Any]]:
+    """Return what a person decides next; a run includes its pool."""
+    pending = list(opened.records.approvals(ApprovalState.PENDING))
+    return [request_of(opened, one) for one in opened.to_decide(pending)]
+
+
+def decided(opened: OpenSite) -> list[dict[str, Any]]:
+    """Return what was decided, newest first."""
+    known = [one for one in opened.approvals() if one.state is not ApprovalState.PENDING]
+    known.sort(key=lambda one: one.decided_at or 0, reverse=True)
+    return [request_of(opened, one) for one in known]
+
+
+def data_sets(opened: OpenSite) -> dict[str, Any]:
+    """Return the table that was registered, and the tasks that were kept here."""
+    tasks = []
+    for path in sorted(opened.site.path("pools").glob("*")):
+        if len(path.name) != 64 or not set(path.name) <= set("0123456789abcdef"):
+            continue
+        try:
+            task = read_task(opened.site, bytes.fromhex(path.name))
+        except (PartyError, PateFedError, ProtocolError) as error:
+            tasks.append({"digest": path.name, "fault": error.code})
+            continue
+        tasks.append(
+            {
+                "digest": path.name,
+                "fault": "",
+                "name": task.name,
+                "label": task.label,
+                "classes": ", ".join(task.class_names),
+                "inputs": len(task.inputs),
+                "columns": ", ".join(task.columns),
+                "has_teachers": folder_of(opened.site, task).is_dir(),
+            }
+        )
+    settings = opened.site.settings
+    return {"table": opened.site.data, "teachers": settings.teachers, "tasks": tasks}
+
+
+def budget(opened: OpenSite) -> dict[str, Any]:
+    """Return the budget for life, and what each run has paid."""
+    ledger, runs = opened.spending()
+    spent = ledger.charged_epsilon()
+    names = {one.digest: one for one in opened.approvals()}
+    agreed = {
+        record.detail["run"].hex(): record.detail
+        for record in opened.audit_records()
+        if record.kind.value == "run accepted" and isinstance(record.detail.get("run"), bytes)
+    }
+    rows = []
+    for one in runs:
+        detail = agreed.get(one.run, {})
+        terms = _terms_in(opened, names.get(detail.get("terms", b"")))  # type: ignore[arg-type]
+        rows.append(
+            {
+                "run": one.run,
+                "name": "" if terms is None else terms.name,
+                "unit": "" if terms is None else _UNITS[terms.unit],
+                "mechanism": detail.get("mechanism", ""),
+                "federation": opened.site.federation_of(one.coordinator),
+                "batches": one.batches,
+                "open": one.open_batches,
+                "epsilon": f"{one.epsilon:.4g}",
+                "tests": f"{one.tests_delta:.3g}" if one.tests_delta else "",
+            }
+        )
+    share = min(1.0, spent / ledger.epsilon)
+    return {
+        "epsilon": f"{ledger.epsilon:g}",
+        "delta": f"{ledger.delta:g}",
+        "spent": f"{spent:.4g}",
+        "left": f"{max(0.0, ledger.epsilon - spent):.4g}",
+        "percent": round(100 * share),
+        "batches": len(ledger.entries),
+        "for_tests": f"{ledger.additive_delta:g}" if ledger.additive_delta else "",
+        "tests": f"{ledger.charged_delta():.3g}",
+        "view": PUBLIC_VIEW,
+        "method": (
+            "exact Gaussian composition"
+            if ledger.order is None
+            else f"RDP added up over all batches at one order, {ledger.order:.3g}, fixed with the "
+            "budget"
+        ),
+        "runs": rows,
+    }
+
+
+_UNITS: Final = {"record": "one patient", "party": "one hospital"}
+
+
+def _terms_in(opened: OpenSite, approval: Approval | None) -> Any:
+    if approval is None:
+        return None
+    try:
+        return opened.proposal(approval).terms
+    except PartyError:
+        return None
+
+
+def sent(opened: OpenSite, *, skip: int) -> dict[str, Any]:
+    """Return what left this site, newest first, and the totals."""
+    rows, times, size = opened.sent.total()
+    found = opened.sent.newest(SENT_AT_ONCE, skip=skip)
+    return {
+        "messages": [
+            {
+                "kind": one.kind,
+                "words": words_of_sent(one.kind),
+                "federation": opened.site.federation_of(one.coordinator),
+                "run": one.run.hex(),
+                "times": one.times,
+                "size": size_words(one.size),
+                "bytes": one.size,
+                "digest": one.digest.hex(),
+                "at": moment(one.last_at),
+                "first": moment(one.first_at),
+            }
+            for one in found
+        ],
+        "rows": rows,
+        "times": times,
+        "size": size_words(size),
+        "skip": skip,
+        "older": skip + SENT_AT_ONCE if skip + SENT_AT_ONCE < rows else None,
+        "newer": None if not skip else max(0, skip - SENT_AT_ONCE),
+    }
+
+
+def audit(opened: OpenSite, *, search: str, before: int | None) -> dict[str, Any]:
+    """Return records of the audit log, newest first, that hold a text.
+
+    Args:
+        opened: The site.
+        search: The text; empty for all records.
+        before: Number of the first newer record that is left out; None for the newest.
+    """
+    count, head = opened.log.end
+    end = count if before is None else max(0, min(before - 1, count))
+    window = SEARCHED_AT_ONCE if search else RECORDS_AT_ONCE
+    first = max(1, end - window + 1)
+    tables = list(islice(opened.log.tables(first=first), max(0, end - first + 1)))
+    wanted = search.casefold()
+    found = [_record(one) for one in reversed(tables)]
+    if wanted:
+        found = [one for one in found if wanted in one["searched"]]
+    cut = len(found) > RECORDS_AT_ONCE
+    found = found[:RECORDS_AT_ONCE]
+    last = int(found[-1]["number"]) if cut else first
+    return {
+        "count": count,
+        "head": head.hex(),
+        "records": found,
+        "search": search,
+        "first": last,
+        "end": end,
+        "older": last if last > 1 else None,
+    }
+
+
+def _record(table: Mapping[str, Any]) -> dict[str, Any]:
+    facts = {
+        **{name: table[name] for name in ("before", "after") if table[name] != ""},
+        **table["facts"],
+    }
+    who = f"{table['by']}, {table['from']}" if table["by"] else "the node"
+    said = [f"{name}: {value}" for name, value in facts.items() if value != ""]
+    at = f"{str(table['at'])[:19].replace('T', ' ')} UTC"
+    searched = " ".join((str(table["number"]), at, str(table["act"]), who, *said)).casefold()
+    return {
+        "number": table["number"],
+        "at": at,
+        "act": table["act"],
+        "who": who,
+        "facts": said,
+        "searched": searched,
+    }
+
+
+def results(opened: OpenSite) -> list[dict[str, Any]]:
+    """Return the runs that this hospital answered in, newest first."""
+    return [
+        {
+            "run": one.run.hex(),
+            "federation": opened.site.federation_of(one.coordinator),
+            "at": moment(one.at),
+            "batches": one.batches,
+            "is_closed": bool(one.head),
+        }
+        for one in reversed(opened.answered_runs())
+    ]
+
+
+def moment(at: float) -> str:
+    """Return a time for people, given Unix time in seconds."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def size_words(size: int) -> str:
+    """Return a number of bytes for people."""
+    if size < 1000:
+        return f"{size} bytes"
+    return f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
