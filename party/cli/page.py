@@ -61,7 +61,7 @@ def sent(
                     "number": one.number,
                     "federation": federation,
                     "kind": one.kind,
-                    "meaning": words_of_sent(one.kind),
+                    "meaning": words_of_sent(one.kind)[1],
                     "run": one.run.hex(),
                     "times": one.times,
                     "bytes": one.size,
@@ -76,7 +76,7 @@ def sent(
             f"{times} message(s) left this hospital, {size} bytes; {len(found)} of {rows} lines:",
             *(
                 f"{minute(one.last_at)}  {one.kind}, {one.times} time(s), {one.size} bytes, to "
-                f"{federation}; SHA-256 {one.digest.hex()}: {words_of_sent(one.kind)}"
+                f"{federation}; SHA-256 {one.digest.hex()}: {words_of_sent(one.kind)[1]}"
                 for one, federation in zip(found, federations, strict=True)
             ),
         ),

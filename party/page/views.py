@@ -92,10 +92,11 @@ def terms_of(opened: OpenSite, approval: Approval, task: LearningTask | None) ->
 
 def request_of(opened: OpenSite, one: Approval) -> dict[str, Any]:
     """Return a request in short."""
-    name, cost = "", None
+    name, cost, unit = "", None, ""
     try:
         proposal = opened.proposal(one)
-        name = "" if proposal.terms is None else proposal.terms.name
+        if proposal.terms is not None:
+            name, unit = proposal.terms.name, _UNITS[proposal.terms.unit]
         cost = proposal.cost
     except PartyError:
         name = "its terms cannot be read"
@@ -113,6 +114,7 @@ def request_of(opened: OpenSite, one: Approval) -> dict[str, Any]:
         "at": "" if one.decided_at is None else moment(one.decided_at),
         "reason": one.reason,
         "cost": cost,
+        "unit": unit,
     }
 
 
@@ -224,7 +226,8 @@ def sent(opened: OpenSite, *, skip: int) -> dict[str, Any]:
         "messages": [
             {
                 "kind": one.kind,
-                "words": words_of_sent(one.kind),
+                "title": words_of_sent(one.kind)[0],
+                "words": words_of_sent(one.kind)[1],
                 "federation": opened.site.federation_of(one.coordinator),
                 "run": one.run.hex(),
                 "times": one.times,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+
+import anyio
+import httpx
+from starlette.types import ASGIApp
 
 from party.site.folder import Site
 from party.site.records import Subject
@@ -37,7 +39,38 @@ def asked(hospitals: Hospitals, *, name: str, terms: RunTerms | None = None) -> 
     return digest.hex()
 
 
-@contextmanager
-def each_run(site: Site) -> Iterator[Site]:
-    """The site, which asks its people about each run."""
-    yield site.save(replace(site.settings, approval="each run"))
+def asks_about_each_run(site: Site) -> Site:
+    """Return the site, which asks its people about each run from now on."""
+    return site.save(replace(site.settings, approval="each run"))
+
+
+class PageClient:
+    """A browser's requests to an app, without a socket; it keeps cookies, and follows nothing.
+
+    Args:
+        app: The app.
+        base_url: Its address, for the `Host` header.
+    """
+
+    def __init__(self, app: ASGIApp, *, base_url: str) -> None:
+        self._app = app
+        self._base_url = base_url
+        self.cookies = httpx.Cookies()
+
+    def request(self, method: str, url: str, **more: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            carried = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(
+                transport=carried, base_url=self._base_url, cookies=self.cookies
+            ) as client:
+                answer = await client.request(method, url, **more)
+                self.cookies = client.cookies
+                return answer
+
+        return anyio.run(ask)
+
+    def get(self, url: str, **more: Any) -> httpx.Response:
+        return self.request("GET", url, **more)
+
+    def post(self, url: str, **more: Any) -> httpx.Response:
+        return self.request("POST", url, **more)
