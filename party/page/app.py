@@ -99,6 +99,7 @@ class Pages:
         self._sessions = sessions
         self._by = by
         self._approvals = Approvals()
+        self._kept: dict[object, tuple[object, Any]] = {}
 
     # Signing in and out -----------------------------------------------------------------------
 
@@ -161,7 +162,7 @@ class Pages:
 
     def budget(self, request: Request) -> Response:
         """Show the budget for life, and what each run has paid."""
-        return self._show(request, "budget", **views.budget(self._now))
+        return self._show(request, "budget", **self._at_head(views.budget))
 
     def sent(self, request: Request) -> Response:
         """Show what left this site."""
@@ -170,7 +171,7 @@ class Pages:
 
     def results(self, request: Request) -> Response:
         """Show the runs that this hospital answered in."""
-        return self._show(request, "results", runs=views.results(self._now))
+        return self._show(request, "results", runs=self._at_head(views.results))
 
     def audit(self, request: Request) -> Response:
         """Show the audit log, searched and checked."""
@@ -245,6 +246,14 @@ class Pages:
     def _now(self) -> OpenSite:
         """The hospital, with the settings that its file has now."""
         return replace(self._opened, site=open_site(self._opened.site.folder))
+
+    def _at_head(self, view: Callable[[OpenSite], Any]) -> Any:
+        """Return a view of the whole audit log, read anew when the log or the settings change."""
+        opened = self._now
+        state = opened.log.end, opened.site.settings_digest
+        if self._kept.get(view, (None, None))[0] != state:
+            self._kept[view] = state, view(opened)
+        return self._kept[view][1]
 
     def _asked(self, digest: str) -> Approval:
         """Return the request of a whole digest, as our own forms and links have it."""

@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 import uvicorn
 
@@ -54,7 +54,8 @@ def serve_page(
             app, log_config=None, access_log=False, server_header=False, lifespan="off", ws="none"
         )
         tell(f"http://{name}:{bound}/{sessions.room}/{ENTER}?link={sessions.make_link()}")
-        uvicorn.Server(config).run(sockets=[listener])
+        with suppress(KeyboardInterrupt):  # its usual end
+            uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -33,18 +33,18 @@ SENT_WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "The teachers' votes on one batch, hidden by masks. Alone it looks random. "
         "Only the sum over the hospitals can be opened.",
     ),
-    "Dealing": (
-        "Fingerprints of key shares",
-        "Fingerprints of the key shares that the other hospitals keep for this batch.",
-    ),
     "ShareBundle": (
         "Sealed key shares",
-        "Key shares for one batch, each sealed for one other hospital.",
+        "Key shares for one batch, each sealed for one other hospital, and their fingerprints.",
     ),
     "Verdict": (
         "Agreement on the hospitals of a sum",
         "The hospital's agreement that exactly these hospitals' sum may open, or that the "
         "batch is closed.",
+    ),
+    "VerdictMacs": (
+        "Proofs of the agreement",
+        "A short proof of the hospital's agreement for each other hospital.",
     ),
     "Reveal": (
         "Shares that open the sum",
