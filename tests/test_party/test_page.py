@@ -363,6 +363,7 @@ class TestDecisions:
         assert expected.items() <= last.detail.items()
         assert "Too many columns" in owner.get("decided").text
 
+    @pytest.mark.slow
     def test_an_approval_trains_teachers_and_approves(
         self, owner: Browser, hospitals: Hospitals
     ) -> None:
@@ -398,6 +399,7 @@ class TestDecisions:
                 assert records.decided().is_paused is is_paused
             assert ("<b>Paused</b>" in owner.get("").text) is is_paused
 
+    @pytest.mark.slow
     def test_the_guard_refuses_a_run_that_the_page_refused(
         self, tmp_path: Path, stack: ExitStack
     ) -> None:

@@ -45,11 +45,10 @@ class TestRuns:
         "names",
         [
             pytest.param(("North", "South", "West"), id="additive"),
-            pytest.param(
-                ("North", "South", "West", "East", "Mid"), id="masked", marks=pytest.mark.slow
-            ),
+            pytest.param(("North", "South", "West", "East", "Mid"), id="masked"),
         ],
     )
+    @pytest.mark.slow
     def test_every_frame_that_left_is_listed(
         self, tmp_path: Path, stack: ExitStack, names: tuple[str, ...]
     ) -> None:
