@@ -15,6 +15,7 @@ from party.site.records import Approval, ApprovalState, Subject
 from party.site.sent_words import words_of_sent
 from party.site.tasks import read_task
 from party.site.training import folder_of
+from party.storage.audit import AuditKind
 from pate_fed.accounting.statement import PUBLIC_VIEW
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
@@ -133,7 +134,7 @@ def decided(opened: OpenSite) -> list[dict[str, Any]]:
 
 def data_sets(opened: OpenSite) -> dict[str, Any]:
     """Return the table that was registered, and the tasks that were kept here."""
-    tasks = []
+    tasks: list[dict[str, Any]] = []
     for path in sorted(opened.site.path("pools").glob("*")):
         if len(path.name) != 64 or not set(path.name) <= set("0123456789abcdef"):
             continue
@@ -162,16 +163,16 @@ def budget(opened: OpenSite) -> dict[str, Any]:
     """Return the budget for life, and what each run has paid."""
     ledger, runs = opened.spending()
     spent = ledger.charged_epsilon()
-    names = {one.digest: one for one in opened.approvals()}
-    agreed = {
-        record.detail["run"].hex(): record.detail
-        for record in opened.audit_records()
-        if record.kind.value == "run accepted" and isinstance(record.detail.get("run"), bytes)
-    }
+    asked = {one.digest: one for one in opened.approvals()}
+    agreed: dict[str, Mapping[str, Any]] = {}
+    for record in opened.audit_records():
+        match record.kind, record.detail:
+            case AuditKind.RUN_ACCEPTED, {"run": bytes(run)}:
+                agreed[run.hex()] = record.detail
     rows = []
     for one in runs:
         detail = agreed.get(one.run, {})
-        terms = _terms_in(opened, names.get(detail.get("terms", b"")))  # type: ignore[arg-type]
+        terms = _terms_in(opened, asked.get(detail.get("terms", b"")))
         rows.append(
             {
                 "run": one.run,
