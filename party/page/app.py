@@ -79,7 +79,7 @@ def build(opened: OpenSite, *, sessions: Sessions, hosts: Collection[str], by: s
     ]
     routes += [
         Route(f"/{STYLE}", lambda _: Response(style, media_type="text/css")),
-        Route(f"/{ENTER}", pages.enter),
+        Route(f"/{ENTER}", pages.safe(pages.enter)),
     ]
     app = Starlette(routes=[Mount(f"/{sessions.room}", routes=routes)])
     return Gate(app, sessions=sessions, hosts=hosts)
@@ -108,6 +108,7 @@ class Pages:
         cookie = self._sessions.open(request.query_params.get("link", ""))
         if cookie is None:
             return HTMLResponse(_template("enter.html.j2").render(is_open=False), _FORBIDDEN)
+        self._opened.records.standing.note_page(by=self._by)
         # A page and not a redirect: a browser that came from elsewhere would not bring the cookie.
         answer = HTMLResponse(_template("enter.html.j2").render(is_open=True))
         answer.set_cookie(

@@ -38,7 +38,7 @@ HEADERS: Final[Mapping[str, str]] = {
 _BAD, _FORBIDDEN, _NOT_THERE, _NOT_ALLOWED, _TOO_LARGE = 400, 403, 404, 405, 413
 
 
-class RefusedError(Exception):
+class _RefusedError(Exception):
     """A request that does not pass.
 
     Attributes:
@@ -83,7 +83,7 @@ class Gate:
 
         try:
             await self._check(scope, receive)
-        except RefusedError as error:
+        except _RefusedError as error:
             answer = HTMLResponse(_refusal_page(error.said), error.status)
             await answer(scope, receive, guarded)
             return
@@ -93,19 +93,19 @@ class Gate:
         headers, method = Headers(scope=scope), scope["method"]
         hosts = [one.lower() for one in headers.getlist("host")]
         if len(hosts) != 1 or hosts[0] not in self._hosts:  # another name may lead here (rebinding)
-            raise RefusedError(_BAD, "This page answers under its own address only.")
+            raise _RefusedError(_BAD, "This page answers under its own address only.")
         if method not in ("GET", "HEAD", "POST"):
-            raise RefusedError(_NOT_ALLOWED, "This page is read, or a form of it is sent.")
+            raise _RefusedError(_NOT_ALLOWED, "This page is read, or a form of it is sent.")
         room, _, page = scope["path"].removeprefix("/").partition("/")
         if not secrets.compare_digest(
             room.encode("utf-8", "replace"), self._sessions.room.encode()
         ):
-            raise RefusedError(_NOT_THERE, "There is nothing here. Use the link from the terminal.")
+            raise _RefusedError(_NOT_THERE, "Nothing is here. Use the link from the terminal.")
         if page in (STYLE, ENTER) and method != "POST":
             return
         session = self._sessions.find(_cookie_of(headers))
         if session is None:
-            raise RefusedError(
+            raise _RefusedError(
                 _FORBIDDEN,
                 "You are not signed in, or your session is over. Type pate-party page in a "
                 "terminal of this machine, and open the link that it prints.",
@@ -116,16 +116,16 @@ class Gate:
             form = await _form_of(headers, receive)
             given = form.pop(CSRF_FIELD, "").encode("utf-8", "replace")
             if not secrets.compare_digest(given, session.csrf.encode()):
-                raise RefusedError(_FORBIDDEN, "This form is not of this page. Load it again.")
+                raise _RefusedError(_FORBIDDEN, "This form is not of this page. Load it again.")
             scope["form"] = form
 
     def _require_own_form(self, headers: Headers) -> None:
         """Refuse a form that another site's page sent; browsers say so."""
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in {f"http://{one}" for one in self._hosts}:
-            raise RefusedError(_FORBIDDEN, "This form came from another site.")
+            raise _RefusedError(_FORBIDDEN, "This form came from another site.")
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise RefusedError(_FORBIDDEN, "This form came from another site.")
+            raise _RefusedError(_FORBIDDEN, "This form came from another site.")
 
 
 def _cookie_of(headers: Headers) -> str:
@@ -140,15 +140,15 @@ async def _form_of(headers: Headers, receive: Receive) -> dict[str, str]:
     """Read a form: small, well-formed, each field once."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise RefusedError(_BAD, "This is no form of this page.")
+        raise _RefusedError(_BAD, "This is no form of this page.")
     body = bytearray()
     while True:
         message: Any = await receive()
         if message["type"] == "http.disconnect":
-            raise RefusedError(_BAD, "The form broke off.")
+            raise _RefusedError(_BAD, "The form broke off.")
         body += message.get("body", b"")
         if len(body) > MOST_FORM_BYTES:
-            raise RefusedError(_TOO_LARGE, f"A form may have {MOST_FORM_BYTES} bytes.")
+            raise _RefusedError(_TOO_LARGE, f"A form may have {MOST_FORM_BYTES} bytes.")
         if not message.get("more_body", False):
             break
     try:
@@ -160,9 +160,9 @@ async def _form_of(headers: Headers, receive: Receive) -> dict[str, str]:
             max_num_fields=MOST_FIELDS,
         )
     except ValueError:
-        raise RefusedError(_BAD, "The form cannot be read.") from None
+        raise _RefusedError(_BAD, "The form cannot be read.") from None
     if len(dict(pairs)) != len(pairs):
-        raise RefusedError(_BAD, "A field of the form came twice.")
+        raise _RefusedError(_BAD, "A field of the form came twice.")
     return dict(pairs)
 
 

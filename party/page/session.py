@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -59,6 +60,7 @@ class Sessions:
         self._link = b""
         self._cookie = b""
         self._session: Session | None = None
+        self._lock = threading.Lock()  # two requests with one link: one of them is late
 
     def make_link(self) -> str:
         """Return the token of a new link; an older one is good no more."""
@@ -72,10 +74,11 @@ class Sessions:
         An unknown token does not use the link up.
         """
         now = self._clock()
-        is_link = secrets.compare_digest(_digest(token), self._link or bytes(_BYTES))
-        if not (self._link and is_link and 0 <= now - self._made_at < LINK_LIFETIME_S):
-            return None
-        self._link = b""
+        with self._lock:
+            is_link = secrets.compare_digest(_digest(token), self._link or bytes(_BYTES))
+            if not (self._link and is_link and 0 <= now - self._made_at < LINK_LIFETIME_S):
+                return None
+            self._link = b""
         cookie = self._random_bytes(_BYTES).hex()
         self._cookie = _digest(cookie)
         self._session = Session(self._random_bytes(_BYTES).hex(), now, now)

@@ -72,6 +72,16 @@ class Standing:
             row = _note_in(connection, _PAUSE)
             return (row.changed_by, row.changed_at) if row and is_paused(connection) else None
 
+    def note_page(self, *, by: str) -> None:
+        """Put on record that somebody opened the hospital's page.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        require_somebody(by)
+        self._note(AuditKind.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
+
     def note_settings(self, *, file: bytes, table: str) -> None:
         """Put on record which settings hold, if they are others than before.
 

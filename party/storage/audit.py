@@ -43,6 +43,7 @@ class AuditKind(StrEnum):
     PATIENT_REMOVED = "patient removed"
     PIN_ADDED = "pin added"
     PIN_REMOVED = "pin removed"
+    PAGE_OPENED = "page opened"
     PAUSED = "paused"
     RESUMED = "resumed"
     JOURNAL_HALTED = "journal halted"

@@ -10,6 +10,7 @@ import anyio
 import httpx
 from starlette.types import ASGIApp
 
+from party.service import PartyService
 from party.site.folder import Site
 from party.site.records import Subject
 from pate_fed.federation import RunTerms
@@ -42,6 +43,20 @@ def asked(hospitals: Hospitals, *, name: str, terms: RunTerms | None = None) -> 
 def asks_about_each_run(site: Site) -> Site:
     """Return the site, which asks its people about each run from now on."""
     return site.save(replace(site.settings, approval="each run"))
+
+
+def recorded(service: PartyService) -> list[bytes]:
+    """Return the list that the frames of a service's answers go to from now on."""
+    frames: list[bytes] = []
+    receive = service.receive
+
+    def told(packet: bytes, federation: str | None = None) -> bytes:
+        answer = receive(packet, federation)
+        frames.extend(wire.unpack(answer, max_bytes=len(answer)))
+        return answer
+
+    service.receive = told  # type: ignore[method-assign]
+    return frames
 
 
 class PageClient:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -15,6 +18,7 @@ from coordinator import service as service_module
 from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.operator import Coordinator
 from coordinator.service import Service
+from pate_fed.nodes.forwarding import Forwarding
 from tests.support.loopback_home import make_home
 
 PATIENCE_S = 60.0
@@ -23,14 +27,18 @@ PATIENCE_S = 60.0
 class Serving:
     """A service whose SuperLink is no process: its thread waits until it is told to end."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, audit: Forwarding | None = None
+    ) -> None:
         self.keeper_ends = threading.Event()
         monkeypatch.setattr(
             SuperLinkChild, "_keep", lambda child: self.keeper_ends.wait(5 * PATIENCE_S)
         )
         monkeypatch.setattr(service_module, "_POLL_S", 0.01)
         monkeypatch.setattr(service_module, "_FIRST_PAUSE_S", 0.01)
-        self.coordinator = Coordinator(make_home(folder / "federation"))
+        home = make_home(folder / "federation")
+        settings = replace(home.settings, audit=audit or Forwarding())
+        self.coordinator = Coordinator(replace(home, settings=settings))
         self.service = Service(self.coordinator)
         self.service.start()
 
@@ -77,3 +85,21 @@ def test_letting_in_goes_on_after_whatever_failed(
     assert serving.health() == 200
     assert "PF-490: a KeyError at " in caplog.text
     assert "nobody needs" not in caplog.text
+
+
+def test_acts_are_copied_elsewhere_while_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pate_fed.nodes.forwarding._LOOK_S", 0.01)
+    copy = tmp_path / "copy.jsonl"
+    made = Serving(tmp_path, monkeypatch, audit=Forwarding(file=str(copy)))
+    with closing(made.coordinator):
+        made.coordinator.invite("East")
+        end = time.monotonic() + PATIENCE_S
+        while not (copy.exists() and copy.read_text("ascii")) and time.monotonic() < end:
+            time.sleep(0.01)
+        made.keeper_ends.set()
+        made.service.stop()
+        tables = list(made.coordinator.audit_log.tables())
+    assert [json.loads(line) for line in copy.read_text("ascii").splitlines()] == tables
+    assert tables[0]["subject"] == "East"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +21,19 @@ from hypothesis import strategies as st
 from coordinator.errors import CoordinatorError
 from party.decision.decisions import Decision, record_of
 from party.errors import BrokenAuditLogError, StorageError
+from party.flower.serving import serve
+from party.service import PartyService
+from party.site.folder import Site
 from party.storage import AuditLog, Journal, LedgerStore, PartyDatabase
 from party.storage.audit import AuditKind, AuditRecord, sign_head
+from pate_fed.nodes.forwarding import Forwarding
 from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.errors import MalformedMessageError, ProtocolError
 from protocols.identity import SigningIdentity
 from protocols.messages import AuditHead
 from tests.support.federation import TEACHERS, Federation
+from tests.support.hospital_site import make_site
 
 SITE = SigningIdentity.generate()
 RECORDS = 6
@@ -358,3 +367,26 @@ class TestNode:
                 )
         assert logs[0] == logs[1]
         assert len(logs[0]) == 3
+
+
+def test_a_node_that_serves_copies_its_records_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pate_fed.nodes.forwarding._LOOK_S", 0.01)
+    monkeypatch.setattr("party.flower.serving.quiet_environment", lambda _: {})
+    copy, site = tmp_path / "copy.jsonl", make_site(tmp_path / "site")
+    site = site.save(replace(site.settings, audit=Forwarding(file=str(copy))))
+    site = Site.open(site.folder)  # as the file says it
+    service, stopped = PartyService(site), threading.Event()
+    served = {"stopped": stopped, "memberships": ()}
+    serving = threading.Thread(target=serve, args=(service, site), kwargs=served)
+    serving.start()
+    end = time.monotonic() + 60
+    while not (copy.exists() and copy.read_text("ascii")) and time.monotonic() < end:
+        time.sleep(0.01)
+    stopped.set()
+    serving.join(60)
+    lines = [json.loads(line) for line in copy.read_text("ascii").splitlines()]
+    with PartyDatabase.at(site.path("party.db")) as database:
+        assert lines == list(AuditLog(database).tables())
+    assert lines[0]["act"] == "settings changed"

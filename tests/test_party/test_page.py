@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,10 +24,18 @@ from party.page.session import COOKIE, IDLE_S, LINK_LIFETIME_S, SESSION_LIFETIME
 from party.site.folder import Site
 from party.site.records import ApprovalState, Subject
 from party.storage.audit import AuditKind
+from protocols import wire
+from protocols.messages import MaskedVector
 from tests.support.hospital_services import Hospitals, audit_of, make_hospitals, records_of
 from tests.support.hospital_site import key_files
-from tests.support.marker import key_forms, secrets_within
-from tests.support.page_hospital import HOSTILE, PageClient, asked, asks_about_each_run
+from tests.support.marker import key_forms, private_forms, secrets_within
+from tests.support.page_hospital import (
+    HOSTILE,
+    PageClient,
+    asked,
+    asks_about_each_run,
+    recorded,
+)
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 from tests.test_party.test_service import Running, stack
 
@@ -82,18 +91,26 @@ def browser_at(opened: OpenSite) -> Browser:
 
 
 @pytest.fixture(scope="module")
-def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Hospitals:
-    """The first has answered a run, and asks its people about each further one."""
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Hospitals, list[bytes]]:
+    """Hospitals that have answered a run, and the frames that left the first one."""
     made = make_hospitals(tmp_path_factory.mktemp("page"))
     for place in range(3):
         made.approve(place)
     with ExitStack() as stack:
-        run = Running(made, stack).run()
+        running = Running(made, stack)
+        left = recorded(running.services[0])
+        run = running.run()
         run.set_up()
         run.ask((0, 1))
         run.close()
     made.sites[0] = asks_about_each_run(made.sites[0])
-    return made
+    return made, left
+
+
+@pytest.fixture
+def hospitals(answered: tuple[Hospitals, list[bytes]]) -> Hospitals:
+    """The first asks its people about each further run."""
+    return answered[0]
 
 
 @pytest.fixture
@@ -119,16 +136,28 @@ class TestLink:
             answer = stranger.client.post(stranger.room + form, data={"csrf": ""})
             assert answer.status_code == 403, form
 
-    def test_it_opens_one_session_once(self, stranger: Browser) -> None:
+    def test_it_opens_one_session_once(self, stranger: Browser, hospitals: Hospitals) -> None:
         token = stranger.sessions.make_link()
         assert stranger.enter(token).status_code == 200
         assert stranger.get("").status_code == 200
+        last = audit_of(hospitals.sites[0])[-1]
+        assert (last.kind, last.detail["by"]) == (AuditKind.PAGE_OPENED, "M. Curie")
         cookie = stranger.client.cookies[COOKIE]
         stranger.client.cookies.clear()
         again = stranger.enter(token)
         assert (again.status_code, "set-cookie" in again.headers) == (403, False)
         assert cookie not in again.text
         assert token not in again.text
+
+    def test_many_at_once_open_one_session(self) -> None:
+        sessions = Sessions(clock=lambda: 0.0)
+        token, opened = sessions.make_link(), list[str | None]()
+        threads = [Thread(target=lambda: opened.append(sessions.open(token))) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(one is not None for one in opened) == 1
 
     @pytest.mark.parametrize("token", ["", "0" * 64, "x", "é", "%00", "a" * 5000])
     def test_a_guess_opens_nothing_and_does_not_use_it_up(
@@ -250,14 +279,22 @@ class TestGate:
 
 class TestPages:
     def test_no_page_has_a_key_a_vote_or_the_link(
-        self, owner: Browser, hospitals: Hospitals
+        self, owner: Browser, answered: tuple[Hospitals, list[bytes]]
     ) -> None:
-        site = hospitals.sites[0]
-        token = owner.sessions.make_link().encode()
-        secrets = {path.name: key_forms(_content(path)) for path in key_files(site)[:2]}
+        site, left = answered[0].sites[0], answered[1]
+        identity, node, secret = (path.read_bytes() for path in key_files(site))
+        [y] = [one for one in left if isinstance(wire.decode(one).message, MaskedVector)]
+        secrets = {
+            "identity": key_forms(identity.strip()),
+            "node's key": key_forms(node),
+            "node's secret": private_forms(secret),
+            "hidden votes": private_forms(bytes(wire.expect(wire.decode(y), MaskedVector).body)),
+            "link": {owner.sessions.make_link().encode()},
+        }
         shown = "\n".join(owner.get(page).text for page in PAGES).encode()
         assert len(shown) > 20_000
-        assert secrets_within(shown, {**secrets, "link": [token]}) == []
+        assert secrets_within(shown, secrets) == []
+        assert secrets_within(shown + y, secrets) == ["hidden votes"]  # it would be found
         records = Path(site.data.file).read_text("utf-8").splitlines()[1:]
         assert not [row for row in records if row.encode() in shown]
 
@@ -428,10 +465,6 @@ def _decide_run(site: Site, decision: str) -> str:
                 )
                 return one.digest.hex()
     raise AssertionError("no run waits")
-
-
-def _content(path: Path) -> bytes:
-    return path.read_bytes().strip()
 
 
 def _wait(is_over: Callable[[], bool], *, seconds: float = 300) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from party.errors import StorageError
 from party.owner import opened_records
-from party.service import PartyService
 from party.site.sent_words import SENT_WORDS, words_of_sent
 from party.storage import PartyDatabase, SentLog
 from party.storage.sent import SentMessage
@@ -20,6 +19,7 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import MESSAGE_TYPES, MembershipQuery, PoolQuery
 from tests.support.hospital_services import make_hospitals
+from tests.support.page_hospital import recorded
 from tests.test_party.test_cli import PateParty, pate_party
 from tests.test_party.test_service import Running, stack
 
@@ -90,20 +90,6 @@ class TestRuns:
         running.now += 1  # another refusal
         second = wire.unpack(service.receive(b"no packet"), max_bytes=2**20)
         assert service.sent.total()[1] == len(first) + len(second)
-
-
-def recorded(service: PartyService) -> list[bytes]:
-    """Return the list that the frames of a service's answers go to from now on."""
-    frames: list[bytes] = []
-    receive = service.receive
-
-    def told(packet: bytes, federation: str | None = None) -> bytes:
-        answer = receive(packet, federation)
-        frames.extend(wire.unpack(answer, max_bytes=len(answer)))
-        return answer
-
-    service.receive = told  # type: ignore[method-assign]
-    return frames
 
 
 class TestLog:
