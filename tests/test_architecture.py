@@ -319,6 +319,7 @@ class TestDistribution:
         for path in SOURCES:
             assert path.as_posix() in wheel
         assert "pate_fed/report/templates/report.html.j2" in wheel
+        assert {"party/page/templates/base.html.j2", "party/page/templates/style.css"} <= {*wheel}
         for package in PACKAGES:
             assert f"{package}/py.typed" in wheel
 

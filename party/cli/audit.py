@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from party.site.folder import Site
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import read_head
 from pate_fed.nodes.forwarding import as_line
+from pate_fed.nodes.owner_files import OWNER_ONLY
 
 audit_app = typer.Typer(
     help="The log of this hospital's decisions and answers.",
@@ -56,8 +58,8 @@ def export(
     with open_records(site) as opened:
         count = opened.log.verify()
         try:
-            with out.open("x", encoding="ascii") as file:
-                out.chmod(0o600)
+            descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 file.writelines(f"{as_line(table)}\n" for table in opened.log.tables())
         except OSError as error:
             raise UsageError(

@@ -94,7 +94,7 @@ class Gate:
         hosts = [one.lower() for one in headers.getlist("host")]
         if len(hosts) != 1 or hosts[0] not in self._hosts:  # another name may lead here (rebinding)
             raise _RefusedError(_BAD, "This page answers under its own address only.")
-        if method not in ("GET", "HEAD", "POST"):
+        if method not in ("GET", "POST"):
             raise _RefusedError(_NOT_ALLOWED, "This page is read, or a form of it is sent.")
         room, _, page = scope["path"].removeprefix("/").partition("/")
         if not secrets.compare_digest(
