@@ -315,11 +315,12 @@ class StandingRow(Base):
 class SentRow(Base):
     """A message that left the site; one that left again is the same row.
 
-    Requests outside of runs have one row for each day and thing that they ask about.
+    Requests outside of runs have one row for each day and thing that they ask about. So have the
+    messages of a kind beyond the most of a day.
 
     Attributes:
         number: In the order in which they first left.
-        name: Digest of the message; of a request, its kind, coordinator, day and thing.
+        name: Digest of the message; of a request or the rest of a day, kind, coordinator and day.
         coordinator: Fingerprint of the coordinator that it went to.
         kind: Name of its type in `protocols.messages`.
         run_id: Id of its run; empty outside of runs.
@@ -342,3 +343,5 @@ class SentRow(Base):
     digest: Mapped[bytes] = mapped_column(Digest)
     first_at: Mapped[float] = mapped_column(Double)
     last_at: Mapped[float] = mapped_column(Double)
+
+    __table_args__ = (Index("ix_sent_kind_day", "coordinator", "kind", "first_at"),)

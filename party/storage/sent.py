@@ -1,6 +1,7 @@
 """Every message that left the site: when, to whom, what kind, how many bytes, and its digest.
 
-The content is not kept. A message that left again is counted in its row.
+The content is not kept. A message that left again is counted in its row. A coordinator that asks
+without end fills no disk: beyond `MOST_A_DAY` messages of a kind the rest of the day is one row.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.dialects.sqlite import insert
 
 from party.storage.engine import PartyDatabase
 from party.storage.schema import SentRow
 from protocols import wire
 from protocols.messages import PoolQuery, ResultsQuery
+
+MOST_A_DAY: Final = 500
+"""Rows of one day, kind and coordinator before the rest is counted in one."""
+
+_DAY_S: Final = 86_400
 
 _NEW = insert(SentRow)
 _PUT = _NEW.on_conflict_do_update(
@@ -28,6 +34,16 @@ _PUT = _NEW.on_conflict_do_update(
         "digest": _NEW.excluded.digest,
         "last_at": _NEW.excluded.last_at,
     },
+)
+_IS_KNOWN = select(SentRow.number).where(SentRow.name == bindparam("name"))
+_OF_DAY = (
+    select(func.count())
+    .select_from(SentRow)
+    .where(
+        SentRow.coordinator == bindparam("to"),
+        SentRow.kind == bindparam("kind"),
+        SentRow.first_at >= bindparam("midnight"),
+    )
 )
 _NEWEST = select(SentRow).order_by(SentRow.number.desc())
 _TOTAL = select(func.count(), func.sum(SentRow.times), func.sum(SentRow.size))
@@ -86,7 +102,10 @@ class SentLog:
             for frame in frames:
                 digest = hashlib.sha256(frame).digest()
                 kind = type(wire.decode(frame).message).__name__
-                row = _row(digest.hex(), frame, digest, to=to, kind=kind, run=run, at=at)
+                name = digest.hex()
+                if _is_full(connection, name, to=to, kind=kind, at=at):
+                    name = f"more {kind} {to.hex()[:32]} {_day(at)}"
+                row = _row(name, frame, digest, to=to, kind=kind, run=run, at=at)
                 connection.execute(_PUT, row)
 
     def note_request(self, frame: bytes, *, to: bytes, at: float) -> None:
@@ -107,8 +126,7 @@ class SentLog:
                 thing = message.pool.hex()
             case ResultsQuery():
                 thing, run = message.run.hex(), message.run
-        day = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
-        name = f"{kind} {to.hex()[:32]} {day} {thing}"
+        name = f"{kind} {to.hex()[:32]} {_day(at)} {thing}"
         digest = hashlib.sha256(frame).digest()
         with self._database.transaction() as connection:
             row = _row(name, frame, digest, to=to, kind=kind, run=run, at=at)
@@ -139,6 +157,19 @@ _COLUMNS = (
     *("number", "coordinator", "kind", "run_id", "times", "size", "digest"),
     *("first_at", "last_at"),
 )
+
+
+def _is_full(connection: Connection, name: str, *, to: bytes, kind: str, at: float) -> bool:
+    """Tell whether a new message of this kind goes to the row of the day's rest."""
+    if connection.scalar(_IS_KNOWN, {"name": name}) is not None:
+        return False
+    midnight = at - at % _DAY_S
+    of_day = {"to": to, "kind": kind, "midnight": midnight}
+    return connection.scalars(_OF_DAY, of_day).one() >= MOST_A_DAY
+
+
+def _day(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
 
 
 def _row(

@@ -109,6 +109,20 @@ class TestLog:
             *(2 * len(frame), digest, 1.0, 2.0),
         )
 
+    def test_a_flood_of_messages_leaves_no_more_than_a_days_worth(
+        self, log: SentLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("party.storage.sent.MOST_A_DAY", 20)
+        identity = SigningIdentity.generate()
+        frames = [membership_query(identity, at=at) for at in range(1, 41)]
+        log.note_answer([*frames, frames[0]], to=COORDINATOR, run=b"", at=DAY_S + 5)
+        rows, times, size = log.total()
+        assert (rows, times, size) == (21, 41, sum(map(len, frames)) + len(frames[0]))
+        assert [one.times for one in log.newest(1)] == [20]
+        log.note_answer(frames[:1], to=bytes(32), run=b"", at=DAY_S + 5)  # another's are apart
+        log.note_answer([membership_query(identity, at=99)], to=COORDINATOR, run=b"", at=2 * DAY_S)
+        assert log.total()[0] == 22
+
     def test_requests_of_a_day_are_one_line_for_each_thing(self, log: SentLog) -> None:
         identity = SigningIdentity.generate()
         for at in (0, 60, int(DAY_S)):

@@ -158,3 +158,4 @@ def _make_sent() -> None:
         sa.Column("first_at", sa.Double, nullable=False),
         sa.Column("last_at", sa.Double, nullable=False),
     )
+    op.create_index("ix_sent_kind_day", "sent", ["coordinator", "kind", "first_at"])
