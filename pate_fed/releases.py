@@ -33,10 +33,13 @@ class NoisyRelease:
         labels: Released class, or `ABSTAIN`; int64, shape (queries,), read-only.
         outcomes: `Outcome` of each query; int8, shape (queries,), read-only. A query stopped by a
             cap comes after all that were looked at.
+        counts: Noisy counts of the answered queries, in order, where they were released too and
+            paid for; float64, shape (answered, classes). None otherwise, and in every record.
     """
 
     labels: NDArray[np.int64]
     outcomes: NDArray[np.int8]
+    counts: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         labels, outcomes = _checked_integers(self.labels), _checked_integers(self.outcomes)
@@ -55,6 +58,12 @@ class NoisyRelease:
         outcomes = outcomes.astype(np.int8)
         if not np.array_equal(labels != ABSTAIN, outcomes == Outcome.ANSWERED):
             raise InvalidParameterError("exactly the answered queries must have a label", "others")
+        if self.counts is not None:
+            counts = np.array(self.counts, dtype=np.float64)
+            if counts.ndim != 2 or len(counts) != self.answered:
+                raise InvalidParameterError("noisy counts must be of all answers", counts.shape)
+            counts.flags.writeable = False
+            object.__setattr__(self, "counts", counts)
         for array in (labels, outcomes):
             array.flags.writeable = False
         object.__setattr__(self, "labels", labels)

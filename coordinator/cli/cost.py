@@ -10,8 +10,8 @@ import typer
 
 from coordinator.cli.console import (
     RegistryChoice,
+    accounted_mechanisms,
     choice,
-    mechanisms,
     numbers,
     single_threaded_kernels,
 )
@@ -42,7 +42,7 @@ def account(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str,
         typer.Option(
-            click_type=RegistryChoice(mechanisms),
+            click_type=RegistryChoice(accounted_mechanisms),
             help="Mechanism of the votes.",
         ),
     ] = "confident",

@@ -1,4 +1,4 @@
-"""The files of a run: `report`, `transcript verify`."""
+"""The files of a run: `report`, `predict`, `export-student`, `transcript verify`."""
 
 from __future__ import annotations
 
@@ -93,6 +93,38 @@ def predict(
         print_json(found.as_json())
     else:
         print(found.as_csv(), end="")
+
+
+def export_student(
+    student_dir: Annotated[
+        Path, typer.Argument(metavar="STUDENT_DIR", help="The folder `student` of a run.")
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="New ONNX file.")],
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+) -> None:
+    """Write a student as an ONNX file, for programs without Python (extra `onnx`).
+
+    A table's file takes raw columns; an image student's takes features.
+    """
+    from pate_fed.students import load_student  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.students.onnx_export import export_onnx  # noqa: PLC0415
+
+    student = load_student(student_dir)
+    inputs = export_onnx(student, file)
+    if output_format is Format.JSON:
+        print_json({"inputs": list(inputs), "class_names": list(student.class_names)})
+        return
+    print(f"{file}: takes {', '.join(inputs)}; gives label and chances.")
+    if student.kind == "image":
+        print(
+            "How an image becomes features is no part of it: see inputs.json and "
+            "inputs.safetensors beside the student."
+        )
+    else:
+        print(
+            "Numbers without units, NaN where unknown; texts as inputs.json spells them, empty "
+            "where unknown."
+        )
 
 
 @transcript_app.callback()

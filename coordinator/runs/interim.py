@@ -7,6 +7,7 @@ is asked, so a restart decides that batch with the same ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,15 +68,20 @@ def teach(
     facts: LabelFacts,
     rng: np.random.Generator,
     warnings: list[str],
+    counts: Mapping[int, NDArray[np.float64]] = MappingProxyType({}),
 ) -> Student | None:
-    """Return the student of a run; None, with a warning, if no label is known."""
+    """Return the student of a run; None, with a warning, if no label is known.
+
+    `counts` are the released noisy counts, by position in the pool, of all labels or of none.
+    """
     if not known:
         warnings.append("No query was answered: there is no student.")
         return None
     from pate_fed.students import Lesson, train_student  # noqa: PLC0415 - takes seconds
 
     indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
-    lesson = Lesson(pool.views, indices, labels, classes, facts)
+    noisy = np.stack([counts[index] for index in known]) if counts else None
+    lesson = Lesson(pool.views, indices, labels, classes, facts, noisy)
     return train_student(name, kind, lesson, rng=rng)
 
 

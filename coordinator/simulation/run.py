@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.database import Database, RunStore
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
@@ -153,6 +154,7 @@ class _Rehearsal:
         self._begun_on = datetime.now(UTC).date()
         self._seconds: dict[str, float] = {}
         self._workers = os.cpu_count() or 1
+        self._counts: dict[int, NDArray[np.float64]] = {}
 
     # Stages -----------------------------------------------------------------------------------
 
@@ -439,7 +441,7 @@ class _Rehearsal:
                     store=self._store,
                     pool=self._pool,
                 )
-                run.ask(batch, predictions=predictions)
+                release = run.ask(batch, predictions=predictions)
             except (BudgetExhaustedError, RunEndedError) as error:
                 labels.stopped_by = error
                 break
@@ -447,6 +449,8 @@ class _Rehearsal:
                 labels.stopped_by = error
                 labels.void += len(batch)
                 labels.warnings.append(f"A batch is void: {error}")
+            if release.counts is not None:
+                self._counts |= dict(zip(batch, release.counts, strict=False))
             tick()
         labels.exchanges["batches"] = transport.traffic.exchanges - labels.exchanges["setup"]
         try:
@@ -503,6 +507,7 @@ class _Rehearsal:
             facts=self._facts,
             rng=self._chance.of("student"),
             warnings=labels.warnings,
+            counts=self._counts,
         )
 
     def _prevalence_notes(self) -> list[str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pate_fed.cells import Cell, folded, is_missing, text_of
 from pate_fed.errors import InvalidDataError
 
-_MOST_DEVIATIONS = 8.0
+MOST_DEVIATIONS = 8.0
 _MOST_CATEGORIES = 50
 _RAREST_CATEGORY = 2
 _ID_LIKE_SHARE = 0.5
@@ -73,7 +73,7 @@ class NumberEncoder:
         filled = np.where(np.isnan(values), self.median, values)
         scaled = (filled - self.mean) / self.deviation
         # A bound independent of the data keeps one odd cell from drowning all others.
-        return np.clip(scaled, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)[:, None]
+        return np.clip(scaled, -MOST_DEVIATIONS, MOST_DEVIATIONS)[:, None]
 
 
 @dataclass(frozen=True, slots=True)

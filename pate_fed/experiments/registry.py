@@ -13,6 +13,7 @@ from pate_fed.experiments.clinics import clinics
 from pate_fed.experiments.experiment import Experiment, Result, Tell
 from pate_fed.experiments.hearts import hearts
 from pate_fed.experiments.images import fashion, mnist_2017, mnist_2018
+from pate_fed.experiments.interactive import interactive
 from pate_fed.experiments.membership import membership
 from pate_fed.experiments.mislabeled import mislabeled
 from pate_fed.experiments.published_votes import nzc_mnist, svhn_votes
@@ -35,6 +36,11 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         "MNIST: an argmax that noise cannot change, and a private one",
         ("mnist", "pate_votes"),
         nzc_mnist,
+    ),
+    "interactive-2018": Experiment(
+        "MNIST in two rounds of Interactive-GNMax, each with parameters of its own",
+        ("mnist", "pate_votes"),
+        interactive,
     ),
     "fashion-pate++": Experiment(
         "Fashion-MNIST, beside PATE++ (2021)", ("fashion_mnist",), fashion

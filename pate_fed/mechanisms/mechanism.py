@@ -102,6 +102,7 @@ class Spec:
         phases: Vectors of a batch with noise at the parties; 0 where they cannot add it.
         learns: Whether it takes a student's predictions with each batch.
         laplace: Whether its noise is Laplace noise, not Gaussian.
+        for_research: Whether simulations alone may use it, although it has a price.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Spec:
     phases: int = 0
     learns: bool = False
     laplace: bool = False
+    for_research: bool = False
 
     @property
     def may_refuse(self) -> bool:

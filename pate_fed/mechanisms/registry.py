@@ -11,6 +11,7 @@ from pate_fed.mechanisms import (
     immutable_max,
     interactive_max,
     laplace_max,
+    noisy_counts,
     stable_max,
 )
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Spec
@@ -24,6 +25,7 @@ SPECS: Final[Mapping[str, Spec]] = {
         interactive_max.SPEC,
         stable_max.GAUSSIAN_SPEC,
         stable_max.LAPLACE_SPEC,
+        noisy_counts.SPEC,
         immutable_max.SPEC,
     )
 }
@@ -33,8 +35,10 @@ USUAL_AT_PARTIES: Final = gaussian_max.SPEC.name
 """The default of a run with noise at the parties: one exchange for each batch."""
 
 
-DEPLOYED: Final = tuple(name for name, spec in SPECS.items() if spec.is_private)
-"""Mechanisms of a deployment: all with a finite price. One without it protects nobody."""
+DEPLOYED: Final = tuple(
+    name for name, spec in SPECS.items() if spec.is_private and not spec.for_research
+)
+"""Mechanisms of a deployment: they release labels alone, at a finite price."""
 
 
 def specs_with(noise_place: str) -> dict[str, Spec]:

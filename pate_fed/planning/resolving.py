@@ -35,6 +35,9 @@ from pate_fed.votes import MAX_TOTAL_VOTES
 _NOISE_STEP = 0.002
 """Relative accuracy of the noise that fills a budget."""
 
+_FILLED = ("gnmax", "counts")
+"""Mechanisms whose noise may fill a budget."""
+
 
 def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> RunSettings:
     """Fill in all open settings, once the data are known.
@@ -166,7 +169,7 @@ def _filled(
     form = sums[settings.form]
     asked = _Asked(_with_one_each(settings, form), classes, form, for_life=for_life)
     asked = replace(asked, settings=asked.with_mechanism(known))
-    if known.fills_budget and settings.mechanism == "gnmax" and settings.sigma2 is None:
+    if known.fills_budget and settings.mechanism in _FILLED and settings.sigma2 is None:
         queries = settings.queries or min(known.queries, pool)
         filled = replace(asked.settings, sigma2=asked.smallest_noise(queries), queries=queries)
         asked = replace(asked, settings=filled)

@@ -149,6 +149,8 @@ def train_student(
         name, reason = choose_student(
             kind, labels=len(lesson.labels), classes=lesson.classes, facts=lesson.facts
         )
+        if lesson.counts is not None:
+            name, reason = "kernel-ridge", "it learns from noisy counts, not from labels alone"
     student = make_student(name, kind)
     student.reason = reason
     student.fit(lesson, rng=rng)

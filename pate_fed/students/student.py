@@ -27,6 +27,8 @@ class Lesson:
         labels: Released class of each; no `ABSTAIN`; int64, shape (labels,).
         classes: Number of classes.
         facts: How the labels came about.
+        counts: Noisy votes for each class of the labeled inputs, where they were released and paid
+            for; float64, shape (labels, classes). `kernel-ridge` learns them, others the labels.
     """
 
     pool: Inputs
@@ -34,11 +36,29 @@ class Lesson:
     labels: NDArray[np.int64]
     classes: int
     facts: LabelFacts = field(default_factory=LabelFacts)
+    counts: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "indices", np.asarray(self.indices, dtype=np.int64))
         object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int64))
         _check_labels(self.indices, self.labels, inputs=len(self.pool), classes=self.classes)
+        if self.counts is not None and (
+            self.counts.shape != (len(self.labels), self.classes) or self.facts.votes < 1
+        ):
+            raise InvalidParameterError(
+                "noisy counts must be one for each label and class, of a known number of votes",
+                self.counts.shape,
+            )
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Share of the votes for each class, noisy, of the labeled inputs; shape as `counts`.
+
+        Where no counts were released, all votes are taken to be for the label.
+        """
+        if self.counts is None:
+            return np.asarray(np.eye(self.classes)[self.labels])
+        return self.counts / self.facts.votes
 
     @property
     def labeled(self) -> Inputs:
@@ -68,6 +88,11 @@ class Student(ABC):
     def classes(self) -> int:
         """Number of classes; 0 before `fit`."""
         return self._classes
+
+    @property
+    def features(self) -> int:
+        """Length of its inputs' features; 0 before `fit`."""
+        return self._features
 
     @property
     def model(self) -> Model:

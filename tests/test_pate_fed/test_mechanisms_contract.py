@@ -20,6 +20,7 @@ from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism
 from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.noisy_counts import NoisyCounts
 from pate_fed.mechanisms.registry import SPECS
 from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax
@@ -211,6 +212,11 @@ class TestStableGaussianMax(MechanismContract):
 class TestStableLaplaceMax(MechanismContract):
     mechanism = StableLaplaceMax(test_delta=1e-6, test_epsilon=0.7)
     may_refuse = True
+
+
+class TestNoisyCounts(MechanismContract):
+    mechanism = NoisyCounts(20.0)
+    may_refuse = False
 
 
 class TestImmutableMax(MechanismContract):
