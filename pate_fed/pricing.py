@@ -25,6 +25,7 @@ from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
     BELLMAN_LABEL_METHOD,
     BELLMAN_METHOD,
+    COUNTS_VIEW,
     FILTER_METHODS,
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
@@ -85,7 +86,10 @@ def formal_bounds(
     )
     ways = wanted & _known_for(terms, votes_are_valid=votes_are_valid)
     found = {pricing: _bound(caps, pricing) for pricing in _QUICKEST_FIRST if pricing in ways}
-    return {pricing: cost for pricing, cost in found.items() if cost is not None}
+    known = {pricing: cost for pricing, cost in found.items() if cost is not None}
+    if terms.spec.for_research:
+        return {name: replace(cost, holds_for=COUNTS_VIEW) for name, cost in known.items()}
+    return known
 
 
 @lru_cache(maxsize=1024)

@@ -47,6 +47,8 @@ RUNS_METHOD: Final = (
 )
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
 
+COUNTS_VIEW: Final = "everyone who sees the released labels and the noisy counts"
+
 NOT_PROTECTED: Final = (
     "The coordinator's view: it holds the exact sum of the votes in memory until the batch is "
     "released. You must trust it to keep the sum secret.",

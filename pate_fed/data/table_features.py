@@ -18,7 +18,11 @@ MOST_DEVIATIONS = 8.0
 _MOST_CATEGORIES = 50
 _RAREST_CATEGORY = 2
 _ID_LIKE_SHARE = 0.5
-_ID_NAME = re.compile(r"(^|[^a-z])(id|ids|no|nr|nbr|num|number|index|key|uuid|mrn)$|id$", re.I)
+_ID_NAME = re.compile(
+    r"(^|[^a-z])(p?id(no|nr|num)|id|ids|no|nr|nbr|num|number|index|key|uuid|mrn)$|id$"
+    r"|^$|^unnamed: ?\d+$",  # the row numbers of R and of pandas
+    re.I,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -83,4 +83,3 @@ SPEC: Final = replace(
     for_research=True,
 )
 """Simulations only: a deployment releases labels alone."""
-

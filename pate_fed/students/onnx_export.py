@@ -7,6 +7,7 @@ how images become features is no part of the file. Outputs: `label` and `chances
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,14 +25,12 @@ from pate_fed.students.trained import TrainedStudent
 FEATURES: Final = "features"
 """Name of an image student's input."""
 
-_OPSETS: Final = {"": 18, "ai.onnx.ml": 3}
+_OPSETS: Final = {"": 15, "ai.onnx.ml": 3}
+"""Versions whose operators all nodes have in the same form; skl2onnx may declare smaller ones."""
+
 _LEAST_CHANCE: Final = 1e-9
 _LEAST_SHARE: Final = 1e-3
-_CONVERTED: Final = (
-    "LogisticRegression",
-    "RandomForestClassifier",
-    "HistGradientBoostingClassifier",
-)
+_TREES: Final = ("RandomForestClassifier", "HistGradientBoostingClassifier")
 
 
 def export_onnx(student: TrainedStudent, path: Path) -> tuple[str, ...]:
@@ -53,7 +52,8 @@ def export_onnx(student: TrainedStudent, path: Path) -> tuple[str, ...]:
         import onnx  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtraError(
-            "an ONNX file needs more: install it with `pip install 'pate-fed[onnx]'`", "no onnx here"
+            "an ONNX file needs more: install it with `pip install 'pate-fed[onnx]'`",
+            "no onnx here",
         ) from error
     graph = _Graph()
     features = _add_inputs(graph, student.preprocessing, student.student.features)
@@ -81,7 +81,6 @@ class _Graph:
     inputs: dict[str, tuple[int, int]] = field(default_factory=dict)
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
-    opsets: dict[str, int] = field(default_factory=lambda: dict(_OPSETS))
 
     def add(self, kind: str, sources: Sequence[str], name: str = "", **attributes: Any) -> str:
         """Add a node; return the name of its value."""
@@ -120,7 +119,7 @@ class _Graph:
                 ],
                 self.constants,
             ),
-            opset_imports=[helper.make_opsetid(*one) for one in self.opsets.items()],
+            opset_imports=[helper.make_opsetid(*one) for one in _OPSETS.items()],
             ir_version=9,
         )
 
@@ -168,8 +167,10 @@ def _add_model(graph: _Graph, model: Model, features: str, classes: int) -> str:
         kind = type(model.estimator).__name__
         if kind == "KernelRidge":
             found = _add_kernel_ridge(graph, features, model.estimator)
-        elif kind in _CONVERTED:
-            found = _add_converted(graph, features, model.estimator, classes)
+        elif kind == "LogisticRegression":
+            found = _add_logistic(graph, features, model.estimator, classes)
+        elif kind in _TREES:
+            found = _add_trees(graph, features, model.estimator, classes)
         else:
             raise _without_form(kind)
         if model.offsets is not None:
@@ -223,27 +224,42 @@ def _add_network(graph: _Graph, features: str, arrays: Mapping[str, NDArray[np.f
     return graph.add("Softmax", [layer(hidden, "output")], axis=1)
 
 
-def _add_converted(graph: _Graph, features: str, estimator: Any, classes: int) -> str:
-    """Add a model that skl2onnx knows; its numbers are float, not double."""
+def _add_logistic(graph: _Graph, features: str, estimator: Any, classes: int) -> str:
+    weights, bias = np.asarray(estimator.coef_.T), np.asarray(estimator.intercept_)
+    if weights.shape[1] == 1:  # of two classes the second alone has weights
+        weights, bias = np.hstack([0 * weights, weights]), np.array([0.0, bias[0]])
+    told = graph.add("MatMul", [features, graph.constant(weights)])
+    scores = graph.add("Add", [told, graph.constant(bias)])
+    return _spread(graph, graph.add("Softmax", [scores], axis=1), estimator, classes)
+
+
+def _add_trees(graph: _Graph, features: str, estimator: Any, classes: int) -> str:
+    """Add trees, by skl2onnx; their numbers are float, not double."""
     from onnx import compose  # noqa: PLC0415 - an extra
     from skl2onnx import convert_sklearn  # type: ignore[import-untyped]  # noqa: PLC0415
     from skl2onnx.common.data_types import (  # type: ignore[import-untyped]  # noqa: PLC0415
         FloatTensorType,
     )
 
-    converted = convert_sklearn(
-        estimator,
-        initial_types=[("given", FloatTensorType([None, int(estimator.n_features_in_)]))],
-        options={"zipmap": False},
-        target_opset=_OPSETS,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own use of NumPy
+        converted = convert_sklearn(
+            estimator,
+            initial_types=[("given", FloatTensorType([None, int(estimator.n_features_in_)]))],
+            options={"zipmap": False},
+            target_opset=_OPSETS,
+        )
     inner = compose.add_prefix(converted, "inner ").graph
-    graph.opsets |= {one.domain: one.version for one in converted.opset_import}
     graph.add("Cast", [features], inner.input[0].name, to=_FLOAT)
     graph.nodes.extend(inner.node)
     graph.constants.extend(inner.initializer)
     wide = graph.add("Cast", [inner.output[1].name], to=_DOUBLE)
+    return _spread(graph, wide, estimator, classes)
+
+
+def _spread(graph: _Graph, known: str, estimator: Any, classes: int) -> str:
+    """Put chances of the classes that a model learned at their places among all."""
     places = np.zeros((len(estimator.classes_), classes))
     places[np.arange(len(places)), np.asarray(estimator.classes_, dtype=np.int64)] = 1.0
-    spread = graph.add("MatMul", [wide, graph.constant(places)])
+    spread = graph.add("MatMul", [known, graph.constant(places)])
     return graph.add("Max", [spread, graph.constant(np.float64(_LEAST_CHANCE))])

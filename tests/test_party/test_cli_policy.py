@@ -149,6 +149,7 @@ class TestSet:
             pytest.param("least_sigma1", "-1", id="negative noise"),
             pytest.param("forms", "plain", id="a sum that hides nothing"),
             pytest.param("mechanisms", "gnmax,gmax", id="a slip in a list"),
+            pytest.param("mechanisms", "gnmax,counts", id="a mechanism for research"),
             pytest.param("suites", "", id="nothing"),
             pytest.param("trusts_valid_votes", "yes", id="neither true nor false"),
             pytest.param("approval", "none", id="another approval"),

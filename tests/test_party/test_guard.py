@@ -87,6 +87,19 @@ RUN_REFUSALS = [
     pytest.param(JOINT, {}, Reason.PRICING, id="a joint price, where nobody vouches for votes"),
     pytest.param(
         {
+            "mechanism": "counts",
+            "vote_threshold": None,
+            "sigma1": None,
+            "pricing": "gdp",
+            "orders": (),
+            "max_refusals": 0,
+        },
+        {},
+        Reason.MECHANISM,
+        id="noisy counts, which are for research",
+    ),
+    pytest.param(
+        {
             "mechanism": "immutable",
             "vote_threshold": None,
             "sigma1": None,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pate_fed.data import Dataset, DataSource, load_dataset
+from pate_fed.data.table_features import Column, fit_table_encoder
 from pate_fed.report.data_words import data_lines, data_table
 
 HEAD = [
@@ -54,6 +55,25 @@ def test_each_column_says_its_use_and_why(tmp_path: Path) -> None:
     assert found["site"] == ("left out", "one value in the public pool")
     assert found["notes"] == ("left out", "an id or free text: 100 different texts in 100 rows")
     assert found["empty"] == ("left out", "empty in the public pool")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_id"),
+    [
+        *((name, True) for name in ("", "Unnamed: 0", "pidnum", "patient_id", "record no", "MRN")),
+        *((name, False) for name in ("days", "platelets", "height", "unnamed gene 7")),
+    ],
+)
+def test_row_numbers_and_ids_are_left_out_and_distinct_measurements_are_not(
+    name: str, is_id: bool
+) -> None:
+    rows = np.arange(40)
+    columns = (
+        Column(name, 100.0 + rows, tuple(str(100 + row) for row in rows)),
+        Column("age", rows % 7.0, tuple(str(row % 7) for row in rows)),
+    )
+    found = fit_table_encoder(columns, rows)
+    assert (name in found.left_out) is is_id
 
 
 def test_a_column_that_predicts_the_label_alone_is_pointed_at_and_no_other(tmp_path: Path) -> None:

@@ -116,9 +116,12 @@ def test_a_simulation_charges_what_its_student_saw(tmp_path: Path) -> None:
         said = CliRunner().invoke(app, [str(word) for word in words])
         assert said.exit_code == 0, said.output
         told[name] = json.loads(said.stdout)
-    counts, labels = (told[name]["privacy"] for name in ("counts", "gnmax"))
+    counts, labels = (
+        told[name]["privacy"]["views"]["public"]["formal"] for name in ("counts", "gnmax")
+    )
     assert counts["epsilon"] > labels["epsilon"]
     assert counts["epsilon"] == pytest.approx(
         gdp_cost(RunCaps(20, 2, None, None, 20.0, 20, 20, 0, weight=1, delta=1e-5)).epsilon
     )
-    assert told["counts"]["metrics"]["student"]["name"] == "kernel-ridge"
+    assert "noisy counts" in counts["holds_for"]
+    assert told["counts"]["metrics"]["student"]["kind"] == "kernel-ridge"

@@ -106,6 +106,31 @@ class TestEvery:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("name",
+    [
+        more(name) if name in LONGEST else name
+        for name in IMAGE_STUDENTS
+        if name != "co-teaching"
+    ],
+)
+def test_images_without_a_label_are_learned_from(name: str, digits: Dataset) -> None:
+    """A refused query stays in the pool; co-teaching alone looks at labeled images only."""
+    known = lesson(digits, labels=60)
+    images = digits.pool.inputs.images
+    assert images is not None
+    blank = images.copy()
+    blank[np.setdiff1d(np.arange(len(blank)), known.indices)] //= 3
+    told = []
+    for seen in (images, blank):
+        inputs = Inputs(digits.pool.features, seen)
+        asked = Lesson(inputs, known.indices, known.labels, digits.classes)
+        student = train_student(name, "image", asked, rng=np.random.default_rng(1))
+        told.append(student.chances(digits.test.inputs))
+    assert not np.allclose(*told, atol=1e-6)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [more(name) if name in LONGEST else name for name in IMAGE_STUDENTS]
 )
