@@ -236,8 +236,8 @@ def _add_logistic(graph: _Graph, features: str, estimator: Any, classes: int) ->
 def _add_trees(graph: _Graph, features: str, estimator: Any, classes: int) -> str:
     """Add trees, by skl2onnx; their numbers are float, not double."""
     from onnx import compose  # noqa: PLC0415 - an extra
-    from skl2onnx import convert_sklearn  # type: ignore[import-untyped]  # noqa: PLC0415
-    from skl2onnx.common.data_types import (  # type: ignore[import-untyped]  # noqa: PLC0415
+    from skl2onnx import convert_sklearn  # noqa: PLC0415
+    from skl2onnx.common.data_types import (  # noqa: PLC0415
         FloatTensorType,
     )
 

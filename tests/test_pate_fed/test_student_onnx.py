@@ -60,7 +60,11 @@ def raw_of(rows: Path) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize(
-XX
+    "name",
+    [
+        *("logistic", "supervised", "kernel-ridge", "network"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("forest", "boosting")),
+    ],
 )
 def test_raw_rows_get_the_same_labels_and_chances(tmp_path: Path, rows: Path, name: str) -> None:
     student = learned(load(rows), name)
