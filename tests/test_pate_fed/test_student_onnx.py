@@ -62,8 +62,8 @@ def raw_of(rows: Path) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
 @pytest.mark.parametrize(
     "name",
     [
-        *("logistic", "supervised", "kernel-ridge", "network"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("forest", "boosting")),
+        *("logistic", "supervised", "kernel-ridge"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("network", "forest", "boosting")),
     ],
 )
 def test_raw_rows_get_the_same_labels_and_chances(tmp_path: Path, rows: Path, name: str) -> None:

@@ -97,6 +97,7 @@ class TestStudent:
         predicted = student.predict(POOL.inputs)
         assert set(predicted.tolist()) == {0, 1}
 
+    @sampled(8)
     def test_it_bears_that_four_labels_in_ten_are_wrong(self, name: str, kind: str) -> None:
         labels = NOISY.labels.copy()
         rng = np.random.default_rng(2)
@@ -155,7 +156,7 @@ class TestStudent:
             trained(name, kind).predict(Inputs(np.ones((2, 5))))
 
 
-@pytest.mark.parametrize("name", ["propagation", "network"])
+@pytest.mark.parametrize("name", ["propagation", pytest.param("network", marks=pytest.mark.slow)])
 def test_inputs_without_a_label_are_learned_from(name: str) -> None:
     """A refused query stays in the pool: where it lies still tells which inputs belong together."""
     few = np.array([0, 1, 2])

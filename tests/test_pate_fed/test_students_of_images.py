@@ -107,12 +107,9 @@ class TestEvery:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("name",
-    [
-        more(name) if name in LONGEST else name
-        for name in IMAGE_STUDENTS
-        if name != "co-teaching"
-    ],
+@pytest.mark.parametrize(
+    "name",
+    [more(name) if name in LONGEST else name for name in IMAGE_STUDENTS if name != "co-teaching"],
 )
 def test_images_without_a_label_are_learned_from(name: str, digits: Dataset) -> None:
     """A refused query stays in the pool; co-teaching alone looks at labeled images only."""
