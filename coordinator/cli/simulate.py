@@ -321,7 +321,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=RegistryChoice(mechanisms),
-            help=f"{WAYS}immutable protects nobody, for comparison only. "
+            help=f"{WAYS}counts (a student distills them) is for research, immutable protects "
+            "nobody: both for comparison only. "
             "[default: confident for images; gnmax for tables and with --noise parties]",
             rich_help_panel=MECHANISM,
         ),

@@ -92,7 +92,7 @@ def test_counts_travel_in_no_record_and_must_be_of_all_answers() -> None:
 
 
 def test_a_student_of_counts_learns_how_sure_the_teachers_were() -> None:
-    """One vote of ten decides every label here, so that labels tell the classes' order wrong."""
+    """Noise hides the winner of many rows; shares of votes average it out."""
     pool = blobs(90)
     rng = np.random.default_rng(0)
     counts = np.eye(3)[pool.labels] * 40 + rng.normal(0, 25, (90, 3))

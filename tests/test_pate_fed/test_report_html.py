@@ -583,6 +583,10 @@ _MECHANISMS = {
         {"vote_threshold": None, "sigma2": None, "test_delta": 1e-8, "unit_votes": 12},
         "how many changes of 12 votes it would survive; Laplace noise",
     ),
+    "counts": (
+        {"vote_threshold": None, "sigma1": None},
+        "The noisy counts of all classes are released with it, and the student learns from them.",
+    ),
     "immutable": (
         {"vote_threshold": None, "sigma1": None, "gamma": 0.2, "constant": 1_000_000.0},
         "This mechanism protects nobody.",
