@@ -18,6 +18,7 @@ from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from pate_fed.accounting import PrivacyLedger
+from pate_fed.charging import ledger_of
 from pate_fed.class_shares import share_offsets
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms
@@ -184,6 +185,13 @@ class HospitalsBlueprint:
             clock=time.time,
             noise_bytes=noise_bytes,
         )
+
+
+def life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
+    """Open a simulated hospital's budget for its life, which is this run."""
+    if terms.pricing == "none":  # nothing is a bound, so nothing is charged
+        return PrivacyLedger(terms.budgets[seat], terms.delta)
+    return ledger_of(terms, seat)
 
 
 def simulation_policy(

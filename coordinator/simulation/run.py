@@ -30,13 +30,14 @@ from coordinator.simulation.hospitals import (
     KEYSTREAM,
     Hospital,
     HospitalsBlueprint,
+    life_of,
     simulation_policy,
     train_hospitals,
     yardsticks,
 )
 from coordinator.simulation.near_quota import near_notes, within_quota
-from pate_fed.accounting import PrivacyLedger, delta_warning
-from pate_fed.charging import RunLedger, ledger_of
+from pate_fed.accounting import delta_warning
+from pate_fed.charging import RunLedger
 from pate_fed.data import Dataset, DatasetKind, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
@@ -238,7 +239,7 @@ class _Rehearsal:
             coordinator=identity.public,
             pool=self._pool,
             policy=policy,
-            budgets=tuple(_life_of(terms, seat) for seat in range(len(terms.weights))),
+            budgets=tuple(life_of(terms, seat) for seat in range(len(terms.weights))),
             noise_seeds=self._chance.noise_seeds(hospital.name for hospital in self._hospitals),
             cores=self._cores,
         )
@@ -596,10 +597,3 @@ def _make_teachers(settings: RunSettings, kind: DatasetKind) -> TeacherEnsemble:
     return make_ensemble(
         settings.teacher_model, kind, balance=settings.class_balance, device=settings.device
     )
-
-
-def _life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
-    """Open a simulated hospital's budget for its life, which is this run."""
-    if terms.pricing == "none":  # nothing is a bound, so nothing is charged
-        return PrivacyLedger(terms.budgets[seat], terms.delta)
-    return ledger_of(terms, seat)
