@@ -137,7 +137,10 @@ def _add_inputs(graph: _Graph, preprocessing: Preprocessing, features: int) -> s
         if isinstance(encoder, CategoryEncoder):
             graph.inputs[name] = (TensorProto.STRING, 1)
             listed = list(encoder.categories)
-            places = {"keys_strings": listed, "values_int64s": list(range(len(listed)))}
+            places: dict[str, Any] = {
+                "keys_strings": listed,
+                "values_int64s": list(range(len(listed))),
+            }
             place = graph.add(
                 "LabelEncoder", [name], domain="ai.onnx.ml", default_int64=-1, **places
             )

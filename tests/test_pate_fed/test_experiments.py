@@ -13,12 +13,14 @@ import pytest
 from scipy.special import ndtr
 
 from pate_fed.accounting import LaplaceMaxEvent, label_level_epsilon
+from pate_fed.data import DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.experiments import (
     EXPERIMENTS,
     Experiment,
     Result,
     Row,
+    interactive,
     picture_of,
     published_votes,
     reproduce,
@@ -32,6 +34,7 @@ from pate_fed.experiments.experiment import (
     load_counts,
     noisy_labels,
 )
+from pate_fed.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
 from tests.support.command import Command, pate_fed
 from tests.support.real_data import real_data
 
@@ -119,6 +122,37 @@ def test_the_command_names_what_is_missing(pate_fed: Command, tmp_path: Path) ->
     ended = pate_fed("reproduce", "clinics", "--data-dir", tmp_path)
     assert (ended.code, ended.out) == (5, "")
     assert "brfss_diabetes" in ended.err
+
+
+def test_rounds_cost_the_sum_of_their_prices_by_an_independent_formula() -> None:
+    def delta_of(epsilon: float) -> float:
+        squares = 640 / 150**2 + 2 * 290 / 40**2, 0.0
+        if rounds is interactive.TWO_ROUNDS:
+            squares = (
+                200 / 150**2 + 2 * 100 / 40**2,
+                200 / 100**2 + 2 * 40 / 60**2,
+            )
+        mu = math.sqrt(sum(squares))
+        return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+
+    for rounds in (interactive.ONE_ROUND, interactive.TWO_ROUNDS):
+        assert delta_of(interactive.epsilon_of_rounds(rounds)) == pytest.approx(DELTA, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_second_round_asks_other_queries_and_keeps_what_a_sure_student_knows() -> None:
+    data = load_dataset(DataSource("digits"), rng=np.random.default_rng(0))
+    votes = 5 * np.ones((len(data.pool), 10), int) + 200 * np.eye(10, dtype=int)[data.pool.labels]
+    first = interactive.Round(ConfidentGaussianMax(150, 5, 5), 60, 50)
+    second = interactive.Round(InteractiveGaussianMax(150, 5, 5, confidence=0.5), 60, 5)
+    alone = interactive.labels_of_rounds([first], votes, data, seed=1)
+    both = interactive.labels_of_rounds([first, second], votes, data, seed=1)
+    assert len(alone) == 50
+    assert alone.items() <= both.items()
+    later = both.keys() - alone.keys()
+    assert len(later) > 5  # more than its cap on answers: a student's own cost nothing
+    assert min(later) >= 60
+    assert np.mean([both[place] == data.pool.labels[place] for place in both]) > 0.9
 
 
 def test_labels_of_lnmax_cost_what_their_event_says() -> None:
