@@ -346,6 +346,7 @@ class TestDistribution:
             re.split(r"[\[<>=~! ]", line)[0]
             for line in [
                 *project["dependencies"],
+                *extras["onnx"],
                 *extras["postgres"],
                 *extras["ray"],
                 *extras["tables"],

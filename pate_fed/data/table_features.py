@@ -20,7 +20,7 @@ _RAREST_CATEGORY = 2
 _ID_LIKE_SHARE = 0.5
 _ID_NAME = re.compile(
     r"(^|[^a-z])(p?id(no|nr|num)|id|ids|no|nr|nbr|num|number|index|key|uuid|mrn)$|id$"
-    r"|^$|^unnamed: ?\d+$",  # the row numbers of R and of pandas
+    r"|^column \d+$|^unnamed: ?\d+$",  # without a name: the row numbers of R and of pandas
     re.I,
 )
 

@@ -60,7 +60,10 @@ def test_each_column_says_its_use_and_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "is_id"),
     [
-        *((name, True) for name in ("", "Unnamed: 0", "pidnum", "patient_id", "record no", "MRN")),
+        *(
+            (name, True)
+            for name in ("column 1", "Unnamed: 0", "pidnum", "patient_id", "record no", "MRN")
+        ),
         *((name, False) for name in ("days", "platelets", "height", "unnamed gene 7")),
     ],
 )
