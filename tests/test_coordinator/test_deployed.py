@@ -41,7 +41,7 @@ def database(request: pytest.FixtureRequest) -> str:
 def require_exported(out: Path) -> None:
     assert {path.name for path in out.iterdir()} == {
         *("labels.csv", "report.html", "transcript.jsonl", "seal.json", "student"),
-        *("metrics.json", "privacy.json", "manifest.json", "run.toml"),
+        *("metrics.json", "privacy.json", "manifest.json", "run.toml", "sent.csv", "annexes.html"),
     }
 
 
