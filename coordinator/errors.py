@@ -18,6 +18,8 @@ A message says which rule was broken and by which value, and holds no secret::
     |- CertificateError         PF-431  a certificate that cannot be read, made or used
     |- HomeError                PF-432  a federation's folder that cannot be made or used
     |- EnrollmentError          PF-433  a hospital that cannot be invited, approved or let in so
+    |- PersonError            PF-434  a person who cannot be added, changed or signed in so
+    |- ConsoleError           PF-435  a request that the console refuses
     |- RunRequestError        PF-445  a run that cannot be asked for so
     |- RunQueueError          PF-446  a run that is unknown, or cannot be paused, resumed or stopped
     |- RunEndedError          PF-447  a run failed, was stopped or expired (its reason is shown)
@@ -185,6 +187,26 @@ class EnrollmentError(CoordinatorError):
     """A hospital that cannot be invited, approved or let in so."""
 
     code = "PF-433"
+
+
+class PersonError(CoordinatorError):
+    """A person who cannot be added, changed or signed in so."""
+
+    code = "PF-434"
+
+
+class ConsoleError(CoordinatorError):
+    """A request that the console refuses: its form, host, role, session or size.
+
+    Attributes:
+        status: Its HTTP status.
+    """
+
+    code = "PF-435"
+
+    def __init__(self, must: str, got: object, *, status: int = 400) -> None:
+        self.status = status
+        super().__init__(must, got)
 
 
 class DatabaseError(CoordinatorError):

@@ -1,6 +1,7 @@
-"""A federation, as its operator uses it: hospitals, runs, results. The door of the command line.
+"""A federation, as its operator uses it: hospitals, runs, results, people.
 
-The service meets it in the database alone, so a kill of either loses no order.
+The one door of the command line and of the console. The service meets it in the database alone, so
+a kill of either loses no order.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -36,10 +38,13 @@ from coordinator.federation.enrollment import (
 )
 from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
 from coordinator.flower.superlink_child import flower_variables
+from coordinator.people import People, Sessions
+from coordinator.runs.finished import FinishedRuns
 from coordinator.runs.open_run import results_of
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
+from coordinator.runs.spent import Spending
 from pate_fed.data.task import LearningTask, schema_in
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidTaskError
@@ -76,7 +81,12 @@ class Coordinator:
             home, self._database, random_bytes=secrets.token_bytes, clock=utc_now
         )
         self.queue = RunQueue(self._database, clock=utc_now)
+        self.finished = FinishedRuns(home)
+        self.spending = Spending(self.queue)
         self.audit_log = AuditLog(self._database)
+        random = secrets.token_bytes
+        self.people = People(self._database, random_bytes=random, clock=utc_now, tell=self._tell)
+        self.sessions = Sessions(self._database, random_bytes=random, clock=utc_now)
 
     @classmethod
     def open(cls, folder: Path, *, upgrades: bool = False) -> Self:
@@ -88,6 +98,20 @@ class Coordinator:
         """
         return cls(FederationHome.open(folder.absolute()), upgrades=upgrades)
 
+    def on_behalf_of(self, person: str, *, door: str) -> Self:
+        """Return the same federation, where another person acts; closing either closes both.
+
+        Args:
+            person: Their name.
+            door: The place of their acts.
+        """
+        other = copy(self)
+        other._actor = Actor(person, door)
+        other.people = People(
+            self._database, random_bytes=secrets.token_bytes, clock=utc_now, tell=other._tell
+        )
+        return other
+
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
@@ -97,9 +121,9 @@ class Coordinator:
     def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
         """Make an invitation; see `Enrollment.invite`."""
         with self._database.as_one():
-            before = self._facts_of(party)
+            before = _facts_of_party(self, party)
             made = self.enrollment.invite(party, lifetime=lifetime)
-            self._tell(Act.INVITED, made.party, before, self._facts_of(party))
+            self._tell(Act.INVITED, made.party, before, _facts_of_party(self, party))
         return made
 
     def invitations(self) -> list[MadeInvitation]:
@@ -145,15 +169,15 @@ class Coordinator:
                 "others: do not approve, somebody may stand in between",
             )
         with self._database.as_one():
-            before = self._facts_of(party)
+            before = _facts_of_party(self, party)
             approved = self.enrollment.approve(
                 party,
                 fingerprint=fingerprint,
                 teachers=USUAL_TEACHERS if teachers is None else teachers,
             )
-            self._tell(Act.APPROVED, party, before, self._facts_of(party))
+            self._tell(Act.APPROVED, party, before, _facts_of_party(self, party))
         self._settle()
-        return self._party(party) or approved
+        return _present(self, party) or approved
 
     def revoke(self, party: str) -> EnrolledParty | None:
         """Revoke a hospital, reject its request, or withdraw its invitation.
@@ -162,7 +186,7 @@ class Coordinator:
         """
         party = normalized(party)
         with self._database.as_one():
-            before = self._facts_of(party)
+            before = _facts_of_party(self, party)
             revoked = self.enrollment.revoke(party)
             state = "withdrawn" if revoked is None else revoked.state
             self._tell(Act.REVOKED, party, before, {"state": state})
@@ -188,10 +212,6 @@ class Coordinator:
         except SuperLinkError:
             _log.info("no SuperLink runs: nodes are let in and put out once one does")
 
-    def _party(self, name: str) -> EnrolledParty | None:
-        found = [one for one in self.members() if one.name == name and one.state != "revoked"]
-        return found[0] if found else None
-
     # Runs -------------------------------------------------------------------------------------
 
     def read_queries(
@@ -207,8 +227,43 @@ class Coordinator:
             See `LearningTask.from_public_table`.
         """
         return LearningTask.from_public_table(
-            path, label=label, classes=classes, ignored=ignored, known=self._schemas()
+            path,
+            label=label,
+            classes=classes,
+            ignored=ignored,
+            known=(schema for _, schema in self.pools()),
         )
+
+    def pools(self) -> list[tuple[bytes, TaskSchema]]:
+        """Return digest and schema of each pool that was published.
+
+        Raises:
+            RunRequestError: one cannot be read.
+        """
+        try:
+            paths = [one for one in self.home.path("pools").iterdir() if one.name[0] != "."]
+            return [(bytes.fromhex(path.name), schema_in(path)) for path in sorted(paths)]
+        except (OSError, ValueError, InvalidTaskError) as error:
+            raise RunRequestError(
+                "every file under pools must be one that was published: put it back from a backup",
+                type(error).__name__,
+            ) from error
+
+    def pool(self, digest: bytes) -> LearningTask:
+        """Return a pool that was published, with its task.
+
+        Raises:
+            RunRequestError: there is none of this digest, or it cannot be read.
+        """
+        try:
+            task = LearningTask.from_bytes(self.home.path("pools", digest.hex()).read_bytes())
+        except (OSError, InvalidTaskError) as error:
+            raise RunRequestError(
+                "the queries must be a pool that was published", "another"
+            ) from error
+        if task.pool.digest != digest:
+            raise RunRequestError("a pool that was published must be as it was", "another")
+        return task
 
     def knows(self, task: LearningTask) -> bool:
         """Tell whether a pool of this task was published.
@@ -216,18 +271,7 @@ class Coordinator:
         Raises:
             RunRequestError: a pool that was published cannot be read.
         """
-        return any(one.digest == task.digest for one in self._schemas())
-
-    def _schemas(self) -> list[TaskSchema]:
-        """Return the schemas of all pools that were published."""
-        try:
-            paths = [one for one in self.home.path("pools").iterdir() if one.name[0] != "."]
-            return [schema_in(path) for path in sorted(paths)]
-        except (OSError, InvalidTaskError) as error:
-            raise RunRequestError(
-                "every file under pools must be one that was published: put it back from a backup",
-                type(error).__name__,
-            ) from error
+        return any(schema.digest == task.digest for _, schema in self.pools())
 
     def ask(
         self,
@@ -240,7 +284,30 @@ class Coordinator:
         patience_s: float = PATIENCE_S,
         seed: int = 0,
     ) -> Run:
-        """Publish a task and queue a run of it.
+        """Publish a task and queue a run of it; see `draft` and `enqueue`."""
+        request = self.draft(
+            name,
+            task,
+            settings,
+            source=source,
+            select=select,
+            patience_s=patience_s,
+            seed=seed,
+        )
+        return self.enqueue(request, task)
+
+    def draft(
+        self,
+        name: str,
+        task: LearningTask,
+        settings: RunSettings,
+        *,
+        source: str,
+        select: str = "medoids",
+        patience_s: float = PATIENCE_S,
+        seed: int = 0,
+    ) -> RunRequest:
+        """Fill in a run, and store nothing: `coordinator.runs.quote` says what it would cost.
 
         Args:
             name: The operator's name for the run.
@@ -252,6 +319,7 @@ class Coordinator:
             seed: Of the choice of public inputs.
 
         Raises:
+            RunRequestError: a query was answered in a run of another task.
             See `RunRequest.make`.
         """
         members = [one for one in self.members() if one.state == "member"]
@@ -267,7 +335,6 @@ class Coordinator:
             patience_s=patience_s,
             seed=seed,
         )
-        text = request.to_json()
         digests = task.pool.ask(request.queries).digests
         elsewhere = ReleasedAnswers(self._database).count_of_other_tasks(
             digests, task_digest=task.digest
@@ -278,10 +345,19 @@ class Coordinator:
                 "another task",
                 f"{elsewhere} of its queries that were",
             )
+        return request
+
+    def enqueue(self, request: RunRequest, task: LearningTask) -> Run:
+        """Publish a task and queue a run of it, as it was filled in.
+
+        Raises:
+            RunRequestError: its name is taken, or its pool cannot be published.
+        """
+        name, text = request.name, request.to_json()
         if self.home.path("runs", name).exists():
             raise RunRequestError("a run must have a name of its own", f"{name} again")
         digest = hashlib.sha256(text.encode()).hexdigest()
-        with self._published(request.pool, task), self._database.as_one():
+        with _published(self.home, request.pool, task), self._database.as_one():
             queued = self.queue.add(name, text)
             asked: dict[str, Fact] = {"queries": len(request.queries), "request_sha256": digest}
             self._tell(Act.ASKED, name, {}, {**_facts_of_run(queued), **asked})
@@ -298,28 +374,6 @@ class Coordinator:
     def stop(self, name: str) -> Run:
         """Ask that a run ends; see `RunQueue.stop`."""
         return self._order(Act.STOPPED, name, self.queue.stop)
-
-    @contextmanager
-    def _published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
-        """Let members fetch a task and its pool, unless the body fails."""
-        folder, content = self.home.path("pools"), task.to_bytes()
-        path = folder / pool.hex()
-        with _alone_in(folder):
-            is_new = not path.exists()
-            try:
-                if is_new:
-                    write_file(path, content)
-                is_same = path.read_bytes() == content
-            except OSError as error:
-                raise RunRequestError("the folder must be writable", error.strerror) from error
-            if not is_same:
-                raise RunRequestError("a pool that was published must be as it was", "another file")
-            try:
-                yield
-            except BaseException:
-                if is_new:
-                    path.unlink()
-                raise
 
     def queries(self, name: str) -> tuple[RunRequest, list[AskedQuery]]:
         """Return the request of a run, and the state of each of its queries.
@@ -371,6 +425,17 @@ class Coordinator:
             write_public_edition(source, out, agreed=agreed)
         return sorted(one.name for one in out.iterdir())
 
+    def hand_out(self, name: str, file: str) -> Path:
+        """Return the path of one file of a run's results, and tell that it was handed out.
+
+        Raises:
+            RunQueueError: there is no such run or file.
+        """
+        self.queue.find(name)
+        path = self.finished.path(name, file)
+        self._tell(Act.EXPORTED, name, {}, {"file": file})
+        return path
+
     # The audit log ----------------------------------------------------------------------------
 
     def _order(self, act: Act, name: str, give: Callable[[str], Run]) -> Run:
@@ -386,23 +451,6 @@ class Coordinator:
     ) -> None:
         at = utc_now().timestamp()
         self.audit_log.append(act, subject, actor=self._actor, at=at, before=before, after=after)
-
-    def _facts_of(self, party: str) -> dict[str, Fact]:
-        """Return the facts of a hospital that its audit entries state."""
-        party = normalized(party)
-        known = self._party(party)
-        if known is not None:
-            facts: dict[str, Fact] = {
-                "state": known.state,
-                "fingerprint": known.identity.fingerprint.hex(),
-            }
-            return {**facts, "teachers": known.teachers} if known.state == "member" else facts
-        open_until = [
-            one.expires_at.isoformat(timespec="seconds")
-            for one in self.invitations()
-            if one.party == party and one.is_open(now=utc_now())
-        ]
-        return {"state": "invited", "until": open_until[-1]} if open_until else {}
 
 
 def follow(
@@ -433,6 +481,29 @@ def be_quiet(home: FederationHome) -> None:
 
 
 @contextmanager
+def _published(home: FederationHome, pool: bytes, task: LearningTask) -> Iterator[None]:
+    """Let members fetch a task and its pool, unless the body fails."""
+    folder, content = home.path("pools"), task.to_bytes()
+    path = folder / pool.hex()
+    with _alone_in(folder):
+        is_new = not path.exists()
+        try:
+            if is_new:
+                write_file(path, content)
+            is_same = path.read_bytes() == content
+        except OSError as error:
+            raise RunRequestError("the folder must be writable", error.strerror) from error
+        if not is_same:
+            raise RunRequestError("a pool that was published must be as it was", "another file")
+        try:
+            yield
+        except BaseException:
+            if is_new:
+                path.unlink()
+            raise
+
+
+@contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Wait until no other process holds the lock of our folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -441,6 +512,30 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _present(coordinator: Coordinator, name: str) -> EnrolledParty | None:
+    """Return the hospital that has a name now."""
+    found = (one for one in coordinator.members() if one.name == name and one.state != "revoked")
+    return next(found, None)
+
+
+def _facts_of_party(coordinator: Coordinator, party: str) -> dict[str, Fact]:
+    """Return the facts of a hospital that its audit entries state."""
+    party = normalized(party)
+    known = _present(coordinator, party)
+    if known is not None:
+        facts: dict[str, Fact] = {
+            "state": known.state,
+            "fingerprint": known.identity.fingerprint.hex(),
+        }
+        return {**facts, "teachers": known.teachers} if known.state == "member" else facts
+    open_until = [
+        one.expires_at.isoformat(timespec="seconds")
+        for one in coordinator.invitations()
+        if one.party == party and one.is_open(now=utc_now())
+    ]
+    return {"state": "invited", "until": open_until[-1]} if open_until else {}
 
 
 def _login() -> str:

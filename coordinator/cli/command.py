@@ -18,6 +18,7 @@ from coordinator.cli.federation import (
     schema,
     upgrade,
 )
+from coordinator.cli.people import console, users_app
 from coordinator.cli.pools import pool_app
 from coordinator.cli.reproduce import reproduce
 from coordinator.cli.results import export_student, predict, report, transcript_app
@@ -54,9 +55,10 @@ app.command()(export_student)
 app.command()(reproduce)
 for command in (
     *(init, invite, members, approve, revoke, renew, upgrade, schema),
-    *(doctor, serve, run, status, pause, resume, stop, export),
+    *(doctor, serve, console, run, status, pause, resume, stop, export),
 ):
     app.command()(command)
 app.add_typer(audit_log_app, name="audit-log")
 app.add_typer(pool_app, name="pool")
 app.add_typer(transcript_app, name="transcript")
+app.add_typer(users_app, name="users")

@@ -15,9 +15,11 @@ from coordinator.database.schema import (
     Base,
     InvitationRow,
     MemberRow,
+    PersonRow,
     RunRow,
     RunState,
     RunStepRow,
+    SessionRow,
 )
 
 __all__ = [
@@ -33,12 +35,14 @@ __all__ = [
     "Fact",
     "InvitationRow",
     "MemberRow",
+    "PersonRow",
     "ReleasedAnswers",
     "RunAttempt",
     "RunRow",
     "RunState",
     "RunStepRow",
     "RunStore",
+    "SessionRow",
     "SqlCoordinatorJournal",
     "in_utc",
     "unclosed_setups",

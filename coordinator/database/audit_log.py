@@ -6,13 +6,22 @@ transaction as its act.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
-from sqlalchemy import Table
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    LargeBinary,
+    Table,
+    func,
+    literal,
+    select,
+    type_coerce,
+)
 
 from coordinator.database.engine import Database
 from coordinator.database.schema import AuditRow
@@ -35,6 +44,11 @@ class Act(StrEnum):
     RESUMED = "run resumed"
     STOPPED = "run stopped"
     EXPORTED = "results exported"
+    PERSON_ADDED = "person added"
+    PERSON_CHANGED = "person changed"
+    PERSON_REMOVED = "person removed"
+    SIGNED_IN = "person signed in"
+    LOCKED_OUT = "person locked out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +195,38 @@ class AuditLog:
         """
         return _CHAIN.records(self._database, first=first)
 
+    @property
+    def acts(self) -> tuple[Act, ...]:
+        """All kinds of acts."""
+        return tuple(Act)
+
+    def search(
+        self, *, words: Sequence[str] = (), before: int | None = None, most: int = 50
+    ) -> list[AuditEntry]:
+        """Return the newest entries that hold all of some words, newest first.
+
+        Words are found as they are written, capitals included, in acts, people, subjects and facts.
+
+        Args:
+            words: Parts of texts; none for all entries.
+            before: Only entries before this number; None for all.
+            most: Most entries.
+
+        Raises:
+            BrokenAuditLogError: one cannot be read.
+        """
+        body = AuditRow.body
+        found = select(AuditRow.number, body).order_by(AuditRow.number.desc()).limit(most)
+        if before is not None:
+            found = found.where(AuditRow.number < before)
+        with self._database.transaction() as connection:
+            # A canonical text stands in the bytes as it is, in UTF-8.
+            at = func.instr if connection.dialect.name == "sqlite" else _position
+            for word in words:
+                found = found.where(at(body, word.encode()) > 0)
+            rows = connection.execute(found).all()
+        return [_read(row.number, row.body) for row in rows]
+
     def verify(self, *, heads: Iterable[tuple[int, bytes]] = ()) -> int:
         """Check every entry, and that the log goes on from every head that was kept elsewhere.
 
@@ -196,6 +242,19 @@ class AuditLog:
 
     def __repr__(self) -> str:
         return f"AuditLog({self._database!r})"
+
+
+def _position(body: Any, word: bytes) -> ColumnElement[int]:
+    """Return the place of some bytes in others, in PostgreSQL; 0 if they are not in there."""
+    part = literal(word, LargeBinary)
+    return type_coerce(func.position(part.op("IN")(body)), Integer)
+
+
+def _read(number: int, body: bytes) -> AuditEntry:
+    try:
+        return AuditEntry.from_bytes(body)
+    except ProtocolError as error:
+        raise BrokenAuditLogError("it must be readable", "another", number=number) from error
 
 
 def _is_plain(facts: Mapping[Any, Any]) -> bool:

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import DateTime, ForeignKey, Index, Integer, LargeBinary, String, Text
+from sqlalchemy import BigInteger, DateTime, ForeignKey, Index, Integer, LargeBinary, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Moment = DateTime(timezone=True)
@@ -46,6 +46,8 @@ class MemberRow(Base):
         state: "requested", "member" or "revoked".
         teachers: Teachers that it votes with, as it said to the operator; 0 until it is a member.
         audit_head: Frame of the head of its audit log that is kept; None if it gave none.
+        seen_at: When it last asked about its membership; None if it never did.
+        clock_skew_s: By how much its clock was ahead then, in seconds.
     """
 
     __tablename__ = "members"
@@ -61,6 +63,8 @@ class MemberRow(Base):
     revoked_at: Mapped[datetime | None] = mapped_column(Moment)
     teachers: Mapped[int] = mapped_column(Integer, default=0)
     audit_head: Mapped[bytes | None] = mapped_column(LargeBinary)
+    seen_at: Mapped[datetime | None] = mapped_column(Moment)
+    clock_skew_s: Mapped[int | None]
 
 
 class AuditRow(Base):
@@ -77,6 +81,58 @@ class AuditRow(Base):
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     body: Mapped[bytes] = mapped_column(LargeBinary)
     link: Mapped[bytes] = mapped_column(LargeBinary(32))
+
+
+# The console --------------------------------------------------------------------------------------
+
+
+class PersonRow(Base):
+    """A person who may use the console.
+
+    Attributes:
+        name: Their name; audit entries state it.
+        role: A `coordinator.people.Role`.
+        password: Argon2id, in its own text form; None until they chose one.
+        code_key: Key of their one-time codes, 20 bytes; None until they chose a password.
+        code_step: Step of the last code that was taken: none of it or before is taken again.
+        setup_digest: Of the code with which they set up password and one-time codes; None once they
+            did.
+        setup_until: End of that code's validity.
+        failures: Failed sign-ins in a row.
+        locked_until: Nobody signs in under this name before; None if it is not locked.
+        made_at: When they were added.
+    """
+
+    __tablename__ = "people"
+
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))
+    password: Mapped[str | None] = mapped_column(String(256))
+    code_key: Mapped[bytes | None] = mapped_column(LargeBinary(20))
+    code_step: Mapped[int] = mapped_column(BigInteger, default=0)
+    setup_digest: Mapped[bytes | None] = mapped_column(LargeBinary(32))
+    setup_until: Mapped[datetime | None] = mapped_column(Moment)
+    failures: Mapped[int] = mapped_column(Integer, default=0)
+    locked_until: Mapped[datetime | None] = mapped_column(Moment)
+    made_at: Mapped[datetime] = mapped_column(Moment)
+
+
+class SessionRow(Base):
+    """A person who is signed in at one browser; its token is stored hashed.
+
+    Attributes:
+        token_digest: SHA-256 of the token.
+        person: `PersonRow.name`.
+        made_at: When they signed in.
+        seen_at: When they last asked for something.
+    """
+
+    __tablename__ = "sessions"
+
+    token_digest: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    person: Mapped[str] = mapped_column(ForeignKey("people.name", ondelete="CASCADE"), index=True)
+    made_at: Mapped[datetime] = mapped_column(Moment)
+    seen_at: Mapped[datetime] = mapped_column(Moment)
 
 
 # Runs ---------------------------------------------------------------------------------------------

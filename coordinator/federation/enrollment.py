@@ -88,6 +88,8 @@ class EnrolledParty:
         node_id: Flower's number for its node; None until it was let in.
         requested_at: When it asked.
         teachers: Teachers that it votes with; 0 until it is a member.
+        seen_at: When it last asked about its membership; None if it never did.
+        clock_skew_s: By how much its clock was ahead then, in seconds.
     """
 
     name: str
@@ -96,6 +98,8 @@ class EnrolledParty:
     node_id: int | None
     requested_at: datetime
     teachers: int
+    seen_at: datetime | None = None
+    clock_skew_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +403,7 @@ class Enrollment:
         return row
 
     def _keep_head(self, identity: PublicIdentity, query: MembershipQuery) -> bytes:
-        """Keep a hospital's head, unless it has not yet found the one kept before.
+        """Keep a hospital's head, unless it has not yet found the one kept before; note its call.
 
         Returns:
             The frame that is kept now; empty if there is none.
@@ -407,6 +411,8 @@ class Enrollment:
         head = read_audit_head(query.audit_head, identity) if query.audit_head else None
         with self._database.session() as session:
             row = session.get_one(MemberRow, identity.fingerprint, with_for_update=True)
+            row.seen_at = now = self._clock()
+            row.clock_skew_s = round(query.asked_at - now.timestamp())
             kept = row.audit_head or b""
             is_found = not kept or query.goes_on_from == hashlib.sha256(kept).digest()
             is_newer = head is not None and head.records > _records_of(row)
@@ -484,6 +490,8 @@ def _party(row: MemberRow) -> EnrolledParty:
         None if row.node_id is None else int(row.node_id),
         in_utc(row.requested_at),
         row.teachers,
+        None if row.seen_at is None else in_utc(row.seen_at),
+        row.clock_skew_s,
     )
 
 

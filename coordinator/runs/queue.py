@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -101,6 +101,38 @@ class RunQueue:
         """Return all runs, oldest first."""
         with self._database.session() as session:
             return _runs(session, _SHOWN.order_by(RunRow.number))
+
+    def page(
+        self, *, states: Collection[RunState] = (), before: int | None = None, most: int = 50
+    ) -> list[Run]:
+        """Return some runs, newest first.
+
+        Args:
+            states: Only runs in one of these; none for all.
+            before: Only runs with a smaller number; None for all.
+            most: Most runs.
+        """
+        found = _SHOWN.order_by(RunRow.number.desc()).limit(most)
+        if states:
+            found = found.where(RunRow.state.in_([one.value for one in states]))
+        if before is not None:
+            found = found.where(RunRow.number < before)
+        with self._database.session() as session:
+            return _runs(session, found)
+
+    def counts(self) -> dict[RunState, int]:
+        """Return the number of runs in each state."""
+        counted = select(RunRow.state, func.count()).group_by(RunRow.state)
+        with self._database.session() as session:
+            known = dict(session.execute(counted).tuples().all())
+        return {state: known.get(state.value, 0) for state in RunState}
+
+    def requests(self, *, after: int = 0) -> Iterator[tuple[int, str]]:
+        """Return number and request of every run with a larger number; none of them changes."""
+        found = select(RunRow.number, RunRow.request).where(RunRow.number > after)
+        with self._database.session() as session:
+            rows = session.execute(found.order_by(RunRow.number)).all()
+        return ((row.number, row.request) for row in rows)
 
     def find(self, name: str) -> Run:
         """Return a run.

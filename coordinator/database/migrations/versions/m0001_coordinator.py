@@ -1,4 +1,4 @@
-"""Invitations, members, the audit log; runs, their attempts, journals, ledgers and answers."""
+"""Hospitals, the audit log, people; runs, their attempts, journals, ledgers and answers."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,6 +15,7 @@ _MOMENT = sa.DateTime(timezone=True)
 def upgrade() -> None:
     """Make the tables."""
     _make_members()
+    _make_people()
     _make_runs()
     _make_results()
 
@@ -46,6 +47,8 @@ def _make_members() -> None:
         sa.Column("revoked_at", _MOMENT),
         sa.Column("teachers", sa.Integer, nullable=False),
         sa.Column("audit_head", sa.LargeBinary),
+        sa.Column("seen_at", _MOMENT),
+        sa.Column("clock_skew_s", sa.Integer),
     )
     op.create_index("ix_members_name", "members", ["name"])
     op.create_table(
@@ -59,6 +62,35 @@ def _make_members() -> None:
         sa.Column("body", sa.LargeBinary, nullable=False),
         sa.Column("link", _DIGEST, nullable=False),
     )
+
+
+def _make_people() -> None:
+    op.create_table(
+        "people",
+        sa.Column("name", sa.String(64), primary_key=True),
+        sa.Column("role", sa.String(16), nullable=False),
+        sa.Column("password", sa.String(256)),
+        sa.Column("code_key", sa.LargeBinary(20)),
+        sa.Column("code_step", sa.BigInteger, nullable=False),
+        sa.Column("setup_digest", _DIGEST),
+        sa.Column("setup_until", _MOMENT),
+        sa.Column("failures", sa.Integer, nullable=False),
+        sa.Column("locked_until", _MOMENT),
+        sa.Column("made_at", _MOMENT, nullable=False),
+    )
+    op.create_table(
+        "sessions",
+        sa.Column("token_digest", _DIGEST, primary_key=True),
+        sa.Column(
+            "person",
+            sa.String(64),
+            sa.ForeignKey("people.name", ondelete="CASCADE"),
+            nullable=False,
+        ),
+        sa.Column("made_at", _MOMENT, nullable=False),
+        sa.Column("seen_at", _MOMENT, nullable=False),
+    )
+    op.create_index("ix_sessions_person", "sessions", ["person"])
 
 
 def _make_runs() -> None:

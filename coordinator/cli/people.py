@@ -1,0 +1,171 @@
+"""The console and its people: `console`, `users add`, `list`, `role`, `reset`, `remove`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from coordinator.cli.console import (
+    DEFAULT_HOME,
+    FormatOption,
+    HomeOption,
+    RegistryChoice,
+    open_coordinator,
+    show,
+    single_threaded_kernels,
+)
+from pate_fed.nodes import Format, write_logs_as_json
+from pate_fed.nodes.command_line import print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coordinator.people import SetupCode
+
+_PACKAGE: Final = "coordinator"
+_log = logging.getLogger(__name__)
+
+users_app = typer.Typer(
+    help="The people of the console.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    suggest_commands=False,
+)
+
+
+def _roles() -> Iterable[str]:
+    from coordinator.people import Role  # noqa: PLC0415 - keeps --help fast
+
+    return [role.value for role in Role]
+
+
+UserName = Annotated[str, typer.Argument(metavar="NAME", help="The person.")]
+RoleOption = Annotated[
+    str, typer.Option(click_type=RegistryChoice(_roles), help="What they may do.")
+]
+
+
+def console(
+    home: HomeOption = DEFAULT_HOME,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to listen at. Any other than loopback is served over TLS, with the "
+            "coordinator's certificate."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Its port.", min=0, max=65535)] = 8447,
+) -> None:
+    """Serve the operator's console, a website, until Ctrl-C. Logs are JSON lines.
+
+    The service may run or not. `pate-fed users add` makes the first administrator.
+    """
+    write_logs_as_json(_PACKAGE)
+    os.umask(0o077)
+    single_threaded_kernels()
+    from coordinator.console import serve  # noqa: PLC0415 - keeps --help fast
+
+    coordinator = open_coordinator(home)
+    if not coordinator.people.all():
+        _log.warning("nobody can sign in yet: `pate-fed users add NAME --role administrator`")
+    serve(
+        coordinator,
+        host=host,
+        port=port,
+        on_ready=lambda address: _log.info("the console is served at %s", address),
+    )
+
+
+@users_app.callback()
+def users() -> None:
+    """The people of the console."""
+
+
+@users_app.command()
+def add(
+    name: UserName,
+    role: RoleOption,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Add a person; print the setup code with which they choose a password."""
+    from coordinator.people import Role  # noqa: PLC0415 - keeps --help fast
+
+    _show_code(open_coordinator(home).people.add(name, Role(role)), output_format)
+
+
+@users_app.command("list")
+def list_people(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+    """Show everybody, with their roles."""
+    found = open_coordinator(home).people.all()
+    tables: list[dict[str, Any]] = [
+        {
+            "name": one.name,
+            "role": one.role.value,
+            "is_set_up": one.is_set_up,
+            "is_locked": one.is_locked,
+        }
+        for one in found
+    ]
+    if output_format is Format.JSON:
+        print_json({"people": tables})
+        return
+    for one in found:
+        notes = [] if one.is_set_up else ["not set up yet"]
+        notes += ["locked"] if one.is_locked else []
+        show(f"{one.name:24} {', '.join([one.role.value, *notes])}")
+    if not found:
+        show("Nobody yet: pate-fed users add NAME --role administrator")
+
+
+@users_app.command()
+def role(
+    name: UserName,
+    role: RoleOption,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Give a person another role."""
+    from coordinator.people import Role  # noqa: PLC0415 - keeps --help fast
+
+    open_coordinator(home).people.give_role(name, Role(role))
+    _say(f"{name} is {role} from now on.", {"name": name, "role": role}, output_format)
+
+
+@users_app.command()
+def reset(
+    name: UserName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
+) -> None:
+    """Let a person set up password and one-time codes anew; ends their sessions."""
+    _show_code(open_coordinator(home).people.reset(name), output_format)
+
+
+@users_app.command()
+def remove(
+    name: UserName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
+) -> None:
+    """Remove a person; their audit entries stay."""
+    open_coordinator(home).people.remove(name)
+    _say(f"{name} is removed.", {"name": name, "removed": True}, output_format)
+
+
+def _say(line: str, table: dict[str, Any], output_format: Format) -> None:
+    if output_format is Format.JSON:
+        print_json(table)
+    else:
+        show(line)
+
+
+def _show_code(code: SetupCode, output_format: Format) -> None:
+    until = code.until.isoformat(timespec="seconds")
+    if output_format is Format.JSON:
+        print_json({"name": code.person, "setup_code": code.text, "until": until})
+        return
+    show(
+        f"{code.person} sets up a password and one-time codes at the console's page /welcome with",
+        f"  {code.text}",
+        f"The code is good once, until {until}. Tell it to nobody else.",
+    )

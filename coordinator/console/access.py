@@ -1,0 +1,197 @@
+"""Who may open what: one table of routes and roles, and the check that every request passes.
+
+A route that is not in the table is open to nobody, and the console does not start with one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+
+from coordinator.console.forms import read_form
+from coordinator.errors import ConsoleError
+from coordinator.operator import Coordinator
+from coordinator.people import Role, Session
+
+PUBLIC: Final = None
+ALL: Final = frozenset(Role)
+RUNNING: Final = frozenset({Role.ADMINISTRATOR, Role.OPERATOR})
+STOPPING: Final = RUNNING | {Role.PRIVACY_OFFICER}
+DECIDING: Final = frozenset({Role.ADMINISTRATOR})
+
+ACCESS: Final[Mapping[tuple[str, str], frozenset[Role] | None]] = {
+    ("GET", "/static/{name}"): PUBLIC,
+    ("GET", "/sign-in"): PUBLIC,
+    ("POST", "/sign-in"): PUBLIC,
+    ("GET", "/welcome"): PUBLIC,
+    ("POST", "/welcome"): PUBLIC,
+    ("POST", "/welcome/code"): PUBLIC,
+    ("POST", "/sign-out"): ALL,
+    ("GET", "/"): ALL,
+    ("GET", "/hospitals"): ALL,
+    ("POST", "/hospitals/invite"): RUNNING,
+    ("POST", "/hospitals/approve"): RUNNING,
+    ("POST", "/hospitals/revoke"): RUNNING,
+    ("GET", "/runs"): ALL,
+    ("GET", "/new-run"): RUNNING,
+    ("POST", "/new-run/cost"): RUNNING,
+    ("POST", "/new-run"): RUNNING,
+    ("GET", "/runs/{run}"): ALL,
+    ("GET", "/runs/{run}/events"): ALL,
+    ("POST", "/runs/{run}/pause"): STOPPING,
+    ("POST", "/runs/{run}/stop"): STOPPING,
+    ("POST", "/runs/{run}/resume"): RUNNING,
+    ("GET", "/privacy"): ALL,
+    ("GET", "/results"): ALL,
+    ("GET", "/runs/{run}/results"): ALL,
+    ("GET", "/runs/{run}/results/{file:path}"): ALL,
+    ("GET", "/audit"): ALL,
+    ("GET", "/audit/export"): ALL,
+    ("POST", "/audit/verify"): ALL,
+    ("GET", "/people"): ALL,
+    ("POST", "/people/add"): DECIDING,
+    ("POST", "/people/role"): DECIDING,
+    ("POST", "/people/reset"): DECIDING,
+    ("POST", "/people/remove"): DECIDING,
+    ("GET", "/health"): ALL,
+}
+"""Roles that may use each route."""
+
+_BY_ITSELF: Final = frozenset({"/runs/{run}/events"})
+"""Routes that a page asks by itself: they keep no session alive."""
+
+_TOKEN_BYTES: Final = 32
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request, after the check.
+
+    Attributes:
+        coordinator: The federation; its acts are those of the person.
+        session: The person; None if nobody is signed in.
+        token: Secret of the browser that forms are bound to: its session's, or its visit's.
+        form: What was sent, empty unless a form was.
+        is_new: Whether the browser has no such secret yet, and gets one.
+    """
+
+    coordinator: Coordinator
+    session: Session | None
+    token: str
+    form: FormData
+    is_new: bool = False
+
+    @property
+    def form_token(self) -> str:
+        """What every form must hold: another website cannot know it."""
+        return hmac.digest(self.token.encode(), b"pate-fed console form", "sha256").hex()
+
+    def may(self, method: str, path: str) -> bool:
+        """Tell whether the person may use a route."""
+        roles = ACCESS[method, path]
+        return roles is PUBLIC or (self.session is not None and self.session.role in roles)
+
+
+@dataclass(frozen=True, slots=True)
+class Cookies:
+    """Names of the console's cookies.
+
+    Attributes:
+        is_secure: Whether the browser sends them over TLS alone.
+    """
+
+    is_secure: bool
+
+    @property
+    def session(self) -> str:
+        """Holds the token of a session."""
+        return f"{self._prefix}session"
+
+    @property
+    def visit(self) -> str:
+        """Holds the secret of a browser in which nobody is signed in."""
+        return f"{self._prefix}visit"
+
+    @property
+    def _prefix(self) -> str:
+        return "__Host-pate-fed-" if self.is_secure else "pate-fed-"
+
+
+def require_complete(routes: Iterable[BaseRoute]) -> None:
+    """Refuse routes that the table does not list, and entries without a route.
+
+    Raises:
+        ConsoleError: there is one.
+    """
+    found = {
+        (method, cast(Route, route).path)
+        for route in routes
+        for method in getattr(route, "methods", None) or {"?"}
+        if method != "HEAD"
+    }
+    if found != ACCESS.keys():
+        raise ConsoleError("every route must have its roles", sorted(found ^ ACCESS.keys()))
+
+
+async def guard(request: Request) -> None:
+    """Check a request before its route sees it; `visit_of` returns the finding.
+
+    Raises:
+        ConsoleError: nobody is signed in, the role may not, or the form is not one of ours.
+    """
+    cookies: Cookies = request.app.state.cookies
+    coordinator: Coordinator = request.app.state.coordinator
+    path = request.scope["route"].path
+    roles = ACCESS[request.method if request.method != "HEAD" else "GET", path]
+    token, session = request.cookies.get(cookies.session, ""), None
+    if token:
+        is_request = path not in _BY_ITSELF
+        session = await run_in_threadpool(coordinator.sessions.find, token, is_request=is_request)
+    if roles is not PUBLIC and session is None:
+        raise ConsoleError("somebody must be signed in", "nobody", status=401)
+    if roles is not PUBLIC and session is not None and session.role not in roles:
+        may = " or ".join(sorted(role.value for role in roles))
+        raise ConsoleError(f"this needs the role {may}", session.role.value, status=403)
+    if session is not None:
+        coordinator = coordinator.on_behalf_of(session.person, door="console")
+    else:
+        token = request.cookies.get(cookies.visit, "")
+    is_new = not token
+    visit = Visit(coordinator, session, token or secrets.token_hex(_TOKEN_BYTES), FormData())
+    visit.is_new = is_new
+    request.state.visit = visit
+    if request.method == "POST":
+        _require_same_origin(request)
+        visit.form = await read_form(request)
+        sent = visit.form.get("form_token")
+        if is_new or not isinstance(sent, str) or not _is_same(sent, visit.form_token):
+            raise ConsoleError(
+                "a form must come from the page that this browser opened: reload it, and try again",
+                "another, or an old one",
+                status=403,
+            )
+
+
+def visit_of(request: Request) -> Visit:
+    """Return what the check found."""
+    visit: Visit = request.state.visit
+    return visit
+
+
+def _require_same_origin(request: Request) -> None:
+    origin = request.headers.get("origin")
+    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
+    if origin is not None and origin != own:
+        raise ConsoleError("a form must come from the console", "another website", status=403)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode())

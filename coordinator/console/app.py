@@ -1,0 +1,109 @@
+"""The console as an app: its routes, their guard, and its answers to errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Final
+
+from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp
+
+from coordinator.console import (
+    audit,
+    hospitals,
+    live,
+    new_run,
+    overview,
+    people,
+    results,
+    runs,
+    signing,
+)
+from coordinator.console.access import Cookies, guard, require_complete
+from coordinator.console.rendering import page, static_file
+from coordinator.console.shield import LOOPBACK_NAMES, Shield
+from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError
+from coordinator.federation.rate_limit import RateLimit
+from coordinator.operator import Coordinator
+from pate_fed.errors import PateFedError
+from protocols.errors import ProtocolError
+
+SIGN_INS_PER_MINUTE: Final = 10
+"""Of one address: tries to sign in, or to set up an account."""
+
+_PAGES: Final = (overview, hospitals, runs, new_run, live, results, audit, people, signing)
+
+
+def build(
+    coordinator: Coordinator,
+    *,
+    hosts: Collection[str] = LOOPBACK_NAMES,
+    is_secure: bool = False,
+) -> ASGIApp:
+    """Make the console of a federation.
+
+    Args:
+        coordinator: The federation.
+        hosts: Names that the console is reached by, without ports.
+        is_secure: Whether it is served over TLS.
+    """
+    return Shield(make_app(coordinator, is_secure=is_secure), hosts=hosts, is_secure=is_secure)
+
+
+def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:
+    """Make the app inside the shield; its routes are those of the table in `access`."""
+    app = FastAPI(
+        dependencies=[Depends(guard)],
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.coordinator = coordinator
+    app.state.cookies = Cookies(is_secure)
+    app.state.sign_ins = RateLimit(SIGN_INS_PER_MINUTE, clock=time.monotonic)
+    app.state.streams = live.Streams()
+    for module in _PAGES:
+        for route in module.router.routes:
+            assert isinstance(route, APIRoute)
+            app.add_api_route(route.path, route.endpoint, methods=[*route.methods])
+
+    @app.get("/static/{name}")
+    def static(request: Request) -> Response:
+        return static_file(request.path_params["name"])
+
+    for kind in (CoordinatorError, PateFedError, ProtocolError):
+        app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(HTTPException, _not_served)
+    require_complete(app.routes)
+    return app
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    """Answer an error of ours: a person who is not signed in goes to the door."""
+    status = 400
+    if isinstance(error, ConsoleError):
+        status = error.status
+    elif isinstance(error, DatabaseError):
+        status = 503
+    if status == 401 and request.method == "GET":
+        if "hx-request" in request.headers:
+            return Response(status_code=204, headers={"HX-Redirect": "/sign-in"})
+        return RedirectResponse("/sign-in", 303)
+    must, got = getattr(error, "must", str(error)), getattr(error, "got", "")
+    template = "problem_part" if "hx-request" in request.headers else "problem"
+    code = getattr(error, "code", "")
+    return page(request, template, status=status, must=must, got=str(got), code=code)
+
+
+def _not_served(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    must = "a page must be one of the console's" if error.status_code == 404 else str(error.detail)
+    return page(
+        request, "problem", status=error.status_code, must=must, got="another", code="PF-435"
+    )

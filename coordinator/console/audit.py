@@ -1,0 +1,79 @@
+"""The audit log: search, export, and check the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from coordinator.console.access import visit_of
+from coordinator.console.rendering import page
+from coordinator.console.runs import PAGE, place_of
+from coordinator.errors import BrokenAuditLogError, ConsoleError
+from coordinator.operator import Coordinator
+from pate_fed.nodes.forwarding import as_line
+
+router = APIRouter()
+
+_MOST_LETTERS: Final = 100
+_ONE_AT_A_TIME: Final = Lock()
+
+
+@router.get("/audit")
+def audit(request: Request) -> Response:
+    """Show entries, newest first."""
+    log = visit_of(request).coordinator.audit_log
+    search = request.query_params.get("search", "").strip()
+    act = request.query_params.get("act", "")
+    if len(search) > _MOST_LETTERS:
+        raise ConsoleError(f"a search must have at most {_MOST_LETTERS} letters", len(search))
+    acts = [one.value for one in log.acts]
+    words = [*search.split(), *([act] if act in acts else [])]
+    before = place_of(request.query_params)
+    found = log.search(words=words, before=before, most=PAGE + 1)
+    template = "audit_entries" if "hx-request" in request.headers else "audit"
+    return page(
+        request,
+        template,
+        entries=[(one, datetime.fromtimestamp(one.at / 1000, UTC)) for one in found[:PAGE]],
+        older=found[PAGE - 1].number if len(found) > PAGE else None,
+        count=log.end[0],
+        search=search,
+        act=act if act in acts else "",
+        acts=acts,
+    )
+
+
+@router.get("/audit/export")
+def export(request: Request) -> Response:
+    """Hand out all entries, one JSON object a line, after the chain was checked."""
+    coordinator = visit_of(request).coordinator
+    with _ONE_AT_A_TIME:
+        coordinator.audit_log.verify()
+    headers = {"Content-Disposition": 'attachment; filename="audit-log.jsonl"'}
+    return StreamingResponse(
+        _lines(coordinator), media_type="application/octet-stream", headers=headers
+    )
+
+
+@router.post("/audit/verify")
+def verify(request: Request) -> Response:
+    """Check the chain now."""
+    log = visit_of(request).coordinator.audit_log
+    with _ONE_AT_A_TIME:
+        count, link = log.end
+        try:
+            log.verify(heads=[(count, link)])
+            broken = ""
+        except BrokenAuditLogError as error:
+            broken = f"{error.must}, got {error.got} [{error.code}]"
+    return page(request, "audit_verified", count=count, head=link.hex(), broken=broken)
+
+
+def _lines(coordinator: Coordinator) -> Iterator[str]:
+    return (f"{as_line(table)}\n" for table in coordinator.audit_log.tables())

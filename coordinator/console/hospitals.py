@@ -1,0 +1,83 @@
+"""Hospitals: invite, compare words, approve, revoke."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from coordinator.console.access import visit_of
+from coordinator.console.forms import number_of, text_of
+from coordinator.console.overview import QUIET
+from coordinator.console.rendering import page
+from coordinator.errors import ConsoleError
+from coordinator.federation.certificates import days_left, end_of
+from coordinator.federation.enrollment import USUAL_TEACHERS
+from coordinator.federation.home import utc_now
+from protocols.party_names import normalized
+
+router = APIRouter()
+
+
+@router.get("/hospitals")
+def hospitals(request: Request) -> Response:
+    """Show requests, members, invitations and revoked hospitals."""
+    coordinator, now = visit_of(request).coordinator, utc_now()
+    found = coordinator.members()
+    certificate = coordinator.home.server_certificate
+    return page(
+        request,
+        "hospitals",
+        fingerprint=coordinator.home.fingerprint,
+        certificate_end=end_of(certificate),
+        days=days_left(certificate, now=now),
+        requests=[one for one in found if one.state == "requested"],
+        members=[one for one in found if one.state == "member"],
+        revoked=[one for one in found if one.state == "revoked"],
+        invitations=[one for one in coordinator.invitations() if one.is_open(now=now)],
+        quiet=QUIET,
+        usual_teachers=USUAL_TEACHERS,
+    )
+
+
+@router.post("/hospitals/invite")
+def invite(request: Request) -> Response:
+    """Make an invitation, as a file for the hospital alone."""
+    visit = visit_of(request)
+    party = text_of(visit.form, "hospital", label="Name of the hospital", most=64)
+    days = number_of(visit.form, "days", float, label="Days")
+    if days is None or not 0 < days <= 30:
+        raise ConsoleError("days must be above 0, and 30 at most", days)
+    invitation = visit.coordinator.invite(party, lifetime=timedelta(days=days))
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", invitation.party)
+    return Response(
+        invitation.to_json(),
+        media_type="application/json",
+        headers={"Content-Disposition": f'attachment; filename="{name}.invite.json"'},
+    )
+
+
+@router.post("/hospitals/approve")
+def approve(request: Request) -> Response:
+    """Make a hospital a member, or correct its number of teachers."""
+    visit = visit_of(request)
+    party = text_of(visit.form, "hospital", most=64)
+    words = text_of(visit.form, "words", label="The twelve words", most=400)
+    teachers = number_of(visit.form, "teachers", int, label="Teachers")
+    visit.coordinator.approve(party, words=words, teachers=teachers)
+    return RedirectResponse("/hospitals", 303)
+
+
+@router.post("/hospitals/revoke")
+def revoke(request: Request) -> Response:
+    """Expel a hospital, reject its request, or withdraw its invitation."""
+    visit = visit_of(request)
+    party = text_of(visit.form, "hospital", most=64)
+    typed = text_of(visit.form, "typed", label="The hospital's name", most=64)
+    if normalized(typed) != normalized(party):
+        raise ConsoleError("type the hospital's name to revoke it", "another name")
+    visit.coordinator.revoke(party)
+    return RedirectResponse("/hospitals", 303)

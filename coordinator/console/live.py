@@ -1,0 +1,101 @@
+"""Live progress of one run: a stream of server-sent events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from coordinator.console.access import Cookies, Visit, visit_of
+from coordinator.console.rendering import part
+from coordinator.console.runs import facts_of
+from coordinator.errors import ConsoleError, CoordinatorError, RunQueueError
+from coordinator.runs.queue import Run
+
+router = APIRouter()
+
+LOOK_S: Final = 1.0
+MOST_STREAMS: Final = 32
+LONGEST_S: Final = 15 * 60.0
+"""A stream ends after so long; the browser opens another, and is checked again."""
+
+_BEAT_EVERY: Final = 15
+_CHECK_EVERY: Final = 10
+
+
+class Streams:
+    """Counts the open streams: each asks the database every second."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    @asynccontextmanager
+    async def one_more(self) -> AsyncIterator[None]:
+        """Count a stream while the body runs."""
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+
+@router.get("/runs/{run}/events")
+async def events(request: Request) -> Response:
+    """Send a run's changes as they come, until it ends."""
+    visit, streams = visit_of(request), request.app.state.streams
+    name = request.path_params["run"]
+    try:
+        await run_in_threadpool(visit.coordinator.queue.find, name)
+    except RunQueueError as error:
+        raise ConsoleError(error.must, error.got, status=404) from error
+    if streams.open >= MOST_STREAMS:
+        raise ConsoleError("close another page of a run first", "too many", status=503)
+    return StreamingResponse(_stream(request, visit, streams, name), media_type="text/event-stream")
+
+
+async def _stream(
+    request: Request, visit: Visit, streams: Streams, name: str
+) -> AsyncIterator[str]:
+    cookies: Cookies = request.app.state.cookies
+    token, sessions = request.cookies.get(cookies.session, ""), visit.coordinator.sessions
+    shown, began, looks = "", time.monotonic(), 0
+    async with streams.one_more():
+        while time.monotonic() - began < LONGEST_S and not await request.is_disconnected():
+            if looks % _CHECK_EVERY == 0:
+                session = await run_in_threadpool(sessions.find, token, is_request=False)
+                if session is None:
+                    yield _event("end", "Your session has ended: sign in again.")
+                    return
+            try:
+                run, facts = await run_in_threadpool(_look, visit, name)
+            except CoordinatorError as error:
+                yield _event("end", f"The console cannot look any more [{error.code}].")
+                return
+            text = part("run_live", form_token=visit.form_token, **facts)
+            if text != shown:
+                yield _event("state", text)
+                shown = text
+            elif looks % _BEAT_EVERY == 0:
+                yield ": beat\n\n"
+            if run.is_ended:
+                yield _event("end", "")
+                return
+            looks += 1
+            await anyio.sleep(LOOK_S)
+
+
+def _look(visit: Visit, name: str) -> tuple[Run, dict[str, Any]]:
+    run = visit.coordinator.queue.find(name)
+    return run, facts_of(visit, run)
+
+
+def _event(kind: str, text: str) -> str:
+    lines = "".join(f"data: {line}\n" for line in text.splitlines() or [""])
+    return f"event: {kind}\n{lines}\n"

@@ -1,0 +1,66 @@
+"""People of the console, and their roles."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from coordinator.console.access import visit_of
+from coordinator.console.forms import text_of
+from coordinator.console.rendering import page
+from coordinator.errors import ConsoleError
+from coordinator.people import Role
+
+router = APIRouter()
+
+
+@router.get("/people")
+def people(request: Request) -> Response:
+    """Show everybody, and what each role may do."""
+    found = visit_of(request).coordinator.people.all()
+    return page(request, "people", people=found, roles=list(Role), code=None)
+
+
+@router.post("/people/add")
+def add(request: Request) -> Response:
+    """Add a person, and show their setup code, once."""
+    visit = visit_of(request)
+    name = text_of(visit.form, "name", label="Name", most=64)
+    code = visit.coordinator.people.add(name, _role_in(visit.form))
+    found = visit.coordinator.people.all()
+    return page(request, "people", people=found, roles=list(Role), code=code)
+
+
+@router.post("/people/role")
+def give_role(request: Request) -> Response:
+    """Give a person another role."""
+    visit = visit_of(request)
+    visit.coordinator.people.give_role(text_of(visit.form, "name", most=64), _role_in(visit.form))
+    return RedirectResponse("/people", 303)
+
+
+@router.post("/people/reset")
+def reset(request: Request) -> Response:
+    """Let a person set up their access anew, and show the code for it, once."""
+    visit = visit_of(request)
+    code = visit.coordinator.people.reset(text_of(visit.form, "name", most=64))
+    found = visit.coordinator.people.all()
+    return page(request, "people", people=found, roles=list(Role), code=code)
+
+
+@router.post("/people/remove")
+def remove(request: Request) -> Response:
+    """Remove a person."""
+    visit = visit_of(request)
+    visit.coordinator.people.remove(text_of(visit.form, "name", most=64))
+    return RedirectResponse("/people", 303)
+
+
+def _role_in(form: FormData) -> Role:
+    text = text_of(form, "role", label="Role", most=40)
+    known = next((role for role in Role if role.value == text), None)
+    if known is None:
+        raise ConsoleError("a role must be one of the choices", "another")
+    return known

@@ -1,0 +1,169 @@
+"""Pages: templates filled with values, every text from outside shown as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any, Final
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from coordinator.console import words
+from coordinator.console.access import Cookies, Visit
+from coordinator.errors import ConsoleError
+from pate_fed import __version__, wording
+from protocols.fingerprint_words import spoken
+
+MENU: Final = (
+    ("/", "Overview"),
+    ("/hospitals", "Hospitals"),
+    ("/runs", "Runs"),
+    ("/privacy", "Privacy"),
+    ("/results", "Results"),
+    ("/audit", "Audit"),
+    ("/people", "People"),
+    ("/health", "Health"),
+)
+
+STATIC: Final = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "htmx.min.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+"""Every file that browsers may fetch, and its type."""
+
+
+def page(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return a page.
+
+    Args:
+        request: Whose it answers.
+        template: Its template's name, without the ending.
+        status: Its HTTP status.
+        values: Of the template.
+    """
+    visit: Visit | None = getattr(request.state, "visit", None)
+    here = "/" + request.url.path.split("/")[1].replace("new-run", "runs")
+    text = _ENVIRONMENT.get_template(f"{template}.html.j2").render(
+        visit=visit,
+        session=None if visit is None else visit.session,
+        form_token="" if visit is None else visit.form_token,
+        federation=request.app.state.coordinator.home.settings.name,
+        here=here,
+        menu=MENU,
+        now=datetime.now(UTC),
+        **values,
+    )
+    response = HTMLResponse(text, status)
+    if visit is not None and visit.is_new:
+        give_cookie(response, request, "visit", visit.token)
+    return response
+
+
+def part(template: str, **values: Any) -> str:
+    """Return a part of a page."""
+    return _ENVIRONMENT.get_template(f"{template}.html.j2").render(now=datetime.now(UTC), **values)
+
+
+def static_file(name: str) -> Response:
+    """Return a file that pages use.
+
+    Raises:
+        ConsoleError: there is none of this name.
+    """
+    known = next((one for one in STATIC if one == name), None)
+    if known is None:
+        raise ConsoleError("a page must be one of the console's", "another", status=404)
+    content = files("coordinator.console").joinpath("static", known).read_bytes()
+    headers = {"Cache-Control": "public, max-age=3600"}
+    return Response(content, media_type=STATIC[known], headers=headers)
+
+
+def give_cookie(response: Response, request: Request, kind: str, value: str) -> None:
+    """Give a browser a cookie for its own requests; an empty value takes it back.
+
+    Args:
+        response: The answer that it goes with.
+        request: Whose it answers.
+        kind: "session" or "visit".
+        value: Its value, a secret.
+    """
+    cookies: Cookies = request.app.state.cookies
+    response.set_cookie(
+        getattr(cookies, kind),
+        value,
+        max_age=None if value else 0,
+        path="/",
+        secure=cookies.is_secure,
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def step_line(
+    points: Sequence[tuple[float, float]], *, width: float, height: float, most: float
+) -> str:
+    """Return the line of a plot that goes up in steps, as an SVG path.
+
+    Args:
+        points: Places along the axis and values, in order; the line begins at 0.
+        width: Of the plot.
+        height: Of the plot.
+        most: Value at its upper end, above 0.
+    """
+    right = max((place for place, _ in points), default=0.0) or 1.0
+    path = [f"M0 {height:.1f}"]
+    for place, value in points:
+        x, y = width * place / right, height * (1 - value / most)
+        path.append(f"H{x:.1f}V{y:.1f}")
+    return "".join(path)
+
+
+def _moment(moment: datetime | None) -> str:
+    return "never" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _ago(moment: datetime | None, now: datetime) -> str:
+    """Say how long ago a moment was, in its largest unit."""
+    if moment is None:
+        return "never"
+    seconds = max(0, int((now - moment).total_seconds()))
+    for name, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            return f"{wording.plural(seconds // length, name)} ago"
+    return "just now"
+
+
+def _parts(reason: str) -> Iterable[str]:
+    return (why for code, why in words.WHY.items() if code in reason)
+
+
+_ENVIRONMENT: Final = jinja2.Environment(
+    loader=jinja2.PackageLoader("coordinator.console"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters.update(
+    moment=_moment,
+    ago=_ago,
+    why=_parts,
+    words=spoken,
+    percent=wording.percent,
+    count=wording.count,
+    epsilon=wording.epsilon_text,
+    delta=wording.delta_text,
+    size=wording.size_text,
+)
+_ENVIRONMENT.globals.update(
+    plural=wording.plural,
+    terms=words.TERMS,
+    states=words.STATES,
+    services=words.SERVICE,
+    version=__version__,
+)

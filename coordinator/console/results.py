@@ -1,0 +1,73 @@
+"""Results: what a finished run released, and its files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from coordinator.console.access import visit_of
+from coordinator.console.rendering import page
+from coordinator.console.runs import PAGE, place_of
+from coordinator.errors import ConsoleError, RunQueueError
+from coordinator.runs.queue import ENDED
+
+router = APIRouter()
+
+_SHOWN: Final = 20
+
+
+@router.get("/results")
+def results(request: Request) -> Response:
+    """Show the runs that ended, newest first."""
+    coordinator, before = visit_of(request).coordinator, place_of(request.query_params)
+    found = coordinator.queue.page(states=ENDED, before=before, most=PAGE + 1)
+    return page(
+        request,
+        "results",
+        runs=[(run, coordinator.finished.has(run.name)) for run in found[:PAGE]],
+        older=found[PAGE - 1].number if len(found) > PAGE else None,
+    )
+
+
+@router.get("/runs/{run}/results")
+def run_results(request: Request) -> Response:
+    """Show the results of a run."""
+    coordinator, name = visit_of(request).coordinator, request.path_params["run"]
+    try:
+        coordinator.queue.find(name)
+        record, files = coordinator.finished.read(name)
+    except RunQueueError as error:
+        raise ConsoleError(error.must, error.got, status=404) from error
+    labels = Counter(label or "no answer" for _, label in record.labels)
+    return page(
+        request,
+        "run_results",
+        name=name,
+        labels=labels.most_common(_SHOWN),
+        answered=sum(bool(label) for _, label in record.labels),
+        asked=len(record.labels),
+        privacy=record.privacy,
+        student=record.metrics.get("student"),
+        warnings=record.metrics.get("warnings", ()),
+        files=files,
+    )
+
+
+@router.get("/runs/{run}/results/{file:path}")
+def file(request: Request) -> Response:
+    """Hand out one file of a run's results; an audit entry tells it."""
+    coordinator, wanted = visit_of(request).coordinator, request.path_params
+    try:
+        path = coordinator.hand_out(wanted["run"], wanted["file"])
+    except RunQueueError as error:
+        raise ConsoleError(error.must, error.got, status=404) from error
+    # Never shown as a page of the console: a report has a policy and styles of its own.
+    return FileResponse(
+        path,
+        media_type="application/octet-stream",
+        filename=f"{wanted['run']}-{path.name}",
+    )

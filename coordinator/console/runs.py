@@ -1,0 +1,226 @@
+"""Runs: all of them, and one with its hospitals, its progress and its orders; what they cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from coordinator.console.access import Visit, visit_of
+from coordinator.console.overview import QUIET
+from coordinator.console.rendering import page, step_line
+from coordinator.errors import ConsoleError, RunQueueError
+from coordinator.federation.home import utc_now
+from coordinator.operator import Coordinator
+from coordinator.runs.queue import Run, RunState
+from coordinator.runs.spent import charged
+
+router = APIRouter()
+
+PAGE: Final = 50
+PLOT: Final = (640.0, 220.0)
+"""Width and height of a plot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a hospital stands in a run.
+
+    Attributes:
+        hospital: Its name.
+        state: In one or two words.
+        why: The reason; empty if there is nothing to say.
+        is_awaited: Whether the run waits for it.
+    """
+
+    hospital: str
+    state: str
+    why: str = ""
+    is_awaited: bool = False
+
+
+@router.get("/runs")
+def runs(request: Request) -> Response:
+    """Show runs, newest first."""
+    coordinator = visit_of(request).coordinator
+    state, before = request.query_params.get("state", ""), place_of(request.query_params)
+    states = {one for one in RunState if one.value == state}
+    found = coordinator.queue.page(states=states, before=before, most=PAGE + 1)
+    return page(
+        request,
+        "runs",
+        runs=found[:PAGE],
+        older=found[PAGE - 1].number if len(found) > PAGE else None,
+        counts=coordinator.queue.counts(),
+        state=state if states else "",
+    )
+
+
+@router.get("/runs/{run}")
+def one_run(request: Request) -> Response:
+    """Show a run."""
+    visit = visit_of(request)
+    name = request.path_params["run"]
+    found = _find(visit, name)
+    record = json.loads(visit.coordinator.queue.request(name))
+    return page(
+        request,
+        "run",
+        settings=record["settings"],
+        source=record["source"],
+        label=record["label"],
+        classes=record["class_names"],
+        queries=len(record["queries"]),
+        **facts_of(visit, found),
+    )
+
+
+@router.post("/runs/{run}/pause")
+def pause(request: Request) -> Response:
+    """Let a run rest after its batch."""
+    return _order(request, lambda coordinator, run: coordinator.pause(run))
+
+
+@router.post("/runs/{run}/resume")
+def resume(request: Request) -> Response:
+    """Let a paused run go on."""
+    return _order(request, lambda coordinator, run: coordinator.resume(run))
+
+
+@router.post("/runs/{run}/stop")
+def stop(request: Request) -> Response:
+    """End a run after its batch."""
+    if visit_of(request).form.get("sure") != "yes":
+        raise ConsoleError("tick the box to stop a run: it cannot go on afterwards", "no tick")
+    return _order(request, lambda coordinator, run: coordinator.stop(run))
+
+
+@router.get("/privacy")
+def privacy(request: Request) -> Response:
+    """Show what runs have cost: by hospital, by run, and over the queries of one run."""
+    coordinator = visit_of(request).coordinator
+    queue, terms = coordinator.queue, coordinator.spending.terms()
+    before, chosen = place_of(request.query_params), request.query_params.get("run", "")
+    found = queue.page(before=before, most=PAGE + 1)
+    everything = [charged(run) for run in queue.all()]
+    totals = list(accumulate(everything))
+    return page(
+        request,
+        "privacy",
+        runs=[(run, terms[run.number], charged(run)) for run in found[:PAGE]],
+        older=found[PAGE - 1].number if len(found) > PAGE else None,
+        spent=coordinator.spending.by_hospital(),
+        plot=_plot(list(enumerate(totals, start=1))),
+        of_run=_costs_of(coordinator, chosen) if chosen else None,
+    )
+
+
+def facts_of(visit: Visit, run: Run) -> dict[str, Any]:
+    """Return what the part of a run's page shows that changes by itself."""
+    coordinator = visit.coordinator
+    hospitals = coordinator.spending.terms()[run.number].hospitals
+    can_pause = run.state in _GOING_ON and not run.wanted
+    return {
+        "run": run,
+        "stages": _stages(coordinator, run, hospitals),
+        "has_results": run.is_ended and coordinator.finished.has(run.name),
+        "can_pause": can_pause and visit.may("POST", "/runs/{run}/pause"),
+        "can_resume": (run.state is RunState.PAUSED or bool(run.wanted))
+        and visit.may("POST", "/runs/{run}/resume"),
+        "can_stop": not run.is_ended
+        and run.state is not RunState.STOPPING
+        and visit.may("POST", "/runs/{run}/stop"),
+    }
+
+
+_GOING_ON: Final = (RunState.QUEUED, RunState.RUNNING, RunState.WAITING)
+
+
+def place_of(query: QueryParams) -> int | None:
+    """Return the number before which a list goes on; None for its beginning.
+
+    Raises:
+        ConsoleError: it is no number.
+    """
+    text = query.get("before", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise ConsoleError("a list must go on before a number", "another text")
+    return int(text)
+
+
+def _find(visit: Visit, name: str) -> Run:
+    try:
+        return visit.coordinator.queue.find(name)
+    except RunQueueError as error:
+        raise ConsoleError(error.must, error.got, status=404) from error
+
+
+def _order(request: Request, give: Callable[[Coordinator, str], Run]) -> Response:
+    visit = visit_of(request)
+    found = _find(visit, request.path_params["run"])
+    give(visit.coordinator, found.name)
+    return RedirectResponse(f"/runs/{found.name}", 303)
+
+
+def _stages(coordinator: Coordinator, run: Run, hospitals: tuple[str, ...]) -> list[Stage]:
+    now, known = utc_now(), {}
+    for one in coordinator.members():
+        if one.name not in known or one.state != "revoked":
+            known[one.name] = one
+    stages = []
+    for name in hospitals:
+        party = known.get(name)
+        if party is None or party.state != "member":
+            stages.append(Stage(name, "revoked", "It is no member any more: the run ends."))
+        elif run.state is RunState.WAITING and name in run.reason:
+            stages.append(Stage(name, "awaited", run.reason, is_awaited=True))
+        elif run.is_ended:
+            stages.append(Stage(name, "finished"))
+        elif party.node_id is None:
+            stages.append(Stage(name, "not let in", "Its node is let in once the service runs."))
+        elif party.seen_at is not None and now - party.seen_at > QUIET:
+            stages.append(Stage(name, "silent", "Not heard for over 10 minutes."))
+        else:
+            stages.append(Stage(name, "in the run" if run.is_begun else "ready"))
+    return stages
+
+
+def _costs_of(coordinator: Coordinator, name: str) -> dict[str, Any] | None:
+    """Return the costs of a finished run, from its own `privacy.json`."""
+    coordinator.queue.find(name)
+    if not coordinator.finished.has(name):
+        return {"name": name, "privacy": None, "plot": None}
+    record, _ = coordinator.finished.read(name)
+    steps = [(row["asked"], row["epsilon"]) for row in record.privacy["charged"]]
+    return {
+        "name": name,
+        "privacy": record.privacy,
+        "plot": _plot(steps, cap=record.privacy["budget"]["epsilon"]),
+    }
+
+
+def _plot(points: list[tuple[int, float]], *, cap: float | None = None) -> dict[str, Any] | None:
+    """Return a plot of epsilon; None if nothing was charged."""
+    if not any(value for _, value in points):
+        return None
+    width, height = PLOT
+    most = max(value for _, value in points)
+    top = 1.1 * max(most, cap or 0.0)
+    return {
+        "line": step_line(points, width=width, height=height, most=top),
+        "cap": None if cap is None else round(height * (1 - cap / top), 1),
+        "budget": cap,
+        "most": most,
+        "last": points[-1][0],
+        "width": width,
+        "height": height,
+    }

@@ -1,0 +1,113 @@
+"""The door: sign in, sign out, and a new person's first visit."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from coordinator.console.access import visit_of
+from coordinator.console.forms import text_of
+from coordinator.console.rendering import give_cookie, page
+from coordinator.errors import ConsoleError, PersonError
+from coordinator.federation.connections import origin_of
+from coordinator.people.one_time_codes import link_of, shown_key
+from coordinator.people.passwords import LEAST_LETTERS
+
+router = APIRouter()
+_log = logging.getLogger(__name__)
+
+
+@router.get("/sign-in")
+def sign_in_page(request: Request) -> Response:
+    """Show the door."""
+    if visit_of(request).session is not None:
+        return RedirectResponse("/", 303)
+    return page(request, "sign_in", problem="", name="")
+
+
+@router.post("/sign-in")
+def sign_in(request: Request) -> Response:
+    """Let somebody in."""
+    _require_few(request)
+    visit = visit_of(request)
+    name = text_of(visit.form, "name", label="Name", most=64)
+    password = text_of(visit.form, "password", label="Password")
+    code = text_of(visit.form, "code", label="One-time code", most=20)
+    acting = visit.coordinator.on_behalf_of(name, door="console")
+    try:
+        person = acting.people.sign_in(name, password=password, code=code)
+    except PersonError as error:
+        _log.warning("a sign-in to the console failed [%s]", error.code)
+        return page(request, "sign_in", status=403, problem=str(error.must), name=name)
+    _log.info("%s signed in to the console", person.name)
+    response = RedirectResponse("/", 303)
+    give_cookie(response, request, "session", visit.coordinator.sessions.open(person.name))
+    give_cookie(response, request, "visit", "")
+    return response
+
+
+@router.post("/sign-out")
+def sign_out(request: Request) -> Response:
+    """End the session."""
+    visit = visit_of(request)
+    visit.coordinator.sessions.close(visit.token)
+    response = RedirectResponse("/sign-in", 303)
+    give_cookie(response, request, "session", "")
+    return response
+
+
+@router.get("/welcome")
+def welcome_page(request: Request) -> Response:
+    """Show a new person's first form."""
+    return page(request, "welcome", problem="", name="", least=LEAST_LETTERS)
+
+
+@router.post("/welcome")
+def welcome(request: Request) -> Response:
+    """Take a new person's password, and show the key of their one-time codes."""
+    _require_few(request)
+    visit = visit_of(request)
+    name = text_of(visit.form, "name", label="Name", most=64)
+    setup_code = text_of(visit.form, "setup_code", label="Setup code", most=64)
+    password = text_of(visit.form, "password", label="Password")
+    problem, key = "both passwords must be the same", b""
+    if password == text_of(visit.form, "again", label="Password, once more"):
+        try:
+            key = visit.coordinator.people.choose_password(
+                name, setup_code=setup_code, password=password
+            )
+        except PersonError as error:
+            problem = error.must
+    if not key:
+        return page(request, "welcome", status=403, problem=problem, name=name, least=LEAST_LETTERS)
+    federation = visit.coordinator.home.settings.name
+    return page(
+        request,
+        "welcome_code",
+        name=name,
+        setup_code=setup_code,
+        key=shown_key(key),
+        link=link_of(key, person=name, federation=federation),
+    )
+
+
+@router.post("/welcome/code")
+def welcome_code(request: Request) -> Response:
+    """Take a new person's first one-time code."""
+    _require_few(request)
+    visit = visit_of(request)
+    name = text_of(visit.form, "name", label="Name", most=64)
+    setup_code = text_of(visit.form, "setup_code", label="Setup code", most=64)
+    code = text_of(visit.form, "code", label="One-time code", most=20)
+    visit.coordinator.people.finish_setup(name, setup_code=setup_code, code=code)
+    return RedirectResponse("/sign-in", 303)
+
+
+def _require_few(request: Request) -> None:
+    """Bound the tries of one address."""
+    host = request.client.host if request.client is not None else ""
+    if not request.app.state.sign_ins.allows(origin_of(host)):
+        raise ConsoleError("wait a minute before the next try", "too many tries", status=429)

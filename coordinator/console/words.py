@@ -1,0 +1,65 @@
+"""The plain sentence beside every technical term of the console."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+TERMS: Final[Mapping[str, str]] = {
+    "epsilon": "How much a run can tell about one unit's records: 0 is nothing. Adding 1 lets the "
+    "chance of any outcome differ by a further factor of 2.7.",
+    "delta": "A small chance with which epsilon need not hold.",
+    "unit": "Whose records are protected: all records of one patient, or of a whole hospital.",
+    "view": "Who looks: the public sees labels, the coordinator sees more.",
+    "neighbors": "The two cases that nobody can tell apart well.",
+    "method": "The proof by which epsilon was computed.",
+    "mechanism": "The rule that turns votes into labels, with noise.",
+    "noise": "Random numbers that are added to the counts of votes, so that no single vote shows.",
+    "sigma": "The size of the noise, in votes: its standard deviation.",
+    "threshold": "Too few votes for one class give no answer: so many are needed, noise included.",
+    "query": "One public row that the hospitals are asked to label.",
+    "batch": "Queries that are asked together.",
+    "teacher": "A model that a hospital trained on a part of its own records.",
+    "student": "The model that learns from the released labels; it may leave the federation.",
+    "budget": "The most epsilon that a run may use. It is fixed before the run begins.",
+    "formal": "Holds for any records and any votes. It may be published.",
+    "per-instance": "Depends on the actual votes, so it is private itself. Never publish it.",
+    "fingerprint": "Twelve words that name a hospital's key. Only its own people can read them to "
+    "you.",
+    "secure sum": "The hospitals' votes are added so that nobody sees those of one hospital.",
+    "seal": "Checksums of all files, signed by the coordinator.",
+    "chain": "Each audit entry holds a hash of all before it: a change shows.",
+    "head": "Number and hash of the last entry. Write it down elsewhere: only so a cut end shows.",
+    "one-time code": "Six digits from the authenticator app on your telephone.",
+}
+
+STATES: Final[Mapping[str, str]] = {
+    "queued": "Waits for its turn.",
+    "running": "Hospitals are being asked.",
+    "waiting": "Waits for hospitals; it goes on by itself.",
+    "paused": "Rests until somebody resumes it.",
+    "stopping": "Ends after the current batch.",
+    "done": "All was asked.",
+    "incomplete": "Ended early, and keeps its labels.",
+    "failed": "Ended without a result.",
+    "stopped": "Ended by a person; it keeps its labels.",
+}
+
+WHY: Final[Mapping[str, str]] = {
+    "PF-311": "It has checked the words of too few other hospitals.",
+    "PF-322": "Its people have not approved the run's document yet: call them.",
+    "PF-323": "Its people paused it.",
+    "PF-325": "Too many runs wait for its people.",
+    "PF-314": "Its owner has not approved the public rows yet: call them.",
+    "PF-317": "It answered one of the queries before.",
+    "PF-318": "Its own budget does not bear the run.",
+    "PF-326": "Its disk is full.",
+}
+"""What the codes mean with which hospitals say why they do not go on."""
+
+SERVICE: Final[Mapping[str, str]] = {
+    "superlink": "Messages to hospitals can be sent.",
+    "database": "Results can be stored.",
+    "worker": "Runs are worked on.",
+    "certificate": "Hospitals trust the server's certificate.",
+}

@@ -1,0 +1,58 @@
+"""Time-based one-time codes: six digits that change every 30 seconds.
+
+Source: RFC 6238, with the SHA-1 and the 30 seconds that every authenticator app takes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import struct
+from typing import Final
+from urllib.parse import quote
+
+KEY_BYTES: Final = 20
+_DIGITS: Final = 6
+_STEP_S: Final = 30
+_SLACK: Final = 1
+"""Steps by which a telephone's clock may differ."""
+
+
+def code_at(key: bytes, step: int) -> str:
+    """Return the code of a step."""
+    digest = hmac.digest(key, struct.pack(">Q", step), hashlib.sha1)
+    offset = digest[-1] & 15
+    [number] = struct.unpack(">I", digest[offset : offset + 4])
+    return f"{(number & 0x7FFFFFFF) % 10**_DIGITS:0{_DIGITS}d}"
+
+
+def step_of(key: bytes, code: str, *, now: float, after: int) -> int | None:
+    """Return the step whose code this is; None if there is none.
+
+    Args:
+        key: The person's.
+        code: As they typed it; spaces do not count.
+        now: Unix time.
+        after: The step of the last code that was taken: that code and earlier ones are used up.
+    """
+    typed = "".join(code.split()).encode()
+    current = int(now // _STEP_S)
+    found = None
+    for step in range(current - _SLACK, current + _SLACK + 1):
+        if hmac.compare_digest(code_at(key, step).encode(), typed) and step > after:
+            found = step
+    return found
+
+
+def shown_key(key: bytes) -> str:
+    """Return a key as people type it into their app: groups of four letters and digits."""
+    text = base64.b32encode(key).decode().rstrip("=")
+    return " ".join(text[place : place + 4] for place in range(0, len(text), 4))
+
+
+def link_of(key: bytes, *, person: str, federation: str) -> str:
+    """Return the link with which an app on the same device takes a key."""
+    text = base64.b32encode(key).decode().rstrip("=")
+    label = quote(f"{federation}:{person}")
+    return f"otpauth://totp/{label}?secret={text}&issuer={quote(federation)}"

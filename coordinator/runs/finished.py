@@ -1,0 +1,82 @@
+"""The run directories of finished runs: what is in them, and one file at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from coordinator.errors import RunQueueError
+from coordinator.federation.home import FederationHome
+from coordinator.runs.open_run import results_of
+from pate_fed.report import RunRecord, read_run
+from pate_fed.report.run_directory import REPORT, SEAL, SEALED
+
+FILES: Final = (REPORT, *SEALED, SEAL)
+"""Every file that can be in a run directory, by its path there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedFile:
+    """A file of a run's results.
+
+    Attributes:
+        path: Its path in the run directory.
+        size: In bytes.
+        sha256: In hex; empty for the report and the seal, which the seal does not name.
+    """
+
+    path: str
+    size: int
+    sha256: str
+
+
+class FinishedRuns:
+    """The run directories of a federation.
+
+    Args:
+        home: The federation.
+    """
+
+    def __init__(self, home: FederationHome) -> None:
+        self._home = home
+
+    def has(self, name: str) -> bool:
+        """Tell whether a run has results."""
+        return results_of(self._home, name).is_dir()
+
+    def read(self, name: str) -> tuple[RunRecord, list[FinishedFile]]:
+        """Return the results of a run, and the files that they stand in.
+
+        Raises:
+            RunQueueError: there are none.
+            RunDirectoryError: they cannot be read.
+        """
+        folder = results_of(self._home, name)
+        if not folder.is_dir():
+            raise RunQueueError("a run must have ended with labels to have results", "none yet")
+        record = read_run(folder)
+        there = [file for file in FILES if (folder / file).is_file()]
+        return record, [
+            FinishedFile(file, (folder / file).stat().st_size, record.digests.get(file, ""))
+            for file in there
+        ]
+
+    def path(self, name: str, file: str) -> Path:
+        """Return the path of a file of a run's results.
+
+        The possible files are known beforehand: a requested name is looked up there, and never
+        taken for a path.
+
+        Args:
+            name: A run that exists.
+            file: One of `FILES`.
+
+        Raises:
+            RunQueueError: there is no such file.
+        """
+        known = next((one for one in FILES if one == file), None)
+        path = None if known is None else results_of(self._home, name) / known
+        if path is None or not path.is_file():
+            raise RunQueueError("a file must be one of the run's results", "another")
+        return path

@@ -1,0 +1,107 @@
+"""What all runs together have cost each hospital's units, as far as the coordinator charged it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+from coordinator.runs.queue import Run, RunQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The facts of a run's request that say what its epsilon is for.
+
+    Attributes:
+        hospitals: Its members.
+        epsilon: Its budget.
+        delta: Chance with which epsilon need not hold.
+        unit: "record" or "party".
+        noise: Who adds the noise: "coordinator" or "parties".
+        queries: Queries that it asks.
+    """
+
+    hospitals: tuple[str, ...]
+    epsilon: float
+    delta: float
+    unit: str
+    noise: str
+    queries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What runs have cost one hospital's units: epsilons and deltas add up.
+
+    Attributes:
+        hospital: Its name.
+        unit: The unit that the runs had.
+        runs: How many runs charged something.
+        epsilon: Charged or held, in all.
+        delta: Of these runs, in all.
+    """
+
+    hospital: str
+    unit: str
+    runs: int
+    epsilon: float
+    delta: float
+
+
+class Spending:
+    """The charges of all runs.
+
+    Args:
+        queue: The runs.
+    """
+
+    def __init__(self, queue: RunQueue) -> None:
+        self._queue = queue
+        self._known: dict[int, Terms] = {}  # a request never changes
+
+    def terms(self) -> dict[int, Terms]:
+        """Return the terms of each run, by its number."""
+        for number, text in self._queue.requests(after=max(self._known, default=0)):
+            self._known[number] = _terms_in(text)
+        return self._known
+
+    def by_hospital(self) -> list[Spent]:
+        """Return what was spent for each hospital's units, the most first."""
+        terms, found = self.terms(), defaultdict[tuple[str, str], list[tuple[float, float]]](list)
+        for run in self._queue.all():
+            epsilon = charged(run)
+            if epsilon and run.number in terms:
+                of = terms[run.number]
+                for hospital in of.hospitals:
+                    found[hospital, of.unit].append((epsilon, of.delta))
+        spent = [
+            Spent(
+                hospital,
+                unit,
+                len(costs),
+                math.fsum(epsilon for epsilon, _ in costs),
+                math.fsum(delta for _, delta in costs),
+            )
+            for (hospital, unit), costs in found.items()
+        ]
+        return sorted(spent, key=lambda one: (-one.epsilon, one.hospital))
+
+
+def charged(run: Run) -> float:
+    """Return the epsilon that a run has charged or holds."""
+    return float(run.progress.get("epsilon", 0.0))
+
+
+def _terms_in(text: str) -> Terms:
+    record = json.loads(text)
+    settings = record["settings"]
+    return Terms(
+        hospitals=tuple(one["name"] for one in record["parties"]),
+        epsilon=float(settings["epsilon"]),
+        delta=float(settings["delta"]),
+        unit=str(settings["unit"]),
+        noise=str(settings["noise"]),
+        queries=len(record["queries"]),
+    )

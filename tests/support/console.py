@@ -1,0 +1,180 @@
+"""A console with people, hospitals, runs and audit entries, written straight into the database."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from sqlalchemy import insert
+from starlette.testclient import TestClient
+
+from coordinator.console import build
+from coordinator.database import Act, Actor, MemberRow, RunRow, RunState
+from coordinator.federation.home import FederationHome, FederationSettings
+from coordinator.operator import Coordinator
+from coordinator.people import Role
+from coordinator.people.one_time_codes import code_at
+from protocols.identity import SigningIdentity
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+BASE = "http://127.0.0.1:8447"
+PASSWORD = "four plain words here"
+HOSTILE = "<script>alert('x')</script>"
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Coordinator]:
+    """A new federation."""
+    settings = FederationSettings("lung study", "127.0.0.1:8443")
+    home = FederationHome.create(folder, settings, now=datetime.now(UTC))
+    coordinator = Coordinator(home)
+    try:
+        yield coordinator
+    finally:
+        coordinator.close()
+
+
+def browser(coordinator: Coordinator, role: Role | None = None) -> TestClient:
+    """A browser, in which a person of a role is signed in."""
+    client = TestClient(
+        build(coordinator), base_url=BASE, follow_redirects=False, raise_server_exceptions=True
+    )
+    if role is not None:
+        known = {one.name for one in coordinator.people.all()}
+        name = f"Some {role.value}"
+        if name not in known:
+            coordinator.people.add(name, role)
+        client.cookies.set("pate-fed-session", coordinator.sessions.open(name))
+    return client
+
+
+def form_token(client: TestClient, path: str) -> str:
+    """The token that a page's forms hold."""
+    found = re.search(r'name="form_token" value="([0-9a-f]{64})"', client.get(path).text)
+    assert found is not None, path
+    return found[1]
+
+
+def set_up(coordinator: Coordinator, name: str, role: Role) -> bytes:
+    """Add a person who has chosen `PASSWORD`; return the key of their one-time codes."""
+    code = coordinator.people.add(name, role)
+    people = coordinator.people
+    key = people.choose_password(name, setup_code=code.text, password=PASSWORD)
+    people.finish_setup(name, setup_code=code.text, code=code_at(key, _step() - 1))
+    return key
+
+
+def code_now(key: bytes) -> str:
+    """The one-time code of this moment."""
+    return code_at(key, _step())
+
+
+def _step() -> int:
+    return int(datetime.now(UTC).timestamp() // 30)
+
+
+def add_hospitals(
+    coordinator: Coordinator, *names: str, state: str = "member", teachers: int = 10
+) -> None:
+    """Hospitals that are there, whatever their names."""
+    node = ec.generate_private_key(ec.SECP256R1()).public_key()
+    pem = node.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    rows = []
+    for name in names:
+        identity = SigningIdentity.generate().public
+        rows.append(
+            {
+                "fingerprint": identity.fingerprint,
+                "name": name,
+                "identity_key": identity.key,
+                "node_key": f"{pem}{secrets.token_hex(4)}",
+                "node_id": "7" if state == "member" else None,
+                "state": state,
+                "requested_at": NOW,
+                "approved_at": NOW if state == "member" else None,
+                "teachers": teachers if state == "member" else 0,
+                "seen_at": datetime.now(UTC) - timedelta(minutes=1),
+                "clock_skew_s": 0,
+            }
+        )
+    with coordinator._database.transaction() as connection:
+        connection.execute(insert(MemberRow), rows)
+
+
+def add_runs(
+    coordinator: Coordinator,
+    *names: str,
+    hospitals: tuple[str, ...],
+    state: RunState = RunState.DONE,
+    reason: str = "",
+    queries: int = 60,
+) -> None:
+    """Runs that are there, in one state."""
+    settings = {
+        "epsilon": 5.0,
+        "delta": 1e-5,
+        "unit": "record",
+        "noise": "coordinator",
+        "batch_size": 20,
+        "mechanism": "gnmax",
+        "sigma2": 12.5,
+        "vote_threshold": None,
+        "form": "additive",
+    }
+    request = {
+        "parties": [{"name": name, "fingerprint": "00", "teachers": 10} for name in hospitals],
+        "queries": list(range(queries)),
+        "settings": settings,
+        "source": "public.csv",
+        "label": "sick",
+        "class_names": ["no", "yes"],
+    }
+    begun = state is not RunState.QUEUED
+    progress = {
+        "queries": queries,
+        "asked": queries,
+        "answered": queries - 4,
+        "refused": 4,
+        "from_store": 0,
+        "batches": 3,
+        "void": 0,
+        "exchanges": 12,
+        "epsilon": 2.345,
+        "tests_delta": 0.0,
+    }
+    row = {
+        "state": state.value,
+        "wanted": "",
+        "reason": reason,
+        "request": json.dumps(request),
+        "progress": json.dumps(progress if begun else {}),
+        "fence": 0,
+        "waiting_since": None,
+        "turn": 1,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    with coordinator._database.transaction() as connection:
+        connection.execute(insert(RunRow), [{**row, "name": name} for name in names])
+
+
+def add_entries(coordinator: Coordinator, count: int, *, subject: str = "North") -> None:
+    """Audit entries of some person."""
+    log = coordinator.audit_log
+    with coordinator._database.as_one():
+        for number in range(count):
+            log.append(
+                Act.PAUSED,
+                f"{subject}{number % 97}",
+                actor=Actor("anna", "command line"),
+                at=NOW.timestamp() + number,
+                before={"state": "running"},
+                after={"state": "paused"},
+            )
