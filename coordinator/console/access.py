@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -141,12 +141,31 @@ def require_complete(routes: Iterable[BaseRoute]) -> None:
         raise ConsoleError("every route must have its roles", sorted(found ^ ACCESS.keys()))
 
 
-async def guard(request: Request) -> None:
+async def guard(request: Request) -> AsyncIterator[None]:
     """Check a request before its route sees it; `visit_of` returns the finding.
+
+    Uploaded files are gone once the answer was sent.
 
     Raises:
         ConsoleError: nobody is signed in, the role may not, or the form is not one of ours.
     """
+    visit = request.state.visit = await _checked(request)
+    try:
+        if request.method == "POST":
+            await _require_ours(request, visit)
+        yield
+    finally:
+        await visit.form.close()
+
+
+def visit_of(request: Request) -> Visit:
+    """Return what the check found."""
+    visit: Visit = request.state.visit
+    return visit
+
+
+async def _checked(request: Request) -> Visit:
+    """Find the person, and refuse who may not use the route."""
     cookies: Cookies = request.app.state.cookies
     coordinator: Coordinator = request.app.state.coordinator
     path = request.scope["route"].path
@@ -164,26 +183,21 @@ async def guard(request: Request) -> None:
         coordinator = coordinator.on_behalf_of(session.person, door="console")
     else:
         token = request.cookies.get(cookies.visit, "")
-    is_new = not token
-    visit = Visit(coordinator, session, token or secrets.token_hex(_TOKEN_BYTES), FormData())
-    visit.is_new = is_new
-    request.state.visit = visit
-    if request.method == "POST":
-        _require_same_origin(request)
-        visit.form = await read_form(request)
-        sent = visit.form.get("form_token")
-        if is_new or not isinstance(sent, str) or not _is_same(sent, visit.form_token):
-            raise ConsoleError(
-                "a form must come from the page that this browser opened: reload it, and try again",
-                "another, or an old one",
-                status=403,
-            )
+    fresh = secrets.token_hex(_TOKEN_BYTES)
+    return Visit(coordinator, session, token or fresh, FormData(), is_new=not token)
 
 
-def visit_of(request: Request) -> Visit:
-    """Return what the check found."""
-    visit: Visit = request.state.visit
-    return visit
+async def _require_ours(request: Request, visit: Visit) -> None:
+    """Refuse a form that another website sent, or an old one."""
+    _require_same_origin(request)
+    visit.form = await read_form(request)
+    sent = visit.form.get("form_token")
+    if visit.is_new or not isinstance(sent, str) or not _is_same(sent, visit.form_token):
+        raise ConsoleError(
+            "a form must come from the page that this browser opened: reload it, and try again",
+            "another, or an old one",
+            status=403,
+        )
 
 
 def _require_same_origin(request: Request) -> None:

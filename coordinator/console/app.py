@@ -27,7 +27,7 @@ from coordinator.console import (
 from coordinator.console.access import Cookies, guard, require_complete
 from coordinator.console.rendering import page, static_file
 from coordinator.console.shield import LOOPBACK_NAMES, Shield
-from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError
+from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError, InternalError
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.operator import Coordinator
 from pate_fed.errors import PateFedError
@@ -80,6 +80,7 @@ def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:
     for kind in (CoordinatorError, PateFedError, ProtocolError):
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(HTTPException, _not_served)
+    app.add_exception_handler(Exception, _failed)
     require_complete(app.routes)
     return app
 
@@ -106,4 +107,15 @@ def _not_served(request: Request, error: Exception) -> Response:
     must = "a page must be one of the console's" if error.status_code == 404 else str(error.detail)
     return page(
         request, "problem", status=error.status_code, must=must, got="another", code="PF-435"
+    )
+
+
+def _failed(request: Request, error: Exception) -> Response:  # noqa: ARG001 - the shield logs it
+    return page(
+        request,
+        "problem",
+        status=500,
+        must="the console must not fail: its log says where it did",
+        got="a fault",
+        code=InternalError.code,
     )

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,10 +34,6 @@ _HEADERS: Final = {
 }
 _TLS_HEADER: Final = "max-age=31536000"
 _log = logging.getLogger(__name__)
-
-
-class _TooLargeError(Exception):
-    """A body has more bytes than allowed."""
 
 
 class Shield:
@@ -76,8 +73,6 @@ class Shield:
             return
         try:
             await self._app(scope, _bounded(scope, receive), send_safely)
-        except _TooLargeError:
-            await refuse("PF-435: a form or file must be smaller\n", 413)
         except Exception as error:
             # No traceback: it could hold secrets.
             _log.error("[%s] the console failed at %s", InternalError.code, place_of(error))
@@ -112,7 +107,7 @@ def _bounded(scope: Scope, receive: Receive) -> Receive:
         message = await receive()
         read += len(message.get("body", b""))
         if read > most:
-            raise _TooLargeError
+            raise HTTPException(413, "a form or file must be smaller")
         return message
 
     return bounded

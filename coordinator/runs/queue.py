@@ -124,7 +124,7 @@ class RunQueue:
         """Return the number of runs in each state."""
         counted = select(RunRow.state, func.count()).group_by(RunRow.state)
         with self._database.session() as session:
-            known = dict(session.execute(counted).tuples().all())
+            known = {row[0]: int(row[1]) for row in session.execute(counted)}
         return {state: known.get(state.value, 0) for state in RunState}
 
     def requests(self, *, after: int = 0) -> Iterator[tuple[int, str]]:

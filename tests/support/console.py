@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import insert
@@ -21,7 +25,10 @@ from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.people import Role
 from coordinator.people.one_time_codes import code_at
+from coordinator.runs.open_run import results_of
+from pate_fed.report import RunDirectory
 from protocols.identity import SigningIdentity
+from tests.support.sample_run import fill
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BASE = "http://127.0.0.1:8447"
@@ -178,3 +185,49 @@ def add_entries(coordinator: Coordinator, count: int, *, subject: str = "North")
                 before={"state": "running"},
                 after={"state": "paused"},
             )
+
+
+def add_results(coordinator: Coordinator, run: str) -> None:
+    """Results of a run, made up."""
+    out = results_of(coordinator.home, run)
+    out.parent.mkdir(mode=0o700, parents=True)
+    with RunDirectory.open_new(out) as directory:
+        fill(directory)
+
+
+def seeded(coordinator: Coordinator) -> None:
+    """A federation with something on every page, and hostile names among them."""
+    three = ("North", "South", HOSTILE)
+    add_hospitals(coordinator, *three)
+    add_hospitals(coordinator, "East clinic", state="requested")
+    add_hospitals(coordinator, "Gone", state="revoked")
+    coordinator.invite("Hôpital Saint-Louis")
+    waits = "waits for the people of North [PF-322]; the run's digest: 0123456789abcdef"
+    for state in RunState:
+        reason = waits if state is RunState.WAITING else ""
+        add_runs(coordinator, f"is-{state.value}", hospitals=three, state=state, reason=reason)
+    add_results(coordinator, "is-done")
+    add_entries(coordinator, 60, subject=HOSTILE)
+
+
+@contextmanager
+def served(coordinator: Coordinator) -> Iterator[str]:
+    """Serve the console on loopback, in this process; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(
+            build(coordinator),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(30)

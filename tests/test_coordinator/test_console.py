@@ -1,0 +1,624 @@
+"""The console against strangers, forgers and tired people: every route, every role, every form."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from coordinator.console.access import ACCESS, PUBLIC, require_complete
+from coordinator.console.app import SIGN_INS_PER_MINUTE, make_app
+from coordinator.console.forms import MOST_ROWS, MOST_UPLOAD_BYTES
+from coordinator.console.rendering import step_line
+from coordinator.database import Act
+from coordinator.errors import ConsoleError, PersonError
+from coordinator.operator import Coordinator
+from coordinator.people import ABSOLUTE, IDLE, Role, Sessions
+from coordinator.people import people as people_module
+from coordinator.people.one_time_codes import code_at
+from protocols.fingerprint_words import spoken
+from tests.support.console import (
+    BASE,
+    HOSTILE,
+    PASSWORD,
+    add_entries,
+    add_hospitals,
+    add_results,
+    add_runs,
+    browser,
+    code_now,
+    form_token,
+    opened,
+    seeded,
+    set_up,
+)
+
+ROLES = (*Role, None)
+FAR_AWAY = "http://elsewhere.example"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
+    """A federation with something on every page; tests only read it."""
+    with opened(tmp_path_factory.mktemp("console") / "federation") as coordinator:
+        seeded(coordinator)
+        yield coordinator
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Coordinator]:
+    """An empty federation."""
+    with opened(tmp_path / "federation") as coordinator:
+        yield coordinator
+
+
+def filled_in(path: str) -> str:
+    """A route's path with the names of things that are there."""
+    return (
+        path.replace("{run}", "is-done")
+        .replace("{file:path}", "labels.csv")
+        .replace("{name}", "console.css")
+    )
+
+
+class TestRoutes:
+    def test_every_route_of_the_app_has_its_roles_and_a_new_one_does_not_start(
+        self, fresh: Coordinator
+    ) -> None:
+        app = make_app(fresh, is_secure=False)
+        found = {
+            (method, cast(Route, route).path)
+            for route in app.routes
+            for method in cast(Route, route).methods or ()
+            if method != "HEAD"
+        }
+        assert found == set(ACCESS)
+        app.add_api_route("/forgotten", lambda: None, methods=["GET"])
+        with pytest.raises(ConsoleError) as caught:
+            require_complete(app.routes)
+        assert "/forgotten" in str(caught.value)
+
+    @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.value if role else "nobody")
+    def test_every_route_opens_to_its_roles_alone(
+        self, federation: Coordinator, role: Role | None
+    ) -> None:
+        client, log = browser(federation, role), federation.audit_log
+        token = "" if role is None else form_token(client, "/")
+        before, people = log.end, len(federation.people.all())
+        for (method, path), roles in ACCESS.items():
+            if path in ("/sign-out", "/runs/{run}/events", "/runs/{run}/results/{file:path}"):
+                continue  # they end the session, follow a run, or leave an entry: see below
+            # An empty form: whoever may send it is told what is missing.
+            data = {"form_token": token}
+            answer = client.request(
+                method, filled_in(path), data=data if method == "POST" else None
+            )
+            case = f"{method} {path} as {role}: {answer.status_code}"
+            if roles is PUBLIC:
+                assert answer.status_code in (200, 303, 400, 403, 429), case
+            elif role is None:
+                wanted = {303} if method == "GET" else {401}
+                assert answer.status_code in wanted, case
+            elif role in roles:
+                assert answer.status_code in (200, 303, 400), case
+            else:
+                assert answer.status_code == 403, case
+        assert (log.end, len(federation.people.all())) == (before, people)
+
+    def test_an_auditor_changes_nothing_by_any_form(self, fresh: Coordinator) -> None:
+        add_hospitals(fresh, "North", "South", "West")
+        add_hospitals(fresh, "East", state="requested")
+        add_runs(fresh, "first", hospitals=("North",), state=people_state("running"))
+        client = browser(fresh, Role.AUDITOR)
+        token, before = form_token(client, "/"), fresh.audit_log.end
+        words = spoken(fresh.members()[0].identity.fingerprint)
+        for path, fields in (
+            ("/hospitals/invite", {"hospital": "Mid", "days": "7"}),
+            ("/hospitals/approve", {"hospital": "East", "words": words, "teachers": "3"}),
+            ("/hospitals/revoke", {"hospital": "North", "typed": "North"}),
+            ("/runs/first/pause", {}),
+            ("/runs/first/stop", {"sure": "yes"}),
+            ("/people/add", {"name": "Eve", "role": "administrator"}),
+            ("/people/role", {"name": "Some auditor", "role": "administrator"}),
+        ):
+            answer = client.post(path, data={"form_token": token, **fields})
+            assert answer.status_code == 403, path
+        assert fresh.audit_log.end == before
+        assert fresh.queue.find("first").wanted == ""
+
+    def test_a_role_that_was_taken_away_holds_no_more(self, fresh: Coordinator) -> None:
+        client = browser(fresh, Role.OPERATOR)
+        assert client.get("/new-run").status_code == 200
+        fresh.people.give_role("Some operator", Role.AUDITOR)
+        assert client.get("/new-run").status_code == 403
+        fresh.people.remove("Some operator")
+        assert client.get("/").headers["location"] == "/sign-in"
+
+
+def people_state(name: str) -> Any:
+    from coordinator.runs.queue import RunState  # noqa: PLC0415
+
+    return RunState(name)
+
+
+class TestForgers:
+    @pytest.mark.parametrize(
+        ("token", "headers"),
+        [
+            pytest.param("", {}, id="no token"),
+            pytest.param("0" * 64, {}, id="wrong token"),
+            pytest.param("ä" * 64, {}, id="no hex"),
+            pytest.param(None, {"Origin": FAR_AWAY}, id="from another website"),
+            pytest.param(None, {"Origin": "null"}, id="from nowhere"),
+        ],
+    )
+    def test_a_form_of_somebody_else_changes_nothing(
+        self, fresh: Coordinator, token: str | None, headers: dict[str, str]
+    ) -> None:
+        client = browser(fresh, Role.ADMINISTRATOR)
+        right = form_token(client, "/")
+        before = fresh.audit_log.end
+        answer = client.post(
+            "/people/add",
+            data={
+                "form_token": right if token is None else token,
+                "name": "Eve",
+                "role": "operator",
+            },
+            headers=headers,
+        )
+        assert (answer.status_code, fresh.audit_log.end) == (403, before)
+
+    def test_a_token_of_another_session_is_worth_nothing(self, fresh: Coordinator) -> None:
+        mallory, victim = browser(fresh, Role.AUDITOR), browser(fresh, Role.ADMINISTRATOR)
+        answer = victim.post(
+            "/people/add",
+            data={
+                "form_token": form_token(mallory, "/"),
+                "name": "Eve",
+                "role": "administrator",
+            },
+        )
+        assert answer.status_code == 403
+
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "elsewhere.example",
+            "127.0.0.1.elsewhere.example",
+            "localhost@elsewhere.example",
+            "",
+            "[",
+        ],
+    )
+    def test_a_forged_host_gets_no_page(self, federation: Coordinator, host: str) -> None:
+        client = browser(federation, Role.ADMINISTRATOR)
+        for path in ("/", "/sign-in", "/static/console.css"):
+            answer = client.get(path, headers={"Host": host})
+            assert answer.status_code == 421
+            assert "lung study" not in answer.text
+
+    @pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost:9999", "[::1]:8447", "LOCALHOST"])
+    def test_a_tunnel_may_have_any_port(self, federation: Coordinator, host: str) -> None:
+        answer = browser(federation).get("/sign-in", headers={"Host": host})
+        assert answer.status_code == 200
+
+    def test_every_answer_forbids_frames_scripts_and_caches(self, federation: Coordinator) -> None:
+        client = browser(federation, Role.ADMINISTRATOR)
+        for path in ("/", "/nothing", "/sign-in", "/audit", "/static/icon.svg"):
+            headers = client.get(path).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "no-referrer"
+            assert path.startswith("/static") or headers["cache-control"] == "no-store"
+
+    def test_no_page_has_a_script_or_a_style_of_its_own(self, federation: Coordinator) -> None:
+        client = browser(federation, Role.ADMINISTRATOR)
+        for page in pages(client):
+            assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)
+            assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
+            linked = re.findall(r'(?:src|href|action|hx-get|hx-post)="([^"]*)"', page)
+            assert all(link.startswith(("/", "#")) for link in linked), linked
+
+
+def pages(client: TestClient) -> Iterator[str]:
+    """Every page that is there to read."""
+    for (method, path), _ in ACCESS.items():
+        if method == "GET" and not path.startswith(("/static", "/runs/{run}/events")):
+            answer = client.get(filled_in(path))
+            if answer.headers.get("content-type", "").startswith("text/html"):
+                yield answer.text
+    for more in ("/privacy?run=is-done", "/runs/is-waiting", "/audit?search=script", "/runs/none"):
+        yield client.get(more).text
+
+
+class TestText:
+    def test_a_hospital_called_script_is_text_everywhere(self, federation: Coordinator) -> None:
+        shown = 0
+        for page in pages(browser(federation, Role.ADMINISTRATOR)):
+            assert HOSTILE not in page
+            assert "<script>alert" not in page
+            shown += page.count("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;")
+        assert shown > 5
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            pytest.param("'; DROP TABLE audit; --", id="SQL"),
+            pytest.param("%' OR '1'='1", id="SQL that is always true"),
+            pytest.param("<img src=x onerror=alert(1)>", id="HTML"),
+            pytest.param("{{ 7 * 7 }}", id="template"),
+        ],
+    )
+    def test_a_search_is_text(self, federation: Coordinator, text: str) -> None:
+        client, count = browser(federation, Role.AUDITOR), federation.audit_log.end[0]
+        page = client.get("/audit", params={"search": text})
+        assert page.status_code == 200
+        assert "No entry." in page.text
+        assert text not in page.text or text == "{{ 7 * 7 }}"
+        assert "49" not in re.sub(r"value=\"[^\"]*\"|\d\d:\d\d", "", page.text.split("<main")[1])
+        assert federation.audit_log.end[0] == count
+
+    def test_a_search_finds_what_an_entry_says_and_pages_go_on(self, fresh: Coordinator) -> None:
+        add_entries(fresh, 120)
+        found = fresh.audit_log.search(words=["North5", "anna"], most=200)
+        assert {one.subject for one in found} == {
+            name for name in (f"North{n}" for n in range(97)) if "North5" in name
+        }
+        client = browser(fresh, Role.AUDITOR)
+        first = client.get("/audit").text
+        [link] = re.findall(r'href="(/audit\?before=[^"]*)"', first)
+        numbers = [
+            {int(one) for one in re.findall(r'data-label="No\." class="number">(\d+)<', page)}
+            for page in (first, client.get(link.replace("&amp;", "&")).text)
+        ]
+        assert len(numbers[0]) == len(numbers[1]) == 50
+        assert min(numbers[0]) == max(numbers[1]) + 1
+
+
+class TestSigningIn:
+    def sent(self, client: TestClient, **fields: str) -> Any:
+        token = form_token(client, "/sign-in")
+        return client.post("/sign-in", data={"form_token": token, **fields})
+
+    def test_from_the_setup_code_to_the_first_page(
+        self, fresh: Coordinator, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        code = fresh.people.add("Anna", Role.ADMINISTRATOR)
+        client = browser(fresh)
+        setup = {"name": "Anna", "setup_code": code.text.upper().replace("-", " ")}
+        asked = {"password": PASSWORD, "again": PASSWORD, **setup}
+        token = form_token(client, "/welcome")
+        page = client.post("/welcome", data={"form_token": token, **asked}).text
+        shown = re.search(r'id="key">([A-Z2-7 ]+)<', page)
+        assert shown is not None
+        person = fresh._database
+        with person.session() as session:
+            from coordinator.database import PersonRow  # noqa: PLC0415
+
+            key = session.get_one(PersonRow, "Anna").code_key
+        assert key is not None
+        early = self.sent(client, name="Anna", password=PASSWORD, code=code_now(key))
+        assert early.status_code == 403  # the code was not proven yet
+        finished = client.post(
+            "/welcome/code", data={"form_token": token, **setup, "code": code_now(key)}
+        )
+        assert finished.headers["location"] == "/sign-in"
+        again = client.post("/welcome", data={"form_token": token, **asked})
+        assert again.status_code == 403  # good once
+        used = self.sent(client, name="Anna", password=PASSWORD, code=code_now(key))
+        assert used.status_code == 403  # a one-time code, too
+        later = code_at(key, int(people_module.datetime.now().timestamp() // 30) + 1)
+        entered = self.sent(client, name="Anna", password=PASSWORD, code=later)
+        assert entered.headers["location"] == "/"
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert client.get("/").status_code == 200
+        newest, *_ = fresh.audit_log.search(most=1)
+        assert (newest.act, newest.actor.name, newest.actor.origin) == (
+            Act.SIGNED_IN,
+            "Anna",
+            "console",
+        )
+        secrets = (
+            PASSWORD,
+            code.text,
+            key.hex(),
+            shown[1],
+            later,
+            client.cookies.get("pate-fed-session"),
+        )
+        said = caplog.text + "".join(str(one) for one in fresh.audit_log.search(most=50))
+        assert not [one for one in secrets if one and one in said]
+        stored = Path(fresh.home.database_url.removeprefix("sqlite:///"))
+        content = stored.read_bytes() + stored.with_name(f"{stored.name}-wal").read_bytes()
+        assert PASSWORD.encode() not in content
+        assert str(client.cookies.get("pate-fed-session")).encode() not in content
+
+    @pytest.mark.parametrize(
+        ("name", "password", "code"),
+        [
+            pytest.param("Anna", "another password", None, id="password"),
+            pytest.param("Anna", PASSWORD, "000000", id="code"),
+            pytest.param("Anna", PASSWORD, "' OR 1=1 --", id="SQL"),
+            pytest.param("Bert", PASSWORD, None, id="name"),
+        ],
+    )
+    def test_whatever_is_wrong_gets_the_same_answer(
+        self, fresh: Coordinator, name: str, password: str, code: str | None
+    ) -> None:
+        key = set_up(fresh, "Anna", Role.ADMINISTRATOR)
+        answer = self.sent(browser(fresh), name=name, password=password, code=code or code_now(key))
+        assert answer.status_code == 403
+        assert "name, password and one-time code must be right" in answer.text.lower()
+        assert "pate-fed-session" not in answer.headers.get("set-cookie", "")
+
+    def test_five_failures_lock_a_name_even_for_the_right_password(
+        self, fresh: Coordinator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        key = set_up(fresh, "Anna", Role.ADMINISTRATOR)
+        monkeypatch.setattr(people_module.passwords, "is_right", lambda typed, _: typed == PASSWORD)
+        for _ in range(people_module.MOST_FAILURES):
+            with pytest.raises(PersonError):
+                fresh.people.sign_in("Anna", password="wrong", code="000000")
+        with pytest.raises(PersonError):
+            fresh.people.sign_in("Anna", password=PASSWORD, code=code_now(key))
+        assert [one.is_locked for one in fresh.people.all()] == [True]
+        assert fresh.audit_log.search(words=["person locked out"])[0].subject == "Anna"
+        later = fresh.people._clock() + people_module.LOCKED_FOR
+        monkeypatch.setattr(fresh.people, "_clock", lambda: later)
+        code = code_at(key, int(later.timestamp() // 30))
+        assert fresh.people.sign_in("Anna", password=PASSWORD, code=code).name == "Anna"
+
+    def test_one_address_has_few_tries_a_minute(
+        self, fresh: Coordinator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(people_module.passwords, "is_right", lambda *_: False)
+        client = browser(fresh)
+        token = form_token(client, "/sign-in")
+        fields = {"form_token": token, "name": "Anna", "password": "x", "code": "1"}
+        codes = [
+            client.post("/sign-in", data=fields).status_code for _ in range(SIGN_INS_PER_MINUTE + 1)
+        ]
+        assert codes == [403] * SIGN_INS_PER_MINUTE + [429]
+
+    def test_a_stolen_session_ends_with_sign_out_and_with_time(self, fresh: Coordinator) -> None:
+        client, thief = browser(fresh, Role.OPERATOR), browser(fresh)
+        stolen = client.cookies.get("pate-fed-session")
+        assert stolen is not None
+        thief.cookies.set("pate-fed-session", stolen)
+        assert thief.get("/").status_code == 200
+        client.post("/sign-out", data={"form_token": form_token(client, "/")})
+        assert thief.get("/").headers["location"] == "/sign-in"
+        assert fresh.sessions.find("") is None
+        assert fresh.sessions.find("ä" * 64) is None
+
+    @pytest.mark.parametrize(
+        ("gaps", "is_open"),
+        [
+            pytest.param([IDLE - timedelta(seconds=1)], True, id="shortly before"),
+            pytest.param([IDLE], False, id="idle"),
+            pytest.param([timedelta(minutes=20)] * 3, True, id="used now and then"),
+            pytest.param([timedelta(minutes=20)] * 36, False, id="absolute"),
+        ],
+    )
+    def test_a_session_ends_idle_and_after_half_a_day(
+        self, fresh: Coordinator, gaps: list[timedelta], is_open: bool
+    ) -> None:
+        fresh.people.add("Anna", Role.AUDITOR)
+        now = fresh.people._clock()
+        sessions = Sessions(fresh._database, random_bytes=bytes, clock=lambda: now)
+        token = sessions.open("Anna")
+        for gap in gaps:
+            now += gap
+            found = sessions.find(token)
+        assert (found is not None) is is_open
+        assert sum(gaps, timedelta()) < ABSOLUTE or not is_open
+
+    def test_a_page_that_updates_itself_keeps_nobody_signed_in(self, fresh: Coordinator) -> None:
+        fresh.people.add("Anna", Role.AUDITOR)
+        now = fresh.people._clock()
+        sessions = Sessions(fresh._database, random_bytes=bytes, clock=lambda: now)
+        token = sessions.open("Anna")
+        for _ in range(4):
+            now += IDLE / 4
+            sessions.find(token, is_request=False)
+        assert sessions.find(token) is None
+
+    @pytest.mark.parametrize("password", ["short", "anna anna anna", "aaaaaaaaaaaaaaaa", "x" * 300])
+    def test_a_password_that_is_easy_to_guess_is_refused(
+        self, fresh: Coordinator, password: str
+    ) -> None:
+        code = fresh.people.add("Anna", Role.AUDITOR)
+        with pytest.raises(PersonError):
+            fresh.people.choose_password("Anna", setup_code=code.text, password=password)
+
+    def test_the_last_administrator_stays(self, fresh: Coordinator) -> None:
+        fresh.people.add("Anna", Role.ADMINISTRATOR)
+        for act in (
+            lambda: fresh.people.remove("Anna"),
+            lambda: fresh.people.give_role("Anna", Role.AUDITOR),
+        ):
+            with pytest.raises(PersonError):
+                act()
+        assert [one.role for one in fresh.people.all()] == [Role.ADMINISTRATOR]
+
+
+def test_one_time_codes_are_those_of_the_standard() -> None:
+    """RFC 6238, appendix B, in six digits."""
+    key = b"12345678901234567890"
+    known = {59: "287082", 1111111109: "081804", 1234567890: "005924", 20000000000: "353130"}
+    assert {at: code_at(key, at // 30) for at in known} == known
+
+
+class TestUploads:
+    def sent(self, client: TestClient, content: bytes, **fields: str) -> Any:
+        data = {
+            "form_token": form_token(client, "/new-run"),
+            "name": "first",
+            "label": "sick",
+            "classes": "no,yes",
+            "select": "random",
+            "epsilon": "5",
+            "delta": "1e-5",
+            "noise": "coordinator",
+            "patience": "24",
+            **fields,
+        }
+        file = fields.pop("file_name", "public.csv")
+        return client.post("/new-run/cost", data=data, files={"file": (file, content)})
+
+    @pytest.mark.parametrize(
+        ("content", "status"),
+        [
+            pytest.param(b"", 400, id="empty"),
+            pytest.param(b"\x00\x01\x02" * 50, 400, id="binary"),
+            pytest.param(b"a,b\n1\n", 400, id="rows of other lengths"),
+            pytest.param(b"a\n" + b"1\n" * (MOST_ROWS + 1), 413, id="too many rows"),
+            pytest.param(b"x" * (MOST_UPLOAD_BYTES + 2**17), 413, id="too large"),
+            pytest.param(b"#!/bin/sh\ntouch /dev/shm/owned\n", 400, id="a program"),
+        ],
+    )
+    def test_a_file_that_is_no_table_is_refused(
+        self, fresh: Coordinator, content: bytes, status: int
+    ) -> None:
+        add_hospitals(fresh, "North", "South", "West")
+        answer = self.sent(browser(fresh, Role.OPERATOR), content)
+        assert answer.status_code == status
+        assert fresh.queue.all() == []
+        assert list(fresh.home.path("pools").iterdir()) == []
+
+    def test_a_form_that_is_too_large_or_malformed_is_refused(self, fresh: Coordinator) -> None:
+        client = browser(fresh, Role.OPERATOR)
+        token = form_token(client, "/")
+        assert client.post("/sign-out", data={"x": "y" * 2**17}).status_code == 413
+        many = {f"field{number}": "x" for number in range(100)}
+        for path, sent in (
+            ("/hospitals/invite", {"form_token": token, "hospital": "x" * 65, "days": "7"}),
+            ("/hospitals/invite", {"form_token": token, "hospital": "East", "days": "nan"}),
+            ("/hospitals/invite", {"form_token": token, "hospital": HOSTILE, "days": "7"}),
+            ("/hospitals/invite", {"form_token": token, **many}),
+            ("/hospitals/approve", {"form_token": token, "hospital": "East", "words": "a " * 12}),
+        ):
+            assert client.post(path, data=sent).status_code == 400, path
+        broken = client.post(
+            "/new-run/cost",
+            content=b"--x\r\nno form at all",
+            headers={"Content-Type": "multipart/form-data; boundary=x"},
+        )
+        assert broken.status_code in (400, 403)
+
+    @pytest.mark.parametrize(
+        "file",
+        [
+            "../../../federation.toml",
+            "..%2f..%2f..%2ffederation.toml",
+            "%2e%2e/%2e%2e/coordinator.db",
+            "/etc/passwd",
+            "labels.csv%00",
+            "LABELS.CSV",
+        ],
+    )
+    def test_a_download_leaves_the_results_on_no_path(
+        self, federation: Coordinator, file: str
+    ) -> None:
+        client, before = browser(federation, Role.OPERATOR), federation.audit_log.end
+        answer = client.get(f"/runs/is-done/results/{file}")
+        assert answer.status_code in (303, 404), answer.text
+        assert b"root:" not in answer.content
+        assert b"identity" not in answer.content
+        assert federation.audit_log.end == before
+
+    def test_a_download_is_the_file_and_leaves_an_entry(self, fresh: Coordinator) -> None:
+        add_runs(fresh, "first", hospitals=("North",))
+        add_results(fresh, "first")
+        answer = browser(fresh, Role.AUDITOR).get("/runs/first/results/labels.csv")
+        assert answer.text.startswith("query_id,label")
+        assert answer.headers["content-disposition"].startswith("attachment")
+        newest, *_ = fresh.audit_log.search(most=1)
+        assert (newest.act, newest.actor.name, newest.after) == (
+            Act.EXPORTED,
+            "Some auditor",
+            {"file": "labels.csv"},
+        )
+
+
+class TestActs:
+    def test_an_act_names_the_person_who_is_signed_in(self, fresh: Coordinator) -> None:
+        add_hospitals(fresh, "East", state="requested")
+        client = browser(fresh, Role.OPERATOR)
+        token = form_token(client, "/hospitals")
+        made = client.post(
+            "/hospitals/invite", data={"form_token": token, "hospital": "Müller", "days": "7"}
+        )
+        assert made.json()["party"] == "Müller"
+        assert "attachment" in made.headers["content-disposition"]
+        words = spoken(fresh.members()[0].identity.fingerprint)
+        fields = {"form_token": token, "hospital": "East", "teachers": "8"}
+        assert client.post("/hospitals/approve", data={**fields, "words": words}).status_code == 303
+        wrong = {"form_token": token, "hospital": "East", "typed": "Est"}
+        assert client.post("/hospitals/revoke", data=wrong).status_code == 400
+        assert client.post("/hospitals/revoke", data={**wrong, "typed": "East"}).status_code == 303
+        acts = [(one.act, one.subject) for one in reversed(fresh.audit_log.search(most=3))]
+        assert acts == [(Act.INVITED, "Müller"), (Act.APPROVED, "East"), (Act.REVOKED, "East")]
+        whos = {(one.actor.name, one.actor.origin) for one in fresh.audit_log.search(most=3)}
+        assert whos == {("Some operator", "console")}
+        assert made.json()["token"] not in client.get("/audit").text
+
+    def test_a_broken_chain_is_shown(self, fresh: Coordinator) -> None:
+        add_entries(fresh, 5)
+        client = browser(fresh, Role.AUDITOR)
+        token = form_token(client, "/audit")
+        good = client.post("/audit/verify", data={"form_token": token}).text
+        assert f":{fresh.audit_log.end[1].hex()}" in good
+        with fresh._database.transaction() as connection:
+            connection.exec_driver_sql("UPDATE audit SET link = x'00' WHERE number = 3")
+        broken = client.post("/audit/verify", data={"form_token": token}).text
+        assert "The chain is broken." in broken
+        assert "entry 3" in broken
+
+    def test_a_stream_follows_a_run_to_its_end(self, fresh: Coordinator) -> None:
+        add_runs(fresh, "first", hospitals=("North", HOSTILE))
+        add_hospitals(fresh, "North", HOSTILE)
+        answer = browser(fresh, Role.AUDITOR).get("/runs/first/events")
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.text.startswith("event: state\ndata: ")
+        assert answer.text.endswith("event: end\ndata: \n\n")
+        assert "<script>" not in answer.text
+        assert browser(fresh).get("/runs/first/events").headers["location"] == "/sign-in"
+        assert browser(fresh, Role.AUDITOR).get("/runs/none/events").status_code == 404
+
+
+def test_a_plot_goes_up_in_steps_and_stays_inside() -> None:
+    assert step_line([(1, 1.0), (2, 3.0)], width=100, height=30, most=3.0) == (
+        "M0 30.0H50.0V20.0H100.0V0.0"
+    )
+
+
+def test_over_tls_cookies_are_bound_to_the_host(fresh: Coordinator) -> None:
+    from coordinator.console import build  # noqa: PLC0415
+
+    client = TestClient(
+        build(fresh, hosts={"console.example"}, is_secure=True),
+        base_url="https://console.example",
+        follow_redirects=False,
+    )
+    answer = client.get("/sign-in")
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("__Host-pate-fed-visit=")
+    assert "Secure" in cookie
+    assert "max-age" in answer.headers["strict-transport-security"]
+    assert client.get("/sign-in", headers={"Host": "127.0.0.1"}).status_code == 421
+    assert BASE.startswith("http:")
