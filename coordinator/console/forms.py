@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from python_multipart.exceptions import FormParserError
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
@@ -25,9 +26,15 @@ async def read_form(request: Request) -> FormData:
     """Read a form with at most one file.
 
     Raises:
-        HTTPException: it is malformed, or has too many parts.
+        ConsoleError: it is malformed.
+        HTTPException: it has too many parts.
     """
-    return await request.form(max_files=1, max_fields=_MOST_FIELDS, max_part_size=MOST_FORM_BYTES)
+    try:
+        return await request.form(
+            max_files=1, max_fields=_MOST_FIELDS, max_part_size=MOST_FORM_BYTES
+        )
+    except FormParserError as error:
+        raise ConsoleError("a form must be as a browser sends it", "a malformed one") from error
 
 
 def text_of(form: FormData, name: str, *, label: str = "", most: int = _MOST_LETTERS) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +39,7 @@ from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.additive import AdditiveSum
+from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from protocols.masked import MaskedSum
 from protocols.messages import Plan
@@ -263,12 +264,19 @@ class Deployed:
         """What the service said."""
         return (self.folder / "service.log").read_text(errors="replace")[-4000:]
 
-    def enroll(self, names: tuple[str, ...] = NAMES, *, approved: bool = True) -> None:
-        """Invite, join, approve by words, start all hospitals."""
+    def enroll(
+        self,
+        names: tuple[str, ...] = NAMES,
+        *,
+        approved: bool = True,
+        invite: Callable[[str], Invitation] | None = None,
+        approve: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """Invite, join, approve by words, start all hospitals; `pate-fed` does, or another door."""
         coordinator = self.coordinator
         ports = free_ports(len(names))
         for name, port in zip(names, ports, strict=True):
-            invitation = coordinator.invite(name)
+            invitation = (invite or coordinator.invite)(name)
             site = Site.create(self.folder / name, invitation)
             site = site.save(
                 replace(site.settings.with_port(site.membership().name, port), teachers=TEACHERS)
@@ -277,7 +285,10 @@ class Deployed:
             assert door.join(invitation.token).state == "requested"
             door.close()
             words = spoken(site.identity.fingerprint)
-            coordinator.approve(name, words=words, teachers=TEACHERS)
+            if approve is None:
+                coordinator.approve(name, words=words, teachers=TEACHERS)
+            else:
+                approve(name, words)
             self.hospitals.append(Hospital(site))
         for one in self.hospitals:
             others = [other for other in self.hospitals if other is not one]

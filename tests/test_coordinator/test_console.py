@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from argon2 import PasswordHasher
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
@@ -42,6 +43,15 @@ from tests.support.console import (
 
 ROLES = (*Role, None)
 FAR_AWAY = "http://elsewhere.example"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_passwords() -> Iterator[None]:
+    """Spend no time on passwords: that is their point, and none of these tests'."""
+    with pytest.MonkeyPatch.context() as patch:
+        quick = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
+        patch.setattr(people_module.passwords, "_HASHER", quick)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -332,20 +342,14 @@ class TestSigningIn:
             "Anna",
             "console",
         )
-        secrets = (
-            PASSWORD,
-            code.text,
-            key.hex(),
-            shown[1],
-            later,
-            client.cookies.get("pate-fed-session"),
-        )
+        session_token = client.cookies.get("pate-fed-session")
+        secrets = (PASSWORD, code.text, key.hex(), shown[1], later, session_token)
         said = caplog.text + "".join(str(one) for one in fresh.audit_log.search(most=50))
         assert not [one for one in secrets if one and one in said]
         stored = Path(fresh.home.database_url.removeprefix("sqlite:///"))
         content = stored.read_bytes() + stored.with_name(f"{stored.name}-wal").read_bytes()
         assert PASSWORD.encode() not in content
-        assert str(client.cookies.get("pate-fed-session")).encode() not in content
+        assert str(session_token).encode() not in content
 
     @pytest.mark.parametrize(
         ("name", "password", "code"),

@@ -1,0 +1,87 @@
+"""Every page of the console in a real browser: it fits a telephone, and axe-core finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.console.access import ACCESS
+from coordinator.people import Role
+from tests.support.chromium import barriers, chromium, complaints, overflow
+from tests.support.console import opened, seeded, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.slow
+
+PAGES = {
+    "/": "/",
+    "/hospitals": "/hospitals",
+    "/runs": "/runs",
+    "/new-run": "/new-run",
+    "/runs/{run}": "/runs/is-waiting",
+    "/privacy": "/privacy?run=is-done",
+    "/results": "/results",
+    "/runs/{run}/results": "/runs/is-done/results",
+    "/audit": "/audit",
+    "/people": "/people",
+    "/health": "/health",
+    "/sign-in": "/sign-in",
+    "/welcome": "/welcome",
+}
+NO_PAGES = {
+    *("/static/{name}", "/runs/{run}/events", "/runs/{run}/results/{file:path}"),
+    "/audit/export",
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+def test_no_page_is_forgotten_here() -> None:
+    assert {*PAGES, *NO_PAGES} == {path for method, path in ACCESS if method == "GET"}
+
+
+@pytest.fixture(scope="module")
+def console(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[str, str]]:
+    """Its address, and the token of an administrator's session."""
+    with opened(tmp_path_factory.mktemp("pages") / "federation") as coordinator:
+        seeded(coordinator)
+        coordinator.people.add("Anna", Role.ADMINISTRATOR)
+        with served(coordinator) as address:
+            yield address, coordinator.sessions.open("Anna")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1440, "light")])
+def test_every_page_fits_its_window_and_is_open_to_everybody(
+    browser: Browser, console: tuple[str, str], width: int, scheme: str
+) -> None:
+    address, token = console
+    context = browser.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,  # type: ignore[arg-type]
+    )
+    page, faults = context.new_page(), list[str]()
+    said = complaints(page)
+    for path in sorted(PAGES.values(), key=lambda path: path not in ("/sign-in", "/welcome")):
+        if path not in ("/sign-in", "/welcome"):
+            context.add_cookies([{"name": "pate-fed-session", "value": token, "url": address}])
+        answer = page.goto(address + path)
+        assert answer is not None
+        assert answer.status == 200, path
+        for closed in page.query_selector_all("details:not([open]) > summary"):
+            closed.click()
+        wide = overflow(page)
+        faults += [f"{path}: {wide} pixels too wide"] if wide else []
+        faults += [f"{path}: {one}" for one in barriers(page)]
+    assert not faults, "\n".join(faults)
+    assert not said
+    context.close()
