@@ -60,6 +60,14 @@ def console(
             yield address, coordinator.sessions.open("Anna")
 
 
+def test_a_picture_without_words_and_a_page_too_wide_would_be_found(browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 360, "height": 900})
+    page.set_content("<html lang=en><title>x</title><main><img src='data:,' width=500></main>")
+    assert overflow(page) > 100
+    assert [one.split()[0] for one in barriers(page)] == ["image-alt"]
+    page.close()
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1440, "light")])
 def test_every_page_fits_its_window_and_is_open_to_everybody(
     browser: Browser, console: tuple[str, str], width: int, scheme: str
