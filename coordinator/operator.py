@@ -307,7 +307,7 @@ class Coordinator:
         patience_s: float = PATIENCE_S,
         seed: int = 0,
     ) -> RunRequest:
-        """Fill in a run, and store nothing: `coordinator.runs.quote` says what it would cost.
+        """Fill in a run, and store nothing: `coordinator.runs.quote` has its cost.
 
         Args:
             name: The operator's name for the run.

@@ -43,9 +43,7 @@ def _roles() -> Iterable[str]:
 
 
 UserName = Annotated[str, typer.Argument(metavar="NAME", help="The person.")]
-RoleOption = Annotated[
-    str, typer.Option(click_type=RegistryChoice(_roles), help="What they may do.")
-]
+RoleOption = Annotated[str, typer.Option(click_type=RegistryChoice(_roles), help="Their rights.")]
 
 
 def console(

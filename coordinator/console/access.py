@@ -1,4 +1,4 @@
-"""Who may open what: one table of routes and roles, and the check that every request passes.
+"""One table of routes and roles, and the check of every request against it.
 
 A route that is not in the table is open to nobody, and the console does not start with one.
 """
@@ -79,7 +79,7 @@ class Visit:
         coordinator: The federation; its acts are those of the person.
         session: The person; None if nobody is signed in.
         token: Secret of the browser that forms are bound to: its session's, or its visit's.
-        form: What was sent, empty unless a form was.
+        form: The sent form; empty without one.
         is_new: Whether the browser has no such secret yet, and gets one.
     """
 
@@ -91,7 +91,7 @@ class Visit:
 
     @property
     def form_token(self) -> str:
-        """What every form must hold: another website cannot know it."""
+        """The token in every form: another website cannot know it."""
         return hmac.digest(self.token.encode(), b"pate-fed console form", "sha256").hex()
 
     def may(self, method: str, path: str) -> bool:
@@ -159,13 +159,13 @@ async def guard(request: Request) -> AsyncIterator[None]:
 
 
 def visit_of(request: Request) -> Visit:
-    """Return what the check found."""
+    """Return the finding of the check."""
     visit: Visit = request.state.visit
     return visit
 
 
 async def _checked(request: Request) -> Visit:
-    """Find the person, and refuse who may not use the route."""
+    """Find the person; refuse one whose role may not use the route."""
     cookies: Cookies = request.app.state.cookies
     coordinator: Coordinator = request.app.state.coordinator
     path = request.scope["route"].path

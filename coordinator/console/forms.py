@@ -1,4 +1,4 @@
-"""What people send: bounded, and read as text, numbers or one file."""
+"""Forms of people: bounded, and read as text, numbers or one file."""
 
 from __future__ import annotations
 

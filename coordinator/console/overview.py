@@ -29,7 +29,7 @@ _SHOWN: Final = 10
 
 @router.get("/")
 def overview(request: Request) -> Response:
-    """Show runs, hospitals, spending, and what needs a person."""
+    """Show runs, hospitals, spending, and open tasks of people."""
     coordinator = visit_of(request).coordinator
     counts = coordinator.queue.counts()
     members = coordinator.members()
@@ -69,7 +69,7 @@ def health(request: Request) -> Response:
 
 
 def _alerts(coordinator: Coordinator, *, now: datetime) -> list[tuple[str, str]]:
-    """Return what needs a person: a sentence, and the page for it."""
+    """Return the open tasks of people: a sentence, and the page for each."""
     found = [(said, "/health") for said in what_is_missing(readiness(coordinator.home))]
     days = days_left(coordinator.home.server_certificate, now=now)
     if days < FEW_DAYS:

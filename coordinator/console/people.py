@@ -18,7 +18,7 @@ router = APIRouter()
 
 @router.get("/people")
 def people(request: Request) -> Response:
-    """Show everybody, and what each role may do."""
+    """Show everybody, and the rights of each role."""
     found = visit_of(request).coordinator.people.all()
     return page(request, "people", people=found, roles=list(Role), code=None)
 

@@ -1,4 +1,4 @@
-"""Results: what a finished run released, and its files."""
+"""Results: the labels of a finished run, and its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs: all of them, and one with its hospitals, its progress and its orders; what they cost."""
+"""Runs: all of them, and one with its hospitals, its progress and its orders; their cost."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def stop(request: Request) -> Response:
 
 @router.get("/privacy")
 def privacy(request: Request) -> Response:
-    """Show what runs have cost: by hospital, by run, and over the queries of one run."""
+    """Show the cost of runs: by hospital, by run, and over the queries of one run."""
     coordinator = visit_of(request).coordinator
     queue, terms = coordinator.queue, coordinator.spending.terms()
     before, chosen = place_of(request.query_params), request.query_params.get("run", "")
@@ -123,7 +123,7 @@ def privacy(request: Request) -> Response:
 
 
 def facts_of(visit: Visit, run: Run) -> dict[str, Any]:
-    """Return what the part of a run's page shows that changes by itself."""
+    """Return the values of the changing part of a run's page."""
     coordinator = visit.coordinator
     hospitals = coordinator.spending.terms()[run.number].hospitals
     can_pause = run.state in _GOING_ON and not run.wanted

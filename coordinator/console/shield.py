@@ -28,7 +28,7 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # without one browsers hide the origin of our own forms
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }

@@ -13,7 +13,7 @@ from coordinator.console.forms import text_of
 from coordinator.console.rendering import give_cookie, page
 from coordinator.errors import ConsoleError, PersonError
 from coordinator.federation.connections import origin_of
-from coordinator.people.one_time_codes import link_of, shown_key
+from coordinator.people.one_time_codes import shown_key
 from coordinator.people.passwords import LEAST_LETTERS
 
 router = APIRouter()
@@ -83,15 +83,7 @@ def welcome(request: Request) -> Response:
             problem = error.must
     if not key:
         return page(request, "welcome", status=403, problem=problem, name=name, least=LEAST_LETTERS)
-    federation = visit.coordinator.home.settings.name
-    return page(
-        request,
-        "welcome_code",
-        name=name,
-        setup_code=setup_code,
-        key=shown_key(key),
-        link=link_of(key, person=name, federation=federation),
-    )
+    return page(request, "welcome_code", name=name, setup_code=setup_code, key=shown_key(key))
 
 
 @router.post("/welcome/code")

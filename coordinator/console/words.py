@@ -10,7 +10,7 @@ TERMS: Final[Mapping[str, str]] = {
     "chance of any outcome differ by a further factor of 2.7.",
     "delta": "A small chance with which epsilon need not hold.",
     "unit": "Whose records are protected: all records of one patient, or of a whole hospital.",
-    "view": "Who looks: the public sees labels, the coordinator sees more.",
+    "view": "The viewer: the public sees labels, the coordinator sees more.",
     "neighbors": "The two cases that nobody can tell apart well.",
     "method": "The proof by which epsilon was computed.",
     "mechanism": "The rule that turns votes into labels, with noise.",
@@ -55,7 +55,7 @@ WHY: Final[Mapping[str, str]] = {
     "PF-318": "Its own budget does not bear the run.",
     "PF-326": "Its disk is full.",
 }
-"""What the codes mean with which hospitals say why they do not go on."""
+"""The meaning of the codes with which hospitals refuse to go on."""
 
 SERVICE: Final[Mapping[str, str]] = {
     "superlink": "Messages to hospitals can be sent.",

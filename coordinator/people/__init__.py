@@ -1,4 +1,4 @@
-"""The people of the console: who they are, what they may do, and how they prove it."""
+"""The people of the console: names, roles, passwords, one-time codes, sessions."""
 
 from coordinator.people.people import People, Person, SetupCode
 from coordinator.people.roles import Role

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import struct
 from typing import Final
-from urllib.parse import quote
 
 KEY_BYTES: Final = 20
 _DIGITS: Final = 6
@@ -49,10 +48,3 @@ def shown_key(key: bytes) -> str:
     """Return a key as people type it into their app: groups of four letters and digits."""
     text = base64.b32encode(key).decode().rstrip("=")
     return " ".join(text[place : place + 4] for place in range(0, len(text), 4))
-
-
-def link_of(key: bytes, *, person: str, federation: str) -> str:
-    """Return the link with which an app on the same device takes a key."""
-    text = base64.b32encode(key).decode().rstrip("=")
-    label = quote(f"{federation}:{person}")
-    return f"otpauth://totp/{label}?secret={text}&issuer={quote(federation)}"

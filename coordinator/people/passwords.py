@@ -22,7 +22,7 @@ _AT_ONCE: Final = threading.BoundedSemaphore(2)
 
 
 def hashed(password: str, *, name: str) -> str:
-    """Return what is stored of a new password.
+    """Return the stored form of a new password.
 
     Raises:
         PersonError: it is too short or too long, or is the person's name.

@@ -1,4 +1,4 @@
-"""Who may use the console: added by an administrator, set up by the person, locked after failures.
+"""People of the console: added by an administrator, set up by themselves, locked after failures.
 
 Nobody gets a password from somebody else: a person is added with a setup code, good once, and with
 it chooses a password and takes a key for one-time codes.
@@ -37,7 +37,7 @@ class Person:
 
     Attributes:
         name: Their name.
-        role: What they may do.
+        role: Their rights.
         is_set_up: Whether they have chosen a password and have one-time codes.
         is_locked: Whether nobody can sign in under their name now.
         made_at: When they were added.
@@ -263,7 +263,7 @@ class People:
         is_same = hmac.compare_digest(_setup_digest(setup_code), kept or bytes(32))
         if not kept or not is_same or until is None or in_utc(until) <= self._clock():
             raise PersonError(
-                "name and setup code must be those that you were given; a code is good once, and "
+                "name and setup code must be the given ones; a code is good once, and "
                 f"for {SETUP_LIFETIME.days} day. Ask an administrator for another",
                 "others",
             )

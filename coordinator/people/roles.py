@@ -1,4 +1,4 @@
-"""What a person of the console may do."""
+"""The roles of people of the console."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Role(StrEnum):
 
     @property
     def words(self) -> str:
-        """What it may do, in one sentence."""
+        """Its rights, in one sentence."""
         return _WORDS[self]
 
 

@@ -1,4 +1,4 @@
-"""Who is signed in, and for how long."""
+"""Sessions: the signed-in people, and the end of each session."""
 
 from __future__ import annotations
 

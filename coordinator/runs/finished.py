@@ -1,4 +1,4 @@
-"""The run directories of finished runs: what is in them, and one file at a time."""
+"""The run directories of finished runs: their content, and one file at a time."""
 
 from __future__ import annotations
 

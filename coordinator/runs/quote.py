@@ -1,4 +1,4 @@
-"""What a run would cost, before anything is spent: from its request alone.
+"""The cost of a run before anything is spent: from its request alone.
 
 Nothing private enters: settings, numbers of teachers, and simulated votes.
 """
@@ -21,10 +21,10 @@ from protocols.forms import FORMS
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a run costs in the view of somebody.
+    """The cost of a run in somebody's view.
 
     Attributes:
-        holds_for: Who sees it.
+        holds_for: The viewer.
         epsilon: Its largest cost for the most exposed hospital's units; None if no number holds.
         method: How it was computed.
     """
@@ -36,7 +36,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class HospitalCost:
-    """What a run can cost one hospital's units.
+    """The largest cost of a run for one hospital's units.
 
     Attributes:
         name: The hospital.
@@ -53,10 +53,10 @@ class HospitalCost:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a run would cost.
+    """The cost of a run before it is asked for.
 
     Attributes:
-        digest: SHA-256 of the request in hex: whoever saw this cost asks for this request.
+        digest: SHA-256 of the request in hex: it binds an order to the seen cost.
         request: The request.
         public: The cost in the public's view.
         coordinator: The cost in the coordinator's view.
@@ -64,7 +64,7 @@ class Quote:
         unit: The privacy unit, "record" or "party".
         neighbors: The two cases that are compared.
         answered: Expected share of queries that get a label; None where nobody can say.
-        trust: Who must be trusted, and for what.
+        trust: The trusted parties, and the reasons.
         hospitals: By hospital.
     """
 
@@ -81,7 +81,7 @@ class Quote:
 
 
 def quote_of(request: RunRequest) -> Quote:
-    """Return what a run would cost, at its caps: it cannot cost more."""
+    """Return the cost of a run at its caps: it cannot cost more."""
     terms = request.terms
     costs = [formal_cost_at(terms, seat) for seat in range(len(terms.weights))]
     most = max(range(len(costs)), key=lambda seat: costs[seat].epsilon)

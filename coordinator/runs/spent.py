@@ -1,4 +1,4 @@
-"""What all runs together have cost each hospital's units, as far as the coordinator charged it."""
+"""The cost of all runs together for each hospital's units, as the coordinator charged it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from threading import Lock
 
 from coordinator.runs.queue import Run, RunQueue
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The facts of a run's request that say what its epsilon is for.
+    """The facts of a run's request that give its epsilon a meaning.
 
     Attributes:
         hospitals: Its members.
@@ -33,7 +34,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What runs have cost one hospital's units: epsilons and deltas add up.
+    """The cost of runs for one hospital's units: epsilons and deltas add up.
 
     Attributes:
         hospital: Its name.
@@ -60,15 +61,17 @@ class Spending:
     def __init__(self, queue: RunQueue) -> None:
         self._queue = queue
         self._known: dict[int, Terms] = {}  # a request never changes
+        self._lock = Lock()
 
     def terms(self) -> dict[int, Terms]:
         """Return the terms of each run, by its number."""
-        for number, text in self._queue.requests(after=max(self._known, default=0)):
-            self._known[number] = _terms_in(text)
-        return self._known
+        with self._lock:
+            for number, text in self._queue.requests(after=max(self._known, default=0)):
+                self._known[number] = _terms_in(text)
+            return dict(self._known)
 
     def by_hospital(self) -> list[Spent]:
-        """Return what was spent for each hospital's units, the most first."""
+        """Return the spending for each hospital's units, the most first."""
         terms, found = self.terms(), defaultdict[tuple[str, str], list[tuple[float, float]]](list)
         for run in self._queue.all():
             epsilon = charged(run)

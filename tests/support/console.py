@@ -20,7 +20,9 @@ from sqlalchemy import insert
 from starlette.testclient import TestClient
 
 from coordinator.console import build
-from coordinator.database import Act, Actor, MemberRow, RunRow, RunState
+from coordinator.database import Act, Actor, AuditEntry, MemberRow, RunRow, RunState
+from coordinator.database.audit_log import _CHAIN
+from coordinator.database.schema import AuditRow
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.people import Role
@@ -173,18 +175,24 @@ def add_runs(
 
 
 def add_entries(coordinator: Coordinator, count: int, *, subject: str = "North") -> None:
-    """Audit entries of some person."""
-    log = coordinator.audit_log
-    with coordinator._database.as_one():
+    """Audit entries of some person, as they are written one by one."""
+    database, rows = coordinator._database, []
+    with database.transaction() as connection:
+        first, link = _CHAIN.end(connection)
         for number in range(count):
-            log.append(
+            entry = AuditEntry(
+                first + number + 1,
+                round(NOW.timestamp() + number) * 1000,
                 Act.PAUSED,
+                Actor("anna", "command line"),
                 f"{subject}{number % 97}",
-                actor=Actor("anna", "command line"),
-                at=NOW.timestamp() + number,
-                before={"state": "running"},
-                after={"state": "paused"},
+                {"state": "running"},
+                {"state": "paused"},
             )
+            body = entry.to_bytes()
+            link = _CHAIN._link(link, body)
+            rows.append({"number": entry.number, "body": body, "link": link})
+        connection.execute(insert(AuditRow), rows)
 
 
 def add_results(coordinator: Coordinator, run: str) -> None:

@@ -25,6 +25,7 @@ from coordinator.people import ABSOLUTE, IDLE, Role, Sessions
 from coordinator.people import people as people_module
 from coordinator.people.one_time_codes import code_at
 from protocols.fingerprint_words import spoken
+from tests.support.command import Command, pate_fed
 from tests.support.console import (
     BASE,
     HOSTILE,
@@ -40,6 +41,8 @@ from tests.support.console import (
     seeded,
     set_up,
 )
+
+__all__ = ["pate_fed"]
 
 ROLES = (*Role, None)
 FAR_AWAY = "http://elsewhere.example"
@@ -229,7 +232,7 @@ class TestForgers:
             assert "unsafe" not in policy
             assert "frame-ancestors 'none'" in policy
             assert headers["x-content-type-options"] == "nosniff"
-            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["referrer-policy"] == "same-origin"
             assert path.startswith("/static") or headers["cache-control"] == "no-store"
 
     def test_no_page_has_a_script_or_a_style_of_its_own(self, federation: Coordinator) -> None:
@@ -626,3 +629,56 @@ def test_over_tls_cookies_are_bound_to_the_host(fresh: Coordinator) -> None:
     assert "max-age" in answer.headers["strict-transport-security"]
     assert client.get("/sign-in", headers={"Host": "127.0.0.1"}).status_code == 421
     assert BASE.startswith("http:")
+
+
+class TestCommands:
+    def test_people_are_added_listed_changed_and_removed(
+        self, pate_fed: Command, fresh: Coordinator
+    ) -> None:
+        home = ("--home", fresh.home.folder)
+        made = pate_fed(
+            *("users", "add", "Anna", "--role", "administrator", "--format", "json"), *home
+        ).json
+        with pytest.raises(PersonError):
+            fresh.people.choose_password("Anna", setup_code="0" * 30, password=PASSWORD)
+        assert fresh.people.choose_password(
+            "Anna", setup_code=made["setup_code"], password=PASSWORD
+        )
+        assert pate_fed("users", "add", "Bert", "--role", "auditor", *home).code == 0
+        assert pate_fed("users", "role", "Bert", "--role", "privacy officer", *home).code == 0
+        assert pate_fed("users", "reset", "Bert", *home).code == 0
+        shown = pate_fed("users", "list", *home, "--format", "json").json["people"]
+        assert [(one["name"], one["role"], one["is_set_up"]) for one in shown] == [
+            ("Anna", "administrator", False),
+            ("Bert", "privacy officer", False),
+        ]
+        assert "not set up yet" in pate_fed("users", "list", *home).out
+        assert pate_fed("users", "remove", "Bert", *home).code == 0
+        acts = [one.act.value for one in reversed(fresh.audit_log.search())]
+        assert acts == [
+            *("person added", "person added", "person changed", "person changed"),
+            "person removed",
+        ]
+
+    @pytest.mark.parametrize(
+        ("words", "code", "error"),
+        [
+            pytest.param(("add", "ANNA", "--role", "auditor"), 3, "PF-434", id="again"),
+            pytest.param(("add", "<b>", "--role", "auditor"), 3, "PF-434", id="no name"),
+            pytest.param(("add", "Bert", "--role", "king"), 2, "PF-402", id="no role"),
+            pytest.param(("add", "Bert"), 2, "PF-402", id="without a role"),
+            pytest.param(("remove", "Anna"), 3, "PF-434", id="last administrator"),
+            pytest.param(("reset", "Nobody"), 3, "PF-434", id="nobody"),
+        ],
+    )
+    def test_a_mistake_is_told(
+        self,
+        pate_fed: Command,
+        fresh: Coordinator,
+        words: tuple[str, ...],
+        code: int,
+        error: str,
+    ) -> None:
+        fresh.people.add("Anna", Role.ADMINISTRATOR)
+        ended = pate_fed("users", *words, "--home", fresh.home.folder)
+        assert (ended.code, ended.error_code) == (code, error)
