@@ -20,7 +20,6 @@ from coordinator.errors import ConsoleError, RunQueueError
 from coordinator.federation.home import utc_now
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
-from coordinator.runs.spent import charged
 
 router = APIRouter()
 
@@ -109,12 +108,12 @@ def privacy(request: Request) -> Response:
     queue, terms = coordinator.queue, coordinator.spending.terms()
     before, chosen = place_of(request.query_params), request.query_params.get("run", "")
     found = queue.page(before=before, most=PAGE + 1)
-    everything = [charged(run) for run in queue.all()]
-    totals = list(accumulate(everything))
+    charged = queue.charged()
+    totals = list(accumulate(charged.values()))
     return page(
         request,
         "privacy",
-        runs=[(run, terms[run.number], charged(run)) for run in found[:PAGE]],
+        runs=[(run, terms[run.number], charged[run.number]) for run in found[:PAGE]],
         older=found[PAGE - 1].number if len(found) > PAGE else None,
         spent=coordinator.spending.by_hospital(),
         plot=_plot(list(enumerate(totals, start=1))),

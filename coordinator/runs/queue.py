@@ -127,6 +127,13 @@ class RunQueue:
             known = {row[0]: int(row[1]) for row in session.execute(counted)}
         return {state: known.get(state.value, 0) for state in RunState}
 
+    def charged(self) -> dict[int, float]:
+        """Return the epsilon that each run has charged or holds, by its number, oldest first."""
+        found = select(RunRow.number, RunRow.progress).order_by(RunRow.number)
+        with self._database.session() as session:
+            rows = session.execute(found).all()
+        return {row.number: float(json.loads(row.progress).get("epsilon", 0.0)) for row in rows}
+
     def requests(self, *, after: int = 0) -> Iterator[tuple[int, str]]:
         """Return number and request of every run with a larger number; none of them changes."""
         found = select(RunRow.number, RunRow.request).where(RunRow.number > after)

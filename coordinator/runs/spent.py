@@ -7,8 +7,12 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from threading import Lock
+from typing import TypeAlias
 
-from coordinator.runs.queue import Run, RunQueue
+from coordinator.runs.queue import RunQueue
+
+Cost: TypeAlias = tuple[float, float]
+"""Epsilon and delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +76,24 @@ class Spending:
 
     def by_hospital(self) -> list[Spent]:
         """Return the spending for each hospital's units, the most first."""
-        terms, found = self.terms(), defaultdict[tuple[str, str], list[tuple[float, float]]](list)
-        for run in self._queue.all():
-            epsilon = charged(run)
-            if epsilon and run.number in terms:
-                of = terms[run.number]
-                for hospital in of.hospitals:
-                    found[hospital, of.unit].append((epsilon, of.delta))
-        spent = [
-            Spent(
-                hospital,
-                unit,
-                len(costs),
-                math.fsum(epsilon for epsilon, _ in costs),
-                math.fsum(delta for _, delta in costs),
-            )
-            for (hospital, unit), costs in found.items()
-        ]
-        return sorted(spent, key=lambda one: (-one.epsilon, one.hospital))
+        terms, groups = self.terms(), defaultdict[tuple[tuple[str, ...], str], list[Cost]](list)
+        for number, epsilon in self._queue.charged().items():
+            if epsilon and number in terms:
+                of = terms[number]
+                groups[of.hospitals, of.unit].append((epsilon, of.delta))
+        found = defaultdict[tuple[str, str], list[Cost]](list)
+        for (hospitals, unit), costs in groups.items():  # mostly the same hospitals
+            for hospital in hospitals:
+                found[hospital, unit] += costs
+        return sorted(
+            (_added_up(hospital, unit, costs) for (hospital, unit), costs in found.items()),
+            key=lambda one: (-one.epsilon, one.hospital),
+        )
 
 
-def charged(run: Run) -> float:
-    """Return the epsilon that a run has charged or holds."""
-    return float(run.progress.get("epsilon", 0.0))
+def _added_up(hospital: str, unit: str, costs: list[Cost]) -> Spent:
+    epsilon = math.fsum(epsilon for epsilon, _ in costs)
+    return Spent(hospital, unit, len(costs), epsilon, math.fsum(delta for _, delta in costs))
 
 
 def _terms_in(text: str) -> Terms:
