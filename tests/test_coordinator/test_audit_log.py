@@ -178,6 +178,14 @@ class TestWhole:
             fail_after_it()
         assert log.end[0] == log.verify() == ENTRIES
 
+    def test_a_search_finds_the_newest_entries_with_all_words(self, database: Database) -> None:
+        log = filled(database)
+        subjects = [one.subject for one in log.search(words=["anna", "member"], most=2)]
+        assert subjects == ["H4", "H3"]
+        assert [one.subject for one in log.search(words=["H3"])] == ["H3"]
+        assert [one.number for one in log.search(before=3)] == [2, 1]
+        assert log.search(words=["h3"]) == log.search(words=["' OR 1=1 --"]) == []
+
     def test_another_thread_has_its_own_transaction(self, file: Path) -> None:
         with Database(f"sqlite:///{file}", is_new=True) as database:
             log, seen = AuditLog(database), list[int]()

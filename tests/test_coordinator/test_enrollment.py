@@ -342,6 +342,19 @@ class TestWhoIsNotLetIn:
         with pytest.raises(EnrollmentError):
             federation.enrollment.approve("North", fingerprint=fingerprint, teachers=7)
 
+    def test_the_operator_sees_when_a_hospital_asked_and_by_how_much_its_clock_is_wrong(
+        self, federation: Federation
+    ) -> None:
+        hospital = Hospital()
+        federation.enrol(hospital)
+        [before] = federation.enrollment.parties()
+        assert (before.seen_at, before.clock_skew_s) == (None, None)
+        frame = federation.query(hospital)
+        federation.clock.pass_by(seconds=20)  # the hospital's clock is behind
+        federation.enrollment.answer_membership(frame)
+        [after] = federation.enrollment.parties()
+        assert (after.seen_at, after.clock_skew_s) == (federation.clock(), -20)
+
     def test_other_words_on_the_telephone_stop_an_approval(self, federation: Federation) -> None:
         invitation = federation.enrollment.invite("North")
         thief, hospital = Hospital(), Hospital()

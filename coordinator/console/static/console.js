@@ -24,8 +24,7 @@ for (const form of document.querySelectorAll("form[data-reload]")) {
 for (const form of document.querySelectorAll("form[data-quoted]")) {
   form.addEventListener("input", (event) => {
     const quote = document.getElementById("quote");
-    if (quote && quote.dataset.seen !== undefined && !quote.contains(event.target)) {
-      delete quote.dataset.seen;
+    if (quote.querySelector("[name=seen]") && !quote.contains(event.target)) {
       quote.replaceChildren(document.getElementById("quote-old").content.cloneNode(true));
     }
   });
