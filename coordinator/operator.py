@@ -6,7 +6,6 @@ a kill of either loses no order.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -14,8 +13,7 @@ import pwd
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
@@ -41,14 +39,12 @@ from coordinator.flower.superlink_child import flower_variables
 from coordinator.people import People, Sessions
 from coordinator.runs.finished import FinishedRuns
 from coordinator.runs.open_run import results_of
+from coordinator.runs.pools import Pools
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
 from coordinator.runs.spent import Spending
-from pate_fed.data.task import LearningTask, schema_in
-from pate_fed.data.task_schema import TaskSchema
-from pate_fed.errors import InvalidTaskError
-from pate_fed.nodes import write_file
+from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import WORDS, heard_words, is_same
@@ -81,6 +77,7 @@ class Coordinator:
             home, self._database, random_bytes=secrets.token_bytes, clock=utc_now
         )
         self.queue = RunQueue(self._database, clock=utc_now)
+        self.pools = Pools(home)
         self.finished = FinishedRuns(home)
         self.spending = Spending(self.queue)
         self.audit_log = AuditLog(self._database)
@@ -231,39 +228,8 @@ class Coordinator:
             label=label,
             classes=classes,
             ignored=ignored,
-            known=(schema for _, schema in self.pools()),
+            known=self.pools.schemas(),
         )
-
-    def pools(self) -> list[tuple[bytes, TaskSchema]]:
-        """Return digest and schema of each pool that was published.
-
-        Raises:
-            RunRequestError: one cannot be read.
-        """
-        try:
-            paths = [one for one in self.home.path("pools").iterdir() if one.name[0] != "."]
-            return [(bytes.fromhex(path.name), schema_in(path)) for path in sorted(paths)]
-        except (OSError, ValueError, InvalidTaskError) as error:
-            raise RunRequestError(
-                "every file under pools must be one that was published: put it back from a backup",
-                type(error).__name__,
-            ) from error
-
-    def pool(self, digest: bytes) -> LearningTask:
-        """Return a pool that was published, with its task.
-
-        Raises:
-            RunRequestError: there is none of this digest, or it cannot be read.
-        """
-        try:
-            task = LearningTask.from_bytes(self.home.path("pools", digest.hex()).read_bytes())
-        except (OSError, InvalidTaskError) as error:
-            raise RunRequestError(
-                "the queries must be a pool that was published", "another"
-            ) from error
-        if task.pool.digest != digest:
-            raise RunRequestError("a pool that was published must be as it was", "another")
-        return task
 
     def knows(self, task: LearningTask) -> bool:
         """Tell whether a pool of this task was published.
@@ -271,7 +237,7 @@ class Coordinator:
         Raises:
             RunRequestError: a pool that was published cannot be read.
         """
-        return any(schema.digest == task.digest for _, schema in self.pools())
+        return any(one.digest == task.digest for one in self.pools.schemas())
 
     def ask(
         self,
@@ -357,7 +323,7 @@ class Coordinator:
         if self.home.path("runs", name).exists():
             raise RunRequestError("a run must have a name of its own", f"{name} again")
         digest = hashlib.sha256(text.encode()).hexdigest()
-        with _published(self.home, request.pool, task), self._database.as_one():
+        with self.pools.published(request.pool, task), self._database.as_one():
             queued = self.queue.add(name, text)
             asked: dict[str, Fact] = {"queries": len(request.queries), "request_sha256": digest}
             self._tell(Act.ASKED, name, {}, {**_facts_of_run(queued), **asked})
@@ -425,16 +391,17 @@ class Coordinator:
             write_public_edition(source, out, agreed=agreed)
         return sorted(one.name for one in out.iterdir())
 
-    def hand_out(self, name: str, file: str) -> Path:
-        """Return the path of one file of a run's results, and tell that it was handed out.
+    def hand_out(self, name: str, file: str) -> bytes:
+        """Return one file of a run's results, and tell that it was handed out.
 
         Raises:
             RunQueueError: there is no such run or file.
+            RunDirectoryError: it has no public edition.
         """
         self.queue.find(name)
-        path = self.finished.path(name, file)
+        content = self.finished.content(name, file)
         self._tell(Act.EXPORTED, name, {}, {"file": file})
-        return path
+        return content
 
     # The audit log ----------------------------------------------------------------------------
 
@@ -478,40 +445,6 @@ def follow(
 def be_quiet(home: FederationHome) -> None:
     """Let Flower's parts in this process call nobody, and write into the folder alone."""
     os.environ.update(flower_variables(home))
-
-
-@contextmanager
-def _published(home: FederationHome, pool: bytes, task: LearningTask) -> Iterator[None]:
-    """Let members fetch a task and its pool, unless the body fails."""
-    folder, content = home.path("pools"), task.to_bytes()
-    path = folder / pool.hex()
-    with _alone_in(folder):
-        is_new = not path.exists()
-        try:
-            if is_new:
-                write_file(path, content)
-            is_same = path.read_bytes() == content
-        except OSError as error:
-            raise RunRequestError("the folder must be writable", error.strerror) from error
-        if not is_same:
-            raise RunRequestError("a pool that was published must be as it was", "another file")
-        try:
-            yield
-        except BaseException:
-            if is_new:
-                path.unlink()
-            raise
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process holds the lock of our folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _present(coordinator: Coordinator, name: str) -> EnrolledParty | None:

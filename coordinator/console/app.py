@@ -71,7 +71,7 @@ def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:
     for module in _PAGES:
         for route in module.router.routes:
             assert isinstance(route, APIRoute)
-            app.add_api_route(route.path, route.endpoint, methods=[*route.methods])
+            app.add_api_route(route.path, route.endpoint, methods=sorted(route.methods or ()))
 
     @app.get("/static/{name}")
     def static(request: Request) -> Response:

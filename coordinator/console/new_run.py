@@ -106,7 +106,7 @@ def _shown(request: Request, visit: Visit, quote: Quote, *, note: str) -> Respon
 def _choices(coordinator: Coordinator) -> dict[str, Any]:
     members = [one for one in coordinator.members() if one.state == "member"]
     return {
-        "pools": [(digest.hex(), schema) for digest, schema in coordinator.pools()],
+        "pools": [(digest.hex(), schema) for digest, schema in coordinator.pools.all().items()],
         "members": members,
         "mechanisms": {name: MECHANISMS.get(name, "") for name in DEPLOYED},
         "selections": SELECTIONS,
@@ -140,7 +140,7 @@ def _task(form: FormData, coordinator: Coordinator) -> LearningTask:
     if chosen:
         if not re.fullmatch(r"[0-9a-f]{64}", chosen):
             raise ConsoleError("the queries must be one of the choices", "another")
-        return coordinator.pool(bytes.fromhex(chosen))
+        return coordinator.pools.find(bytes.fromhex(chosen))
     upload = file_of(form, "file")
     if upload is None:
         raise ConsoleError("choose a file of public rows, or rows of an earlier run", "none")
@@ -197,6 +197,7 @@ def _settings(form: FormData, coordinator: Coordinator, task: LearningTask) -> R
         epsilon=_required(number_of(form, "epsilon", float, label="Epsilon"), "Epsilon"),
         delta=_required(number_of(form, "delta", float, label="Delta"), "Delta"),
         valid_votes=form.get("valid_votes") == "yes",
+        purpose=optional_text(form, "purpose", label="Purpose", most=300),
         batch_size=number_of(form, "batch_size", int, label="Queries per batch") or 20,
     )
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import PurePath
 from typing import Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from coordinator.console.access import visit_of
 from coordinator.console.rendering import page
 from coordinator.console.runs import PAGE, place_of
 from coordinator.errors import ConsoleError, RunQueueError
+from coordinator.runs.finished import PUBLIC_EDITION
 from coordinator.runs.queue import ENDED
 
 router = APIRouter()
@@ -54,6 +56,7 @@ def run_results(request: Request) -> Response:
         student=record.metrics.get("student"),
         warnings=record.metrics.get("warnings", ()),
         files=files,
+        public=PUBLIC_EDITION,
     )
 
 
@@ -62,12 +65,10 @@ def file(request: Request) -> Response:
     """Hand out one file of a run's results; an audit entry tells it."""
     coordinator, wanted = visit_of(request).coordinator, request.path_params
     try:
-        path = coordinator.hand_out(wanted["run"], wanted["file"])
+        content = coordinator.hand_out(wanted["run"], wanted["file"])
     except RunQueueError as error:
         raise ConsoleError(error.must, error.got, status=404) from error
     # Never shown as a page of the console: a report has a policy and styles of its own.
-    return FileResponse(
-        path,
-        media_type="application/octet-stream",
-        filename=f"{wanted['run']}-{path.name}",
-    )
+    name = f"{wanted['run']}-{PurePath(wanted['file']).name}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, media_type="application/octet-stream", headers=headers)

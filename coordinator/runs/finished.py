@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import tempfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,10 +13,13 @@ from coordinator.errors import RunQueueError
 from coordinator.federation.home import FederationHome
 from coordinator.runs.open_run import results_of
 from pate_fed.report import RunRecord, read_run
-from pate_fed.report.run_directory import REPORT, SEAL, SEALED
+from pate_fed.report.run_directory import ANNEXES, REPORT, SEAL, SEALED
 
-FILES: Final = (REPORT, *SEALED, SEAL)
+FILES: Final = (REPORT, ANNEXES, *SEALED, SEAL)
 """Every file that can be in a run directory, by its path there."""
+
+PUBLIC_EDITION: Final = "public-edition.zip"
+"""The name of an archive of the files that may be published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,7 @@ class FinishedFile:
     Attributes:
         path: Its path in the run directory.
         size: In bytes.
-        sha256: In hex; empty for the report and the seal, which the seal does not name.
+        sha256: In hex; empty for pages and the seal, which the seal does not name.
     """
 
     path: str
@@ -62,21 +68,37 @@ class FinishedRuns:
             for file in there
         ]
 
-    def path(self, name: str, file: str) -> Path:
-        """Return the path of a file of a run's results.
+    def content(self, name: str, file: str) -> bytes:
+        """Return a file of a run's results, or its public edition in one archive.
 
         The possible files are known beforehand: a requested name is looked up there, and never
         taken for a path.
 
         Args:
             name: A run that exists.
-            file: One of `FILES`.
+            file: One of `FILES`, or `PUBLIC_EDITION`.
 
         Raises:
             RunQueueError: there is no such file.
+            RunDirectoryError: the run has no public edition.
         """
+        folder = results_of(self._home, name)
+        if file == PUBLIC_EDITION and folder.is_dir():
+            return _public_edition(folder, name)
         known = next((one for one in FILES if one == file), None)
-        path = None if known is None else results_of(self._home, name) / known
-        if path is None or not path.is_file():
+        if known is None or not (folder / known).is_file():
             raise RunQueueError("a file must be one of the run's results", "another")
-        return path
+        return (folder / known).read_bytes()
+
+
+def _public_edition(folder: Path, name: str) -> bytes:
+    from pate_fed.report import write_public_edition  # noqa: PLC0415 - plots take a second
+
+    archive = io.BytesIO()
+    with tempfile.TemporaryDirectory(prefix="pate-fed-public-") as place:
+        out = Path(place, name)
+        write_public_edition(folder, out)
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+            for path in sorted(one for one in out.rglob("*") if one.is_file()):
+                packed.write(path, path.relative_to(place))
+    return archive.getvalue()

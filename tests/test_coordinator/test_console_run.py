@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_MS = 120_000
+PATIENCE_MS = 300_000
 
 
 def sign_in(page: Page, name: str, key: bytes) -> None:

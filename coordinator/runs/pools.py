@@ -1,0 +1,97 @@
+"""The pools of public queries that a federation published, each with its task, in one folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coordinator.errors import RunRequestError
+from coordinator.federation.home import FederationHome
+from pate_fed.data.task import LearningTask, schema_in
+from pate_fed.data.task_schema import TaskSchema
+from pate_fed.errors import InvalidTaskError
+from pate_fed.nodes import write_file
+
+
+class Pools:
+    """The published pools of a federation.
+
+    Args:
+        home: The federation.
+    """
+
+    def __init__(self, home: FederationHome) -> None:
+        self._folder = home.path("pools")
+
+    def all(self) -> dict[bytes, TaskSchema]:
+        """Return the schema of each pool, by the pool's digest.
+
+        Raises:
+            RunRequestError: one cannot be read.
+        """
+        try:
+            paths = sorted(one for one in self._folder.iterdir() if one.name[0] != ".")
+            return {bytes.fromhex(path.name): schema_in(path) for path in paths}
+        except (OSError, ValueError, InvalidTaskError) as error:
+            raise RunRequestError(
+                "every file under pools must be one that was published: put it back from a backup",
+                type(error).__name__,
+            ) from error
+
+    def schemas(self) -> list[TaskSchema]:
+        """Return the schema of each pool; see `all`."""
+        return list(self.all().values())
+
+    def find(self, digest: bytes) -> LearningTask:
+        """Return a pool with its task.
+
+        Raises:
+            RunRequestError: there is none of this digest, or it cannot be read.
+        """
+        try:
+            task = LearningTask.from_bytes((self._folder / digest.hex()).read_bytes())
+        except (OSError, InvalidTaskError) as error:
+            must = "the queries must be a pool that was published"
+            raise RunRequestError(must, "another") from error
+        if task.pool.digest != digest:
+            raise RunRequestError("a pool that was published must be as it was", "another")
+        return task
+
+    @contextmanager
+    def published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
+        """Let members fetch a task and its pool, unless the body fails.
+
+        Raises:
+            RunRequestError: it cannot be written, or was published otherwise.
+        """
+        path, content = self._folder / pool.hex(), task.to_bytes()
+        with _alone_in(self._folder):
+            is_new = not path.exists()
+            try:
+                if is_new:
+                    write_file(path, content)
+                is_same = path.read_bytes() == content
+            except OSError as error:
+                raise RunRequestError("the folder must be writable", error.strerror) from error
+            if not is_same:
+                raise RunRequestError("a pool that was published must be as it was", "another file")
+            try:
+                yield
+            except BaseException:
+                if is_new:
+                    path.unlink()
+                raise
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process holds the lock of our folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
