@@ -12,6 +12,7 @@ from starlette.responses import Response
 from coordinator.console.access import visit_of
 from coordinator.console.rendering import page
 from coordinator.federation.certificates import days_left, end_of
+from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import utc_now
 from coordinator.federation.readiness import readiness, what_is_missing
 from coordinator.operator import Coordinator
@@ -44,7 +45,7 @@ def overview(request: Request) -> Response:
         requests=[one for one in members if one.state == "requested"],
         spent=spent[:5],
         hospitals_charged=len(spent),
-        alerts=_alerts(coordinator, now=utc_now()),
+        alerts=_alerts(coordinator, members, waiting=counts[RunState.WAITING], now=utc_now()),
     )
 
 
@@ -68,13 +69,14 @@ def health(request: Request) -> Response:
     )
 
 
-def _alerts(coordinator: Coordinator, *, now: datetime) -> list[tuple[str, str]]:
+def _alerts(
+    coordinator: Coordinator, members: list[EnrolledParty], *, waiting: int, now: datetime
+) -> list[tuple[str, str]]:
     """Return the open tasks of people: a sentence, and the page for each."""
     found = [(said, "/health") for said in what_is_missing(readiness(coordinator.home))]
     days = days_left(coordinator.home.server_certificate, now=now)
     if days < FEW_DAYS:
         found.append((f"The server's certificate ends in {max(0, days):.0f} days.", "/health"))
-    members = coordinator.members()
     asking = [one.name for one in members if one.state == "requested"]
     if asking:
         found.append((f"Asks to join: {', '.join(asking[:3])}.", "/hospitals"))
@@ -86,7 +88,6 @@ def _alerts(coordinator: Coordinator, *, now: datetime) -> list[tuple[str, str]]
     if away:
         more = f" and {len(away) - 3} more" if len(away) > 3 else ""
         found.append((f"Not heard for a while: {', '.join(away[:3])}{more}.", "/hospitals"))
-    waiting = coordinator.queue.counts()[RunState.WAITING]
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
         found.append((f"{wording.plural(waiting, 'run')} {verb} for hospitals.", "/runs"))

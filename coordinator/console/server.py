@@ -68,6 +68,7 @@ def serve(
         **tls,
     )
     opened = listen(host, port)
+    opened.listen()  # an early caller waits until the server runs
     try:
         name = host if not is_secure else sorted(names_of(home.server_certificate))[0]
         scheme = "https" if is_secure else "http"

@@ -81,19 +81,21 @@ class Spending:
             if epsilon and number in terms:
                 of = terms[number]
                 groups[of.hospitals, of.unit].append((epsilon, of.delta))
-        found = defaultdict[tuple[str, str], list[Cost]](list)
+        found = defaultdict[tuple[str, str], list[tuple[int, float, float]]](list)
         for (hospitals, unit), costs in groups.items():  # mostly the same hospitals
+            epsilons, deltas = zip(*costs, strict=True)
+            total = len(costs), math.fsum(epsilons), math.fsum(deltas)
             for hospital in hospitals:
-                found[hospital, unit] += costs
+                found[hospital, unit].append(total)
         return sorted(
-            (_added_up(hospital, unit, costs) for (hospital, unit), costs in found.items()),
+            (_added_up(hospital, unit, totals) for (hospital, unit), totals in found.items()),
             key=lambda one: (-one.epsilon, one.hospital),
         )
 
 
-def _added_up(hospital: str, unit: str, costs: list[Cost]) -> Spent:
-    epsilon = math.fsum(epsilon for epsilon, _ in costs)
-    return Spent(hospital, unit, len(costs), epsilon, math.fsum(delta for _, delta in costs))
+def _added_up(hospital: str, unit: str, totals: list[tuple[int, float, float]]) -> Spent:
+    runs, epsilons, deltas = zip(*totals, strict=True)
+    return Spent(hospital, unit, sum(runs), math.fsum(epsilons), math.fsum(deltas))
 
 
 def _terms_in(text: str) -> Terms:

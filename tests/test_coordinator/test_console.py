@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import logging
 import re
+import ssl
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any, cast
 
+import httpx
 import pytest
+import uvicorn
 from argon2 import PasswordHasher
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from coordinator.console import server
 from coordinator.console.access import ACCESS, PUBLIC, require_complete
 from coordinator.console.app import SIGN_INS_PER_MINUTE, make_app
 from coordinator.console.forms import MOST_ROWS, MOST_UPLOAD_BYTES
@@ -682,3 +688,40 @@ class TestCommands:
         fresh.people.add("Anna", Role.ADMINISTRATOR)
         ended = pate_fed("users", *words, "--home", fresh.home.folder)
         assert (ended.code, ended.error_code) == (code, error)
+
+
+def test_it_is_served_over_tls_with_the_coordinators_certificate_unless_on_loopback(
+    fresh: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server.is_loopback("127.0.0.1")
+    assert server.is_loopback("::1")
+    assert not server.is_loopback("192.0.2.1")
+    assert not server.is_loopback("console.example")
+    started: list[uvicorn.Server] = []
+    addresses: Queue[str] = Queue()
+
+    class Kept(uvicorn.Server):
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            started.append(self)
+
+    monkeypatch.setattr(server, "is_loopback", lambda _: False)
+    monkeypatch.setattr(uvicorn, "Server", Kept)
+    thread = Thread(
+        target=server.serve,
+        args=(fresh,),
+        kwargs={"host": "127.0.0.1", "port": 0, "on_ready": addresses.put},
+        daemon=True,
+    )
+    thread.start()
+    address = addresses.get(timeout=60)
+    assert address.startswith("https://127.0.0.1:")
+    trusted = ssl.create_default_context(cadata=fresh.home.ca_certificate.decode())
+    with httpx.Client(verify=trusted, trust_env=False, timeout=60) as client:
+        answer = client.get(f"{address}sign-in")
+    assert answer.status_code == 200
+    assert "Secure" in answer.headers["set-cookie"]
+    assert "server" not in answer.headers
+    started[0].should_exit = True
+    thread.join(60)
+    assert not thread.is_alive()

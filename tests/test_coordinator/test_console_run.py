@@ -71,7 +71,7 @@ def test_from_an_invitation_to_a_report(tmp_path: Path) -> None:  # noqa: PLR091
                 "ask": "6",
                 "epsilon": "100",
                 "sigma2": "3",
-                "batch_size": "3",
+                "batch_size": "6",
                 "name": "first",
             }.items():
                 page.locator(f"[name={field}]").fill(text)
