@@ -29,8 +29,9 @@ from coordinator.people import Role
 from coordinator.people.one_time_codes import code_at
 from coordinator.runs.open_run import results_of
 from pate_fed.report import RunDirectory
+from pate_fed.report.run_directory import MANIFEST
 from protocols.identity import SigningIdentity
-from tests.support.sample_run import fill
+from tests.support.sample_run import fill, sample_settings
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BASE = "http://127.0.0.1:8447"
@@ -199,8 +200,12 @@ def add_results(coordinator: Coordinator, run: str) -> None:
     """Results of a run, made up."""
     out = results_of(coordinator.home, run)
     out.parent.mkdir(mode=0o700, parents=True)
+    settings = {name: one for name, one in sample_settings().items() if name != "seed"}
     with RunDirectory.open_new(out) as directory:
-        fill(directory)
+        fill(directory, settings=settings)
+        manifest = directory.folder / MANIFEST
+        without_seed = {**json.loads(manifest.read_text("utf-8")), "seed": None}
+        manifest.write_text(json.dumps(without_seed), "utf-8")
 
 
 def seeded(coordinator: Coordinator) -> None:

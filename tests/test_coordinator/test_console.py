@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import ssl
+import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -566,6 +568,20 @@ class TestUploads:
             "Some auditor",
             {"file": "labels.csv"},
         )
+
+    def test_the_public_edition_is_one_archive_without_private_files(
+        self, fresh: Coordinator
+    ) -> None:
+        add_runs(fresh, "first", hospitals=("North",))
+        add_results(fresh, "first")
+        client = browser(fresh, Role.AUDITOR)
+        answer = client.get("/runs/first/results/public-edition.zip")
+        assert answer.status_code == 200
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+            names = archive.namelist()
+        assert "first/report.html" in names
+        assert "first/transcript.jsonl" not in names
+        assert fresh.audit_log.search(most=1)[0].after == {"file": "public-edition.zip"}
 
 
 class TestActs:
