@@ -37,15 +37,18 @@ from coordinator.federation.enrollment import (
 from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
 from coordinator.flower.superlink_child import flower_variables
 from coordinator.people import People, Sessions
+from coordinator.runs.evaluating import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
 from coordinator.runs.open_run import results_of
 from coordinator.runs.pools import Pools
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
-from coordinator.runs.request import RunRequest, read_task
+from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.spent import Spending
 from pate_fed.data.task import LearningTask
+from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.planning import RunSettings
+from pate_fed.planning.evaluating import EvaluationSettings
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import WORDS, heard_words, is_same
 from protocols.party_names import normalized
@@ -313,7 +316,7 @@ class Coordinator:
             )
         return request
 
-    def enqueue(self, request: RunRequest, task: LearningTask) -> Run:
+    def enqueue(self, request: RunRequest, task: LearningTask | EvaluationTask) -> Run:
         """Publish a task and queue a run of it, as it was filled in.
 
         Raises:
@@ -349,7 +352,7 @@ class Coordinator:
             RunRequestError: its pool cannot be read, or is another than was published.
         """
         request = RunRequest.from_json(self.queue.request(name))
-        task = read_task(self.home, request)
+        task = read_learning_task(self.home, request)
         return request, query_states(self._database, request, task=task)
 
     def export(
@@ -418,6 +421,57 @@ class Coordinator:
     ) -> None:
         at = utc_now().timestamp()
         self.audit_log.append(act, subject, actor=self._actor, at=at, before=before, after=after)
+
+
+def evaluation_of(
+    coordinator: Coordinator,
+    run: str,
+    settings: EvaluationSettings,
+    *,
+    by: Sequence[str] = (),
+    name: str = "",
+    patience_s: float = PATIENCE_S,
+) -> AskedEvaluation:
+    """Prepare an evaluation of a run's student, with its price; nothing is asked yet.
+
+    Args:
+        coordinator: The federation.
+        run: A run that ended with a student.
+        settings: The operator's.
+        by: Columns whose groups are counted, too.
+        name: Of the evaluation's run; "" for the run's with ".evaluation".
+        patience_s: How long it waits for hospitals.
+
+    Raises:
+        RunQueueError: there is no such run, or it has no student.
+        See `asked_evaluation`.
+    """
+    return asked_evaluation(
+        coordinator.home,
+        RunRequest.from_json(coordinator.queue.request(run)),
+        settings,
+        name=name or f"{run}.evaluation",
+        by=by,
+        members=[one for one in coordinator.members() if one.state == "member"],
+        patience_s=patience_s,
+    )
+
+
+def evaluate(coordinator: Coordinator, asked: AskedEvaluation) -> Run:
+    """Queue an evaluation; one of the same student in the same groups is not asked again.
+
+    Hospitals count for a question once in their life. So a run that asks it already, or has its
+    answer, is returned instead: no fresh noise, and no charge.
+
+    Raises:
+        RunRequestError: its name is another run's.
+    """
+    for known in coordinator.queue.all():
+        is_lost = known.state in (RunState.FAILED, RunState.STOPPED)
+        request = RunRequest.from_json(coordinator.queue.request(known.name))
+        if not is_lost and request.pool == asked.request.pool:
+            return known
+    return coordinator.enqueue(asked.request, asked.task)
 
 
 def follow(

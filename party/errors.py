@@ -63,6 +63,7 @@ class Reason(StrEnum):
     TASK = "PF-324"  # a task other than the one that it keeps for the pool
     PENDING = "PF-325"  # so much waits for its people already that it was not noted
     STORAGE = "PF-326"  # its disk is full or may not be written
+    EVALUATION = "PF-327"  # an evaluation that its owner's rules or records do not allow
     NEAR_QUERIES = "PF-337"  # too many queries that lie close to others that it answered
     ROW = "PF-338"  # a row whose stream sums may not be asked
 

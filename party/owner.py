@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from party.site.records import Approval, SiteRecords
     from party.site.results import AnsweredRun
     from party.site.status_file import Status
+    from party.site.tasks import AskedTask
     from party.storage import AuditLog, PartyDatabase, SentLog
     from party.storage.audit import AuditRecord
-    from pate_fed.data.task import LearningTask
 
 COMMAND_LINE: Final = "command line"
 PAGE: Final = "page"
@@ -124,7 +124,7 @@ class OpenSite:
         """
         return self.records.find(digits, coordinator=self._asking(federation))
 
-    def task(self, approval: Approval) -> LearningTask:
+    def task(self, approval: Approval) -> AskedTask:
         """Return the stored task, or fetch it and check that it is of the pool.
 
         Raises:
@@ -147,7 +147,7 @@ class OpenSite:
     # Decisions --------------------------------------------------------------------------------
 
     def approve(
-        self, approval: Approval, task: LearningTask, *, by: str, reason: str = "", tell: Progress
+        self, approval: Approval, task: AskedTask, *, by: str, reason: str = "", tell: Progress
     ) -> None:
         """Train teachers, then approve; a run's pool with it.
 
@@ -164,9 +164,11 @@ class OpenSite:
         """
         from party.site.records import require_decision  # noqa: PLC0415 - keeps --help fast
         from party.site.training import ready_teachers  # noqa: PLC0415 - slow to load
+        from pate_fed.data.task import LearningTask  # noqa: PLC0415 - the same
 
         require_decision(by=by, reason=reason)  # teachers take long
-        ready_teachers(self.site, task, random_bytes=secrets.token_bytes, tell=tell)
+        if isinstance(task, LearningTask):  # an evaluation needs none
+            ready_teachers(self.site, task, random_bytes=secrets.token_bytes, tell=tell)
         for one in (*self._pool_of(approval, task), approval):
             key = one.subject, one.digest
             self.records.approve(*key, coordinator=one.coordinator, by=by, reason=reason)
@@ -182,7 +184,7 @@ class OpenSite:
             return None
         return self.site.membership(federation).coordinator.fingerprint
 
-    def _pool_of(self, approval: Approval, task: LearningTask) -> tuple[Approval, ...]:
+    def _pool_of(self, approval: Approval, task: AskedTask) -> tuple[Approval, ...]:
         """Return the pool to approve with a run, unless it is approved."""
         from party.site.records import Subject  # noqa: PLC0415 - keeps --help fast
 

@@ -7,8 +7,10 @@ Guarantee:
     Replace one patient's records. In each of g groupings one count falls by 1 and another rises by
     1, so the counts move by at most sqrt(2 g) in L2 norm; where the unit is a hospital, by as many
     times that as it has held-out patients. With Gaussian noise in each count the release is
-    mu-GDP, mu = that / sigma (`pate_fed.accounting.gaussian_dp`). Only the noisy counts may be
-    shown; the coordinator, which adds the noise, sees the sums.
+    mu-GDP, mu = that / sigma (`pate_fed.accounting.gaussian_dp`). In a simulation the coordinator
+    adds the noise and sees the sums; only the noisy counts may be shown. In a deployment each
+    hospital adds its part before it sends (`EvaluationPlan.rows`), so nobody sees a sum without
+    noise, and the price is `DistributedCountsEvent`'s.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,10 @@ from numpy.typing import NDArray
 from pate_fed.accounting import gdp_mu
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import RandomBytes, sample_gaussian
+
+CLASS: Final = "class"
+CERTAINTY: Final = "certainty"
+Number = TypeVar("Number", np.int64, np.float64)
 
 _BINS: Final = 4
 _Z: Final = 1.959963984540054
@@ -38,7 +44,7 @@ class Grouping:
     """A way to divide patients into groups: each patient is in exactly one.
 
     Attributes:
-        name: Its name: "class" or "certainty".
+        name: Its name: "class", "certainty", or a column that owners allowed.
         groups: Public names of its groups; at least one.
     """
 
@@ -82,7 +88,7 @@ class CertaintyBins:
     def grouping(self) -> Grouping:
         """Its groups, least certain first, named by their place and mean certainty."""
         names = (f"{place}: {100 * mean:.1f} %" for place, mean in enumerate(self.means, start=1))
-        return Grouping("certainty", tuple(names))
+        return Grouping(CERTAINTY, tuple(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,49 @@ class EvaluationPlan:
             found += [np.bincount(group[hit], minlength=len(one.groups)) for hit in (right, ~right)]
         return np.concatenate(found).astype(np.int64)
 
+    @property
+    def columns(self) -> int:
+        """Columns of a row for each grouping: right, then wrong, then one for places left free."""
+        return 2 * max(len(one.groups) for one in self.groupings) + 1
+
+    def rows(
+        self, places: Mapping[str, NDArray[np.int64]], right: NDArray[np.bool_], *, slots: int
+    ) -> NDArray[np.int64]:
+        """Count one hospital's held-out patients in rows whose sum is public. Secret.
+
+        The number of these patients is private. So a hospital has a public number of places for
+        them, and the last column of each row counts the places that it left free.
+
+        Args:
+            places: As for `counts`.
+            right: As for `counts`.
+            slots: Number of places, at least as many as patients.
+
+        Returns:
+            A row for each grouping; int64, shape (groupings, columns), every row sums to `slots`.
+
+        Raises:
+            InvalidParameterError: more patients than places, or as for `counts`.
+        """
+        if len(right) > slots:
+            raise InvalidParameterError(f"at most {slots} patients must be counted", "more")
+        rows = np.zeros((len(self.groupings), self.columns), dtype=np.int64)
+        for row, part in zip(rows, self._parts(self.counts(places, right)), strict=True):
+            row[: part.size] = part.ravel()
+        rows[:, -1] = slots - len(right)
+        return rows
+
+    def counts_in(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the counts in summed noisy rows, in the order of `counts`; shape (width,).
+
+        Raises:
+            InvalidParameterError: rows of another shape.
+        """
+        if rows.shape != (len(self.groupings), self.columns):
+            raise InvalidParameterError("there must be a row for each grouping", rows.shape)
+        groupings = zip(rows, self.groupings, strict=True)
+        return np.concatenate([row[: 2 * len(one.groups)] for row, one in groupings]).astype(float)
+
     def perturb(
         self, counts: NDArray[np.int64], *, random_bytes: RandomBytes
     ) -> NDArray[np.float64]:
@@ -193,9 +242,10 @@ class EvaluationPlan:
             noisy: From `perturb`; float64, shape (width,).
 
         Returns:
-            "patients", estimated; "accuracy" and "accuracy_interval"; by the name of each
-            grouping a table by group with "share" of patients, "right" (the recall of a class)
-            and "interval". A share is None where noise leaves no patient.
+            "patients", estimated; "accuracy" and "accuracy_interval"; "class" and "certainty",
+            each a table by group with "share" of patients, "right" (the recall of a class) and
+            "interval"; "groups" with such a table for each other grouping; "no_answer", empty. A
+            share is None where noise leaves no patient.
         """
         parts = self._parts(noisy)
         weights = np.array([1 / len(one.groups) for one in self.groupings])
@@ -208,24 +258,27 @@ class EvaluationPlan:
         )
         variance, own = self._whole_variance(self.groupings), self.sigma**2
         patients = right + wrong
+        tables = {
+            one.name: {
+                group: {
+                    "share": _share(hits + misses, patients - hits - misses),
+                    "right": _share(hits, misses),
+                    "interval": list(share_interval(hits, misses, own, own)),
+                }
+                for group, hits, misses in zip(one.groups, *part, strict=True)
+            }
+            for one, part in zip(self.groupings, parts, strict=True)
+        }
         return {
             "patients": max(0.0, patients),
             "accuracy": _share(right, wrong),
             "accuracy_interval": list(share_interval(right, wrong, variance, variance)),
-            **{
-                one.name: {
-                    group: {
-                        "share": _share(hits + misses, patients - hits - misses),
-                        "right": _share(hits, misses),
-                        "interval": list(share_interval(hits, misses, own, own)),
-                    }
-                    for group, hits, misses in zip(one.groups, *part, strict=True)
-                }
-                for one, part in zip(self.groupings, parts, strict=True)
-            },
+            **{name: tables.pop(name, {}) for name in (CLASS, CERTAINTY)},
+            "groups": tables,
+            "no_answer": {},
         }
 
-    def _parts(self, noisy: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    def _parts(self, noisy: NDArray[Number]) -> list[NDArray[Number]]:
         """Return the right and the wrong of each grouping; shape (2, groups) each."""
         if noisy.shape != (self.width,):
             raise InvalidParameterError(f"there must be {self.width} counts", noisy.shape)
@@ -235,6 +288,12 @@ class EvaluationPlan:
     def _whole_variance(self, groupings: Sequence[Grouping]) -> float:
         """Return the noise variance of all that are right: each grouping tells, weighted best."""
         return self.sigma**2 / sum(1 / len(one.groups) for one in groupings)
+
+
+def neighbors_of(unit: str) -> str:
+    """Name the two cases that noisy counts do not tell apart well."""
+    whose = "one hospital" if unit == "party" else "one patient"
+    return f"these records, and the same with all records of {whose} replaced"
 
 
 def share_interval(

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from pate_fed.accounting.statement import NoisePlace, Pricing, PrivacyUnit
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
-from pate_fed.mechanisms import SPECS, Spec, specs_with
+from pate_fed.mechanisms import SPECS, TALLIES, Spec, spec_of
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 NO_TASK: Final = bytes(32)
@@ -48,7 +48,7 @@ class RunTerms:
         classes: Number of classes, at least 2.
         weights: Votes that each party's teachers cast per query, in seat order; together a
             party's quota.
-        mechanism: Rule from summed votes to labels, one of `SPECS`.
+        mechanism: Rule from summed votes to labels, one of `SPECS`; or `TALLIES`.
         vote_threshold: Noisy top count from which a query is answered, in votes. None where the
             mechanism has none; so are `sigma1`, `sigma2`, `confidence` and `test_delta`.
         sigma1: Standard deviation of the noise of that check, in votes, or of a test of stability,
@@ -119,7 +119,7 @@ class RunTerms:
         _require("delta", 0 < self.delta < 1, "be in (0, 1)")
 
     def _check_mechanism(self) -> None:
-        _require("mechanism", self.mechanism in SPECS, "be known")
+        _require("mechanism", self.mechanism in {*SPECS, TALLIES}, "be known")
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             given = getattr(self, name) is not None
             needed = name in self.spec.parameters
@@ -142,7 +142,7 @@ class RunTerms:
             _require(name, (value is not None) is self.at_parties, "be given with noise at parties")
             _require(name, value is None or value >= least, f"be at least {least}")
         if self.at_parties:
-            possible = self.mechanism in specs_with("parties")
+            possible = bool(self.spec.phases)
             _require("mechanism", possible, "be one with Gaussian noise if the parties add it")
             _require("shares", self.shares >= 1, "leave an honest party that is present")
 
@@ -160,7 +160,16 @@ class RunTerms:
     @property
     def spec(self) -> Spec:
         """The mechanism's `Spec`."""
-        return SPECS[self.mechanism]
+        return spec_of(self.mechanism)
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether it asks for counts of held-out patients, not for labels.
+
+        Then a row is a grouping, a column a group of patients on whom the student is right or
+        wrong, and a "teacher" of a party is a place for one held-out patient.
+        """
+        return self.mechanism == TALLIES
 
     @property
     def at_parties(self) -> bool:

@@ -1,4 +1,4 @@
-"""The output of the system: a label or "no answer" for each query asked."""
+"""The output of the system: a label or "no answer" for each query, or tallies of an evaluation."""
 
 from __future__ import annotations
 
@@ -35,11 +35,14 @@ class NoisyRelease:
             cap comes after all that were looked at.
         counts: Noisy counts of the answered queries, in order, where they were released too and
             paid for; float64, shape (answered, classes). None otherwise, and in every record.
+        tallies: In a private evaluation the noisy counts, which are released instead of labels;
+            int64, shape (queries, columns), read-only. Otherwise None.
     """
 
     labels: NDArray[np.int64]
     outcomes: NDArray[np.int8]
     counts: NDArray[np.float64] | None = None
+    tallies: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         labels, outcomes = _checked_integers(self.labels), _checked_integers(self.outcomes)
@@ -56,7 +59,9 @@ class NoisyRelease:
         if (stopped[:-1] & ~stopped[1:]).any():
             raise InvalidParameterError("queries after a cap must come last", "another order")
         outcomes = outcomes.astype(np.int8)
-        if not np.array_equal(labels != ABSTAIN, outcomes == Outcome.ANSWERED):
+        if self.tallies is not None:
+            object.__setattr__(self, "tallies", _checked_tallies(self.tallies, labels))
+        elif not np.array_equal(labels != ABSTAIN, outcomes == Outcome.ANSWERED):
             raise InvalidParameterError("exactly the answered queries must have a label", "others")
         if self.counts is not None:
             counts = np.array(self.counts, dtype=np.float64)
@@ -89,35 +94,57 @@ class NoisyRelease:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 over labels and outcomes in order, 32 bytes."""
+        """SHA-256 over labels, outcomes and tallies in order, 32 bytes."""
         body = self.labels.astype("<i8").tobytes() + self.outcomes.tobytes()
+        if self.tallies is not None:
+            body += b"tallies\n" + self.tallies.astype("<i8").tobytes()
         return hashlib.sha256(f"pate-fed release {len(self)}\n".encode() + body).digest()
 
-    def as_record(self) -> dict[str, list[int]]:
+    def as_record(self) -> dict[str, list[Any]]:
         """Return plain data, for the signed outcome list that parties receive."""
-        return {"labels": self.labels.tolist(), "outcomes": self.outcomes.tolist()}
+        record = {"labels": self.labels.tolist(), "outcomes": self.outcomes.tolist()}
+        return record if self.tallies is None else {**record, "tallies": self.tallies.tolist()}
 
     @classmethod
     def from_record(cls, record: object) -> Self:
         """Read plain data back, strictly.
 
         Raises:
-            InvalidTermsError: it holds other fields than labels and outcomes, or they contradict
-                each other.
+            InvalidTermsError: it holds other fields than labels, outcomes and perhaps tallies, or
+                they contradict each other.
         """
-        if not isinstance(record, dict) or set(record) != {"labels", "outcomes"}:
+        known = {"labels", "outcomes"}
+        if not isinstance(record, dict) or not known <= set(record) <= known | {"tallies"}:
             raise InvalidTermsError("a release must have labels and outcomes", "others")
-        for values in record.values():
-            if not isinstance(values, list) or not all(
-                type(value) is int and -1 <= value < 2**31 for value in values
-            ):
-                raise InvalidTermsError("labels and outcomes must be whole numbers", "others")
+        rows = record.get("tallies", [])
+        if not isinstance(rows, list):
+            raise InvalidTermsError("tallies must be rows", "others")
+        for values in (record["labels"], record["outcomes"]):
+            _require_whole(values, least=-1)
+        for values in rows:
+            _require_whole(values, least=-(2**31))
         if not set(record["outcomes"]) <= set(Outcome):
             raise InvalidTermsError("outcomes must be known", "another")
         try:
-            return cls(np.array(record["labels"]), np.array(record["outcomes"]))
-        except InvalidParameterError as error:
+            tallies = np.array(rows, dtype=np.int64) if "tallies" in record else None
+            return cls(np.array(record["labels"]), np.array(record["outcomes"]), tallies=tallies)
+        except (InvalidParameterError, ValueError) as error:
             raise InvalidTermsError("a release must agree with itself", "another") from error
+
+
+def _require_whole(values: object, *, least: int) -> None:
+    if not isinstance(values, list) or not all(
+        type(value) is int and least <= value < 2**31 for value in values
+    ):
+        raise InvalidTermsError("labels, outcomes and tallies must be whole numbers", "others")
+
+
+def _checked_tallies(tallies: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    checked = _checked_integers(tallies)
+    if checked.ndim != 2 or len(checked) != len(labels) or (labels != ABSTAIN).any():
+        raise InvalidParameterError("tallies must be released instead of labels", "others")
+    checked.flags.writeable = False
+    return checked
 
 
 def _checked_integers(values: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

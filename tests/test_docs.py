@@ -343,7 +343,7 @@ def rules_of(page: Path) -> dict[str, tuple[str, ...]]:
 
 def shown_default(value: object) -> str:
     if isinstance(value, frozenset):
-        return ", ".join(f"`{one}`" for one in sorted(value))
+        return ", ".join(f"`{one}`" for one in sorted(value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value) or "none"
 
 

@@ -8,6 +8,7 @@ from coordinator.cli.audit import audit
 from coordinator.cli.audit_log import audit_log_app
 from coordinator.cli.console import DEFAULT_HOME, LINE, FormatOption, HomeOption, show
 from coordinator.cli.cost import account, plan
+from coordinator.cli.evaluate import evaluate
 from coordinator.cli.federation import (
     approve,
     init,
@@ -55,7 +56,7 @@ app.command()(export_student)
 app.command()(reproduce)
 for command in (
     *(init, invite, members, approve, revoke, renew, upgrade, schema),
-    *(doctor, serve, console, run, status, pause, resume, stop, export),
+    *(doctor, serve, console, run, status, pause, resume, stop, export, evaluate),
 ):
     app.command()(command)
 app.add_typer(audit_log_app, name="audit-log")

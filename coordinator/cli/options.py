@@ -141,3 +141,11 @@ Purpose = Annotated[
         rich_help_panel=RUN,
     ),
 ]
+Patience = Annotated[
+    float,
+    typer.Option(help="Hours to wait for silent hospitals and for approvals.", rich_help_panel=RUN),
+]
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", help="Queue the run without following it.", rich_help_panel=RUN),
+]

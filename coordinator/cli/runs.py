@@ -32,8 +32,10 @@ from coordinator.cli.options import (
     WAYS,
     Confidence,
     Delta,
+    Detach,
     Epsilon,
     Noise,
+    Patience,
     Prevalence,
     Purpose,
     Sigma1,
@@ -53,12 +55,29 @@ from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import DEPLOYED_FORMS, usual_form
 
 if TYPE_CHECKING:
+    from coordinator.operator import Coordinator
     from coordinator.runs.queue import Run
 
 _QUERIES = "Public queries"
 
 _PACKAGE = "coordinator"
 _log = logging.getLogger(__name__)
+
+
+def followed(coordinator: Coordinator, name: str) -> Run:
+    """Watch a run until it ends or rests, with its progress on standard error.
+
+    Ctrl-C ends only the watching.
+    """
+    from coordinator.operator import follow  # noqa: PLC0415 - keeps --help fast
+
+    try:
+        with one_line_at_a_time(sys.stderr) as say:
+            return follow(coordinator.queue, name, tell=lambda run: say(progress_line(run)))
+    except KeyboardInterrupt:
+        print(f"pate-fed: {name} goes on; `pate-fed status` shows it", file=sys.stderr)
+        return coordinator.queue.find(name)
+
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
 
@@ -174,17 +193,8 @@ def run(  # noqa: PLR0917 - one argument per option
     student: Student = "auto",
     prevalence: Prevalence = None,
     purpose: Purpose = "",
-    patience: Annotated[
-        float,
-        typer.Option(
-            help="Hours to wait for silent hospitals and for approvals.",
-            rich_help_panel=RUN,
-        ),
-    ] = 24.0,
-    detach: Annotated[
-        bool,
-        typer.Option("--detach", help="Queue the run without following it.", rich_help_panel=RUN),
-    ] = False,
+    patience: Patience = 24.0,
+    detach: Detach = False,
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -194,7 +204,6 @@ def run(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415
-    from coordinator.operator import follow  # noqa: PLC0415
     from coordinator.runs.request import source_of  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
 
@@ -247,12 +256,7 @@ def run(  # noqa: PLR0917 - one argument per option
         # On standard error: standard output is for the result.
         for line in what_is_missing(readiness(coordinator.home)):
             print(f"pate-fed: {line}", file=sys.stderr)
-        try:
-            with one_line_at_a_time(sys.stderr) as say:
-                ended = follow(coordinator.queue, name, tell=lambda run: say(_progress(run)))
-        except KeyboardInterrupt:
-            ended = coordinator.queue.find(name)
-            print(f"pate-fed: {name} goes on; `pate-fed status` shows it", file=sys.stderr)
+        ended = followed(coordinator, name)
     _print_run(ended, output_format)
     if ended.has_failed:
         raise RunEndedError(f"run {name} must go through", ended.reason)
@@ -346,7 +350,7 @@ def export(  # noqa: PLR0917 - one argument per option
         show(WHAT_IS_LOST)
 
 
-def _progress(run: Run) -> str:
+def progress_line(run: Run) -> str:
     """Describe a run's progress in one line, and name the party that it waits for."""
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""

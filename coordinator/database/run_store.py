@@ -282,7 +282,7 @@ class RunStore:
             "members_digest": self._members_digest,
         }
         for place, (query, outcome) in enumerate(zip(digests, release.outcomes, strict=True)):
-            is_answered = outcome == Outcome.ANSWERED
+            is_answered = outcome == Outcome.ANSWERED and release.tallies is None
             yield {
                 **of_all,
                 "place": place,

@@ -28,6 +28,7 @@ from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Traffic, Transport
 from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
+from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers, UsedRun
@@ -65,7 +66,7 @@ class OpenRun:
     home: FederationHome
     identity: SigningIdentity
     request: RunRequest
-    task: LearningTask
+    task: LearningTask | EvaluationTask
     members: list[Member]
     attempt: RunAttempt
     world: Surroundings

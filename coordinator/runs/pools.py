@@ -1,4 +1,7 @@
-"""The pools of public queries that a federation published, each with its task, in one folder."""
+"""The pools of public queries that a federation published, each with its task, in one folder.
+
+The documents of evaluations, which hospitals fetch like pools, are in the same folder.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from coordinator.federation.home import FederationHome
 from pate_fed.data.task import LearningTask, schema_in
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidTaskError
+from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.nodes import write_file
 
 
@@ -27,14 +31,15 @@ class Pools:
         self._folder = home.path("pools")
 
     def all(self) -> dict[bytes, TaskSchema]:
-        """Return the schema of each pool, by the pool's digest.
+        """Return the schema of each pool of labels, by the pool's digest.
 
         Raises:
             RunRequestError: one cannot be read.
         """
         try:
             paths = sorted(one for one in self._folder.iterdir() if one.name[0] != ".")
-            return {bytes.fromhex(path.name): schema_in(path) for path in paths}
+            pools = (path for path in paths if not _is_evaluation(path))
+            return {bytes.fromhex(path.name): schema_in(path) for path in pools}
         except (OSError, ValueError, InvalidTaskError) as error:
             raise RunRequestError(
                 "every file under pools must be one that was published: put it back from a backup",
@@ -61,7 +66,7 @@ class Pools:
         return task
 
     @contextmanager
-    def published(self, pool: bytes, task: LearningTask) -> Iterator[None]:
+    def published(self, pool: bytes, task: LearningTask | EvaluationTask) -> Iterator[None]:
         """Let members fetch a task and its pool, unless the body fails.
 
         Raises:
@@ -95,3 +100,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_evaluation(path: Path) -> bool:
+    with path.open("rb") as file:
+        return is_evaluation(file.read(64))

@@ -20,10 +20,12 @@ from pate_fed.charging import RunLedger, require_room_for_life
 from pate_fed.data import DataSource
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, InvalidTaskError
+from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
+from pate_fed.planning.evaluating import EvaluationNoise, EvaluationSettings, EvaluationShape
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
@@ -49,6 +51,23 @@ class RequestedParty:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """The further facts of a run that asks how good the student of another one is.
+
+    Attributes:
+        run: Name of that run.
+        columns: Counts in each row.
+        settings: The operator's.
+        noise: The noise that their price buys.
+    """
+
+    run: str
+    columns: int
+    settings: EvaluationSettings
+    noise: EvaluationNoise
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """A run as it was asked for, with everything filled in.
 
@@ -59,10 +78,12 @@ class RunRequest:
         source: Name of the file that the public queries came from.
         label: Column that is predicted.
         class_names: Names of the classes.
-        parties: Its members, in the order that the terms are drafted in.
+        parties: Its members, in the order that the terms are drafted in. In an evaluation their
+            "teachers" are places for held-out patients.
         queries: Positions in the pool, in the order that they are asked.
         patience_s: How long it waits for hospitals that are silent, or have to approve it.
         settings: How they are asked.
+        evaluation: What is asked instead of labels; None for labels.
     """
 
     name: str
@@ -75,6 +96,7 @@ class RunRequest:
     queries: tuple[int, ...]
     patience_s: float
     settings: RunSettings
+    evaluation: EvaluationRequest | None = None
 
     @classmethod
     def make(
@@ -163,6 +185,19 @@ class RunRequest:
     @property
     def terms(self) -> RunTerms:
         """Terms of the run, its parties in the order of `parties`."""
+        if self.evaluation is not None:
+            return EvaluationShape(
+                name=self.name,
+                pool_digest=self.pool,
+                task_digest=self.task,
+                rows=len(self.queries),
+                columns=self.evaluation.columns,
+                parties=len(self.parties),
+            ).terms(
+                self.evaluation.settings,
+                self.evaluation.noise,
+                form=FORMS[self.settings.form],
+            )
         return terms_of(
             self.settings,
             name=self.name,
@@ -207,20 +242,34 @@ class RunRequest:
         return checked(cls, record, where="a request: ", fault=RunRequestError)
 
 
-def read_task(home: FederationHome, request: RunRequest) -> LearningTask:
+def read_task(home: FederationHome, request: RunRequest) -> LearningTask | EvaluationTask:
     """Read the task that a run was asked for, as it was published.
 
     Raises:
         RunRequestError: its document cannot be read, or is another.
     """
     try:
-        task = LearningTask.from_bytes(home.path("pools", request.pool.hex()).read_bytes())
+        content = home.path("pools", request.pool.hex()).read_bytes()
+        kind = EvaluationTask if is_evaluation(content) else LearningTask
+        task: LearningTask | EvaluationTask = kind.from_bytes(content)
     except OSError as error:
         raise RunRequestError("the run's pool must be readable", error.strerror) from error
     except InvalidTaskError as error:
         raise RunRequestError("the run's task must be as it was published", "no task") from error
     if (task.pool.digest, task.digest) != (request.pool, request.task):
         raise RunRequestError("the run's task must be as it was published", "another")
+    return task
+
+
+def read_learning_task(home: FederationHome, request: RunRequest) -> LearningTask:
+    """Read the task of a run that asked for labels.
+
+    Raises:
+        RunRequestError: as for `read_task`, or the run is an evaluation.
+    """
+    task = read_task(home, request)
+    if not isinstance(task, LearningTask):
+        raise RunRequestError("the run must be one that asks for labels", "an evaluation")
     return task
 
 

@@ -176,7 +176,7 @@ def write_results(
         RunDirectoryError: it exists, or cannot be written.
     """
     table = {**settings.as_table(), **source}
-    manifest = _manifest_table(
+    manifest = manifest_table(
         run,
         begun_on=begun_on,
         settings=settings,
@@ -199,12 +199,12 @@ def write_results(
             row_names=row_names,
         )
         if earlier:
-            lost = (line for setup in earlier for line in _transcript_of(setup.round))
+            lost = (line for setup in earlier for line in transcript_of(setup.round))
             directory.write_transcript(lost, name=EARLIER)
         if run.round.run_id:
-            directory.write_transcript(_transcript_of(run.round))
+            directory.write_transcript(transcript_of(run.round))
         if packets:
-            directory.write_sent(_sent_of(run, packets))
+            directory.write_sent(sent_of(run, packets))
         if student is not None:
             folder = directory.student_directory()
             student.save(folder)
@@ -222,7 +222,7 @@ def write_results(
         directory.write_report(render_report(record))
 
 
-def _sent_of(run: LabelingRun, packets: Iterable[Packet]) -> Iterator[SentPacket]:
+def sent_of(run: LabelingRun, packets: Iterable[Packet]) -> Iterator[SentPacket]:
     """Name the hospital of each packet; a node that is none of the run's sent nothing of it."""
     names = run.names_by_node
     return (
@@ -232,11 +232,12 @@ def _sent_of(run: LabelingRun, packets: Iterable[Packet]) -> Iterator[SentPacket
     )
 
 
-def _transcript_of(setup: CoordinatorRound) -> Iterator[str]:
+def transcript_of(setup: CoordinatorRound) -> Iterator[str]:
+    """Return the lines of a setup's transcript."""
     return (json.dumps(line, sort_keys=True) for line in setup.closing.signed_transcript())
 
 
-def _manifest_table(
+def manifest_table(
     run: LabelingRun,
     *,
     begun_on: date,
@@ -245,6 +246,7 @@ def _manifest_table(
     pool_digest: bytes,
     earlier: Sequence[EarlierSetup],
 ) -> dict[str, Any]:
+    """Return the content of `manifest.json`; arguments as for `write_results`."""
     return {
         "schema_version": SCHEMA_VERSION,
         "begun_on": begun_on.isoformat(),

@@ -10,10 +10,13 @@ import numpy as np
 
 from coordinator.database import SqlCoordinatorJournal
 from coordinator.runs import results
+from coordinator.runs.evaluating import write_evaluation
 from coordinator.runs.interim import labels_to_learn, reinforced_labels, teach
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.results import EarlierSetup
+from pate_fed.data.task import LearningTask
+from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.report import forget_unfinished
 from pate_fed.report.tables import Answers, metrics_table
 from pate_fed.report.warning_words import (
@@ -48,10 +51,13 @@ def write_up(
     if run.results.exists():
         return
     run.results.parent.mkdir(mode=0o700, exist_ok=True)
-    request, settings = run.request, run.request.settings
+    request, settings, task = run.request, run.request.settings, run.task
+    if isinstance(task, EvaluationTask):
+        write_evaluation(run, labeling, task)
+        return
     outcomes, earlier_runs = run.outcomes, dict(Counter(run.drawn_in.values()))
     setups = _earlier_setups(run)
-    student = _student(run, outcomes)
+    student = _student(run, task, outcomes)
     privacy = results.privacy_of(
         labeling,
         settings=settings,
@@ -82,7 +88,7 @@ def write_up(
         parties=len(request.parties),
         teachers=settings.all_teachers,
         truth=None,
-        pool=len(run.task.pool),
+        pool=len(task.pool),
         queries=request.queries,
         outcomes=outcomes,
         void=void,
@@ -110,7 +116,7 @@ def write_up(
         outcomes=outcomes,
         class_names=request.class_names,
         student=student,
-        preprocessing=run.task.schema.preprocessing,
+        preprocessing=task.schema.preprocessing,
         drawn_in=run.drawn_in,
         earlier=setups,
         packets=run.traffic.packets,
@@ -123,14 +129,14 @@ def _source(run: OpenRun) -> dict[str, object]:
     return {"data": run.request.source, "source": {**source, "classes": classes}}
 
 
-def _student(run: OpenRun, outcomes: Answers) -> Student | None:
+def _student(run: OpenRun, task: LearningTask, outcomes: Answers) -> Student | None:
     return teach(
         labels_to_learn(outcomes, run.store),
         name=run.request.settings.student,
-        pool=run.task.pool,
-        kind=run.task.kind,
-        classes=run.task.classes,
-        facts=run.request.settings.label_facts(run.task.kind),
+        pool=task.pool,
+        kind=task.kind,
+        classes=task.classes,
+        facts=run.request.settings.label_facts(task.kind),
         rng=np.random.default_rng(list(run.world.random_bytes(32))),
         warnings=run.warnings,
     )

@@ -13,7 +13,7 @@ from coordinator.simulation.chance import Chance
 from pate_fed import wording
 from pate_fed.data import Dataset, Records
 from pate_fed.errors import TooFewRecordsError
-from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping
+from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping, neighbors_of
 from pate_fed.planning import RunSettings
 from pate_fed.students import Student
 from protocols.forms import FORMS
@@ -120,10 +120,10 @@ class PrivateEvaluation:
     def privacy(self, privacy: Mapping[str, Any]) -> dict[str, Any]:
         """Return its entry of `privacy.json`, whose other content is given."""
         labels, delta = privacy["views"]["public"]["formal"]["epsilon"], privacy["delta"]
-        whose, both = "one patient", "A patient taught a teacher or was kept back, never both."
+        both = "A patient taught a teacher or was kept back, never both."
         whole = None if labels is None else max(labels, self.plan.epsilon)
         if self.unit == "party":
-            whose, delta = "one hospital", delta + self.plan.delta
+            delta += self.plan.delta
             both = "A hospital's patients are in both: the numbers add up."
             whole = None if labels is None else labels + self.plan.epsilon
         return {
@@ -132,9 +132,8 @@ class PrivateEvaluation:
             "sigma": self.plan.sigma,
             "unit_patients": self.plan.unit_patients,
             "view": "public",
-            "neighboring_definition": (
-                f"these records, and the same with all records of {whose} replaced"
-            ),
+            "neighboring_definition": neighbors_of(self.unit),
             "method": "exact cost of Gaussian noise (GDP)",
+            "trust": "The coordinator sees the sums before the noise is added: you must trust it.",
             "with_labels": {"epsilon": whole, "delta": delta, "method": both},
         }

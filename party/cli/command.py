@@ -5,6 +5,7 @@ from __future__ import annotations
 from party.cli.audit import audit_app
 from party.cli.console import LINE
 from party.cli.decisions import approve, reject
+from party.cli.evaluation import evaluation
 from party.cli.machine import doctor, service_app
 from party.cli.membership import join, leave, renew
 from party.cli.node import budget, pause, resume, start
@@ -33,6 +34,7 @@ app.command()(budget)
 app.command()(results)
 app.command()(sent)
 app.command()(page)
+app.command()(evaluation)
 app.add_typer(audit_app, name="audit")
 app.add_typer(service_app, name="service")
 app.add_typer(policy_app, name="policy")

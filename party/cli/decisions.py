@@ -23,11 +23,13 @@ from party.cli.console import (
 from party.errors import EnrollmentError, MembershipError, NotConfirmedError
 from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
+from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes import Format
 
 if TYPE_CHECKING:
     from party.decision.proposals import Proposal
     from party.site.records import Approval
+    from party.site.tasks import AskedTask
 
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[DIGEST]", help="First digits of a listed item.")
@@ -81,7 +83,7 @@ def _ask_about_each(opened: OpenSite, waiting: Sequence[Approval], *, by: str) -
 def _approve(
     opened: OpenSite,
     approval: Approval,
-    task: LearningTask,
+    task: AskedTask,
     output_format: Format,
     *,
     by: str,
@@ -128,7 +130,7 @@ def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Se
     waiting = [one for one in known if one.state.value == "pending"]
     proposals = [opened.proposal(one) for one in known]
     lines: list[str] = []
-    tasks: dict[bytes, LearningTask] = {}
+    tasks: dict[bytes, AskedTask] = {}
     in_full = opened.to_decide(waiting)
     for one in in_full:
         try:
@@ -158,7 +160,7 @@ def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
     yield "              this pool with it. Rejecting that run leaves this pool waiting."
 
 
-def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> Iterator[str]:
+def _lines(opened: OpenSite, approval: Approval, task: AskedTask | None) -> Iterator[str]:
     """Describe the request in plain words."""
     from party.decision.proposal_words import words_of  # noqa: PLC0415 - keeps --help fast
 
@@ -168,7 +170,7 @@ def _lines(opened: OpenSite, approval: Approval, task: LearningTask | None) -> I
         yield f"  {name:11} {text}"
 
 
-def _record(found: Proposal, task: LearningTask | None) -> dict[str, Any]:
+def _record(found: Proposal, task: AskedTask | None) -> dict[str, Any]:
     one, cost, terms = found.approval, found.cost, found.terms
     return {
         "subject": one.subject.value,
@@ -179,8 +181,9 @@ def _record(found: Proposal, task: LearningTask | None) -> dict[str, Any]:
         "reason": one.reason,
         "asked_at": one.asked_at,
         "mechanism": None if terms is None else terms.mechanism,
-        "columns": None if task is None else list(task.columns),
-        "inputs": None if task is None else len(task.inputs),
+        "columns": list(task.columns) if isinstance(task, LearningTask) else None,
+        "inputs": len(task.inputs) if isinstance(task, LearningTask) else None,
+        "evaluation": list(task.by) if isinstance(task, EvaluationTask) else None,
         "max_asks": None if terms is None else terms.max_asks,
         "form": one.form or None,
         "suite": one.suite or None,

@@ -38,6 +38,7 @@ SETTINGS: Final = (
     "delta",
     "delta_for_tests",
     "teachers",
+    "held_out",
     "node_port",
 )
 """Settings beside them that an owner decides on."""

@@ -103,6 +103,9 @@ class AgreedRun:
     ) -> tuple[QueryBatch, Outcomes]:
         """Hold a batch against the policy, the run's terms and all budgets; see the guard's."""
         guard.review_consent(self.terms, scope=self.scope)
+        if self.task.evaluation is not None:
+            own = "" if self.asked is None else self.asked.entry_id
+            guard.review_evaluation(self.task.evaluation, self.ledger.load(), own=own)
         return guard.review_batch(
             terms,
             words=words,

@@ -41,7 +41,8 @@ class Ballots:
         The noise is drawn before the teachers are asked. Only the sent vector holds it.
         """
         share = self._draw_noise(run.terms, len(batch), phase=phase)
-        votes = self._count(run, batch, weights)
+        count = self._count_patients if run.terms.is_evaluation else self._count
+        votes = count(run, batch, weights)
         return (votes if share is None else share.add_to(votes)).counts.ravel()
 
     def _draw_noise(self, terms: RunTerms, queries: int, *, phase: int) -> NoiseShare | None:
@@ -63,3 +64,21 @@ class Ballots:
             _log.error("teachers voted in the wrong shape")
             votes = np.full(shape, float(INVALID_VOTE_CLASS))
         return count_votes(votes, classes=run.terms.classes, weights=weights)
+
+    def _count_patients(
+        self, run: AgreedRun, batch: QueryBatch, _: TeacherWeights
+    ) -> VoteHistogram:
+        """Count held-out patients; every row sums to this party's public number of places."""
+        places, columns = run.terms.quotas[run.seat], run.terms.classes
+        counts = np.zeros((len(batch), columns), dtype=np.int64)
+        counts[:, -1] = places  # nobody is counted
+        try:
+            assert run.task.evaluation is not None
+            counted = run.task.evaluation.rows(places)[list(batch.indices)]
+            if counted.shape == counts.shape and (counted.sum(axis=1) == places).all():
+                counts = counted
+            else:
+                _log.error("patients were counted in the wrong shape")
+        except Exception as error:
+            _log.error("patients could not be counted: %s", type(error).__name__)
+        return VoteHistogram(counts)

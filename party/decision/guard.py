@@ -14,8 +14,15 @@ from typing import TypeVar
 
 from party.errors import Reason, RefusalError
 from party.site.policy import Policy
+from party.site.tasks import Evaluation
 from party.storage.query_journal import QueryJournal, SketchedQueries
-from pate_fed.accounting import Outcomes, PrivacyEvent, PrivacyLedger, event_additive_delta
+from pate_fed.accounting import (
+    DistributedCountsEvent,
+    Outcomes,
+    PrivacyEvent,
+    PrivacyLedger,
+    event_additive_delta,
+)
 from pate_fed.charging import RunLedger, lifelong_charge, noise_of
 from pate_fed.errors import (
     BudgetExhaustedError,
@@ -117,6 +124,34 @@ class Guard:
             raise RefusalError(Reason.PRICING, error.must, error.got) from error
         except BudgetExhaustedError:  # said when a query is asked
             return
+
+    def review_evaluation(
+        self, evaluation: Evaluation, ledger: PrivacyLedger, *, own: str = ""
+    ) -> None:
+        """Refuse an evaluation that the policy does not allow; before each of its batches, too.
+
+        Its noise is the hospitals' own, so a crafted student, or one that differs little from an
+        earlier one, tells no more than this evaluation is charged.
+
+        Args:
+            evaluation: It, as it is ready here.
+            ledger: The charges of all earlier runs: each evaluation is one of them.
+            own: Name of its own charge, if it is there already.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        charged = (entry.charged for entry in ledger.entries if entry.entry_id != own)
+        done = sum(isinstance(event, DistributedCountsEvent) for event in charged)
+        if done >= self.policy.most_evaluations:
+            most = self.policy.most_evaluations
+            raise RefusalError(Reason.EVALUATION, f"at most {most} evaluations", "one more")
+        if not self.policy.evaluation_columns.issuperset(evaluation.by):
+            raise RefusalError(
+                Reason.EVALUATION, "patients must be grouped by columns our owner allows", "another"
+            )
+        if not evaluation.patients:
+            raise RefusalError(Reason.EVALUATION, "some patients must be held out", "none")
 
     def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
         """Refuse while the hospital is paused, or a person has yet to approve the pool or the run.
@@ -391,7 +426,11 @@ class Guard:
 
     def _review_terms(self, terms: RunTerms, *, seat: int) -> None:
         policy, budget = self.policy, terms.budgets[seat]
-        if terms.weights[seat] != self.weights:
+        if terms.is_evaluation:  # a public number of places, one for each patient
+            is_ours = terms.weights[seat].heaviest == 1
+        else:
+            is_ours = terms.weights[seat] == self.weights
+        if not is_ours:
             raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
         if terms.unit not in policy.units:
             raise RefusalError(Reason.UNIT, "the privacy unit must be one we allow", terms.unit)
@@ -399,7 +438,8 @@ class Guard:
         quiet = (terms.sigma2 is not None and terms.sigma2 < policy.least_sigma2 * votes) or (
             terms.sigma1 is not None and terms.sigma1 < policy.least_sigma1 * _moved(terms)
         )
-        if quiet or terms.delta > policy.most_delta or terms.mechanism not in policy.mechanisms:
+        is_known = terms.is_evaluation or terms.mechanism in policy.mechanisms
+        if quiet or terms.delta > policy.most_delta or not is_known:
             raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
         if terms.pricing == "joint" and not policy.trusts_valid_votes:
             raise RefusalError(

@@ -252,6 +252,8 @@ class PartyNode:
             )
             form = self._forms[record.form]
             task = task_for(terms, self._tasks)
+            if task.evaluation is not None:
+                self._guard.review_evaluation(task.evaluation, self._ledger.load())
             run = AgreedRun(
                 run_id, terms, form, scope, seat, account, task, self._journal, self._ledger
             )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from party.decision.proposals import Cost, Proposal
 from party.site.records import Subject
-from pate_fed.data.task import LearningTask
+from party.site.tasks import AskedTask
+from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.nodes import printable
 
@@ -14,7 +15,7 @@ Line = tuple[str, str]
 """A name and a text; an empty name goes on with the one before."""
 
 
-def words_of(found: Proposal, task: LearningTask | None) -> Iterator[Line]:
+def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
     """Describe a run or pool that waits.
 
     Args:
@@ -23,7 +24,11 @@ def words_of(found: Proposal, task: LearningTask | None) -> Iterator[Line]:
     """
     approval, terms = found.approval, found.terms
     yield "Federation", found.federation
-    if task is not None:
+    if isinstance(task, EvaluationTask):
+        by = "".join(f", by {printable(one)}" for one in task.by)
+        yield "Evaluation", "of a student, on the patients whom you held out: counts of right and"
+        yield "", f"wrong by class, by its certainty{by}"
+    elif task is not None:
         yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
         yield "Queries", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
         yield "", printable(", ".join(task.columns))
@@ -35,10 +40,11 @@ def words_of(found: Proposal, task: LearningTask | None) -> Iterator[Line]:
         )
     if terms is not None:
         sigmas = ", ".join(f"{sigma:g}" for sigma in (terms.sigma1, terms.sigma2) if sigma)
+        kind = "counts" if terms.is_evaluation else "queries"
         yield (
             "Mechanism",
             f"{terms.mechanism}, noise of standard deviation {sigmas or 'none'} "
-            f"added by the {terms.noise_place}; at most {terms.max_asks} queries{_others(terms)}",
+            f"added by the {terms.noise_place}; at most {terms.max_asks} {kind}{_others(terms)}",
         )
     if approval.form:
         yield "Secure sum", f"{approval.form}, sealed with {approval.suite}"

@@ -201,6 +201,9 @@ class RunAccount:
             raise InvalidTermsError(f"a release must cover {queries} queries", len(release))
         if (release.labels >= self.terms.classes).any():
             raise InvalidTermsError("labels must be classes of the run", "another")
+        shape = None if release.tallies is None else release.tallies.shape
+        if shape != ((queries, self.terms.classes) if self.terms.is_evaluation else None):
+            raise InvalidTermsError("tallies must be released by evaluations alone", "")
         # Otherwise a coordinator could look at everything and have all of it refunded.
         after = self.ledger.commit(entry_id, outcomes_of(release), release.digest)
         # With noise at the parties a mechanism that never refuses answers every opened row.

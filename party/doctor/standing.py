@@ -226,7 +226,7 @@ def check_tasks(site: Site, around: Surroundings) -> Check:
 
 def _has_teachers(site: Site, pool: bytes) -> bool:
     try:
-        task = read_task(site, pool)
+        task = read_task(site, pool)  # an evaluation needs those of the task that it is of
     except (PartyError, PateFedError):
         return False
     return site.path("teachers", task.digest.hex()).is_dir()

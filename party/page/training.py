@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from party.errors import PartyError, TeachersError
 from party.owner import OpenSite
 from party.site.records import Approval, require_decision
-from pate_fed.data.task import LearningTask
+from party.site.tasks import AskedTask
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import place_of
 from protocols.errors import ProtocolError
@@ -48,7 +48,7 @@ class Approvals:
         self.newest: ApprovalInWork | None = None
 
     def start(
-        self, opened: OpenSite, approval: Approval, task: LearningTask, *, by: str, reason: str
+        self, opened: OpenSite, approval: Approval, task: AskedTask, *, by: str, reason: str
     ) -> None:
         """Begin an approval; returns at once.
 

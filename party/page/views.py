@@ -13,7 +13,7 @@ from party.errors import PartyError
 from party.owner import OpenSite
 from party.site.records import Approval, ApprovalState, Subject
 from party.site.sent_words import words_of_sent
-from party.site.tasks import read_task
+from party.site.tasks import AskedTask, read_task
 from party.site.training import folder_of
 from party.storage.audit import AuditKind
 from pate_fed.accounting.statement import PUBLIC_VIEW
@@ -71,7 +71,7 @@ class Term:
     is_alarm: bool
 
 
-def terms_of(opened: OpenSite, approval: Approval, task: LearningTask | None) -> list[Term]:
+def terms_of(opened: OpenSite, approval: Approval, task: AskedTask | None) -> list[Term]:
     """Return a request in words, each name with its explanation."""
     groups: list[tuple[str, list[str]]] = []
     for name, text in words_of(opened.proposal(approval), task):
@@ -142,6 +142,8 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
             task = read_task(opened.site, bytes.fromhex(path.name))
         except (PartyError, PateFedError, ProtocolError) as error:
             tasks.append({"digest": path.name, "fault": error.code})
+            continue
+        if not isinstance(task, LearningTask):  # an evaluation has no table or teachers of its own
             continue
         tasks.append(
             {

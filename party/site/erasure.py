@@ -26,6 +26,7 @@ import numpy as np
 from party.errors import DataChangedError, ErasureError, TeachersError
 from party.site.dataset import examine, file_digest, read_registered
 from party.site.folder import Site
+from party.site.held_out import is_held_out
 from party.site.standing import require_somebody
 from party.site.tasks import read_task
 from party.site.training import (
@@ -67,7 +68,8 @@ class Removal:
 
     Attributes:
         rows: Rows that were removed from the table.
-        teachers: Teachers that were trained anew: one of each task.
+        teachers: Teachers that were trained anew: one of each task, none if the patient was held
+            out.
         kept_teachers: Teachers of these tasks that stayed as they were.
         digest: SHA-256 of the table without the patient, hex.
     """
@@ -80,10 +82,11 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class _Retrained:
-    """A task's files with one teacher trained anew."""
+    """A task's files with one teacher trained anew, or none where the patient taught none."""
 
     folder: Path
     files: dict[str, bytes]
+    trained: int
     kept: int
 
 
@@ -133,6 +136,7 @@ def remove_patient(
         _retrain(site, folder, text, plain(patient), after=after, random_bytes=random_bytes)
         for folder in _folders(site)
     ]
+    trained = sum(one.trained for one in retrained)
     plan = json_bytes(
         {
             "table": str(path),
@@ -154,14 +158,14 @@ def remove_patient(
             "before": bytes.fromhex(site.data.digest),
             "after": bytes.fromhex(after),
             "plan": hashlib.sha256(plan).digest(),
-            "teachers": len(retrained),
+            "teachers": trained,
             "by": by,
             "from": "command line",
         },
         at=clock(),
     )
     site = finish(site, database)
-    return site, Removal(len(rows), len(retrained), sum(one.kept for one in retrained), after)
+    return site, Removal(len(rows), trained, sum(one.kept for one in retrained), after)
 
 
 def finish(site: Site, database: PartyDatabase) -> Site:
@@ -300,6 +304,9 @@ def _retrain(
     old = read_files(folder, manifest.get("files"))
     shares = _shares_in(folder, old)
     place = next((at for at, share in enumerate(shares) if patient in share), None)
+    bound_to = {name: value for name, value in manifest.items() if name != "files"}
+    if place is None and is_held_out(patient, float(manifest.get("held_out", 0.0))):
+        return _Retrained(folder, with_manifest(old, {**bound_to, "data": after}), 0, len(shares))
     if place is None:
         raise ErasureError(
             f"{SHARES_FILE} of teachers/{folder.name} must name every patient of the table",
@@ -327,15 +334,15 @@ def _retrain(
     }
     shares[place] = share
     files = {**new, **kept, SHARES_FILE: json_bytes(shares)}
-    bound_to = {name: value for name, value in manifest.items() if name != "files"}
-    return _Retrained(folder, with_manifest(files, {**bound_to, "data": after}), len(shares) - 1)
+    content = with_manifest(files, {**bound_to, "data": after})
+    return _Retrained(folder, content, 1, len(shares) - 1)
 
 
 def _task_of(site: Site, folder: Path) -> LearningTask:
     for pool in sorted(site.path("pools").iterdir()):
         if not pool.name.startswith("."):
             task = read_task(site, bytes.fromhex(pool.name))
-            if task.digest.hex() == folder.name:
+            if isinstance(task, LearningTask) and task.digest.hex() == folder.name:
                 return task
     raise ErasureError(
         f"the task of teachers/{folder.name} must be kept under pools: delete the teachers' folder "

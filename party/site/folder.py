@@ -84,6 +84,8 @@ class SiteSettings:
     Attributes:
         teachers: Teachers that are trained here; the operator approves that number.
         teacher_model: Kind of teacher.
+        held_out: Share of the patients who teach no teacher, for evaluations; another one needs new
+            teachers.
         lifetime_epsilon: Most epsilon for one patient, over all runs; fixed at the first start.
         delta: Delta of that number; fixed at the first start.
         delta_for_tests: Part of delta kept for tests of stability (stable-*); fixed at the first
@@ -97,6 +99,7 @@ class SiteSettings:
 
     teachers: int = field(default=10, metadata={"ge": 1})
     teacher_model: str = "auto"
+    held_out: float = field(default=0.0, metadata={"ge": 0, "le": 0.5})
     lifetime_epsilon: float = field(default=5.0, metadata={"gt": 0})
     delta: float = field(default=1e-5, metadata={"gt": 0, "lt": 1})
     delta_for_tests: float = field(default=0.0, metadata={"ge": 0})

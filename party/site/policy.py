@@ -44,6 +44,8 @@ class Rules:
             parties. None for any number.
         most_epsilon: Largest epsilon that one run may cost. The ledger bounds all runs together.
         most_delta: Largest delta of a run.
+        most_evaluations: Most private evaluations that we ever take part in; 0 for none.
+        evaluation_columns: Columns by whose groups an evaluation may count our patients.
         trusts_valid_votes: Whether all hospitals are trusted to send valid votes. Only then may a
             run be charged by the joint price, which is void without that.
     """
@@ -68,6 +70,8 @@ class Rules:
     most_near_queries: int | None = field(default=10, metadata={"ge": 0})
     most_epsilon: float = field(default=5.0, metadata={"ge": 0})
     most_delta: float = field(default=1e-5, metadata={"ge": 0, "le": 1})
+    most_evaluations: int = field(default=10, metadata={"ge": 0})
+    evaluation_columns: frozenset[str] = frozenset()
     trusts_valid_votes: bool = field(default=False, metadata={"strict": True})
 
 

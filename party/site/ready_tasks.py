@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable
 
 from party.errors import PartyError
+from party.site.evaluations import ready_evaluation
 from party.site.folder import Site
-from party.site.tasks import PartyTask, Vote, party_task, read_task
+from party.site.tasks import AskedTask, PartyTask, Vote, party_task, read_task
 from party.site.training import load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
+from pate_fed.evaluation_task import EvaluationTask
 
 _TRY_AGAIN_S = 60.0
 """How often missing teachers are tried again."""
@@ -72,7 +74,9 @@ class ReadyTasks:
                 trouble = error.code
         self.trouble = trouble
 
-    def _task(self, task: LearningTask, *, train: bool) -> PartyTask:
+    def _task(self, task: AskedTask, *, train: bool) -> PartyTask:
+        if isinstance(task, EvaluationTask):
+            return ready_evaluation(self._site, task)
         if self._vote_of is not None:
             vote = self._vote_of(self._site, task)
             return PartyTask(task.pool, vote, len(task.class_names), task.digest)

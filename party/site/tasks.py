@@ -17,6 +17,7 @@ from party.errors import Reason, RefusalError, TaskError
 from party.site.folder import Site
 from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
 from pate_fed.errors import InvalidTaskError
+from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.nodes import write_file
 from pate_fed.queries import QueryBatch, QueryPool
@@ -24,8 +25,27 @@ from pate_fed.teachers import TeacherEnsemble
 
 DIGEST_BYTES = 32
 
+AskedTask = LearningTask | EvaluationTask
+"""What a run asks: labels of a pool, or counts of held-out patients."""
+
 Vote = Callable[[QueryBatch], NDArray[np.int64]]
 """Teachers' votes on a batch: classes, shape (teachers, queries)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A student on the patients whom this hospital held out.
+
+    Attributes:
+        by: Columns whose groups are counted.
+        patients: Number of these patients. Private.
+        rows: Counts them in a row for each grouping, given the number of places: see
+            `EvaluationTask.rows_of`. Secret.
+    """
+
+    by: tuple[str, ...]
+    patients: int = field(repr=False)
+    rows: Callable[[int], NDArray[np.int64]] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,7 @@ class PartyTask:
         digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
             simulation, which has none.
         teachers: Digest of the teachers as they are kept; empty in a simulation.
+        evaluation: What is counted instead of votes, where it is a private evaluation.
     """
 
     pool: QueryPool
@@ -46,6 +67,7 @@ class PartyTask:
     classes: int | None = None
     digest: bytes = NO_TASK
     teachers: bytes = b""
+    evaluation: Evaluation | None = None
 
 
 def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
@@ -66,6 +88,8 @@ def task_for(terms: RunTerms, tasks: Mapping[bytes, PartyTask]) -> PartyTask:
         # Otherwise hospitals could be told of one pool in two ways, and add up votes that
         # mean different classes.
         raise RefusalError(Reason.TASK, "a run must be of the task that is kept here", "another")
+    if terms.is_evaluation is not (task.evaluation is not None):
+        raise RefusalError(Reason.TASK, "a run must ask what its pool is for", "another thing")
     if task.classes not in (None, terms.classes):
         raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
     return task
@@ -78,7 +102,7 @@ class PoolDoor(Protocol):
         """Return the file."""
 
 
-def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> LearningTask:
+def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> AskedTask:
     """Return the task whose pool has this digest: the stored one, or else fetched and checked.
 
     Args:
@@ -99,7 +123,7 @@ def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> LearningTask:
     return task
 
 
-def read_task(site: Site, digest: bytes) -> LearningTask:
+def read_task(site: Site, digest: bytes) -> AskedTask:
     """Return the kept task whose pool has this digest.
 
     Raises:
@@ -112,6 +136,18 @@ def read_task(site: Site, digest: bytes) -> LearningTask:
     except OSError as error:
         raise TaskError("the task's file must be readable", error.strerror) from error
     return _checked(content, digest)
+
+
+def read_learning_task(site: Site, digest: bytes) -> LearningTask:
+    """Return the kept task of a pool whose labels are asked for.
+
+    Raises:
+        TaskError: there is none, its file changed, or it is an evaluation.
+    """
+    task = read_task(site, digest)
+    if not isinstance(task, LearningTask):
+        raise TaskError("a pool must have public inputs", "an evaluation")
+    return task
 
 
 def party_task(task: LearningTask, ensemble: TeacherEnsemble, *, teachers: bytes) -> PartyTask:
@@ -131,9 +167,10 @@ def _require_digest(digest: bytes) -> None:
         raise TaskError(f"a pool's digest must have {DIGEST_BYTES} bytes", len(digest))
 
 
-def _checked(content: bytes, digest: bytes) -> LearningTask:
+def _checked(content: bytes, digest: bytes) -> AskedTask:
+    kind = EvaluationTask if is_evaluation(content) else LearningTask
     try:
-        task = LearningTask.from_bytes(content)
+        task: AskedTask = kind.from_bytes(content)
     except InvalidTaskError as error:
         raise TaskError("a pool's file must be a task", f"{error.code}: {error.got}") from error
     if task.pool.digest != digest:

@@ -22,6 +22,7 @@ import numpy as np
 from party.errors import DataError, TeachersError
 from party.site.dataset import read_registered, require_unchanged
 from party.site.folder import Site
+from party.site.held_out import taught
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
 from pate_fed.partition import build_manifest, partition_records
@@ -51,8 +52,8 @@ def ready_teachers(
     """Return the teachers of a task: the stored ones, or new ones if there are none.
 
     New ones are trained and kept. All records of a patient go to one teacher, so that a patient
-    moves one vote. While another process trains in this site it waits: teachers that are not stored
-    may not vote.
+    moves one vote; those of patients who are held out go to none. While another process trains in
+    this site it waits: teachers that are not stored may not vote.
 
     Args:
         site: The hospital's folder.
@@ -83,13 +84,7 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
         DataChangedError: the table has changed since its registration.
     """
     folder = folder_of(site, task)
-    manifest = read_manifest(folder)
-    for name, value in _bound_to(site, task).items():
-        if manifest.get(name) != value:
-            raise TeachersError(
-                f"kept teachers must be of the {name} that they were trained with", "another"
-            )
-    require_unchanged(site)
+    manifest = require_current(site, task)
     files = read_files(folder, manifest.get("files"))
     files.pop(SHARES_FILE, None)
     ensemble = make_ensemble(site.settings.teacher_model, task.kind)
@@ -100,6 +95,23 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
     if ensemble.teachers != site.settings.teachers:
         raise TeachersError(f"{site.settings.teachers} teachers must be kept", ensemble.teachers)
     return ensemble
+
+
+def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
+    """Return the manifest of the stored teachers of a task, if they fit table and settings.
+
+    Raises:
+        TeachersError: there are none, or table, task or settings changed since.
+        DataChangedError: the table has changed since its registration.
+    """
+    manifest = read_manifest(folder_of(site, task))
+    for name, value in _bound_to(site, task).items():
+        if manifest.get(name) != value:
+            raise TeachersError(
+                f"kept teachers must be of the {name} that they were trained with", "another"
+            )
+    require_unchanged(site)
+    return manifest
 
 
 def teachers_digest(site: Site, task: LearningTask) -> bytes:
@@ -151,7 +163,8 @@ def _train(
     text = read_registered(site)
     if data.label != task.label:
         raise DataError(f"the table's label must be the task's, {task.label!r}", repr(data.label))
-    records = task.encode(text, patient_column=data.patient_id or None)
+    everybody = task.encode(text, patient_column=data.patient_id or None)
+    records = taught(everybody, site.settings.held_out)
     rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
     count = site.settings.teachers
     partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
@@ -202,6 +215,7 @@ def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
         "patient_id": data.patient_id,
         "teachers": site.settings.teachers,
         "teacher_model": site.settings.teacher_model,
+        "held_out": site.settings.held_out,
     }
 
 

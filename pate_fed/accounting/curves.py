@@ -20,6 +20,7 @@ from pate_fed.accounting.events import (
     AnyVotesEvent,
     ConfidentGaussianMaxEvent,
     DistributedConfidentMaxEvent,
+    DistributedCountsEvent,
     DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
@@ -128,6 +129,14 @@ def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.floa
         for sigma in (event.sigma1, event.sigma2)
     )
     return event.asks * first + event.answers * second
+
+
+@event_rdp.register
+def _(event: DistributedCountsEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    # The same rows. No table below has a smaller curve: everybody reads the counts.
+    return event.rows * distributed_row_rdp(
+        orders, sigma=event.sigma, shares=event.shares, weight=event.weight
+    )
 
 
 @singledispatch

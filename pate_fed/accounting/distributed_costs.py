@@ -13,11 +13,17 @@ import numpy as np
 
 from pate_fed.accounting.conversion import ConvertedEpsilon, convert_at_orders, convert_curve
 from pate_fed.accounting.curves import event_label_rdp, event_rdp
-from pate_fed.accounting.events import DistributedConfidentMaxEvent, DistributedGaussianMaxEvent
+from pate_fed.accounting.events import (
+    DistributedConfidentMaxEvent,
+    DistributedCountsEvent,
+    DistributedGaussianMaxEvent,
+)
 from pate_fed.accounting.statement import PUBLIC_VIEW, FormalCost
 from pate_fed.errors import InvalidParameterError
 
-DistributedEvent = DistributedGaussianMaxEvent | DistributedConfidentMaxEvent
+DistributedEvent = (
+    DistributedGaussianMaxEvent | DistributedConfidentMaxEvent | DistributedCountsEvent
+)
 
 ROWS_METHOD: Final = (
     "RDP of every opened row of summed discrete Gaussian noise at the caps, converted by CKS"
@@ -60,6 +66,8 @@ def distributed_costs(
         raise InvalidParameterError('pricing must be "separate" with noise at the parties', pricing)
     rows = rows_cost(event, delta=delta)
     assert rows.order is not None
+    if isinstance(event, DistributedCountsEvent):
+        return DistributedCosts(rows, FormalCost(rows.epsilon, ROWS_METHOD, order=rows.order))
     labels = _convert_near(event, rows.order, delta=delta)
     return DistributedCosts(
         coordinator=rows,

@@ -471,6 +471,42 @@ class DistributedConfidentMaxEvent(PrivacyEvent):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DistributedCountsEvent(PrivacyEvent):
+    """Some rows of counts with the parties' noise, all of them public: a private evaluation.
+
+    Unlike `DistributedGaussianMaxEvent` everybody reads the noisy rows, so the opener's price is
+    the public's, too.
+
+    Attributes:
+        rows: Rows opened, at least 0.
+        sigma: Standard deviation that `shares` shares add up to in each count; above 0.
+        shares: Honest shares that have to suffice: n - c - d, at least 1.
+        weight: Patients of one privacy unit who are counted; a whole number above 0.
+    """
+
+    record_name: ClassVar[str] = "distributed-counts/1"
+
+    rows: int
+    sigma: float
+    shares: int
+    weight: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", whole("rows", self.rows))
+        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+        _set_counts(self, "shares", "weight")
+        share_sigma(self.sigma, self.shares)
+
+    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
+        """Tell whether `reserved` is of the same noise and unit, with at least as many rows."""
+        return (
+            isinstance(reserved, DistributedCountsEvent)
+            and replace(self, rows=0) == replace(reserved, rows=0)
+            and self.rows <= reserved.rows
+        )
+
+
 def _set_counts(event: PrivacyEvent, *names: str) -> None:
     """Check that fields are whole numbers of at least 1."""
     for name in names:

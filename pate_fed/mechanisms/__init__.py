@@ -26,6 +26,7 @@ from pate_fed.mechanisms.pass_chances import (
 from pate_fed.mechanisms.registry import (
     DEPLOYED,
     SPECS,
+    TALLIES,
     USUAL_AT_PARTIES,
     make_mechanism,
     spec_of,
@@ -38,6 +39,7 @@ from pate_fed.mechanisms.sampling import (
     sample_laplace,
 )
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, StableMax
+from pate_fed.mechanisms.tallies import Tallies
 
 __all__ = [
     "CONFIDENCE",
@@ -46,6 +48,7 @@ __all__ = [
     "NOBODY_IS_PROTECTED",
     "ROW_SUM_FALSE_ALARM",
     "SPECS",
+    "TALLIES",
     "USUAL_AT_PARTIES",
     "AlwaysAnsweringMechanism",
     "ConfidentGaussianMax",
@@ -64,6 +67,7 @@ __all__ = [
     "StableGaussianMax",
     "StableLaplaceMax",
     "StableMax",
+    "Tallies",
     "discrete_variation_bound",
     "flat_row",
     "keyed_stream",

@@ -13,6 +13,7 @@ from pate_fed.mechanisms import (
     laplace_max,
     noisy_counts,
     stable_max,
+    tallies,
 )
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Spec
 
@@ -30,6 +31,9 @@ SPECS: Final[Mapping[str, Spec]] = {
     )
 }
 """Every mechanism, by its name; the first is the default."""
+
+TALLIES: Final = tallies.SPEC.name
+"""The mechanism of a private evaluation, which nobody chooses for labels."""
 
 USUAL_AT_PARTIES: Final = gaussian_max.SPEC.name
 """The default of a run with noise at the parties: one exchange for each batch."""
@@ -52,6 +56,8 @@ def spec_of(name: str) -> Spec:
     Raises:
         InvalidParameterError: there is none of this name.
     """
+    if name == TALLIES:
+        return tallies.SPEC
     if name not in SPECS:
         raise InvalidParameterError(f"mechanism must be one of {', '.join(SPECS)}", name)
     return SPECS[name]

@@ -34,7 +34,8 @@ PUBLIC: Final = frozenset({
     *_under("metrics.evaluation.class.*", "share", "right", "interval"),
     *_under("metrics.evaluation.certainty.*", "share", "right", "interval"),
     *_under("privacy.evaluation", "epsilon", "delta", "sigma", "unit_patients", "view", "method"),
-    *_under("privacy.evaluation", "neighboring_definition"),
+    *_under("metrics.evaluation.groups.*.*", "share", "right", "interval"),
+    *_under("privacy.evaluation", "neighboring_definition", "trust"),
     *_under("privacy.evaluation.with_labels", "epsilon", "delta", "method"),
     # Fixed before the run.
     *_under("metrics", "schema_version", "simulated", "parties", "teachers", "batches"),
@@ -73,6 +74,7 @@ PUBLIC_WITH_POOL: Final = frozenset({
     *_under("metrics.scores.student", "decided_classes"),
     *_under("metrics.scores.student.per_class.*", "records", "recall", "decided", "precision"),
     *_under("metrics.per_class.*", "answered", "refused"),
+    *_under("metrics.evaluation.no_answer.*.*", "answered", "refused"),
     "metrics.queries.pool",
     "manifest.pool_sha256",
     "run.data",
@@ -202,7 +204,7 @@ def _kept(
             if is_named or has_some:
                 rows = [row for row in value if has_some and isinstance(row, Mapping)]
                 kept[name] = [_kept(row, here, allowed) for row in rows]
-        elif is_listed(".".join(here), allowed):
+        elif any(_fits(here, rule.split(".")) for rule in allowed):  # a name may have dots
             kept[name] = value
         elif is_named:
             kept[name] = [] if isinstance(value, list) else None

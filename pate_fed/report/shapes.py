@@ -130,6 +130,8 @@ class _Evaluation(Shape):
     accuracy_interval: Annotated[list[Share], Field(min_length=2, max_length=2)]
     by_class: dict[str, _GroupScore] = Field(alias="class")
     certainty: dict[str, _GroupScore]
+    groups: dict[str, dict[str, _GroupScore]]
+    no_answer: dict[str, dict[str, _Class]]
 
 
 class Metrics(_Versioned):
@@ -266,6 +268,7 @@ class _EvaluationPrice(Shape):
     view: str
     neighboring_definition: str
     method: str
+    trust: str
     with_labels: _Whole
 
 

@@ -87,6 +87,7 @@ RUN_TERMS: dict[str, Row] = {
     "immutable, none": _terms(mechanism="immutable", pricing="none", **_NO_REFUSALS),
     "gnmax, noise at the parties": _terms(mechanism="gnmax", **_NO_REFUSALS, **_AT_PARTIES),
     "confident, noise at the parties": _terms(**_AT_PARTIES),
+    "tallies": _terms(mechanism="tallies", **_NO_REFUSALS, **_AT_PARTIES),
 }
 
 
@@ -103,6 +104,12 @@ def _phase(**changed: Any) -> Row:
 
 def _release(**changed: Any) -> Row:
     return {**RELEASE, **changed}
+
+
+def _counts(**changed: Any) -> Row:
+    """A row of counts for each of two groupings."""
+    rows = [[3, -4, 0], [2**31 - 1, -(2**31), 12]]
+    return {"labels": [-1, -1], "outcomes": [0, 0], "tallies": rows, **changed}
 
 
 def _without(record: Row, name: str) -> Row:
@@ -124,6 +131,7 @@ def good_terms() -> dict[str, dict[str, Row]]:
         "release": {
             "answered, refused, not asked": _release(),
             "nothing answered": _release(labels=[-1, -1], outcomes=[1, 1]),
+            "tallies": _counts(),
         },
         "first phase": {"one passed": FIRST_PHASE, "a cap stopped": {"outcomes": [0, 1, 2, 2]}},
     }
@@ -137,6 +145,10 @@ def _spoiled_run_terms() -> dict[str, Any]:
         "a field is missing": _without(_terms(), "unit"),
         "colluders are missing, not null": _without(_terms(), "colluders"),
         "a field too many": _terms(extra=1),
+        "tallies with noise at the coordinator": _terms(mechanism="tallies", **_NO_REFUSALS),
+        "tallies, renyi, with noise at the coordinator": _terms(
+            mechanism="tallies", pricing="renyi", **_NO_REFUSALS, **_ORDERS
+        ),
         "pool digest of 31 bytes": _terms(pool_digest=bytes(31)),
         "pool digest is a text": _terms(pool_digest="0" * 32),
         "task digest of 31 bytes": _terms(task_digest=bytes(31)),
@@ -224,7 +236,13 @@ def _spoiled_rest() -> dict[str, dict[str, Any]]:
         },
         "release": {
             "outcomes are missing": {"labels": [1]},
-            "a field too many": _release(counts=[1]),
+            "a field too many": _release(rows=[1]),
+            "counts beside labels": _counts(labels=[1, 0]),
+            "a row of counts too few": _counts(tallies=[[3, -4]]),
+            "rows of counts of two lengths": _counts(tallies=[[3, -4], [5]]),
+            "a count of 2^31": _counts(tallies=[[2**31], [0]]),
+            "a count is a float": _counts(tallies=[[3.0], [0]]),
+            "counts are no rows": _counts(tallies=[3, 4]),
             "fewer outcomes than labels": _release(outcomes=[0, 1, 0]),
             "an unknown outcome": _release(outcomes=[0, 1, 0, 3]),
             "an outcome is true": _release(outcomes=[0, True, 0, 2]),

@@ -53,6 +53,7 @@ _OWN = {
     "stable-gaussian": {"sigma1", "test_delta"},
     "stable-laplace": {"sigma1", "test_delta"},
     "immutable": {"sigma2"},
+    "tallies": {"sigma2"},
 }
 _GAUSSIAN = {"confident", "gnmax", "interactive"}
 _REQUIRED = {
@@ -86,11 +87,20 @@ def read_phase_terms(data: bytes) -> Record:
 
 
 def read_release(data: bytes) -> Record:
-    release = _map(_value(data), {"labels": list, "outcomes": list})
+    value = _value(data)
+    further = {"tallies": list} if type(value) is dict and "tallies" in value else {}
+    release = _map(value, {"labels": list, "outcomes": list, **further})
     labels, outcomes = release["labels"], release["outcomes"]
     _outcomes(outcomes)
     require(all(type(one) is int and -1 <= one < 2**31 for one in labels), "labels")
     require(len(labels) == len(outcomes), "one outcome for each label")
+    if further:
+        rows = release["tallies"]
+        require(len(rows) == len(labels) and set(labels) <= {-1}, "counts instead of labels")
+        require(all(type(row) is list and len(row) == len(rows[0]) for row in rows), "rows")
+        whole = all(type(one) is int and -(2**31) <= one < 2**31 for row in rows for one in row)
+        require(whole, "whole numbers")
+        return release
     answered = [outcome == 0 for outcome in outcomes]
     require(answered == [label >= 0 for label in labels], "a label where answered, and only there")
     return release
@@ -200,7 +210,9 @@ def _noise(terms: Record) -> None:
         colluders, dropouts = both
         require(colluders >= 1 and dropouts >= 0, "their ranges")
         require(len(terms["weights"]) - colluders - dropouts >= 1, "an honest share")
-        require(terms["mechanism"] in _GAUSSIAN and terms["pricing"] == "renyi", "Gaussian, renyi")
+        possible = terms["mechanism"] in _GAUSSIAN | {"tallies"}
+        require(possible and terms["pricing"] == "renyi", "Gaussian, renyi")
+    require(at_parties or terms["mechanism"] != "tallies", "noise of counts at the parties")
 
 
 def _pricing(terms: Record) -> None:
@@ -220,7 +232,7 @@ def _pricing(terms: Record) -> None:
 def _caps(terms: Record) -> None:
     asks, answers = terms["max_asks"], terms["max_answers"]
     refusals = terms["max_refusals"]
-    never = terms["mechanism"] in ("gnmax", "lnmax", "immutable")
+    never = terms["mechanism"] in ("gnmax", "lnmax", "immutable", "tallies")
     require(asks >= 1 and answers >= 1, "caps")
     require(refusals == 0 if never else refusals >= 1, "refusals where there are any")
     require(max(answers, refusals) <= asks <= answers + refusals, "caps that fit")

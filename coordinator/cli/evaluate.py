@@ -1,0 +1,137 @@
+"""`evaluate`: how good a run's student is, on patients whom hospitals held out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli.console import (
+    DEFAULT_HOME,
+    FormatOption,
+    HomeOption,
+    open_coordinator,
+    show,
+    single_threaded_kernels,
+)
+from coordinator.cli.options import BUDGET, RUN, Delta, Detach, Patience, Unit
+from coordinator.cli.runs import RunName, followed, progress_line
+from coordinator.errors import RunEndedError
+from pate_fed import wording
+from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import print_json
+
+if TYPE_CHECKING:
+    from coordinator.operator import Coordinator
+    from coordinator.runs.queue import Run
+
+
+def evaluate(  # noqa: PLR0917 - one argument per option
+    run: RunName,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Count by the groups of a column, too, where every owner agreed; repeatable.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float,
+        typer.Option(help="Most that it may cost one unit.", rich_help_panel=BUDGET),
+    ] = 1.0,
+    delta: Delta = 1e-5,
+    unit: Unit = None,
+    places: Annotated[
+        int,
+        typer.Option(
+            help="Most held-out patients of a hospital that are counted; public.",
+            rich_help_panel=BUDGET,
+        ),
+    ] = 2000,
+    colluders: Annotated[
+        int,
+        typer.Option(help="Hospitals that may tell their noise to others.", rich_help_panel=BUDGET),
+    ] = 1,
+    name: Annotated[
+        str,
+        typer.Option(help="Name of its run. [default: RUN.evaluation]", rich_help_panel=RUN),
+    ] = "",
+    patience: Patience = 24.0,
+    detach: Detach = False,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Ask the hospitals how good a run's student is, on patients who taught no teacher.
+
+    The price comes first. Hospitals add the noise, so nobody sees a count without it. The same
+    student in the same groups is counted once: asked again, the stored answer is shown.
+    """
+    single_threaded_kernels()
+    from coordinator import operator  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.errors import InvalidSettingError  # noqa: PLC0415
+    from pate_fed.planning.evaluating import EvaluationSettings  # noqa: PLC0415
+
+    if not 0 < patience < float("inf"):
+        raise InvalidSettingError("--patience must be above 0 and finite", patience)
+    coordinator = open_coordinator(home)
+    settings = EvaluationSettings(
+        epsilon=epsilon,
+        delta=delta,
+        unit=unit or "record",  # type: ignore[arg-type]  # the option takes these alone
+        places=places,
+        colluders=colluders,
+    )
+    asked = operator.evaluation_of(
+        coordinator, run, settings, by=by or (), name=name, patience_s=patience * 3600
+    )
+    print(f"pate-fed: {asked.price_line}", file=sys.stderr)
+    ended = operator.evaluate(coordinator, asked)
+    if ended.is_ended or ended.name != asked.request.name:
+        print(f"pate-fed: {ended.name} asked this before: no new noise, no charge", file=sys.stderr)
+    if not detach:
+        ended = followed(coordinator, ended.name)
+    _print(coordinator, ended, output_format)
+    if ended.has_failed:
+        raise RunEndedError(f"evaluation {ended.name} must go through", ended.reason)
+
+
+def _print(coordinator: Coordinator, run: Run, output_format: Format) -> None:
+    from coordinator.runs.open_run import results_of  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.report import read_run  # noqa: PLC0415 - the same
+
+    folder = results_of(coordinator.home, run.name)
+    record = read_run(folder) if folder.is_dir() else None
+    if output_format is Format.JSON:
+        known = (
+            {}
+            if record is None
+            else {
+                "evaluation": record.metrics["evaluation"],
+                "price": record.privacy["evaluation"],
+            }
+        )
+        print_json({**run.as_table(), **known})
+        return
+    show(progress_line(run))
+    if record is not None:
+        show(*_lines(record.metrics, record.privacy), f"Report: {folder / 'report.html'}")
+
+
+def _lines(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
+    from pate_fed.report.quality_words import held_out_text  # noqa: PLC0415 - keeps --help fast
+
+    found = metrics["evaluation"]
+    tables = {"class": found["class"], "certainty": found["certainty"], **found["groups"]}
+    lines = [held_out_text(metrics, privacy)]
+    for name, rows in tables.items():
+        lines.append(f"{name}:")
+        for group, row in rows.items():
+            low, high = row["interval"]
+            lines.append(
+                f"  {group:24} right on {wording.percent(row['right'])} "
+                f"(95 %: {100 * low:.1f} to {wording.percent(high)})"
+            )
+    return lines

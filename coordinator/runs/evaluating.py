@@ -1,0 +1,287 @@
+"""A private evaluation at the coordinator: its request, and the run directory with its scores.
+
+The evaluated run's directory stays as it was sealed. The evaluation has one of its own: the same
+labels and student with the scores and their price, and the evaluation's transcript and seal.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.errors import RunQueueError, RunRequestError
+from coordinator.federation.enrollment import EnrolledParty
+from coordinator.federation.home import FederationHome
+from coordinator.runs import results
+from coordinator.runs.labeling import LabelingRun
+from coordinator.runs.open_run import OpenRun, results_of
+from coordinator.runs.request import (
+    EvaluationRequest,
+    RunRequest,
+    read_learning_task,
+)
+from pate_fed import wording
+from pate_fed.charging import noise_of
+from pate_fed.data.task import LearningTask
+from pate_fed.data.task_schema import TaskSchema
+from pate_fed.errors import InvalidSettingError, InvalidTaskError
+from pate_fed.evaluation import CLASS, CertaintyBins, EvaluationPlan, neighbors_of
+from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
+from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
+from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
+from pate_fed.pricing import formal_cost_at
+from pate_fed.report import (
+    SEAL,
+    RunDirectory,
+    RunRecord,
+    read_run,
+    render_annexes,
+    render_report,
+)
+from pate_fed.report.run_directory import (
+    LABELS,
+    MANIFEST,
+    METRICS,
+    PRIVACY,
+    SETTINGS,
+    STUDENT,
+)
+from protocols.forms import FORMS, usual_form
+
+_ADDED_UP: Final = (
+    "Both numbers are added up: hospitals may have changed who is held out between the two runs."
+)
+_EXAMPLE: Final = 1000
+"""Held-out patients for which a price says what it buys: nobody knows how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedEvaluation:
+    """An evaluation that is to be asked.
+
+    Attributes:
+        task: Its document, to be published.
+        request: Of its run.
+        plan: Its counts and their noise.
+    """
+
+    task: EvaluationTask
+    request: RunRequest
+    plan: EvaluationPlan
+
+    @property
+    def price_line(self) -> str:
+        """Say the cost and what it buys, before it is asked."""
+        unit = "patient" if self.request.terms.unit == "record" else "hospital"
+        return (
+            f"the evaluation costs one {unit} at most epsilon "
+            f"{wording.epsilon_text(self.plan.epsilon)} at delta "
+            f"{wording.delta_text(self.plan.delta)}, in everybody's view; noise of "
+            f"{self.plan.sigma:.1f} patients in each count; with {_EXAMPLE:,} held-out patients it "
+            f"tells the accuracy to about {100 * self.plan.half_width(_EXAMPLE):.1f} points"
+        )
+
+
+def asked_evaluation(
+    home: FederationHome,
+    of: RunRequest,
+    settings: EvaluationSettings,
+    *,
+    name: str,
+    by: Sequence[str],
+    members: Sequence[EnrolledParty],
+    patience_s: float,
+) -> AskedEvaluation:
+    """Make the request of an evaluation.
+
+    Args:
+        home: The federation.
+        of: Request of the run whose student it is.
+        settings: The operator's.
+        name: Its run's name.
+        by: Columns whose groups are counted.
+        members: All members.
+        patience_s: How long it waits for hospitals.
+
+    Raises:
+        RunRequestError: the name cannot be, or the run has no task of its own.
+        RunQueueError: the run has no student.
+        InvalidSettingError: a number is out of its range, or the task does not read a column.
+        TooFewPartiesError: fewer members took part in the run than a secure sum needs.
+        BudgetExhaustedError: no noise is enough for the price.
+    """
+    if not is_run_name(name):
+        raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
+    task = read_learning_task(home, of)
+    evaluation = _document(results_of(home, of.name) / STUDENT, task, by)
+    try:
+        groupings = evaluation.groupings(task.schema)
+    except InvalidTaskError as error:
+        raise InvalidSettingError(f"--by: {error.must}", error.got) from error
+    current = {one.identity.fingerprint for one in members}
+    parties = tuple(
+        replace(one, teachers=settings.places) for one in of.parties if one.fingerprint in current
+    )
+    form = usual_form(len(parties))
+    FORMS[form].require_enough(len(parties))
+    shape = EvaluationShape(
+        name=name,
+        pool_digest=evaluation.pool.digest,
+        task_digest=task.digest,
+        rows=len(groupings),
+        columns=EvaluationPlan(groupings, 1.0, 1.0, 0.5).columns,
+        parties=len(parties),
+    )
+    noise = shape.least_noise(settings, form=FORMS[form])
+    request = RunRequest(
+        name=name,
+        pool=evaluation.pool.digest,
+        task=task.digest,
+        source=of.source,
+        label=of.label,
+        class_names=of.class_names,
+        parties=parties,
+        queries=tuple(range(len(groupings))),
+        patience_s=patience_s,
+        settings=replace(of.settings, form=form, batch_size=len(groupings)),
+        evaluation=EvaluationRequest(of.name, shape.columns, settings, noise),
+    )
+    return AskedEvaluation(evaluation, request, plan_of(request.terms, evaluation, task.schema))
+
+
+def plan_of(terms: RunTerms, evaluation: EvaluationTask, schema: TaskSchema) -> EvaluationPlan:
+    """Return what is counted, with the noise of all hospitals: more than their price needs."""
+    return EvaluationPlan(
+        evaluation.groupings(schema),
+        noise_of(terms).sum_sigma(len(terms.weights)),
+        formal_cost_at(terms, 0).epsilon,
+        terms.delta,
+        terms.unit_votes,
+    )
+
+
+def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: EvaluationTask) -> None:
+    """Write the directory of an evaluation, if its counts were released.
+
+    Raises:
+        RunDirectoryError: the directory cannot be written, or the evaluated run's cannot be read.
+        RunRequestError: the evaluated run's task cannot be read.
+    """
+    released = [release for _, release in run.store.releases().values()]
+    if not released or released[0].tallies is None:
+        return
+    assert run.request.evaluation is not None
+    source = results_of(run.home, run.request.evaluation.run)
+    task = read_learning_task(run.home, replace(run.request, pool=evaluation.source))
+    record = read_run(source)
+    plan = plan_of(labeling.terms, evaluation, task.schema)
+    scores = plan.scores(plan.counts_in(released[0].tallies))
+    privacy = {**record.privacy, "evaluation": _price(record, labeling.terms, plan)}
+    manifest = {
+        **results.manifest_table(
+            labeling,
+            begun_on=run.attempt.begun_on(),
+            settings=run.request.settings,
+            partition=None,
+            pool_digest=run.request.pool,
+            earlier=[],
+        ),
+        "evaluated": {"run": run.request.evaluation.run, "run_id": record.manifest["run_id"]},
+    }
+    with RunDirectory.open_new(run.results) as directory:
+        for name in (SETTINGS, LABELS):
+            shutil.copyfile(source / name, directory.folder / name)
+        folder = directory.student_directory()
+        for path in sorted((source / STUDENT).iterdir()):
+            if path.name not in STUDENT_FILES:
+                shutil.copyfile(path, folder / path.name)
+        # The one that was scored: a directory that was written anew has another.
+        for name, content in evaluation.files.items():
+            (folder / name).write_bytes(content)
+        scores["no_answer"] = _no_answer(record, folder, task, evaluation.by)
+        metrics = {**record.metrics, "evaluation": scores}
+        for name, table in ((METRICS, metrics), (PRIVACY, privacy), (MANIFEST, manifest)):
+            directory.write_json(name, table)
+        directory.write_transcript(results.transcript_of(labeling.round))
+        if run.traffic.packets:
+            directory.write_sent(results.sent_of(labeling, run.traffic.packets))
+        files = directory.read_back().digests
+        directory.write_json(SEAL, labeling.round.closing.seal_results(files))
+        sealed = directory.read_back()
+        directory.write_annexes(render_annexes(sealed))
+        directory.write_report(render_report(sealed))
+
+
+def _document(folder: Path, task: LearningTask, by: Sequence[str]) -> EvaluationTask:
+    """Return the document of a stored student."""
+    from pate_fed.students import read_student  # noqa: PLC0415 - takes seconds
+
+    if not folder.is_dir():
+        raise RunQueueError("a run that is evaluated must have ended with a student", "none")
+    files = {
+        name: (folder / name).read_bytes() for name in STUDENT_FILES if (folder / name).is_file()
+    }
+    bins = CertaintyBins.of(read_student(folder).chances(task.pool.views))
+    try:
+        return EvaluationTask(task.digest, task.pool.digest, bins, tuple(by), files)
+    except InvalidTaskError as error:
+        raise InvalidSettingError(f"--by: {error.must}", error.got) from error
+
+
+def _price(record: RunRecord, terms: RunTerms, plan: EvaluationPlan) -> dict[str, Any]:
+    """Return the entry of `privacy.json`."""
+    cost, labels = formal_cost_at(terms, 0), record.privacy["views"]["public"]["formal"]["epsilon"]
+    same = record.privacy["privacy_unit"] == terms.unit
+    return {
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "sigma": plan.sigma,
+        "unit_patients": plan.unit_patients,
+        "view": "everybody",
+        "neighboring_definition": neighbors_of(terms.unit),
+        "method": cost.method,
+        "trust": f"The hospitals added the noise. It holds against {cost.holds_for}.",
+        "with_labels": {
+            "epsilon": None if labels is None or not same else labels + plan.epsilon,
+            "delta": record.privacy["delta"] + plan.delta,
+            "method": _ADDED_UP if same else "The labels were priced for another privacy unit.",
+        },
+    }
+
+
+def _no_answer(
+    record: RunRecord, student: Path, task: LearningTask, by: Sequence[str]
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Count public queries with and without an answer, by predicted class and by column.
+
+    It follows from released labels, public inputs and the student, so it costs nothing.
+    """
+    from pate_fed.students import read_student  # noqa: PLC0415 - takes seconds
+
+    asked = np.array([int(query) for query, _ in record.labels], dtype=np.int64)
+    refused = np.array([not label for _, label in record.labels], dtype=np.bool_)
+    views = task.pool.views.select(asked)
+    said = read_student(student).chances(views).argmax(axis=1)
+    groups = {CLASS: (task.class_names, np.asarray(said, dtype=np.int64))}
+    for column in by:
+        names = groups_by(task.schema, column)
+        groups[f"by {column}"] = names, places_by(task.schema, column, views.features)
+    return {name: _counted(*found, refused) for name, found in groups.items()}
+
+
+def _counted(
+    names: tuple[str, ...], places: NDArray[np.int64], refused: NDArray[np.bool_]
+) -> dict[str, dict[str, int]]:
+    return {
+        name: {
+            "answered": int((~refused & (places == place)).sum()),
+            "refused": int((refused & (places == place)).sum()),
+        }
+        for place, name in enumerate(names)
+    }

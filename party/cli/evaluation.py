@@ -1,0 +1,88 @@
+"""A student on this hospital's own held-out patients, for its people alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, show
+from party.errors import TaskError
+from party.owner import open_site
+from pate_fed import wording
+from pate_fed.evaluation_task import EvaluationTask, is_evaluation
+from pate_fed.nodes import Format
+
+if TYPE_CHECKING:
+    from party.site.evaluations import OwnScores
+    from party.site.folder import Site
+
+_VERDICTS = {
+    "yes": "The student beats this hospital's own teachers.",
+    "no": "This hospital's own teachers do better than the student.",
+    "not clear": "So few patients cannot tell which of the two is better.",
+}
+
+
+def evaluation(
+    digest: Annotated[
+        str | None,
+        typer.Argument(metavar="[DIGEST]", help="First digits of an evaluation's pool."),
+    ] = None,
+    site: SiteOption = DEFAULT_SITE,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Try the student of an evaluation on this hospital's own held-out patients.
+
+    Its own teachers are tried, too. Nothing of it leaves this machine, and it costs nothing.
+    """
+    from party.site.evaluations import own_scores  # noqa: PLC0415 - keeps --help fast
+
+    opened = open_site(site)
+    task = _find(opened, digest or "")
+    found, floor = own_scores(opened, task), opened.settings.data.floor
+    shown = found if found.patients >= floor else None
+    show(
+        output_format,
+        {
+            "pool": task.pool.digest.hex(),
+            "patients": None if shown is None else shown.patients,
+            "right": None if shown is None else dict(shown.right),
+            "beats_own_teachers": None if shown is None else shown.verdict,
+        },
+        (f"Fewer than {floor} patients are held out: nothing is shown.",)
+        if shown is None
+        else _lines(shown),
+    )
+
+
+def _lines(found: OwnScores) -> list[str]:
+    lines = [f"On {wording.plural(found.patients, 'held-out patient')} of this hospital:"]
+    for name, right in found.right.items():
+        low, high = found.interval(name)
+        lines.append(
+            f"  {name:18} right on {wording.percent(right / found.patients)} "
+            f"(95 %: {100 * low:.1f} to {wording.percent(high)})"
+        )
+    return [*lines, _VERDICTS[found.verdict], "Nothing of this left this machine."]
+
+
+def _find(site: Site, digits: str) -> EvaluationTask:
+    """Return the kept evaluation that a person means by the first digits of its pool's digest."""
+    from party.site.tasks import read_task  # noqa: PLC0415 - keeps --help fast
+
+    found = []
+    for path in sorted(site.path("pools").iterdir()):
+        if path.name.startswith(digits.strip().lower()) and not path.name.startswith("."):
+            with path.open("rb") as file:
+                if is_evaluation(file.read(64)):
+                    found.append(path.name)
+    if len(found) != 1:
+        raise TaskError(
+            "an evaluation must be one that `pate-party approve` listed: give the first digits of "
+            "its pool",
+            f"{len(found)} that begin so",
+        )
+    task = read_task(site, bytes.fromhex(found[0]))
+    assert isinstance(task, EvaluationTask)
+    return task

@@ -1,0 +1,89 @@
+"""Noisy counts themselves, for a private evaluation: no label is decided, the rows are public."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from pate_fed.accounting.events import DistributedCountsEvent, PrivacyEvent
+from pate_fed.accounting.ranges import whole
+from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.gaussian_max import GaussianMax
+from pate_fed.mechanisms.mechanism import (
+    Mechanism,
+    Options,
+    Size,
+    Spec,
+    require_opened,
+    whole_votes,
+)
+from pate_fed.mechanisms.words import number
+from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.votes import NoisyHistogram
+
+
+@dataclass(frozen=True, slots=True)
+class Tallies(GaussianMax):
+    """Release rows of counts that hold the parties' Gaussian noise.
+
+    Guarantee:
+        Neighbors: two worlds in which one counted patient is in another column of every row (k
+        patients, with weight k). Revealed: all noisy rows, to everybody, the opener of the sums
+        included. Price and trust: those of an opened row of `GaussianMax` with noise at the
+        parties. The coordinator never adds this noise: from exact sums over two students it could
+        read single patients.
+    """
+
+    name: ClassVar[str] = "tallies"
+
+    def label(self, noisy: NoisyHistogram, *, max_answers: int) -> NoisyRelease:
+        """Release every row as it was opened; arguments and errors as for `GaussianMax`."""
+        most = whole("max_answers", max_answers)
+        require_opened(noisy, most=most, sigma=self.sigma, shares=self.shares)
+        rows = len(noisy.counts)
+        return NoisyRelease(
+            np.full(rows, ABSTAIN, dtype=np.int64),
+            np.full(rows, Outcome.ANSWERED, dtype=np.int8),
+            tallies=noisy.counts.astype(np.int64),
+        )
+
+    def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
+        """Return the event of this many rows.
+
+        Raises:
+            InvalidParameterError: the coordinator is to add the noise.
+        """
+        if self.shares is None:
+            raise InvalidParameterError("noise of counts must be the parties'", "the coordinator's")
+        return DistributedCountsEvent(answers, self.sigma, self.shares, whole_votes(weight))
+
+
+def _make(options: Options) -> Mechanism:
+    return Tallies(options.need("sigma2"), shares=options.shares)
+
+
+def _usual(_: Size) -> Mapping[str, float]:
+    return {}  # its noise follows from its price
+
+
+def _text(mechanism: Mapping[str, Any]) -> str:
+    return (
+        "Every hospital adds its part of noise to its own counts before they are added up. Any "
+        f"{number(mechanism, 'shares')} parts together have a standard deviation of "
+        f"{number(mechanism, 'sigma2')} patients in every count. The noisy sums are released."
+    )
+
+
+SPEC: Final = Spec(
+    name=Tallies.name,
+    title="Noisy counts",
+    parameters=("sigma2",),
+    prices=(),
+    make=_make,
+    usual=_usual,
+    text=_text,
+    phases=1,
+)

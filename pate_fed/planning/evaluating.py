@@ -1,0 +1,184 @@
+"""A private evaluation before it is asked: its terms, and the least noise for its price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pate_fed.accounting.statement import PrivacyUnit
+from pate_fed.charging import noise_of, require_room_for_life
+from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import TALLIES
+from pate_fed.planning.sums import SumForm
+from pate_fed.pricing import PRICINGS, formal_cost_at, priced
+from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
+
+PLACES: Final = 2000
+"""Places for held-out patients at each hospital, if the operator says nothing."""
+
+_STEP: Final = 1e-3
+_MOST_SIGMA: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSettings:
+    """The choices of an operator for a private evaluation.
+
+    Attributes:
+        epsilon: Most that it may cost one unit of any hospital, in the view of everybody.
+        delta: Of that number, in (0, 1).
+        unit: Privacy unit.
+        places: Most held-out patients of a hospital that are counted; public.
+        colluders: Hospitals whose noise an attacker may know, at least 1.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    unit: PrivacyUnit = "record"
+    places: int = PLACES
+    colluders: int = 1
+
+    def check(self, *, parties: int) -> None:
+        """Refuse numbers out of their range.
+
+        Raises:
+            InvalidSettingError: one is.
+        """
+        if not 0 < self.epsilon < math.inf:
+            raise InvalidSettingError("--epsilon must be above 0 and finite", self.epsilon)
+        if not 0 < self.delta < 1:
+            raise InvalidSettingError("--delta must be in (0, 1)", self.delta)
+        if not 1 <= self.places <= MAX_TOTAL_VOTES // max(1, parties):
+            raise InvalidSettingError(
+                f"--places must be between 1 and {MAX_TOTAL_VOTES // max(1, parties)}", self.places
+            )
+        if self.colluders < 1:
+            raise InvalidSettingError("--colluders must be at least 1", self.colluders)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationNoise:
+    """The noise that a price buys, and the order at which it was found.
+
+    Attributes:
+        sigma: Standard deviation of the honest hospitals' part in each count, in patients.
+        order: Renyi order at which the run's ledger adds up.
+    """
+
+    sigma: float
+    order: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationShape:
+    """What is asked, and of how many.
+
+    Attributes:
+        name: The run's name.
+        pool_digest: Of the evaluation, 32 bytes.
+        task_digest: Of the task whose student it is, 32 bytes.
+        rows: Groupings.
+        columns: Columns of each.
+        parties: Number of hospitals.
+    """
+
+    name: str
+    pool_digest: bytes
+    task_digest: bytes
+    rows: int
+    columns: int
+    parties: int
+
+    def terms(
+        self, settings: EvaluationSettings, noise: EvaluationNoise, *, form: SumForm
+    ) -> RunTerms:
+        """Return the terms of a run with this noise.
+
+        Args:
+            settings: The operator's.
+            noise: From `least_noise`.
+            form: The hospitals' secure sum.
+        """
+        return RunTerms(
+            name=self.name,
+            pool_digest=self.pool_digest,
+            task_digest=self.task_digest,
+            classes=self.columns,
+            weights=(TeacherWeights.equal(settings.places),) * self.parties,
+            mechanism=TALLIES,
+            vote_threshold=None,
+            sigma1=None,
+            sigma2=noise.sigma,
+            confidence=None,
+            test_delta=None,
+            noise_place="parties",
+            unit=settings.unit,
+            pricing="renyi",
+            orders=(noise.order,) * self.parties,
+            max_asks=self.rows,
+            max_answers=self.rows,
+            max_refusals=0,
+            budgets=(settings.epsilon,) * self.parties,
+            delta=settings.delta,
+            colluders=settings.colluders,
+            dropouts=self.parties - form.threshold(self.parties),
+        )
+
+    def least_noise(self, settings: EvaluationSettings, *, form: SumForm) -> EvaluationNoise:
+        """Return the least noise that costs at most the settings' epsilon.
+
+        Hospitals' ledgers for life, new and of the same budget, hold it too.
+
+        Args:
+            settings: The operator's.
+            form: The hospitals' secure sum.
+
+        Raises:
+            InvalidSettingError: a number is out of its range, or no honest hospital is left.
+            BudgetExhaustedError: no noise is enough.
+        """
+        settings.check(parties=self.parties)
+        shares = form.threshold(self.parties) - settings.colluders
+        if shares < 1:
+            raise InvalidSettingError(
+                f"--colluders must leave one of {self.parties} hospitals that is honest and "
+                "present",
+                settings.colluders,
+            )
+
+        def of(sigma: float) -> RunTerms:
+            draft = self.terms(settings, EvaluationNoise(sigma, 2.0), form=form)
+            return priced(draft, votes_are_valid=False, wanted=PRICINGS)
+
+        def fits(sigma: float) -> bool:
+            terms = of(sigma)
+            if formal_cost_at(terms, 0).epsilon >= settings.epsilon:
+                return False
+            try:
+                require_room_for_life(terms, self.rows)
+            except BudgetExhaustedError:
+                return False
+            return True
+
+        sigma = _least(fits, low=math.sqrt(shares) * (1 + 1e-9), budget=settings.epsilon)
+        terms = of(sigma)
+        noise_of(terms).require_room(terms.total_votes)
+        return EvaluationNoise(sigma, terms.orders[0])
+
+
+def _least(fits: Callable[[float], bool], *, low: float, budget: float) -> float:
+    """Return about the least noise that fits, in six digits."""
+    if fits(low):
+        return low
+    high = 2 * low
+    while not fits(high):
+        low, high = high, 2 * high
+        if high > _MOST_SIGMA:
+            raise BudgetExhaustedError(requested=math.inf, budget=budget)
+    while high - low > _STEP * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return float(f"{high * (1 + 1e-5):.6g}")

@@ -1,0 +1,387 @@
+"""A hospital's part in an evaluation: who is held out, who teaches, a hostile student."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+from party.errors import DataError, PartyError, TaskError, TeachersError
+from party.site import erasure, evaluations, ready_tasks
+from party.site.dataset import add, read_registered
+from party.site.evaluations import OwnScores, held_out_records, own_scores, ready_evaluation
+from party.site.folder import Site
+from party.site.held_out import held_out, is_held_out, taught
+from party.site.records import Subject
+from party.site.student_child import predictions
+from party.site.tasks import fetch_task
+from party.site.training import folder_of, load_teachers, ready_teachers
+from pate_fed.accounting import DistributedCountsEvent
+from pate_fed.charging import noise_of
+from pate_fed.data.dataset import Records
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import InvalidTaskError
+from pate_fed.evaluation import CertaintyBins, EvaluationPlan
+from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
+from pate_fed.students import Lesson, make_student, train_student
+from pate_fed.students.model import SklearnModel
+from protocols.additive import AdditiveSum
+from tests.support.federation import holds_vector
+from tests.support.hospital_services import ledger_of, make_hospitals, records_of
+from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
+from tests.test_party.test_cli import PateParty, error_code, pate_party
+from tests.test_party.test_service import Running
+
+__all__ = ["pate_party"]
+
+SHARE, PATIENTS = 0.3, 120
+
+
+class Door:
+    def __init__(self, task: Any) -> None:
+        self.task = task
+
+    def fetch_pool(self, digest: bytes) -> bytes:
+        content: bytes = self.task.to_bytes()
+        return content
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> LearningTask:
+    return public_task(tmp_path_factory.mktemp("public"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, task: LearningTask) -> Site:
+    """A hospital that holds three of ten patients out."""
+    folder = tmp_path_factory.mktemp("hospital")
+    table = write_own_table(folder / "own.csv", patients=PATIENTS)
+    site, _ = add(make_site(folder / "site"), table, label=LABEL, patient_id=PATIENT)
+    site = site.save(replace(site.settings, held_out=SHARE))
+    fetch_task(site, Door(task), task.pool.digest)
+    ready_teachers(site, task, random_bytes=secrets.token_bytes)
+    return site
+
+
+def evaluation_of(task: LearningTask, *by: str, **files: bytes) -> EvaluationTask:
+    bins = CertaintyBins(np.array([0.75]), np.array([0.6, 0.9]))
+    kept = {name.replace("_", ".", 1): content for name, content in files.items()}
+    return EvaluationTask(task.digest, task.pool.digest, bins, by, kept or {"student.json": b"{}"})
+
+
+def saved_student(task: LearningTask, folder: Path) -> dict[str, bytes]:
+    labels = (task.inputs[:, 0] > 0).astype(np.int64)
+    lesson = Lesson(task.pool.views, np.arange(len(labels)), labels, 2)
+    train_student("logistic", "table", lesson, rng=np.random.default_rng(0)).save(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def right_answers(_: Any, features: np.ndarray, *, classes: int) -> np.ndarray:
+    """Says who is old."""
+    return np.eye(classes)[(features[:, 0] > 0).astype(int)] * 0.8 + 0.1
+
+
+# Who is held out ----------------------------------------------------------------------------------
+
+
+def test_who_is_held_out_follows_from_ids_alone_and_each_counts_once() -> None:
+    units = tuple(f"p{row % 500}" for row in range(1000))
+    features = np.arange(1000.0)[:, None]
+    records = Records(features=features, labels=np.arange(1000) % 2, unit_ids=units)
+    other = replace(records, features=-features, labels=1 - records.labels)
+    kept = held_out(records, SHARE)
+    assert len(kept) == kept.unit_count
+    assert 110 < len(kept) < 190
+    assert held_out(other, SHARE).unit_ids == kept.unit_ids
+    assert not set(taught(records, SHARE).unit_ids) & set(kept.unit_ids)
+    assert set(taught(records, SHARE).unit_ids) | set(kept.unit_ids) == set(units)
+    fewer = records.select([row for row, one in enumerate(units) if one not in ("p3", "p4")])
+    left = set(kept.unit_ids) - {"p3", "p4"}
+    assert set(held_out(fewer, SHARE).unit_ids) == left
+    assert held_out(records, SHARE, most=20).unit_ids == kept.unit_ids[:20]
+    assert set(held_out(records, 0.1).unit_ids) < set(kept.unit_ids)
+    assert not len(held_out(records, 0.0))
+
+
+def test_teachers_learn_from_nobody_who_is_held_out(trained: Site, task: LearningTask) -> None:
+    shares = json.loads((folder_of(trained, task) / "shares.json").read_text("utf-8"))
+    teaching = {patient for share in shares for patient in share}
+    kept = set(held_out_records(trained, task).unit_ids)
+    assert kept
+    assert not teaching & kept
+    assert len(teaching | kept) == PATIENTS
+    assert len(kept) == len(held_out_records(trained, task))
+
+
+def test_another_share_needs_new_teachers(trained: Site, task: LearningTask) -> None:
+    for share in (0.0, 0.2):
+        changed = replace(trained, settings=replace(trained.settings, held_out=share))
+        with pytest.raises(TeachersError, match="held_out"):
+            load_teachers(changed, task)
+        with pytest.raises(TeachersError, match="held_out"):
+            ready_evaluation(changed, evaluation_of(task), predict=right_answers)
+
+
+def test_a_held_out_patient_is_removed_and_no_teacher_changes(
+    tmp_path: Path, task: LearningTask
+) -> None:
+    table = write_own_table(tmp_path / "own.csv")
+    site, _ = add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=PATIENT)
+    site = site.save(replace(site.settings, held_out=SHARE))
+    for one in (task, evaluation_of(task)):
+        fetch_task(site, Door(one), one.pool.digest)
+    ready_teachers(site, task, random_bytes=secrets.token_bytes)
+    leaver = next(f"p{one}" for one in range(40) if is_held_out(f"p{one}", SHARE))
+    before = {path.name: path.read_bytes() for path in folder_of(site, task).iterdir()}
+    others = set(held_out_records(site, task).unit_ids) - {leaver}
+    with site.open_database() as database:
+        site, done = erasure.remove_patient(
+            site,
+            leaver,
+            database=database,
+            is_run_open=lambda _: False,
+            by="M. Curie",
+            clock=lambda: 1e9,
+            random_bytes=secrets.token_bytes,
+        )
+    assert (done.rows, done.teachers, done.kept_teachers) == (2, 0, 4)
+    after = {path.name: path.read_bytes() for path in folder_of(site, task).iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {"manifest.json"}
+    load_teachers(site, task)
+    assert set(held_out_records(site, task).unit_ids) == others
+    assert leaver not in read_registered(site).column(PATIENT)
+
+
+# Ready -------------------------------------------------------------------------------------------
+
+
+def test_rows_count_each_held_out_patient_and_the_places_left_free(
+    trained: Site, task: LearningTask
+) -> None:
+    evaluation = evaluation_of(task, "sex", "age")
+    ready = ready_evaluation(trained, evaluation, predict=right_answers)
+    assert ready.evaluation is not None
+    patients = ready.evaluation.patients
+    rows = ready.evaluation.rows(200)
+    assert rows.sum(axis=1).tolist() == [200] * 4
+    assert rows[:, -1].tolist() == [200 - patients] * 4
+    assert ready.evaluation.rows(10)[:, -1].tolist() == [0] * 4
+    assert rows[0, :2].sum() > 0.9 * patients  # right on the old
+    assert str(patients) not in repr(ready.evaluation)
+
+
+def test_an_evaluation_of_another_task_or_column_is_not_ready(
+    trained: Site, task: LearningTask
+) -> None:
+    other = replace(evaluation_of(task), source=bytes(32))
+    for one in (other, evaluation_of(task, "weight"), replace(other, source=task.pool.digest)):
+        if one.source == task.pool.digest and not one.by:
+            one = replace(one, digest=bytes(32))  # noqa: PLW2901 - of another schema
+        with pytest.raises(TaskError):
+            ready_evaluation(trained, one, predict=right_answers)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content + b"x",
+        lambda content: content[:-1],
+        lambda content: content.replace(b'"version":1', b'"version":2'),
+        lambda content: content.replace(b"student.json", b"../../st.json"),
+        lambda content: content.replace(b"student.json", b"model.pickle"),
+        lambda content: content.replace(b"[0.75]", b"[-NaN]"),
+        lambda content: content.replace(b"[0.75]", b"[1e99]"[:6]),
+        lambda content: content[:20] + b"\xff\xff\xff\xff" + content[24:],
+        lambda content: content[:20] + b"[" * 60_000,
+    ],
+    ids=["more", "less", "version", "a path", "pickle", "NaN", "1e99", "length", "nesting"],
+)
+def test_a_document_that_is_not_as_it_was_made_is_refused(
+    change: Any, task: LearningTask, tmp_path: Path
+) -> None:
+    content = evaluation_of(task).to_bytes()
+    assert EvaluationTask.from_bytes(content).to_bytes() == content
+    changed = change(content)
+    try:
+        digest = EvaluationTask.from_bytes(changed).pool.digest
+    except InvalidTaskError:
+        return
+    assert digest != evaluation_of(task).pool.digest  # another question, by its own digest
+    assert tmp_path
+
+
+# The student -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_student_is_tried_in_a_process_of_its_own_and_beside_the_hospitals_teachers(
+    trained: Site, task: LearningTask, tmp_path: Path
+) -> None:
+    files = saved_student(task, tmp_path / "student")
+    evaluation = replace(evaluation_of(task), files=files)
+    found = own_scores(trained, evaluation)
+    assert found.right["student"] > 0.8 * found.patients
+    assert found.right["own teachers"] > 0.8 * found.patients
+    broken = {**files, "model.skops": files["model.skops"][:-40]}
+    assert np.isnan(predictions(broken, task.inputs, classes=2)).all()
+    late = predictions(files, task.inputs[:1], classes=2, load_s=0.01, patient_s=0.0)
+    assert np.isnan(late).all()
+
+
+@pytest.mark.slow
+def test_three_nodes_count_their_patients_and_a_restarted_one_sends_what_it_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        ready_tasks, "ready_evaluation", partial(ready_evaluation, predict=right_answers)
+    )
+    hospitals = make_hospitals(tmp_path)
+    hospitals.sites = [
+        site.save(replace(site.settings, held_out=SHARE)) for site in hospitals.sites
+    ]
+    task, form = hospitals.task, AdditiveSum()
+    evaluation = evaluation_of(task)
+    plan = EvaluationPlan(evaluation.groupings(task.schema), 1.0, 1.0, 0.5)
+    settings = EvaluationSettings(places=50)
+    shape = EvaluationShape(
+        name="first.evaluation",
+        pool_digest=evaluation.pool.digest,
+        task_digest=task.digest,
+        rows=2,
+        columns=plan.columns,
+        parties=3,
+    )
+    terms = shape.terms(settings, shape.least_noise(settings, form=form), form=form)
+    for place, site in enumerate(hospitals.sites):
+        hospitals.approve(place)
+        ready_teachers(site, task, random_bytes=secrets.token_bytes)
+    hospitals.task = evaluation  # type: ignore[assignment]
+    hospitals.terms = lambda _: terms  # type: ignore[method-assign]
+    for place in range(3):
+        hospitals.approve(place)
+    with ExitStack() as stack:
+        running, sent = Running(hospitals, stack), list[int]()
+
+        def lose_once(node: int, answer: bytes) -> bytes | None:
+            if node != 1 or not holds_vector(answer) or sent:
+                return answer
+            sent.append(node)
+            running.restart(1)
+            return None
+
+        running.transport.on_answer = lose_once
+        run = hospitals.run(
+            running.transport, clock=lambda: running.now, patience_s=60, sleep=running.wait
+        )
+        run.set_up()
+        release = run.ask((0, 1))
+        assert sent == [1]
+    noise = noise_of(terms).sum_sigma(3)
+    true = sum(
+        evaluation.rows_of(
+            task.schema,
+            records := held_out_records(site, task),
+            right_answers(None, records.features, classes=2),
+            slots=50,
+        )
+        for site in hospitals.sites
+    )
+    assert release.tallies is not None
+    assert np.abs(release.tallies[0] - true[0]).max() < 6 * noise
+    assert release.tallies.sum(axis=1) == pytest.approx([150, 150], abs=6 * noise * 9)
+    for site in hospitals.sites:
+        [entry] = ledger_of(site).entries
+        assert entry.reserved == DistributedCountsEvent(2, terms.sigma2 or 0.0, 2, 1)
+
+
+def test_a_person_sees_the_comparison_and_no_small_count(
+    trained: Site, task: LearningTask, pate_party: PateParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluation = evaluation_of(task)
+    fetch_task(trained, Door(evaluation), evaluation.pool.digest)
+    right = {"student": 30, "own teachers": 18, "most common class": 20}
+    found = [OwnScores(36, right, 14, 2), OwnScores(9, right, 7, 2)]
+    monkeypatch.setattr(evaluations, "own_scores", lambda *_: found.pop(0))
+    ended = pate_party("evaluation", "--site", trained.folder)
+    assert "student            right on 83.3 % (95 %: " in ended.out
+    assert "beats this hospital's own teachers" in ended.out
+    digits = evaluation.pool.digest.hex()[:12]
+    hidden = pate_party("evaluation", digits, "--site", trained.folder, "--format", "json")
+    assert json.loads(hidden.out) == {
+        "pool": evaluation.pool.digest.hex(),
+        "patients": None,
+        "right": None,
+        "beats_own_teachers": None,
+    }
+    for digits in ("ffff", "../", task.pool.digest.hex()):
+        assert error_code(pate_party("evaluation", digits, "--site", trained.folder)) == "PF-360"
+
+
+@pytest.mark.slow
+def test_a_student_that_never_ends_on_one_patient_loses_that_patient_alone(tmp_path: Path) -> None:
+    """A tree whose right branch leads back to its root: no check of its file finds it."""
+    tree = DecisionTreeClassifier(max_depth=1).fit([[0.0], [1.0]], [0, 1])
+    state = tree.tree_.__getstate__()
+    state["nodes"]["right_child"][0] = 0
+    tree.tree_.__setstate__(state)
+    student = make_student("logistic", "table")
+    student.adopt(SklearnModel(tree, 2), features=1, classes=2)
+    student.save(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    found = predictions(files, np.array([[0.0], [1.0], [0.2]]), classes=2, patient_s=1.0)
+    assert np.isnan(found).all(axis=1).tolist() == [False, True, False]
+    assert found[[0, 2]].argmax(axis=1).tolist() == [0, 0]
+
+
+def test_a_person_approves_an_evaluation_in_plain_words(
+    trained: Site, task: LearningTask, pate_party: PateParty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluation = evaluation_of(task, "sex")
+    digest, asking = evaluation.pool.digest, trained.membership().coordinator.fingerprint
+    with records_of(trained) as records:
+        records.ask(Subject.POOL, digest, coordinator=asking)
+    monkeypatch.setattr(
+        "party.site.enrollment.CoordinatorDoor.fetch_pool", lambda *_: evaluation.to_bytes()
+    )
+    shown = pate_party("approve", "--site", trained.folder).out
+    assert "Evaluation  of a student, on the patients whom you held out" in shown
+    assert "by class, by its certainty, by sex" in shown
+    ended = pate_party(
+        *("approve", digest.hex()[:12], "--yes", "--by", "M. Curie", "--site", trained.folder)
+    )
+    assert ended.code == 0, ended.err
+    assert trained.path("pools", digest.hex()).is_file()
+    trained.path("pools", digest.hex()).unlink()
+
+
+def test_a_hospital_sees_whether_the_student_beats_its_own_teachers() -> None:
+    right = {"student": 90, "own teachers": 60, "most common class": 50}
+    assert OwnScores(100, right, 35, 5).verdict == "yes"
+    assert OwnScores(100, right, 5, 35).verdict == "no"
+    assert OwnScores(100, right, 4, 5).verdict == "not clear"
+    low, high = OwnScores(100, right, 35, 5).interval("student")
+    assert 0.8 < low < 0.9 < high < 0.95
+
+
+def test_without_held_out_patients_there_is_nothing_to_see(
+    tmp_path: Path, task: LearningTask
+) -> None:
+    table = write_own_table(tmp_path / "own.csv")
+    site, _ = add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=PATIENT)
+    fetch_task(site, Door(task), task.pool.digest)
+    ready_teachers(site, task, random_bytes=secrets.token_bytes)
+    with pytest.raises(DataError, match="held out"):
+        own_scores(site, evaluation_of(task), predict=right_answers)
+    ready = ready_evaluation(site, evaluation_of(task), predict=right_answers)
+    assert ready.evaluation is not None
+    assert not ready.evaluation.patients
+    assert issubclass(TaskError, PartyError)
