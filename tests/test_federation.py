@@ -501,7 +501,7 @@ def seen(federation: Federation, *indices: int) -> dict[str, Any]:
     setup = len(federation.transport.packets)
     release = federation.ask(*indices)
     federation.run.close()
-    packets = federation.transport.packets[setup:]
+    packets, traffic = federation.transport.packets[setup:], federation.transport.traffic
     return {
         "outcomes": release.outcomes.tolist(),
         "sizes": [len(packet) for packet in packets],
@@ -513,7 +513,9 @@ def seen(federation: Federation, *indices: int) -> dict[str, Any]:
             [(e.state, e.reserved, e.spent) for e in node.ledger.entries]
             for node in federation.nodes
         ],
-        "traffic": federation.transport.traffic,
+        "exchanges": traffic.exchanges,
+        "sent": traffic.sent,
+        "answers": sorted((one.kinds, one.node, one.size) for one in traffic.packets),
     }
 
 

@@ -235,11 +235,11 @@ def test_a_coordinator_that_tells_impossible_counts_gets_no_charge_back(change: 
 
 def test_a_release_of_counts_is_read_back_as_it_was() -> None:
     release = NoisyRelease(
-        np.array([-1, -1]), np.array([0, 0]), np.array([[3, -4], [2**31 - 1, 0]])
+        np.array([-1, -1]), np.array([0, 0]), tallies=np.array([[3, -4], [2**31 - 1, 0]])
     )
     read = NoisyRelease.from_record(wire.decode_value(wire.encode_value(release.as_record())))
     assert read.digest == release.digest
-    other = replace(release, counts=release.counts + 1)  # type: ignore[operator]
+    other = replace(release, tallies=release.tallies + 1)  # type: ignore[operator]
     assert other.digest != release.digest
 
 

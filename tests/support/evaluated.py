@@ -15,7 +15,7 @@ from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEn
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.mechanisms import COUNTS
+from pate_fed.mechanisms import TALLIES
 from tests.support.federation import Federation
 
 PLACES, SIGMA = 500, 20.0
@@ -82,7 +82,7 @@ class Evaluated(Federation):
             pool_inputs=task.pool.inputs,
             terms={
                 "noise_place": "parties",
-                "mechanism": COUNTS,
+                "mechanism": TALLIES,
                 "classes": plan.columns,
                 "sigma2": SIGMA,
                 "max_asks": len(task.pool),

@@ -20,6 +20,7 @@ from coordinator.runs.stages import Stage
 from coordinator.service import _MOST_FAILURES, Service
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
+from pate_fed.data.task import LearningTask
 from pate_fed.errors import RunDirectoryError
 from pate_fed.federation import RunTerms
 from pate_fed.report.run_directory import _writing
@@ -260,11 +261,11 @@ def fail_training(
     tries: list[str] = []
     trains = write_up._student
 
-    def train(run: OpenRun, outcomes: Answers) -> Student | None:
+    def train(run: OpenRun, task: LearningTask, outcomes: Answers) -> Student | None:
         if run.request.name == "first":
             tries.append(run.request.name)
             raise error()
-        return trains(run, outcomes)
+        return trains(run, task, outcomes)
 
     monkeypatch.setattr(write_up, "_student", train)
     return tries
