@@ -122,7 +122,8 @@ def _compiled_once() -> Iterator[None]:
 _FLOOR = {
     *("audit_log", "database", "delta_for_tests", "federation", "guard", "journal", "node"),
     *("accounting_ledger", "accounting_ledger_for_life", "charging", "refusals", "restart"),
-    *("run_queue", "run_scope", "spending", "storage", "store"),
+    *("run_queue", "run_scope", "spending", "storage", "store", "sent"),
+    *("evaluations", "federation_evaluation", "planning_settings"),
 }
 """Tests that hold the floor of coverage, beside those of rounds: the nearest to its modules."""
 

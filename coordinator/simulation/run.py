@@ -450,8 +450,9 @@ class _Rehearsal:
                 labels.stopped_by = error
                 labels.void += len(batch)
                 labels.warnings.append(f"A batch is void: {error}")
-            if release.counts is not None:
-                self._counts |= dict(zip(batch, release.counts, strict=False))
+            else:
+                if release.counts is not None:
+                    self._counts |= dict(zip(batch, release.counts, strict=False))
             tick()
         labels.exchanges["batches"] = transport.traffic.exchanges - labels.exchanges["setup"]
         try:

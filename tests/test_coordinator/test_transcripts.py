@@ -72,7 +72,7 @@ def test_a_changed_result_is_named(pate_fed: Command, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert pate_fed(*small_run(write_table(tmp_path / "table.csv"), out)).code == 0
     student = [f"student/{path.name}" for path in (out / "student").iterdir()]
-    assert {*SEALED, *student, "transcript.jsonl"} == set(
+    assert {*SEALED, *student, "transcript.jsonl", "sent.csv"} == set(
         json.loads((out / "seal.json").read_text())["files"]
     )
     for name in (*SEALED, *student):
