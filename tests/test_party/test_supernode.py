@@ -187,6 +187,7 @@ class StandIn:
     """Stands where a hospital's service would: nobody asks it anything."""
 
     supernode = None
+    audit = None  # nothing is copied anywhere
     has_heard = True
     is_revoked = False
 
