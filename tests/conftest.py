@@ -38,6 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep the files of fast tests in memory; slow ones break real disks, and need one."""
     are_fast = "not slow" in config.getoption("markexpr")
     load_before_forking(federations=not are_fast)
+    if are_fast:
+        settings.register_profile("fast", settings.get_profile("pate_fed"), max_examples=40)
+        settings.load_profile("fast")
     # Every commit waits for the disk, which no test measures.
     if are_fast and _memory_holds_files():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")  # noqa: S108
@@ -85,9 +88,10 @@ def _migrated_once() -> Iterator[None]:
     def copied(self: NodeDatabase, connection: Connection, *, found: str | None) -> None:
         kind = (type(self), self.newest)
         if kind in tables and found is None and connection.dialect.name == "sqlite":
+            cursor = connection.connection.cursor()
             for statement in tables[kind]:
-                connection.exec_driver_sql(statement)
-            connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (self.newest,))
+                cursor.execute(statement)
+            cursor.execute("INSERT INTO alembic_version VALUES (?)", (self.newest,))
             return
         upgrade(self, connection, found=found)
         if found is None and connection.dialect.name == "sqlite":

@@ -20,6 +20,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.support.markers import sampled
+
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = ("pate_fed", "protocols", "party", "coordinator")
 LIBRARIES = ("pate_fed", "protocols")
@@ -246,6 +248,7 @@ def code_of(kind: type[Exception]) -> str:
 
 
 class TestErrors:
+    @sampled(67)
     @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
     def test_every_error_has_a_code_of_its_package(
         self, package: str, kind: type[Exception]
@@ -253,6 +256,7 @@ class TestErrors:
         assert re.fullmatch(r"PF-[1-4]\d\d", code_of(kind))
         assert code_of(kind).startswith(RANGES[package])
 
+    @sampled(64)
     @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
     def test_every_error_stands_in_its_modules_tree(
         self, package: str, kind: type[Exception]

@@ -189,7 +189,7 @@ SEATED = {
 """Hospitals of a retry, of which 0 to 5 had the first batch."""
 
 
-@sampled(3)
+@sampled(2)
 @in_turn(
     ("make", BOTH),
     (
@@ -284,7 +284,7 @@ def test_a_masked_batch_that_may_have_opened_is_never_asked_again(
     world.assert_nothing_is_read()
 
 
-@sampled(2)
+@sampled(1)
 @companions
 @pytest.mark.parametrize(
     "take_out",
@@ -317,7 +317,7 @@ def test_without_its_rule_an_additive_retry_reads_the_victim(
     assert first.world.is_read(VICTIM)
 
 
-@sampled(2)
+@sampled(1)
 @companions
 @in_turn(
     ("form", ["additive", "masked"]),
@@ -463,7 +463,7 @@ def test_who_closed_a_plan_never_agrees_to_a_set_of_it(make: Make) -> None:
     first.world.assert_nothing_is_read()
 
 
-@sampled(2)
+@sampled(1)
 @companions
 @in_turn(
     ("form", ["additive", "masked"]),
@@ -592,7 +592,7 @@ def test_an_exact_query_is_bound_by_its_neighbors_too(make: Make) -> None:
     world.assert_nothing_is_read()
 
 
-@sampled(2)
+@sampled(1)
 @companions
 @each_once(
     ("end", ["no word", "void", "refused"]),
@@ -904,7 +904,7 @@ PROOFS = [
 ]
 
 
-@sampled(3)
+@sampled(2)
 @in_turn(("make", BOTH), ("proof", PROOFS), indirect=["make"])
 def test_no_share_is_shown_without_the_proof_of_its_set(make: Make, proof: str) -> None:
     world = make(7, liars={0, 1})
@@ -985,6 +985,7 @@ def test_every_opened_sum_has_the_noise_that_was_charged(
     assert not np.array_equal(rows, votes)
 
 
+@sampled(1)
 @companions
 @pytest.mark.parametrize(("hospitals", "colluders", "opened"), [(7, 2, 2), (10, 3, 2)])
 def test_without_its_rule_many_stories_open_fewer_than_promised(

@@ -196,6 +196,7 @@ def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> N
     assert votes_cast(federation) == voted
 
 
+@sampled(2)
 @additive_kinds
 def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) -> None:
     """Drop one party's y, ask again: two sums without and with it would tell its votes."""
@@ -212,6 +213,7 @@ def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) 
     assert votes_cast(federation) == voted == [1] * PARTIES
 
 
+@sampled(2)
 @masked_kinds
 def test_a_drop_out_that_was_claimed_is_not_made_good_by_asking_again(kind: Kind) -> None:
     federation = kind.ready()
@@ -323,6 +325,7 @@ def test_the_same_query_in_another_run_without_one_party_is_refused(kind: Kind) 
 # One party set ------------------------------------------------------------------------------------
 
 
+@sampled(3)
 @in_turn(
     ("kind", KINDS),
     ("told", [pytest.param([0], id="one party"), pytest.param([0, 1, 2], id="three parties")]),
@@ -527,6 +530,7 @@ def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind, phase: int) 
         assert node._journal.verdict_on(plan)
 
 
+@sampled(2)
 @in_each_phase
 def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int) -> None:
     """The coordinator shows each party all verdicts that it has as if they were for its own set."""
@@ -578,6 +582,7 @@ def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int)
     assert nobody_revealed(federation, phase=phase)
 
 
+@sampled(2)
 @in_each_phase
 def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
     kind: Kind, phase: int
@@ -653,6 +658,7 @@ LOWERED = [
 ]
 
 
+@sampled(3)
 @in_turn(("kind", KINDS), ("lowered", LOWERED), every=3)
 def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     kind: Kind, lowered: dict[str, Any]

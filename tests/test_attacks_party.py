@@ -111,7 +111,7 @@ PHASES = [(kind, phase) for kind in KINDS for phase in range(kind.phases)]
 EACH_PHASE = [pytest.param(*each, id=f"{each[0]}: phase {each[1]}") for each in PHASES]
 
 
-@sampled(3)
+@sampled(2)
 @each_once(("kind, phase", EACH_PHASE), ("forge, code", Y_ATTACKS))
 def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     kind: Kind, phase: int, forge: Forge, code: str
@@ -152,6 +152,7 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     assert federation.ask(3, 4).labels.tolist() == labels_of(3, 4)
 
 
+@sampled(11)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize(
     ("changed", "code"),

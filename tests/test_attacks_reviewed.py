@@ -202,6 +202,7 @@ def own_run(first: Run, *, federation: int = 1, form: str = "masked") -> Run:
 HEARD = ["alive", "after a restart", "with a run of its own"]
 
 
+@sampled(2)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize("heard", HEARD)
 def test_another_coordinator_takes_no_y(form: str, heard: str) -> None:
@@ -218,6 +219,7 @@ def test_another_coordinator_takes_no_y(form: str, heard: str) -> None:
     assert counters(run) == before
 
 
+@sampled(1)
 @pytest.mark.parametrize("heard", HEARD[:2])
 def test_without_its_rule_another_coordinator_reads_an_exact_sum(
     monkeypatch: Patch, heard: str
@@ -260,6 +262,7 @@ def test_a_y_is_erased_in_its_own_run_alone(form: str, by_own_run: bool, federat
         assert run.tell(place, run.plan_frame).frames == run.answers[place].frames
 
 
+@sampled(1)
 @pytest.mark.parametrize(
     ("take_out", "by_own_run"), [(without_owner_of_run, False), (without_run_of_settlement, True)]
 )
@@ -298,6 +301,7 @@ def test_another_coordinator_closes_no_open_plan(by_own_run: bool, code: str) ->
     assert [parties for parties, _ in run.loot.sums()] == [frozenset(run.honest)]
 
 
+@sampled(1)
 @pytest.mark.parametrize(
     ("take_out", "by_own_run"), [(without_owner_of_run, False), (without_run_of_verdict, True)]
 )
@@ -377,6 +381,7 @@ def test_a_plan_that_was_closed_before_it_came_costs_nothing(form: str) -> None:
         assert entry.entry_id == again.plan_digest.hex()
 
 
+@sampled(1)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_without_its_rule_a_closed_plan_is_charged_for_nothing(
     monkeypatch: Patch, form: str
@@ -513,6 +518,7 @@ def test_another_transcript_with_all_heads_needs_all_parties(form: str) -> None:
     assert len(verdict_of(run, other).heads_compared) < 5
 
 
+@sampled(1)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_without_its_rule_two_good_transcripts_need_no_liar(monkeypatch: Patch, form: str) -> None:
     """The number follows from the fewest heads: with fewer, no hospital has to sign both."""
@@ -645,6 +651,7 @@ def test_new_teachers_answer_no_question_of_the_old_ones(end: str, how: str, for
     assert again.plan_digest.hex() not in {entry.entry_id for entry in entries}
 
 
+@sampled(2)
 @in_turn(("form", ["additive", "masked"]), ("end, how", AGAIN))
 def test_the_same_teachers_answer_again_what_may_be_asked_again(
     end: str, how: str, form: str
@@ -667,6 +674,7 @@ def test_new_teachers_answer_what_was_asked_but_never_answered() -> None:
     assert again.ask(indices) == {}
 
 
+@sampled(1)
 @in_turn(("form", ["additive", "masked"]), ("end, how", AGAIN))
 def test_without_its_rule_new_teachers_show_how_one_hospitals_votes_changed(
     monkeypatch: Patch, end: str, how: str, form: str
@@ -882,7 +890,7 @@ def test_a_distance_below_the_least_one_counts_as_that(distance: float) -> None:
     assert_refused(second.ask(near(first)), second.honest, NEAR_CODE)
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("take_out", "policy"),
     [
@@ -993,6 +1001,7 @@ def test_another_runs_parties_free_no_query(federation: int, form: str) -> None:
     first.world.assert_nothing_is_read()
 
 
+@sampled(1)
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_without_its_rule_another_runs_parties_free_what_was_opened(
     monkeypatch: Patch, federation: int
@@ -1037,6 +1046,7 @@ def test_another_runs_parties_prove_nothing_about_a_plan_that_was_never_begun(
     assert_refused(again.ask(indices, of=[VICTIM]), [VICTIM], QUERIES_CODE)
 
 
+@sampled(1)
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_without_its_rule_another_runs_parties_free_a_plan_that_was_never_begun(
     monkeypatch: Patch, federation: int
@@ -1157,6 +1167,7 @@ def test_a_near_query_is_refused_once_two_phases_opened_two_sets() -> None:
     assert not tells_victim(clean, second)
 
 
+@sampled(1)
 @pytest.mark.parametrize("attack", [clean_before_second_phase, clean_after_second_phase])
 def test_without_its_rule_a_second_phase_leaves_one_hospital_under_its_own_noise(
     monkeypatch: Patch, attack: Callable[[], tuple[Run, Run, Any]]

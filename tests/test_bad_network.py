@@ -110,7 +110,7 @@ def test_there_are_20_000_schedules() -> None:
     assert sum(usual + more for usual, more, _ in COURSES.values()) >= 20_000
 
 
-@sampled(5)
+@sampled(1)
 @pytest.mark.parametrize(("name", "quota"), QUOTAS)
 def test_whatever_the_network_does_sums_are_exact_or_fail_with_a_code(
     name: str, quota: int
@@ -188,6 +188,7 @@ def fault(kind: Kind, *, exchange: int = 0, node: int = 1, a: int = 0, b: int = 
     return Fault(exchange, node, False, kind, a, b)
 
 
+@sampled(4)
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [

@@ -83,6 +83,7 @@ def anchors(page: Path) -> set[str]:
 # Pages and links --------------------------------------------------------------------------------
 
 
+@sampled(47)
 @every_page
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target, anchor in local_links(page):
@@ -392,7 +393,7 @@ def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return run
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.usefixtures("finished_run")
 def test_every_example_runs(example: str) -> None:

@@ -16,6 +16,7 @@ from protocols import wire
 from protocols.messages import BlameRequest, Refusal, StreamSums
 from protocols.rounds import PartyRound, PartyState
 from tests.support.federation import CLASSES, Answer, Federation, kinds, messages
+from tests.support.markers import sampled
 
 CULPRIT = 1
 FORMS = pytest.mark.parametrize(("form", "parties"), [("additive", 3), ("masked", 5)])
@@ -53,6 +54,7 @@ def test_the_hospital_that_spoils_a_row_is_named_and_the_run_goes_on(
     assert all(node.state is PartyState.DONE for node in federation.nodes)
 
 
+@sampled(1)
 @FORMS
 def test_nothing_that_is_reported_depends_on_how_much_was_added(form: str, parties: int) -> None:
     texts = set()

@@ -28,6 +28,7 @@ from protocols.messages import MaskedVector
 from tests.support.evaluated import PLACES, SCHEMA, SIGMA, Evaluated, patients, plan_of, task_of
 from tests.support.federation import Federation, messages
 from tests.support.marker import MARKERS, findings, held_in_memory
+from tests.support.markers import sampled
 
 
 def ready(*by: str, **named: Any) -> Evaluated:
@@ -116,6 +117,7 @@ def test_a_prediction_that_is_no_number_counts_as_wrong_and_as_least_certain() -
 # Who refuses ------------------------------------------------------------------------------------
 
 
+@sampled(1)
 @pytest.mark.parametrize(
     ("policy", "code"),
     [
@@ -208,6 +210,7 @@ def test_a_liars_counts_cannot_void_or_hide_by_their_row_sum_alone() -> None:
     assert {one for place in range(3) for one in federation.party_states(place)} == {"reserved"}
 
 
+@sampled(4)
 @pytest.mark.parametrize(
     "change",
     [

@@ -99,6 +99,7 @@ def lose(federation: Federation, places: Collection[int]) -> None:
 # The sum --------------------------------------------------------------------------------------
 
 
+@sampled(1)
 @pytest.mark.parametrize(
     ("form", "lost"),
     [
@@ -214,6 +215,7 @@ def test_a_party_charges_then_draws_then_asks_its_teachers_then_stores_then_send
     assert steps == ["ledger reserved", "claim", "noise", "vote", "begin", "keep"]
 
 
+@sampled(1)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_a_party_is_charged_the_coordinators_view_of_every_row(form: str) -> None:
     parties, colluders = 6, 1
@@ -266,6 +268,7 @@ def with_the_last_refused(release: NoisyRelease) -> NoisyRelease:
     return NoisyRelease(labels, outcomes)
 
 
+@sampled(2)
 @pytest.mark.parametrize("cap", [pytest.param(3, id="at a cap"), pytest.param(9, id="not at one")])
 @pytest.mark.parametrize("change", [with_the_last_not_asked, with_the_last_refused])
 def test_no_outcome_list_gives_anything_back(
@@ -403,6 +406,7 @@ def test_a_party_refuses_noise_where_its_owner_wants_it_at_the_parties() -> None
     assert refusal.value.cause == Reason.MECHANISM
 
 
+@sampled(2)
 @pytest.mark.parametrize(("claimed", "agrees"), [(1, False), (2, True), (3, True)])
 def test_every_peer_that_nobody_checked_counts_as_a_colluder(claimed: int, agrees: bool) -> None:
     federation = built(5, terms={"colluders": claimed})
@@ -440,6 +444,7 @@ def test_the_run_that_is_changed_below_is_one_that_a_party_agrees_to() -> None:
     review({"colluders": 2, "sigma2": 30.0}, colluders=2)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("terms", "record", "reason"),
     [
@@ -610,7 +615,7 @@ def honest_rows(row: NDArray[np.int64]) -> Callable[[QueryBatch], NDArray[np.int
     return vote
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("size", [1, more(180), 2**20, 2**31 - 201, 2**31 - 200, more(2**31 - 1)])
 def test_nothing_that_anybody_sees_beside_labels_depends_on_a_lie_that_keeps_row_sums(
     size: int,

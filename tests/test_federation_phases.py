@@ -112,6 +112,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[NoisyHistogram]:
 # Honest runs ----------------------------------------------------------------------------------
 
 
+@sampled(1)
 @pytest.mark.parametrize(("form", "exchanges"), [("additive", 2), ("masked", 6)])
 def test_a_check_opens_all_rows_and_a_second_phase_those_that_passed(
     form: str, exchanges: int, opened: list[NoisyHistogram]
@@ -198,7 +199,7 @@ def test_rows_that_a_cap_cut_off_were_opened_and_stay_charged() -> None:
         assert [entry.charged for entry in node.ledger.entries] == [event(4, 1)]
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(("phase", [None, 0, 1]), ("place", [0, PARTIES - 1]))
 def test_masked_goes_on_without_a_hospital_that_misses_a_phase_or_both(
     phase: int | None, place: int, opened: list[NoisyHistogram]
@@ -225,6 +226,7 @@ def test_masked_goes_on_without_a_hospital_that_misses_a_phase_or_both(
     assert charged == [*first, event(1, 1, shares=3)]
 
 
+@sampled(1)
 @pytest.mark.parametrize("batches", [2, 3])
 def test_a_hospital_that_misses_several_batches_in_a_row_goes_on(batches: int) -> None:
     federation = ready("masked")
@@ -261,7 +263,7 @@ class Told:
         return {**self.honest.as_record(), "rows": list(self.rows), **self.changed}
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(
     ("form", ["additive", "masked"]),
     (
@@ -526,6 +528,7 @@ def test_a_later_setup_does_not_settle_what_an_earlier_one_left_open() -> None:
     assert node.ledger == before
 
 
+@sampled(1)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_a_void_second_phase_that_is_told_again_uses_no_cap_twice(form: str) -> None:
     """It is a plan of its own, and the batch's entry has the name of the first one's."""
@@ -550,6 +553,7 @@ def test_a_void_second_phase_that_is_told_again_uses_no_cap_twice(form: str) -> 
         assert {federation.run_ledger(place).left for place in range(PARTIES)} == {left}
 
 
+@sampled(1)
 @pytest.mark.parametrize("phase", [0, 1])
 def test_a_failure_behind_the_teachers_is_silent_however_often_the_plan_comes(
     phase: int, monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,7 @@ from protocols.shamir import elements_to_secrets
 from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
 from tests.support.federation import Federation
-from tests.support.markers import more
+from tests.support.markers import more, sampled
 from tests.support.mutations import encoded, mutated, mutated_value
 from tests.support.rounds import NOW, MemoryRun
 from tests.support.vectors import read_vectors
@@ -219,6 +219,7 @@ def test_values() -> None:
     fuzz("values", door, lambda chance: mutated(chance, corpus))
 
 
+@sampled(4)
 @pytest.mark.parametrize(
     ("name", "kind", "record"),
     [
@@ -542,6 +543,7 @@ def test_verdicts() -> None:
     assert np.array_equal(run.coordinator.batch.open_total(), 5 * np.arange(4))
 
 
+@sampled(1)
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificates", "MACs"])
 def test_proofs_of_a_verdict(by_macs: bool) -> None:
     """No changed proof lets a party show its shares."""

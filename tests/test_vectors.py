@@ -18,6 +18,7 @@ from protocols.envelope import SUITE_X25519, SUITES, SealingKey
 from protocols.errors import BrokenEnvelopeError, MalformedMessageError
 from protocols.transcript_verifier import verify_transcript
 from tests.support.make_vectors import VECTORS
+from tests.support.markers import sampled
 from tests.support.reference_crypto import hpke_open_hybrid, hpke_open_x25519
 from tests.support.vectors import read_vectors
 
@@ -32,6 +33,7 @@ def named(table: dict[str, Any]) -> list[Any]:
     return [pytest.param(value, id=name) for name, value in table.items()]
 
 
+@sampled(7)
 @pytest.mark.parametrize("name", sorted(VECTORS))
 def test_vectors_are_what_the_second_implementations_write(name: str) -> None:
     # Where this fails: python -m tests.support.make_vectors
@@ -154,6 +156,7 @@ def test_the_known_transcripts_are_good(text: str) -> None:
     assert verify_transcript(text).is_good
 
 
+@sampled(36)
 @pytest.mark.parametrize("vector", named(TRANSCRIPTS["spoiled"]))
 def test_a_spoiled_transcript_is_broken_at_its_line(vector: dict[str, Any]) -> None:
     assert verify_transcript(vector["text"]).line == vector["line"]

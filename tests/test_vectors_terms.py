@@ -19,6 +19,7 @@ from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.errors import MalformedMessageError
 from tests.support import reference_terms
+from tests.support.markers import sampled
 from tests.support.reference_cbor import NotDeterministicError, cbor, read_cbor
 from tests.support.reference_frames import Refused
 from tests.support.vectors import read_vectors
@@ -103,6 +104,7 @@ def test_good_terms_are_read_and_written_alike(kind: str, vector: dict[str, Any]
     assert same(reference_terms.READERS[kind](data), record)
 
 
+@sampled(54)
 @pytest.mark.parametrize(("kind", "data"), rows_of(TERMS["spoiled"]))
 def test_spoiled_terms_are_refused_here_and_there(kind: str, data: str) -> None:
     with pytest.raises((InvalidTermsError, MalformedMessageError)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,10 @@ from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
 from protocols.forms import DEPLOYED_FORMS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def account(  # noqa: PLR0917 - one argument per option
@@ -195,27 +199,33 @@ def plan(  # noqa: PLR0917 - one argument per option
         party_epsilons=numbers("--party-epsilons", party_epsilons, float),
         weights=numbers("--weights", weights, int),
     )
+    inputs = None
+    if pool is not None:  # before a plan is computed for seconds
+        from pate_fed.data import read_public_inputs  # noqa: PLC0415 - takes a second
+
+        inputs = read_public_inputs(pool)
     found = planning.plan(request, sums=DEPLOYED_FORMS)
-    if pool is not None:
-        found["outlook"] = _outlook(pool, found, records=records)
+    if inputs is not None:
+        found["outlook"] = _outlook(inputs, found, records=records)
     if plot is not None:
         _write_new(plot, plan_words.draw_plan(found))
     if output_format is Format.JSON:
         print_json(found)
     else:
         print(plan_words.render_plan(found))
-        if pool is not None:
+        if inputs is not None:
             print(f"\n{textwrap.fill(found['outlook']['says'], 80)}")
 
 
-def _outlook(pool: Path, found: dict[str, Any], *, records: int | None) -> dict[str, Any]:
-    from pate_fed.data import read_public_inputs  # noqa: PLC0415 - takes a second
+def _outlook(
+    inputs: NDArray[np.float64], found: dict[str, Any], *, records: int | None
+) -> dict[str, Any]:
     from pate_fed.planning.worth import evidence, outlook  # noqa: PLC0415
 
     best = found["best"]
     answers = max(1, round(best["expected_answered"]))
     measured = evidence(
-        read_public_inputs(pool),
+        inputs,
         votes=found["votes"],
         queries=answers,
         sigma=best["mechanism"]["sigma2"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -32,7 +33,8 @@ def leave_to_exhaustive_runs(items: Sequence[pytest.Item]) -> None:
     """Leave cases of tests that are `sampled` to exhaustive runs.
 
     Cases are chosen one by one: the first of those that add most values of the test's parameters
-    to the values already tried.
+    to the values already tried. Where to begin follows from the test's name, so that tests with
+    the same parameters do not all leave out the same case.
 
     Args:
         items: All collected tests.
@@ -43,7 +45,9 @@ def leave_to_exhaustive_runs(items: Sequence[pytest.Item]) -> None:
         if sampling is not None and item.get_closest_marker("exhaustive") is None:
             assert isinstance(item, pytest.Function)
             tests.setdefault(item.nodeid.partition("[")[0], (sampling.args[0], []))[1].append(item)
-    for number, cases in tests.values():
+    for name, (number, cases) in tests.items():
+        begin = crc32(name.encode()) % len(cases)
+        cases[:] = cases[begin:] + cases[:begin]
         seen: set[tuple[str, int]] = set()
         for _ in range(min(number, len(cases))):
             chosen = max(cases, key=lambda case: len(_values(case) - seen))

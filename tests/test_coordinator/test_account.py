@@ -82,7 +82,7 @@ def test_caps_that_are_not_whole_make_formal_numbers_private(
     assert found["epsilon"]["formal_joint"]["max_answers"] == 20.5
 
 
-@sampled(3)
+@sampled(1)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -256,6 +256,7 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
     assert "may be shown" not in said
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "unit", "said"),
     [
@@ -290,7 +291,7 @@ def test_naming_the_unit_changes_no_number(pate_fed: Command, tmp_path: Path) ->
     }
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("answers", "refusals", "asks"),
     [
@@ -346,6 +347,7 @@ def test_every_mechanism_can_be_priced() -> None:
     assert set(OPTIONS) == {name for name, spec in SPECS.items() if not spec.for_research}
 
 
+@sampled(4)
 @pytest.mark.parametrize("mechanism", OPTIONS)
 def test_every_mechanism_has_every_row_and_says_why_where_there_is_no_number(
     pate_fed: Command, tmp_path: Path, mechanism: str

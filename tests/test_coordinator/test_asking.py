@@ -76,7 +76,7 @@ def a_full_disk(federation: Worked, monkeypatch: pytest.MonkeyPatch) -> str:
     return "first"
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("arrange", "code"),
     [

@@ -23,6 +23,7 @@ from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.fingerprint_words import spoken
 from tests.support.command import Command, pate_fed
+from tests.support.markers import sampled
 from tests.support.worked import Worked
 
 __all__ = ["pate_fed"]
@@ -166,6 +167,7 @@ class TestChain:
 class TestWhole:
     """Acts and their entries are one transaction, in both kinds of database."""
 
+    @sampled(1)
     def test_an_error_after_the_entry_undoes_both(self, database: Database) -> None:
         log = filled(database)
 

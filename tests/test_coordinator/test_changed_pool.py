@@ -67,7 +67,7 @@ def labels_of(federation: Worked, name: str) -> dict[bytes, str]:
         return {digests[int(row["query_id"])]: row["label"] for row in csv.DictReader(file)}
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     "changes",
     [

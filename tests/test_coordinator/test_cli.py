@@ -119,6 +119,7 @@ class TestRun:
 
 
 class TestWrongUsage:
+    @sampled(22)
     @pytest.mark.parametrize(
         ("arguments", "told"),
         [
@@ -286,7 +287,7 @@ class TestRefusals:
         assert ended.out == ""
         assert leftovers(out.parent, table) == []
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(("pricing", "epsilon"), [("gdp", 3), ("label", 2.5), ("joint", 2)])
     def test_budget_for_the_first_batch_keeps_its_labels(
         self, pate_fed: Command, table: Path, out: Path, pricing: str, epsilon: float
@@ -444,7 +445,7 @@ class TestBrokenInput:
         assert "Jane" not in ended.err
         assert "cell" not in ended.err.replace("too long a cell", "")
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -515,6 +516,7 @@ class TestInterruptions:
         assert "4711" not in ended.err
         assert leftovers(out.parent, table) == []
 
+    @sampled(1)
     @pytest.mark.parametrize("place", ["mkdtemp", "_publish"])
     def test_full_disk_is_one_line(
         self,
@@ -701,7 +703,7 @@ class TestConfig:
         kept = tomllib.loads((again / "run.toml").read_text("utf-8"))
         assert (kept["seed"], kept["models"]["student"]) == (6, "forest")
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         "typed", [("--epsilon", "1"), ("--parties", "7"), ("--mechanism", "gnmax")]
     )

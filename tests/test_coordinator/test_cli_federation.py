@@ -29,6 +29,7 @@ from tests.support import postgres
 from tests.support.command import Command, pate_fed
 from tests.support.deployed import CLASSES, LABEL, write_public_table
 from tests.support.loopback_home import free_ports
+from tests.support.markers import sampled
 from tests.support.worked import Worked
 from tests.test_coordinator.test_monitoring import Asked
 
@@ -383,6 +384,7 @@ class TestExportAfterARestore:
         yield made
         made.coordinator.close()
 
+    @sampled(1)
     @pytest.mark.parametrize("name", ["first", "second"])
     def test_it_is_written_anew_and_what_is_lost_is_said(
         self, pate_fed: Command, federation: Worked, tmp_path: Path, name: str

@@ -29,6 +29,7 @@ from coordinator.federation.connections import Connections, PortLimits, listen
 from coordinator.flower import superlink
 from coordinator.flower.superlink import Gate, server_of
 from tests.support.deployed import make_home
+from tests.support.markers import sampled
 
 SECRET = bytes(range(32))
 KEY = key_of(SECRET)
@@ -131,6 +132,7 @@ def test_the_admin_port_reaches_all_and_the_public_one_what_nodes_need(ports: Po
     assert not ports.hidden()
 
 
+@sampled(31)
 @pytest.mark.parametrize(
     "said",
     [

@@ -198,6 +198,7 @@ class TestRun:
             for text in printed(federation.run, federation.store):
                 assert findings(text.encode(), row) == []
 
+    @sampled(1)
     @pytest.mark.parametrize("answer", [None, b"garbage"])
     def test_failed_batch_tells_nothing(
         self, answer: bytes | None, everything_logged: pytest.LogCaptureFixture
@@ -212,6 +213,7 @@ class TestRun:
         assert_clean(*printed(federation.run, federation.store, *federation.nodes))
         assert held_in_memory(*federation.nodes, federation.run, federation.store) == []
 
+    @sampled(1)
     @pytest.mark.parametrize("place", PLACES_AT_A_PARTY)
     def test_party_whose_error_quotes_its_votes_is_silent(
         self,
@@ -323,7 +325,7 @@ class TestCommandLine:
         pate_fed(*marked)
         assert findings_in_files(Path(str(marked[-1])), (20_000,))
 
-    @sampled(2)
+    @sampled(1)
     @in_turn(
         (
             "place",
@@ -358,6 +360,7 @@ class TestCommandLine:
         assert findings(everything_logged.text.encode(), SECRETS) == []
         assert not (tmp_path / "run").exists()
 
+    @sampled(1)
     @pytest.mark.parametrize("place", PLACES_AT_A_PARTY)
     def test_error_at_a_hospital_is_a_void_batch_and_exit_code_4(
         self,

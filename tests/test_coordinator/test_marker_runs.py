@@ -212,7 +212,7 @@ PLACES = {
 }
 
 
-@sampled(2)
+@sampled(1)
 @each_once(("kind", KINDS), ("place", list(PLACES)))
 def test_an_error_that_quotes_votes_is_a_silence(
     kind: Kind,
@@ -237,7 +237,7 @@ def test_an_error_that_quotes_votes_is_a_silence(
     assert held_in_memory(*left_in_frames(void.value)) == []
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(("kind", [*KINDS[1:], KINDS[0]]))
 def test_an_error_where_the_sum_is_opened_keeps_no_sum(
     kind: Kind,

@@ -199,6 +199,7 @@ class TestRun:
         assert f"--vote-threshold is {chosen:g} instead of {usual}, the usual one" in report
         assert f"passes {chosen:g} with a chance of" in report
 
+    @sampled(1)
     @pytest.mark.parametrize(("threshold", "is_low"), [(12, True), (60, False)])
     def test_what_a_threshold_of_ones_own_lets_through_is_said_where_it_is_much(
         self, pate_fed: Command, table: Path, tmp_path: Path, threshold: int, is_low: bool

@@ -156,6 +156,7 @@ def places_to_die() -> list[Any]:
 
 
 class TestEveryStage:
+    @sampled(9)
     @pytest.mark.parametrize(("kind", "form", "stage"), places_to_die())
     def test_killed_there_the_run_ends_as_if_nothing_had_happened(
         self, tmp_path: Path, kind: str, form: str, stage: Stage
@@ -305,6 +306,7 @@ class TestBatch:
         with pytest.raises(InvalidParameterError, match="twice"):
             federation.ask(BATCHES[0][0])
 
+    @sampled(1)
     @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_a_void_batch_stays_void_and_keeps_its_charge(self, tmp_path: Path, form: str) -> None:
         federation = started(tmp_path, NOISE_AT_COORDINATOR, form)
@@ -537,6 +539,7 @@ class TestClosing:
         assert caught.value.reservation == expected
         return caught.value.may_ask_again
 
+    @sampled(1)
     @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in FREED])
     def test_what_was_closed_is_asked_again(self, tmp_path: Path, stage: Stage) -> None:
         federation = self.killed(tmp_path, stage)
@@ -555,6 +558,7 @@ class TestClosing:
         assert verify_transcript(federation.transcript).is_good
         assert len(verdicts_of(federation)) == 2 * PARTIES  # one by each on each plan
 
+    @sampled(1)
     @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in SET_AGREED])
     def test_what_hospitals_agreed_to_open_is_never_closed(
         self, tmp_path: Path, stage: Stage
@@ -571,7 +575,7 @@ class TestClosing:
             federation.run.round.seats
         }
 
-    @sampled(2)
+    @sampled(1)
     @in_turn(("stage", EVERY_STAGE))
     def test_a_coordinator_that_dies_over_a_batch_that_is_asked_again_goes_on(
         self, tmp_path: Path, stage: Stage

@@ -132,7 +132,7 @@ class TestInteractive:
         assert "Interactive-GNMax" in report.read_text(encoding="utf-8")
         federation.coordinator.close()
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         ("form", "noise", "stage"),
         [
@@ -230,6 +230,7 @@ class TestStable:
         """Start every hospital anew, on its ledger."""
         federation.approve_pool(True)
 
+    @sampled(1)
     @in_turn(("mechanism", ["stable-gaussian", "stable-laplace"]), ("form", ["additive", "masked"]))
     def test_labels_are_the_exact_winners_and_every_ask_costs_delta(
         self, tmp_path: Path, form: str, mechanism: str
@@ -255,6 +256,7 @@ class TestStable:
         assert "is kept for tests of stability; they spent" in report.read_text(encoding="utf-8")
         federation.coordinator.close()
 
+    @sampled(1)
     @pytest.mark.parametrize(
         ("mechanism", "stage"),
         [
@@ -321,6 +323,7 @@ class TestStable:
         assert ledger.charged_epsilon() < 100  # of 1000: epsilon is not in the way
         federation.coordinator.close()
 
+    @sampled(1)
     @pytest.mark.parametrize("kept", [0.0, 0.5e-7], ids=["nothing kept", "less than one test"])
     def test_a_hospital_that_can_pay_for_no_test_refuses_before_anybody_votes(
         self, tmp_path: Path, kept: float

@@ -12,6 +12,7 @@ from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.operator import follow
 from coordinator.runs.queue import ENDED, PAUSE, Run, RunQueue, RunState
 from protocols.rounds.coordinator_journal import RunClosed
+from tests.support.markers import sampled
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -105,6 +106,7 @@ def test_runs_that_are_to_be_begun_take_turns(queue: RunQueue) -> None:
     assert tried == ["one", "two", "one", "two", "three"]
 
 
+@sampled(5)
 @pytest.mark.parametrize("ended", sorted(ENDED), ids=str)
 def test_what_has_ended_is_over(queue: RunQueue, ended: RunState) -> None:
     queue.add("first", "{}")

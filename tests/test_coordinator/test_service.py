@@ -30,6 +30,7 @@ from protocols.run_scope import RunScope
 from tests.support.deployed import NAMES
 from tests.support.door import Door
 from tests.support.loopback_home import make_home
+from tests.support.markers import sampled
 from tests.support.worked import Worked
 
 _PATIENCE_S = 300.0
@@ -310,6 +311,7 @@ def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
     served.wait_until("first", RunState.DONE)
 
 
+@sampled(1)
 @pytest.mark.parametrize(
     "error",
     [pytest.param(lambda: ValueError("x"), id="ours"), pytest.param(unwritable, id="full disk")],

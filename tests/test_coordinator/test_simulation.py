@@ -178,6 +178,7 @@ class TestRepeatable:
         assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
         assert used == [SUITE_MLKEM768_X25519] * 3
 
+    @sampled(1)
     @pytest.mark.parametrize(
         ("suite", "says"),
         [
@@ -269,6 +270,7 @@ class TestRepeatable:
         assert privacy["simulated"] is True
         assert "imulat" in (twins[0] / "report.html").read_text()
 
+    @sampled(1)
     @pytest.mark.parametrize("form", ["additive", "plain"])
     def test_way_of_summing_changes_no_label(
         self, pate_fed: Command, table: Path, tmp_path: Path, twins: list[Path], form: str
@@ -357,7 +359,7 @@ class TestKindsOfData:
         assert ended.error_code == "PF-131"
         assert "leave nothing to ask" in ended.err
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         "partition", [("iid",), ("dirichlet",), ("column", "--hospital", "clinic")]
     )
@@ -385,6 +387,7 @@ class TestKindsOfData:
         card = run / "student" / "model_card.md"
         assert not card.exists() or (said in card.read_text(encoding="utf-8")) is by_class
 
+    @sampled(1)
     @in_turn(("mechanism", ["confident", "gnmax"]), ("unit", ["record", "party"]))
     def test_every_mechanism_and_unit_ends_well(
         self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str, unit: str

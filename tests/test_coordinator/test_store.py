@@ -22,6 +22,7 @@ from protocols.identity import SigningIdentity
 from protocols.messages import HeadStatement, Ready
 from tests.support import postgres
 from tests.support.federation import Federation
+from tests.support.markers import sampled
 
 ONE = Outcomes(1, 1, 1)
 POOL = QueryPool(np.arange(40.0).reshape(20, 2))
@@ -91,6 +92,7 @@ def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: 
         assert (indices, kept.digest) == ((4,), release(1).digest)
 
 
+@sampled(2)
 def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reopen: Reopen) -> None:
     for number in range(2):
         ledger = store.ledger()

@@ -36,6 +36,7 @@ from coordinator.flower.superlink_child import SuperLinkChild, flower_variables
 from coordinator.service import require_ports
 from protocols import wire
 from tests.support.loopback_home import make_home
+from tests.support.markers import sampled
 
 PATIENCE_S = 60.0
 
@@ -101,6 +102,7 @@ def node_key() -> bytes:
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
+@sampled(18)
 @pytest.mark.parametrize("path", HIDDEN)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_the_public_port_has_nothing_but_what_nodes_need(
@@ -323,6 +325,7 @@ def test_another_user_of_the_machine_does_nothing_at_the_admin_port(
     inside.unregister(number)
 
 
+@sampled(21)
 @pytest.mark.parametrize("path", HIDDEN)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_the_admin_port_has_nothing_for_who_knows_no_key(

@@ -33,6 +33,7 @@ from tests.support.command import Ended, logs_as_they_were
 from tests.support.hospital_services import audit_of, records_of
 from tests.support.hospital_site import LABEL, PATIENT, key_files, with_membership, write_own_table
 from tests.support.loopback_tls import proxy_server, tls_server
+from tests.support.markers import sampled
 from tests.support.served_federation import ServedFederation, served_federation
 
 LINE = re.compile(r"pate-party: (PF-\d{3}): [^\n]+, got [^\n]+\n")
@@ -533,6 +534,7 @@ class TestStatus:
             "Connection      not let in",
         )
 
+    @sampled(1)
     @pytest.mark.parametrize(
         ("node", "state"), [("running", "ready"), ("paused", "paused")], ids=["ready", "paused"]
     )

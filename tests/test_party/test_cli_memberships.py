@@ -16,6 +16,7 @@ from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, decide_budget
 from tests.support.hospital_site import key_files
+from tests.support.markers import sampled
 from tests.support.served_federation import ServedFederation, served_federation
 from tests.test_party.test_cli import (
     PateParty,
@@ -124,6 +125,7 @@ class TestJoin:
 
 
 class TestNaming:
+    @sampled(3)
     @pytest.mark.parametrize(
         "command",
         [
@@ -252,6 +254,7 @@ class TestStart:
         found = [Check(name, "fail", "It fails.", "Mend it.", of) for name, of in failing]
         return lambda site, around: iter(found)
 
+    @sampled(3)
     @pytest.mark.parametrize(
         ("failing", "served"),
         [

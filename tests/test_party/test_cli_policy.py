@@ -18,6 +18,7 @@ from party.storage.audit import AuditKind
 from pate_fed.accounting import PrivacyLedger
 from tests.support.hospital_services import audit_of
 from tests.support.hospital_site import make_site
+from tests.support.markers import sampled
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 
 __all__ = ["pate_party"]
@@ -132,6 +133,7 @@ class TestSet:
         assert pate_party("policy", "set", name, text, "--site", joined).code == 0
         assert getattr(Site.open(joined).settings.policy_for(frozenset()), name) == value
 
+    @sampled(10)
     @pytest.mark.parametrize(
         ("name", "text"),
         [

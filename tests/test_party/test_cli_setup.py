@@ -128,7 +128,7 @@ class TestAtATerminal:
         assert "Stopped" not in ended.err
         assert "Did they read" not in ended.err
 
-    @sampled(2)
+    @sampled(1)
     @in_turn(("answered", range(1, 12)))
     def test_it_can_be_stopped_at_every_question(
         self, day: FirstDay, table: Path, answered: int

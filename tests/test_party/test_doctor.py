@@ -38,6 +38,7 @@ from tests.support.hospital_site import (
     write_own_table,
 )
 from tests.support.loopback_tls import listening, proxy_server, tls_server
+from tests.support.markers import sampled
 
 CLOCK = datetime.now(tz=UTC).timestamp()
 
@@ -180,6 +181,7 @@ class TestAllIsWell:
 
 
 class TestMachine:
+    @sampled(3)
     @pytest.mark.parametrize(
         ("name", "changes", "state"),
         [
@@ -229,6 +231,7 @@ class TestMachine:
         check = found(site, graphics_cards=lambda: ("H100",))["graphics card"]
         assert (check.state, check.said[:1]) == (OK, "1")
 
+    @sampled(3)
     @pytest.mark.parametrize(
         "name",
         [
@@ -317,6 +320,7 @@ class TestStanding:
         assert "1 other bodies were checked; a run needs 2." in found(fresh)["peers"].said
         assert found(fresh)["peers"].state == WARN
 
+    @sampled(2)
     @pytest.mark.parametrize(
         ("state", "found_state", "words"),
         [
@@ -341,6 +345,7 @@ class TestStanding:
         assert "approved this hospital with 10 teachers, but it has 4" in check.said
         assert "--teachers 4" in check.advice
 
+    @sampled(2)
     @pytest.mark.parametrize("content", [b"", b"garbage", bytes(range(256))])
     def test_a_node_key_that_is_none(self, site: Site, content: bytes) -> None:
         site.membership().path("node.key").write_bytes(content)
@@ -358,6 +363,7 @@ class TestStanding:
         check = found(site, membership=refuses)["membership"]
         assert (check.state, "does not know this hospital" in check.said) == (FAIL, True)
 
+    @sampled(2)
     @pytest.mark.parametrize(
         ("heard", "found_state"),
         [("member", OK), ("requested", WARN), ("revoked", FAIL), ("", WARN)],
@@ -385,6 +391,7 @@ class TestStanding:
         check = found(site)["membership"]
         assert (check.state, check.said) == (FAIL, f"memberships/lung-study has no {name}.")
 
+    @sampled(1)
     @pytest.mark.parametrize(
         "changed", [{"lifetime_epsilon": 9.0}, {"delta": 1e-6}, {"delta_for_tests": 1e-6}]
     )
@@ -417,6 +424,7 @@ def unknown(*_: object) -> Any:
 
 
 class TestNetwork:
+    @sampled(2)
     @pytest.mark.parametrize(
         ("name", "changes"),
         [
@@ -488,6 +496,7 @@ class TestNetwork:
         assert failing(checks) == {"CA", "tls", "clock", "membership"}
         assert checks["tls"].state == FAIL
 
+    @sampled(3)
     @pytest.mark.parametrize(
         ("ahead", "state"),
         [
@@ -557,6 +566,7 @@ class TestProxy:
             check = found(site, environment=environment)["connection"]
         assert (check.state, "answers 403" in check.said) == (FAIL, True)
 
+    @sampled(2)
     @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
     def test_a_proxy_that_is_down_is_what_is_blamed(self, site: Site, variable: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -575,6 +585,7 @@ class TestProxy:
         assert "proxy.example.org" in check.said
         assert "https_proxy" in check.advice
 
+    @sampled(3)
     @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
     def test_a_wrong_address_is_blamed_on_the_variable_that_holds_it(
         self, site: Site, variable: str

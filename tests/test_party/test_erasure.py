@@ -24,6 +24,7 @@ from party.storage import AuditLog, Journal
 from party.storage.audit import AuditKind
 from pate_fed.data.task import LearningTask
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
+from tests.support.markers import sampled
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 
 __all__ = ["pate_party"]
@@ -156,6 +157,7 @@ def open_run(site: Site) -> Site:
     return site
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("prepare", "patient", "error"),
     [

@@ -27,6 +27,7 @@ from protocols.messages import Membership
 from tests.support.federation import holds_vector
 from tests.support.hospital_services import audit_of, make_hospitals
 from tests.support.hospital_site import SLUG, make_site, with_membership
+from tests.support.markers import sampled
 from tests.support.storage_victim import NOBODY
 from tests.support.whole_federation import no_room
 from tests.test_party.test_cli import PateParty, pate_party
@@ -222,6 +223,7 @@ class TestDisk:
 
 
 class TestClock:
+    @sampled(1)
     @pytest.mark.parametrize("jump", [WEEK_S, -WEEK_S], ids=["forward", "back"])
     def test_one_that_jumps_in_a_run_charges_nothing_twice_and_answers_nothing_twice(
         self, running: Running, jump: float

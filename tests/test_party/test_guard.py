@@ -141,6 +141,7 @@ class TestRun:
             federation.run.set_up()
         assert refusal.value.cause == reason
 
+    @sampled(9)
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
     def test_party_refuses_a_run_outside_its_policy(
         self, terms: dict[str, Any], policy: dict[str, Any], reason: Reason
@@ -258,6 +259,7 @@ class TestPeers:
     def test_two_checked_bodies_are_enough_for_a_policy_of_two(self) -> None:
         self.review(4, checked={0: "ours", 1: "one", 3: "two"})
 
+    @sampled(5)
     @pytest.mark.parametrize(
         ("parties", "checked", "least"),
         [
@@ -326,7 +328,7 @@ class TestPeers:
         assert refusal.value.cause == Reason.FORM
         assert no_party_acted(federation)
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize("form", ["additive", "masked"])
     @pytest.mark.parametrize("place", ["coordinator", "parties"])
     def test_a_run_that_promises_fewer_colluders_than_a_policy_asks_for_is_refused(
@@ -408,6 +410,7 @@ class TestPeers:
             guard.review_run(replace(record, terms=terms), seats=seats, me=seats[0])
         assert refusal.value.reason is Reason.TERMS
 
+    @sampled(4)
     @pytest.mark.parametrize(
         "changed",
         [
@@ -720,6 +723,7 @@ class TestNearQueries:
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             wide.ask(0, 1)
 
+    @sampled(2)
     @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9])
     def test_a_distance_below_the_least_counts_as_the_least(self, distance: float) -> None:
         policy = {"most_near_queries": 0, "near_distance": distance}
@@ -793,6 +797,7 @@ class TestEarlierPlans:
         assert refusal.value.reason is reason
         assert self.review(guard, journal, federation, 2) == ANY_SET
 
+    @sampled(2)
     @pytest.mark.parametrize(
         ("claim", "index", "reason"),
         [
@@ -864,7 +869,7 @@ class TestEarlierPlans:
             journal.queries.count_new(federation.pool.ask((0, 1)).digests),
         ) == (2, 0)
 
-    @sampled(2)
+    @sampled(1)
     @each_once(("seed", range(8)), ("most", [0, 3, None]))
     def test_what_is_refused_alone_is_what_a_review_one_by_one_refuses(
         self, seed: int, most: int | None, monkeypatch: pytest.MonkeyPatch

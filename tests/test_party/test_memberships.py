@@ -41,6 +41,7 @@ from tests.support.hospital_services import (
     records_of,
 )
 from tests.support.hospital_site import LABEL, key_files, make_site
+from tests.support.markers import sampled
 from tests.test_party.test_service import MARKER, membership_of, votes
 
 LUNG, HEART = "lung-study", "heart-study"
@@ -302,6 +303,7 @@ class TestBudget:
 
 
 class TestApprovals:
+    @sampled(1)
     @pytest.mark.parametrize(
         ("approval", "reason"), [("pool", Reason.POOL), ("each run", Reason.POOL)]
     )
@@ -319,6 +321,7 @@ class TestApprovals:
             waiting = [one for one in records.approvals() if one.state.value == "pending"]
             assert {one.coordinator for one in waiting} == {heart}
 
+    @sampled(1)
     @pytest.mark.parametrize("changes", [{"task_digest": bytes(32)}, {"classes": 5}, {}], ids=str)
     def test_a_pool_of_the_other_is_refused_as_an_unknown_pool_is(
         self, tmp_path: Path, stack: ExitStack, changes: dict[str, Any]

@@ -31,6 +31,7 @@ from protocols.identity import SigningIdentity
 from protocols.messages import ResultsQuery
 from protocols.signed_transcript import seal_files
 from tests.support.hospital_services import audit_of, make_hospitals
+from tests.support.markers import sampled
 from tests.support.sample_run import fill
 from tests.support.served_federation import ServedFederation, served_federation
 from tests.test_party.test_cli import PateParty, error_code, pate_party
@@ -269,6 +270,7 @@ class TestWhoMayHaveThem:
 class TestLyingCoordinator:
     """It holds the key that seals, and may send what it likes."""
 
+    @sampled(1)
     @pytest.mark.parametrize("name", ["labels.csv", "privacy.json", "student/model_card.md"])
     def test_a_file_that_changed_since_it_was_sealed_is_named_and_nothing_is_kept(
         self, ended: Ended, name: str

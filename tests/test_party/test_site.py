@@ -13,6 +13,7 @@ from party.errors import SiteError
 from party.site.folder import SETTINGS_FILE, DataSettings, Site, SiteSettings
 from party.site.policy import Rules
 from tests.support.hospital_site import make_site
+from tests.support.markers import sampled
 
 LUNG = ("memberships", "lung-study")
 ENTRY = {
@@ -40,6 +41,7 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
     path.write_text(tomli_w.dumps(table), encoding="utf-8")
 
 
+@sampled(16)
 @pytest.mark.parametrize(
     ("keys", "value", "must", "got"),
     [

@@ -22,6 +22,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError
 from pate_fed.teachers import TeacherEnsemble
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
+from tests.support.markers import sampled
 
 
 @pytest.fixture
@@ -214,6 +215,7 @@ def remove(name: str) -> Callable[[Site, Path], Site]:
     return change
 
 
+@sampled(4)
 @pytest.mark.parametrize(
     ("change", "error"),
     [

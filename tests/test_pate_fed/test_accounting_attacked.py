@@ -24,6 +24,7 @@ from pate_fed.accounting.joint_price import price_of_any_votes
 from pate_fed.accounting.label_bounds import label_rdp
 from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.votes import fold_counts
+from tests.support.markers import sampled
 
 Table = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
@@ -191,6 +192,7 @@ def exact(setting: JointSetting, caps: tuple[int, int, int], delta: float) -> fl
     return bellman_epsilon(setting, caps, delta=delta, known=known)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("setting", "caps", "delta", "least"),
     [

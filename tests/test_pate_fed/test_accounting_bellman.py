@@ -82,7 +82,7 @@ def played_out(z: Table, pairs: list[tuple[Table, Table]], caps: tuple[int, int,
     return best
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("setting", "caps"),
     [
@@ -144,7 +144,7 @@ def test_no_reader_does_better_where_votes_are_not_valid() -> None:
     assert once <= delta
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("sigma", [20.0, 15.0, 0.5])
 def test_one_ask_of_any_votes_costs_no_less_than_its_worst_pair(sigma: float) -> None:
     setting, delta = AnyVotesSetting(2, sigma, sigma), 1e-5
@@ -291,7 +291,7 @@ def largest_value(
     return value(*caps)
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("setting", "caps"),
     [

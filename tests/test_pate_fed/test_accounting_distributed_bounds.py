@@ -43,7 +43,7 @@ def bit_divergences(
     return np.array([moment_divergence(coins[0], coins[1], order) for order in ORDERS])
 
 
-@sampled(3)
+@sampled(2)
 @pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_no_votes_make_the_bit_cost_more(sigma: float, shares: int, classes: int) -> None:
@@ -78,6 +78,7 @@ def test_a_lonely_class_reaches_the_price_of_the_bit(
     assert np.max(found, axis=0)[:2] == pytest.approx(bound, rel=1e-6)
 
 
+@sampled(1)
 @pytest.mark.parametrize("weight", [2, 3])
 def test_no_move_of_several_votes_over_several_classes_makes_the_bit_cost_more(
     weight: int,
@@ -98,7 +99,7 @@ def test_no_move_of_several_votes_over_several_classes_makes_the_bit_cost_more(
     assert (most > distributed_bit_rdp(ORDERS, sigma1=sigma, shares=shares)).all()
 
 
-@sampled(3)
+@sampled(1)
 @pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
 @pytest.mark.parametrize("classes", [2, 3, 4])
 def test_no_votes_make_the_label_cost_more(sigma: float, shares: int, classes: int) -> None:
@@ -149,6 +150,7 @@ def enumerated_moment(sigma: float, shares: int, order: float, *, moved: int, wi
     return largest
 
 
+@sampled(13)
 @pytest.mark.parametrize(
     ("sigma", "shares", "moved"),
     [(2.0, 4, 1), (3.0, 2, 1), (5.0, 10, 1), (5.0, 10, 2), (4.0, 3, 3)],
@@ -166,6 +168,7 @@ def test_the_certified_label_is_the_maximum_of_a_full_enumeration(
     assert bound <= found * (1 + 2 * lattice_maximum.TOLERANCE)
 
 
+@sampled(1)
 @pytest.mark.parametrize("classes", [3, 4])
 def test_no_move_of_several_votes_over_several_classes_makes_the_label_cost_more(
     classes: int,

@@ -28,6 +28,7 @@ from pate_fed.errors import (
     InvalidParameterError,
     UnsupportedEventError,
 )
+from tests.support.markers import sampled
 
 DELTA = 1e-5
 
@@ -51,6 +52,7 @@ def test_the_coordinator_pays_rows_and_the_public_outcomes() -> None:
     assert "9 hospitals are left" in costs.coordinator.holds_for
 
 
+@sampled(1)
 @pytest.mark.parametrize(
     "event",
     [

@@ -19,6 +19,7 @@ from pate_fed.accounting.distributed_law import (
     share_sigma,
 )
 from pate_fed.errors import InvalidParameterError
+from tests.support.markers import sampled
 from tests.support.summed_noise import exact_row_price, moves, summed_mass
 
 SETTINGS = [
@@ -32,6 +33,7 @@ SETTINGS = [
 ]
 
 
+@sampled(13)
 @pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
 @pytest.mark.parametrize("moved", [1, 2])
 @pytest.mark.parametrize("order", [1.1, 2.0, 3.7])

@@ -23,6 +23,7 @@ from pate_fed.accounting.exact import (
 from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from tests.support import exact_argmax
+from tests.support.markers import sampled
 from tests.support.pate_vectors import SETS, load_vectors
 from tests.support.query_costs import gnmax_rdp
 from tests.support.real_data import real_data
@@ -131,6 +132,7 @@ def test_threshold_rdp_agrees_with_the_reference(which: str) -> None:
         assert rdp == pytest.approx(case["rdp"], rel=1e-9, abs=0)
 
 
+@sampled(7)
 @pytest.mark.parametrize("sigma", [0.4, 1.5, 4.0])
 @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (4, 4)])
 def test_label_rdp_is_the_largest_over_all_neighbors(
@@ -210,6 +212,7 @@ def test_a_class_that_never_wins_does_not_spoil_the_rest() -> None:
     assert rdp[1] == pytest.approx(coin, rel=1e-12)
 
 
+@sampled(1)
 @pytest.mark.parametrize(
     ("file", "rows", "vote_threshold", "sigma1", "delta", "expected"),
     [

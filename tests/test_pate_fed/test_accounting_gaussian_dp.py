@@ -25,6 +25,7 @@ from pate_fed.accounting.gaussian_dp import (
 )
 from pate_fed.errors import InvalidParameterError, UnsupportedEventError
 from tests.support.exact_argmax import confident_law, histograms, one_vote_neighbors
+from tests.support.markers import sampled
 from tests.support.pate_vectors import SETS, load_vectors
 
 
@@ -84,6 +85,7 @@ def test_events_and_epsilon_agree_with_the_reference(which: str) -> None:
             assert epsilon <= row["eps_pld_pessimistic"] * (1 + 1e-12)
 
 
+@sampled(10)
 @pytest.mark.parametrize("delta", [1e-300, 1e-12, 1e-5, 0.3])
 @pytest.mark.parametrize("mu", [1e-5, 1e-3, 0.1, 1.0, 7.0, 50.0])
 def test_epsilon_is_the_smallest_up_to_rounding(mu: float, delta: float) -> None:

@@ -111,6 +111,7 @@ CASES = [
 
 
 class TestVectors:
+    @sampled(3)
     @pytest.mark.parametrize("case", CASES)
     def test_every_flat_price_lies_between_truth_and_the_reference(
         self, case: dict[str, Any]
@@ -119,6 +120,7 @@ class TestVectors:
         # The reference is an upper bound too, of another grid: 0.3 % is what may lie between.
         assert case["J_lower"] <= flat <= case["J_upper"] * 1.003
 
+    @sampled(3)
     @pytest.mark.parametrize("case", CASES)
     def test_every_pair_of_the_reference_is_valid(self, case: dict[str, Any]) -> None:
         setting, order = setting_of(case), case["order"]
@@ -135,6 +137,7 @@ class TestVectors:
                         left = log_left_side(p, q, order, *charges)
                         assert left <= 1e-12  # quadrature
 
+    @sampled(1)
     @pytest.mark.parametrize(
         "case",
         [
@@ -159,6 +162,7 @@ class TestVectors:
         adult = priced(ADULT, 962, 538)
         assert adult.epsilon == pytest.approx(1.9928, rel=0.005)
 
+    @sampled(1)
     @pytest.mark.parametrize(("classes", "epsilon"), [(2, 0.9974), (5, 0.9996), (10, 1.0030)])
     def test_a_run_that_mostly_agrees_costs_less_than_half(
         self, classes: int, epsilon: float
@@ -211,7 +215,7 @@ def worst(setting: JointSetting, pairs: list[tuple[Counts, Counts]]) -> None:
 
 
 class TestBruteForce:
-    @sampled(3)
+    @sampled(1)
     @pytest.mark.parametrize("setting", SMALL)
     def test_no_neighbors_exceed_any_price(self, setting: JointSetting) -> None:
         # A neighbor of a neighbor's move is itself listed: both directions are checked.
@@ -237,7 +241,7 @@ class TestBruteForce:
             (flat,) = flat_prices(setting, [order])
             assert flat * (order - 1) == pytest.approx(truth, rel=1e-8)
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize("setting", SMALL[3:9])
     def test_votes_may_be_withheld_where_that_is_allowed(self, setting: JointSetting) -> None:
         setting = replace(setting, may_abstain=True)
@@ -250,7 +254,7 @@ class TestBruteForce:
             pairs += [(counts, moved) for moved in one_vote_neighbors(counts)]
         worst(setting, pairs)
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         "setting",
         [
@@ -266,7 +270,7 @@ class TestBruteForce:
     def test_a_hospital_may_move_all_its_votes(self, setting: JointSetting) -> None:
         worst(setting, hospital_pairs(setting))
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize("weight", [1, 2])
     @pytest.mark.parametrize(("threshold", "sigma1", "sigma2"), [(3, 1.5, 1.0), (4.5, 0.8, 2.0)])
     def test_discrete_noise_of_two_classes(
@@ -388,6 +392,7 @@ class TestAdaptiveRuns:
             for moved in one_vote_neighbors(counts)
         ]
 
+    @sampled(3)
     @pytest.mark.parametrize("setting", ADAPTIVE)
     @pytest.mark.parametrize("order", [1.5, 3.0, 8.0])
     def test_no_strategy_reveals_more_than_its_path_is_charged(
@@ -410,6 +415,7 @@ class TestAdaptiveRuns:
                 assert math.log(revealed) <= (order - 1) * whole + 1e-10 * order
                 assert math.log(revealed) >= 0.4 * (order - 1) * whole  # and not far below
 
+    @sampled(4)
     @pytest.mark.parametrize("setting", ADAPTIVE)
     def test_prices_chosen_for_each_batch_after_it_would_undercount(
         self, setting: JointSetting
@@ -527,7 +533,7 @@ class TestLaws:
             )
             assert joint.epsilon <= case["separate"]["eps"]
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         ("setting", "refusals", "answers"),
         [
@@ -589,7 +595,7 @@ class TestLaws:
     def test_a_hopeless_setting_costs_an_infinite_or_huge_epsilon(self) -> None:
         assert priced(JointSetting(3, 2, 2, 0.01, 0.01), 5, 5).epsilon > 1e4
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         ("teachers", "sigma2", "classes", "expected"),
         [(250, 10.0, 2, 1.091), (250, 10.0, 10, 1.091), (100, 6.0, 2, 1.936)],
@@ -890,6 +896,7 @@ BAD = [
 ]
 
 
+@sampled(7)
 @pytest.mark.parametrize("changed", BAD)
 def test_bad_input_is_refused(changed: dict[str, Any]) -> None:
     good: dict[str, Any] = {

@@ -61,6 +61,7 @@ from pate_fed.mechanisms import GaussianMax, StableGaussianMax
 from pate_fed.releases import NoisyRelease
 from tests.support import exact_argmax
 from tests.support.exact_argmax import histograms, laplace_argmax_log_law, one_vote_neighbors
+from tests.support.markers import sampled
 from tests.support.query_costs import gnmax_rdp
 
 ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 14.0, 32.0])
@@ -98,6 +99,7 @@ def largest_divergences(
 class TestBruteForce:
     """Every histogram of up to 6 votes on up to 4 classes, every neighbor, by quadrature."""
 
+    @sampled(18)
     @pytest.mark.parametrize("sigma", [0.7, 1.5, 4.0])
     @pytest.mark.parametrize("classes", [2, 3, 4])
     @pytest.mark.parametrize("votes", [1, 2, 3, 4, 5, 6])
@@ -115,6 +117,7 @@ class TestBruteForce:
         assert (paper <= ORDERS / sigma**2 * (1 + 1e-12)).all()
         assert (label <= ORDERS / sigma**2 * (1 + 1e-12)).all()
 
+    @sampled(10)
     @pytest.mark.parametrize("gamma", [0.2, 1.0, 2.5])
     @pytest.mark.parametrize(("votes", "classes"), [(3, 3), (6, 2), (6, 3), (4, 4)])
     def test_laplace_bounds_are_in_order(self, votes: int, classes: int, gamma: float) -> None:
@@ -124,6 +127,7 @@ class TestBruteForce:
         assert (np.array([largest for _, largest in found]) <= bound * (1 + 1e-9) + 1e-9).all()
         assert (bound <= pure_dp_rdp(ORDERS, epsilon=2 * gamma) * (1 + 1e-12)).all()
 
+    @sampled(5)
     @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (6, 4)])
     @pytest.mark.parametrize("vote_threshold", [2.0, 4.5])
     def test_check_and_label_together_are_within_every_sum(
@@ -423,6 +427,7 @@ BAD_COUNTS = {
 }
 
 
+@sampled(86)
 @pytest.mark.parametrize("name", OF_COUNTS)
 @pytest.mark.parametrize("bad", BAD_COUNTS)
 def test_counts_that_are_no_votes_are_refused_everywhere(name: str, bad: str) -> None:
@@ -464,6 +469,7 @@ def test_top_counts_that_are_no_votes_are_refused_everywhere(name: str, bad: Any
 NUMBER_TYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "g", "O", ">i4"]
 
 
+@sampled(25)
 @pytest.mark.parametrize("dtype", NUMBER_TYPES)
 @pytest.mark.parametrize("name", OF_COUNTS)
 def test_counts_of_every_number_type_give_the_same_result(name: str, dtype: DTypeLike) -> None:
@@ -473,6 +479,7 @@ def test_counts_of_every_number_type_give_the_same_result(name: str, dtype: DTyp
     assert np.array_equal(OF_COUNTS[name](np.asfortranarray(COUNTS)[:, ::1]), expected)
 
 
+@sampled(45)
 @pytest.mark.parametrize("dtype", NUMBER_TYPES)
 @pytest.mark.parametrize("name", OF_TOPS)
 def test_top_counts_of_every_number_type_give_the_same_result(name: str, dtype: DTypeLike) -> None:

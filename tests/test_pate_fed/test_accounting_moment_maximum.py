@@ -21,6 +21,7 @@ from pate_fed.accounting.moment_maximum import (
     largest_three_way,
     largest_two_way,
 )
+from tests.support.markers import sampled
 
 SHIFTS = [
     pytest.param(0.005, id="sigma 280"),
@@ -83,6 +84,7 @@ def test_slopes_are_the_derivatives_of_the_chances(shift: float) -> None:
             assert law.ratio_slopes[:, :, axis] == pytest.approx(by_ratio, rel=0, abs=1e-8)
 
 
+@sampled(6)
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("half_width", [0.5, 0.1, 0.01])
 def test_no_point_of_a_box_exceeds_its_bound(shift: float, half_width: float) -> None:
@@ -104,6 +106,7 @@ def test_no_point_of_a_box_exceeds_its_bound(shift: float, half_width: float) ->
             assert (met <= bound * (1 + 1e-9)).all()
 
 
+@sampled(2)
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_nothing_outside_the_half_spaces_exceeds_the_target(shift: float) -> None:
     numbers = np.random.default_rng(6)

@@ -17,6 +17,7 @@ from pate_fed.errors import InvalidAnswersError, InvalidParameterError
 from pate_fed.experiments.membership import shadow_models
 from pate_fed.mechanisms import GaussianMax
 from tests.support.command import Command, pate_fed
+from tests.support.markers import sampled
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -146,6 +147,7 @@ def test_a_report_is_written(pate_fed: Command, tmp_path: Path) -> None:
     assert output["metadata"]["global_metrics"]["pate_fed_epsilon_claimed"] == ended.json["claim"]
 
 
+@sampled(5)
 @pytest.mark.parametrize(
     ("given", "code"),
     [

@@ -357,6 +357,7 @@ class TestPriced:
         with pytest.raises(InvalidParameterError):
             priced(terms(), votes_are_valid=False, wanted=frozenset({"joint"}))
 
+    @sampled(2)
     @pytest.mark.parametrize(
         "changed",
         [
@@ -545,7 +546,7 @@ def worst_run(run: RunTerms, *, batch: int) -> RunLedger:
 
 
 class TestAffordable:
-    @sampled(2)
+    @sampled(1)
     @in_turn(("base, way", WHOLE_RUNS), ("budget", [0.37, 0.81]))
     def test_so_many_fit_and_one_more_does_not(
         self, base: RunTerms, way: Pricing, budget: float
@@ -574,6 +575,7 @@ class TestAffordable:
         with pytest.raises(BudgetExhaustedError):
             RunLedger.of(over).reserve("all", caps_of(over))
 
+    @sampled(4)
     @pytest.mark.parametrize(("base", "way"), WHOLE_RUNS)
     def test_what_a_run_costs_by_its_caps_lets_it_end_at_them(
         self, base: RunTerms, way: Pricing
@@ -584,7 +586,7 @@ class TestAffordable:
         for batch in (1, 7, 60):
             assert worst_run(replace(run, budgets=(cost * (1 + 1e-9),) * 3), batch=batch).is_over
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(("base", "way"), WHOLE_RUNS)
     def test_a_budget_that_the_caps_just_exhaust_is_never_overestimated(
         self, base: RunTerms, way: Pricing
@@ -655,7 +657,7 @@ def histories(draw: st.DrawFn, run: RunTerms) -> list[Outcomes]:
 
 
 class TestJointBatches:
-    @sampled(2)
+    @sampled(1)
     @in_turn(("order", [4.0, 12.0, 17.4]), ("max_asks", [60, 75, 90]), every=3)
     @settings(max_examples=40, deadline=None)
     @given(data=st.data())

@@ -11,6 +11,7 @@ from PIL import Image
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.data.images import SIDE, read_images
 from pate_fed.errors import InvalidDataError, RareClassError, UnreadableFileError
+from tests.support.markers import sampled
 from tests.support.real_data import real_data
 
 
@@ -98,6 +99,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, content: bytes) -> None:
         load(tmp_path / "scans.npz")
 
 
+@sampled(1)
 @pytest.mark.parametrize("color", [False, True])
 def test_a_folder_has_a_folder_for_each_class(tmp_path: Path, color: bool) -> None:
     data = load(folder_of(tmp_path, color=color))

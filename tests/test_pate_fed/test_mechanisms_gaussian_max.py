@@ -21,6 +21,7 @@ from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import SummedHistogram
 from tests.support.exact_argmax import argmax_log_law, confident_law
+from tests.support.markers import sampled
 from tests.support.noise_sources import CountingSource, scripted
 
 GNMAX = GaussianMax(sigma=2.0)
@@ -114,6 +115,7 @@ def test_ties_go_to_the_lowest_class() -> None:
     assert released(CONFIDENT, [[0, 5, 5]], source).labels.tolist() == [1]
 
 
+@sampled(1)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @given(
     seed=st.binary(min_size=1, max_size=8),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pate_fed.nodes import KeptChild, kept_child
+from tests.support.markers import sampled
 
 NAME = "the child"
 LAST_WORDS = "import sys; sys.stdin.read(); print('the line is cut', flush=True)"
@@ -49,6 +50,7 @@ def wait_for(what: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("backs_off", "pauses"),
     [

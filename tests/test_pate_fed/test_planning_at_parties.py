@@ -166,6 +166,7 @@ class TestShares:
         assert found["sum"]["form"] == "masked"
         assert found["shares"] == {"parties": 10, "colluders": 1, "dropouts": 3, "suffice": 6}
 
+    @sampled(1)
     @pytest.mark.parametrize("name", ["sigma1", "sigma2"])
     def test_noise_that_is_too_little_to_be_divided_is_refused(self, name: str) -> None:
         with pytest.raises(NarrowNoiseError, match=f"--{name}") as refusal:
@@ -234,7 +235,7 @@ class TestWhatPasses:
         )
         assert lower["others"][0]["passing"][0]["passes"] > 0.05
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize("classes", [2, 3, 10])
     def test_a_query_on_which_all_agree_passes_more_often_than_not(self, classes: int) -> None:
         """Wide noise would buy many asks at a threshold that nobody's votes can reach."""

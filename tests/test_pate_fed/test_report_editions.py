@@ -17,6 +17,7 @@ from pate_fed.errors import RunDirectoryError
 from pate_fed.planning import RunSettings
 from pate_fed.report import RunRecord, public_record, read_run, shapes, write_public_edition
 from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
+from tests.support.markers import sampled
 from tests.support.sample_run import sample_metrics, sample_privacy, write_sample
 
 LISTS = {"public": PUBLIC, "public with the pool": PUBLIC_WITH_POOL, "private": PRIVATE}
@@ -110,6 +111,7 @@ def unseeded(run: RunRecord, **settings: object) -> RunRecord:
     )  # fmt: skip
 
 
+@sampled(1)
 @pytest.mark.parametrize("data", ["digits", "csv"])
 def test_no_exported_file_holds_a_private_field(tmp_path: Path, data: str) -> None:
     run = unseeded(write_sample(tmp_path / "run"), data=data)

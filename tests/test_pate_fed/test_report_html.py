@@ -229,6 +229,7 @@ def test_a_users_plot_style_changes_nothing(make_run: Callable[..., RunRecord]) 
         assert render_report(run) == page
 
 
+@sampled(3)
 @pytest.mark.parametrize("name", [EVIL, '"><img src=x onerror=alert(1)>', "]]>-->", "&lt;b&gt;"])
 def test_a_name_from_data_stays_text_wherever_it_stands(
     make_run: Callable[..., RunRecord], name: str
@@ -247,6 +248,7 @@ def test_a_name_from_data_stays_text_wherever_it_stands(
     assert read.text.count(name) >= 8
 
 
+@sampled(4)
 @pytest.mark.parametrize(
     "name",
     [
@@ -791,6 +793,7 @@ def test_a_deployment_shows_what_its_coordinator_knows_and_no_empty_yardstick(
         assert f" {name} {labels} " in text
 
 
+@sampled(4)
 @pytest.mark.parametrize(
     ("student", "best", "worse"),
     [

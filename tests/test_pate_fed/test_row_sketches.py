@@ -18,6 +18,7 @@ from pate_fed.data.task_schema import TaskSchema
 from pate_fed.public_rows import PublicRows
 from pate_fed.query_sketches import near_known, near_queries, sketch
 from pate_fed.row_sketches import MOST_CELLS, near_rows, sketch_rows
+from tests.support.markers import sampled
 from tests.support.real_data import real_data
 
 T = 0.02
@@ -294,6 +295,7 @@ class TestRealPatients:
         # Of the 200 of one hospital two are alike to teachers, for what is missing.
         self.require_told_apart(task, most=0.01)
 
+    @sampled(1)
     @pytest.mark.parametrize(
         ("file", "label", "ignored"),
         [

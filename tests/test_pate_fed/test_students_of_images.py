@@ -57,7 +57,7 @@ def lesson(data: Dataset, *, labels: int = 120, wrong: float = 0.0, without: int
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("name", list(IMAGE_STUDENTS))
 class TestEvery:
-    @sampled(2)
+    @sampled(1)
     def test_the_same_seed_gives_the_same_student_whatever_torch_drew_before(
         self, name: str, digits: Dataset
     ) -> None:
@@ -71,7 +71,7 @@ class TestEvery:
         np.testing.assert_array_equal(found[0], found[1])
         assert not np.allclose(found[0], found[2])
 
-    @sampled(2)
+    @sampled(1)
     def test_it_is_read_as_it_was_saved(self, name: str, digits: Dataset, tmp_path: Path) -> None:
         student = train_student(name, "image", lesson(digits), rng=np.random.default_rng(1))
         student.save(tmp_path / "student")
@@ -81,7 +81,7 @@ class TestEvery:
         np.testing.assert_array_equal(read.chances(digits.test.inputs), chances)
         assert not list((tmp_path / "student").glob("*.pkl"))
 
-    @sampled(2)
+    @sampled(1)
     def test_a_missing_class_breaks_nothing(self, name: str, digits: Dataset) -> None:
         student = train_student(
             name, "image", lesson(digits, without=7), rng=np.random.default_rng(1)

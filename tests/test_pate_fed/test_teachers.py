@@ -115,6 +115,7 @@ class TestTeacherEnsemble:
                 assert (teacher[mixed.labels == 2] == 2).mean() > 0.8
                 assert np.bincount(teacher, minlength=3).min() > 50
 
+    @sampled(4)
     @pytest.mark.parametrize(
         "shard",
         [
@@ -168,6 +169,7 @@ class TestTeacherEnsemble:
         kept.restore(trained.dump(), classes=3)
         assert np.array_equal(kept.vote(inputs), trained.vote(inputs))
 
+    @sampled(3)
     def test_what_is_no_teacher_is_not_taken(self, name: str, balance: str) -> None:
         files = fitted(name, balance, [blobs(30)]).dump()
         assert sorted(files)[1] == "teachers.json"
@@ -231,6 +233,7 @@ def test_few_images_are_compared_and_many_are_learned() -> None:
         assert np.array_equal(auto.vote(inputs), named.vote(inputs))
 
 
+@sampled(1)
 @pytest.mark.parametrize(
     ("name", "kind", "data", "least"),
     [
@@ -412,6 +415,7 @@ class TestConvolution:
         with pytest.raises(InvalidDataError, match="images"):
             fitted("convolution", "natural", [blobs_without_images(9)])
 
+    @sampled(2)
     @pytest.mark.parametrize(
         "spoiled",
         [

@@ -88,6 +88,7 @@ def seen(request: pytest.FixtureRequest) -> Seen:
     return Seen(bits=request.param)
 
 
+@sampled(4)
 @pairs
 def test_coordinator_and_any_three_of_five_see_nothing_but_the_sum_of_two(
     honest: tuple[int, int], seen: Seen

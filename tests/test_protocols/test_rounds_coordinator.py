@@ -36,6 +36,7 @@ from protocols.messages import (
     Settlement,
 )
 from protocols.rounds import CoordinatorState
+from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
 from tests.support.walk import WORDS, Walk, altered, vector
 
@@ -321,6 +322,7 @@ def _resigned(walk: Walk, envelope: bytes, **changed: object) -> bytes:
     return altered(envelope, walk.run.identities[walk.me], **changed)
 
 
+@sampled(7)
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [

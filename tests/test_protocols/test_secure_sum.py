@@ -105,6 +105,7 @@ class SecureSumContract:
         total = run_secure_sum(self.form(), vectors, seed=b"edges")
         assert np.array_equal(total, wrapped(np.sum(vectors, axis=0)))
 
+    @sampled(1)
     @pytest.mark.parametrize("bits", [8, 16])
     @settings(max_examples=20)
     @given(data=st.data())
@@ -115,6 +116,7 @@ class SecureSumContract:
         total = run_secure_sum(self.form(Ring(bits)), vectors, seed=b"small")
         assert np.array_equal(total, wrapped(np.sum(vectors, axis=0), bits))
 
+    @sampled(3)
     @pytest.mark.parametrize("parties", PARTIES)
     def test_the_sum_is_exact_over_several_blocks(self, parties: int) -> None:
         parties = self.count(parties)
@@ -244,6 +246,7 @@ class TestMaskedSum(SecureSumContract):
         assert MaskedSum.threshold(parties) == threshold
         assert MaskedSum.most_colluders(parties) == colluders
 
+    @sampled(69)
     @pytest.mark.parametrize("parties", range(5, 200))
     def test_colluders_never_reach_the_threshold_and_one_more_splits_the_holders(
         self, parties: int
