@@ -314,6 +314,7 @@ def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(
 AT_PARTIES = [each for each in EACH_PHASE if each.values[0].place == "parties"]
 
 
+@pytest.mark.slow
 @sampled(2)
 @in_turn(("kind, phase", AT_PARTIES))
 def test_whether_a_lie_at_the_bound_voids_the_batch_follows_from_noise_alone(

@@ -843,6 +843,7 @@ def test_ys_of_expired_plans_are_erased_with_each_plan(kept: bool) -> None:
 # A party that missed a part --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_who_missed_more_settlements_than_a_packet_holds_is_told_them_in_parts() -> None:
     federation = ready(form="masked", parties=5, pool=60)
     lose(federation, CULPRIT)

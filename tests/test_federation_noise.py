@@ -703,6 +703,7 @@ def test_neither_a_clean_sum_nor_votes_nor_noise_is_held_sent_or_logged(
             assert findings(said, numbers, least=least) == []
 
 
+@pytest.mark.slow
 def test_that_search_finds_a_share_that_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = ready(terms={"sigma2": WIDE}, noises={0: stream(0)})
     node, draw = federation.nodes[0], DistributedNoise.draw

@@ -97,6 +97,7 @@ def test_no_story_of_three_plans_of_four_hospitals_that_two_lie_in_tells_one_hos
     assert safe_states(chosen) >= 25_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hospitals", "plans", "least"), [more(4, 2, 35_000), (5, 1, 18_000)])
 def test_sets_proposed_to_all_at_once_open_the_same_sums_as_any_story(
     hospitals: int, plans: int, least: int

@@ -69,6 +69,7 @@ class TestRun:
         assert "\x1b" not in ended.out
         assert leftovers(out.parent, table, out) == []
 
+    @pytest.mark.slow
     def test_json_is_one_object_on_standard_output_and_nothing_else(
         self, pate_fed: Command, table: Path, out: Path
     ) -> None:
@@ -310,6 +311,7 @@ class TestRefusals:
             queries["asked"] // 2
         )
 
+    @pytest.mark.slow
     def test_budget_error_in_json_leaves_one_object_on_each_stream(
         self, pate_fed: Command, table: Path, out: Path
     ) -> None:
@@ -677,6 +679,7 @@ def test_the_command_line_is_there_before_anything_that_is_slow_to_load() -> Non
 
 
 class TestConfig:
+    @pytest.mark.slow
     def test_a_run_is_repeated_from_its_settings(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:

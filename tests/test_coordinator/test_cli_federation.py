@@ -384,6 +384,7 @@ class TestExportAfterARestore:
         yield made
         made.coordinator.close()
 
+    @pytest.mark.slow
     @sampled(1)
     @pytest.mark.parametrize("name", ["first", "second"])
     def test_it_is_written_anew_and_what_is_lost_is_said(

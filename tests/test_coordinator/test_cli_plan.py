@@ -117,6 +117,7 @@ class TestCommand:
         ended = pate_fed("plan", "--parties", 30, "--classes", 2, "--colluders", 1)
         assert (ended.code, ended.error_code) == (2, "PF-105")
 
+    @pytest.mark.slow
     @sampled(1)
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_every_key_is_documented(self, pate_fed: Command, noise: str) -> None:

@@ -386,6 +386,7 @@ class TestCommandLine:
         assert (ended.code, ended.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_nodes_of_a_simulation_print_no_votes(
     pate_fed: Command, marked: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

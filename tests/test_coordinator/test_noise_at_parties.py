@@ -199,6 +199,7 @@ class TestRun:
         assert f"--vote-threshold is {chosen:g} instead of {usual}, the usual one" in report
         assert f"passes {chosen:g} with a chance of" in report
 
+    @pytest.mark.slow
     @sampled(1)
     @pytest.mark.parametrize(("threshold", "is_low"), [(12, True), (60, False)])
     def test_what_a_threshold_of_ones_own_lets_through_is_said_where_it_is_much(
@@ -216,6 +217,7 @@ class TestRun:
 
 
 class TestPrice:
+    @pytest.mark.slow
     def test_both_views_have_their_number(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -266,6 +268,7 @@ class TestPrice:
         formal = privacy["views"]["coordinator"]["formal"]["epsilon"]
         assert charged[-1] == pytest.approx(formal, rel=1e-9)
 
+    @pytest.mark.slow
     def test_there_is_no_per_instance_number(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -275,6 +278,7 @@ class TestPrice:
         assert (own["epsilon"], own["order"], own["releasable"]) == (None, None, False)
         assert "nobody saw the votes" in own["method"]
 
+    @pytest.mark.slow
     def test_who_is_trusted_is_said(self, pate_fed: Command, table: Path, tmp_path: Path) -> None:
         run = tmp_path / "run"
         pate_fed(*small(table, run))
@@ -312,6 +316,7 @@ class TestPrice:
 
 
 class TestSettings:
+    @pytest.mark.slow
     def test_gnmax_is_the_mechanism_if_none_is_named(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:

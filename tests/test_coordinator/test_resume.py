@@ -596,6 +596,7 @@ class TestClosing:
             assert federation.party_states(place) == ["cancelled", "committed"]
         assert verify_transcript(federation.transcript).is_good
 
+    @pytest.mark.slow
     def test_a_batch_that_is_to_be_closed_is_never_opened_after_a_restart(
         self, tmp_path: Path
     ) -> None:

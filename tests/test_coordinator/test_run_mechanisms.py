@@ -132,6 +132,7 @@ class TestInteractive:
         assert "Interactive-GNMax" in report.read_text(encoding="utf-8")
         federation.coordinator.close()
 
+    @pytest.mark.slow
     @sampled(1)
     @pytest.mark.parametrize(
         ("form", "noise", "stage"),

@@ -112,6 +112,7 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     assert not any("simulated" in line.lower() for line in privacy["unprotected"])
 
 
+@pytest.mark.slow
 @sampled(1)
 @pytest.mark.parametrize("mechanism", DEPLOYED)
 def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechanism: str) -> None:
@@ -192,6 +193,7 @@ def test_a_pause_is_no_waiting(tmp_path: Path) -> None:
     federation.coordinator.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_went_on_has_all_its_patience_again(federation: Worked) -> None:
     federation.ask(patience_s=3600.0)
     for lost in (Stage.STORED, None):
@@ -346,6 +348,7 @@ def pause_after_a_batch(federation: Worked, place: int, *, at: Stage = Stage.STO
     federation.on_stage = pause
 
 
+@pytest.mark.slow
 def test_a_hospital_that_pauses_between_batches_is_waited_for_at_nobodys_charge(
     federation: Worked,
 ) -> None:
@@ -451,6 +454,7 @@ def test_a_run_whose_hospital_stays_paused_rests_once_its_patience_is_over(
     assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
 
 
+@pytest.mark.slow
 def test_a_run_that_can_do_without_a_paused_hospital_waits_for_nobody(tmp_path: Path) -> None:
     federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
     federation.ask(form="masked")
@@ -519,6 +523,7 @@ def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
         check_transcript(folder)
 
 
+@pytest.mark.slow
 def test_a_hospital_that_never_stays_up_ends_a_run_at_nobodys_charge(federation: Worked) -> None:
     federation.ask()
 
@@ -882,6 +887,7 @@ def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -
     assert "were drawn in first (12)" in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_asks_only_what_no_earlier_run_asked(federation: Worked) -> None:
     federation.ask(queries=5, batch_size=5)
     federation.work()
@@ -933,6 +939,7 @@ def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -
     assert f"epsilon {epsilon} at delta {delta}, public view" in said
 
 
+@pytest.mark.slow
 def test_no_answer_is_an_answer_that_is_not_asked_for_again(federation: Worked) -> None:
     """It was charged, and that it was refused is public."""
     chosen = {"mechanism": "confident", "vote_threshold": 1e3, "sigma1": 20.0, "sigma2": 10.0}
@@ -948,6 +955,7 @@ def test_no_answer_is_an_answer_that_is_not_asked_for_again(federation: Worked) 
     assert ledgers(federation) == before
 
 
+@pytest.mark.slow
 def test_what_a_cap_cut_off_is_not_asked_again_either(federation: Worked) -> None:
     """Hospitals voted on it, and would refuse it: the batch that asks it would be void."""
     chosen = {"mechanism": "confident", "vote_threshold": 1.0, "sigma1": 6.0, "sigma2": 3.0}

@@ -164,6 +164,7 @@ def test_runs_and_batches_are_told_of_in_the_log_by_counts_alone(
     assert set().union(*told) <= kept | counts
 
 
+@pytest.mark.slow
 def test_an_interruption_is_noted_at_the_run_that_it_befell(served: Served) -> None:
     """The operator stops another one meanwhile, which is then the next to be worked on."""
     for name in ("first", "second"):
@@ -193,6 +194,7 @@ def test_an_interruption_is_noted_at_the_run_that_it_befell(served: Served) -> N
     assert "PF-490" in said[0][1]
 
 
+@pytest.mark.slow
 def test_while_the_superlink_is_silent_a_run_says_that_it_waits_for_it(served: Served) -> None:
     served.federation.ask()
     served.link.is_ready = False
@@ -282,6 +284,7 @@ def unwritable() -> Exception:
     raise AssertionError
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +302,7 @@ def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(
     assert served.queue.find("second").progress["from_store"] > 0
 
 
+@pytest.mark.slow
 def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,6 +357,7 @@ def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_a
     assert results_of(served.service.home, "first").is_dir()
 
 
+@pytest.mark.slow
 def test_failures_are_counted_anew_where_a_run_came_further(served: Served) -> None:
     """Each batch fails a few times: it is slow, and no run that fails for ever."""
     served.federation.ask(queries=12, batch_size=4)
@@ -381,6 +386,7 @@ class PickyGuard(Guard):
             raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_for_approvals_keeps_no_other_back(served: Served) -> None:
     served.federation.ask("first", queries=12)
     served.federation.ask("second", queries=4)

@@ -144,6 +144,7 @@ class TestRepeatable:
         assert first["root"] != second["root"]
         assert first["records"] == second["records"]
 
+    @pytest.mark.slow
     def test_labels_lead_back_to_lines_of_the_table(self, twins: list[Path]) -> None:
         lines = (twins[0].parent / "table.csv").read_text("utf-8").splitlines()
         with (twins[0] / "labels.csv").open(encoding="utf-8", newline="") as file:
@@ -279,6 +280,7 @@ class TestRepeatable:
         pate_fed(*small_run(table, run), "--sum", form)
         assert labels_of(run) == labels_of(twins[0])
 
+    @pytest.mark.slow
     def test_batches_of_any_size_ask_the_same_queries(
         self, pate_fed: Command, table: Path, tmp_path: Path, twins: list[Path]
     ) -> None:
@@ -387,6 +389,7 @@ class TestKindsOfData:
         card = run / "student" / "model_card.md"
         assert not card.exists() or (said in card.read_text(encoding="utf-8")) is by_class
 
+    @pytest.mark.slow
     @sampled(1)
     @in_turn(("mechanism", ["confident", "gnmax"]), ("unit", ["record", "party"]))
     def test_every_mechanism_and_unit_ends_well(
@@ -430,6 +433,7 @@ class TestKindsOfData:
             assert (answered == 0) == (name == "refuses")
         assert formal[0] == formal[1]
 
+    @pytest.mark.slow
     def test_run_without_an_answer_has_no_student_and_says_so(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -499,6 +503,7 @@ class TestVoidBatches:
         monkeypatch.setattr(Ballots, "_count", lying)
         return batches
 
+    @pytest.mark.slow
     def test_first_batch_void_later_ones_released(
         self, pate_fed: Command, table: Path, tmp_path: Path, lie_in_batch: set[int]
     ) -> None:
@@ -558,6 +563,7 @@ def test_rays_engine_gives_the_same_labels(pate_fed: Command, table: Path, tmp_p
     gc.collect()  # Ray's processes and files would warn in the middle of another test
 
 
+@pytest.mark.slow
 def test_a_plain_sum_is_called_what_it_is(pate_fed: Command, table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert pate_fed(*small_run(table, run), "--sum", "plain").code == 0
@@ -568,6 +574,7 @@ def test_a_plain_sum_is_called_what_it_is(pate_fed: Command, table: Path, tmp_pa
     assert "holds the exact sum of all votes in memory" not in page
 
 
+@pytest.mark.slow
 def test_odometer_ends_where_the_ledger_does_forfeits_included(
     pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_simulated_run_is_good(pate_fed: Command, tmp_path: Path) -> None:
 SEALED = ["labels.csv", "privacy.json", "metrics.json", "manifest.json", "run.toml"]
 
 
+@pytest.mark.slow
 def test_a_changed_result_is_named(pate_fed: Command, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert pate_fed(*small_run(write_table(tmp_path / "table.csv"), out)).code == 0

@@ -54,6 +54,7 @@ def spent(both: Both) -> list[float]:
     return [round(ledger_of(site).charged_delta() / TEST_DELTA, 6) for site in both.sites]
 
 
+@pytest.mark.slow
 def test_two_federations_spend_one_delta_over_restarts(tmp_path: Path) -> None:
     with ExitStack() as stack:
         both = made(tmp_path, stack, tests=5.5)

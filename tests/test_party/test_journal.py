@@ -726,6 +726,7 @@ def outcome(journal: Journal | PlainJournal, call: tuple[Any, ...]) -> object:
         return error.code
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(calls=st.lists(_calls, max_size=25))
 def test_the_plain_journal_of_the_model_answers_as_the_product_s(

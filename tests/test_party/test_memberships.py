@@ -122,6 +122,7 @@ class TestOneHospital:
         names = [one.settings.party for one in site.memberships]
         assert names == ["North", "North clinic"]
 
+    @pytest.mark.slow
     def test_runs_of_both_go_on_beside_each_other(self, both: Both) -> None:
         lung, heart = both.set_up(both.lung), both.set_up(both.heart)
         for place, run in enumerate((lung, heart, lung, heart)):

@@ -321,6 +321,7 @@ class TestBrokenTeachers:
         counts = counted(federation, QueryBatch((2,), np.zeros((1, 2))))
         assert counts.tolist() == [[1, 0, TEACHERS - 1]]
 
+    @pytest.mark.slow
     def test_teachers_cannot_change_the_queries(self) -> None:
         def vote(batch: QueryBatch) -> Any:
             batch.inputs[0, 0] = 5.0

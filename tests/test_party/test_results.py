@@ -168,6 +168,7 @@ def left_in(folder: Path) -> list[str]:
 
 
 class TestFetching:
+    @pytest.mark.slow
     def test_a_hospital_lists_its_runs_and_fetches_what_one_gave(
         self, ended: Ended, pate_party: PateParty
     ) -> None:

@@ -314,6 +314,7 @@ class TestManyOffers:
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
 
+    @pytest.mark.slow
     def test_those_that_alternate_are_each_on_record_once(self, asking: Running) -> None:
         for number in (0, 1) * 6:
             self.offer(asking, number)

@@ -72,6 +72,7 @@ def pairs(setting: AnyVotesSetting, number: int) -> list[tuple[Counts, Counts, C
     return found
 
 
+@pytest.mark.slow
 @sampled(1)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_no_votes_exceed_any_price(setting: AnyVotesSetting) -> None:

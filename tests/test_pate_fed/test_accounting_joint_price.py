@@ -595,6 +595,7 @@ class TestLaws:
     def test_a_hopeless_setting_costs_an_infinite_or_huge_epsilon(self) -> None:
         assert priced(JointSetting(3, 2, 2, 0.01, 0.01), 5, 5).epsilon > 1e4
 
+    @pytest.mark.slow
     @sampled(1)
     @pytest.mark.parametrize(
         ("teachers", "sigma2", "classes", "expected"),
@@ -625,6 +626,7 @@ class TestLaws:
         costs = formal_costs(caps, votes_are_valid=True)
         assert costs.smallest is costs.joint
 
+    @pytest.mark.slow
     def test_a_limit_that_keeps_it_from_being_computed_is_named(self) -> None:
         caps = RunCaps(2000, 3, 1200, 600, 320, 90, 50, 40, 1, 1e-5)
         costs = formal_costs(caps, votes_are_valid=True)

@@ -462,6 +462,7 @@ class TestFormalCost:
         assert filtered.epsilon == smaller
         assert filtered.method == FILTER_METHODS[way]
 
+    @pytest.mark.slow
     def test_each_party_has_its_own(self) -> None:
         run = priced(terms(**MIXED), votes_are_valid=True)
         costs = [formal_cost_at(run, seat).epsilon for seat in range(3)]
@@ -657,6 +658,7 @@ def histories(draw: st.DrawFn, run: RunTerms) -> list[Outcomes]:
 
 
 class TestJointBatches:
+    @pytest.mark.slow
     @sampled(1)
     @in_turn(("order", [4.0, 12.0, 17.4]), ("max_asks", [60, 75, 90]), every=3)
     @settings(max_examples=40, deadline=None)

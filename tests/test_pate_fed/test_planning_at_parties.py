@@ -103,6 +103,7 @@ class TestPrices:
             assert price["epsilon"] == pytest.approx(expected, rel=1e-5)
             assert price["epsilon"] <= found["budget"]["epsilon"]
 
+    @pytest.mark.slow
     def test_the_publics_view_is_that_of_the_accountant_and_less(self) -> None:
         found = plan_at_parties(request())
         plain, phased = found["best"], found["others"][0]
@@ -161,6 +162,7 @@ class TestShares:
                 assert phase["sigma"] >= phase["least_sigma"] >= math.sqrt(5) - 1e-4
                 assert 0 <= phase["correction"] < 1e-4
 
+    @pytest.mark.slow
     def test_masked_counts_all_hospitals_that_it_goes_on_without_as_lost(self) -> None:
         found = plan_at_parties(request(expected_dropouts=1))
         assert found["sum"]["form"] == "masked"
@@ -235,6 +237,7 @@ class TestWhatPasses:
         )
         assert lower["others"][0]["passing"][0]["passes"] > 0.05
 
+    @pytest.mark.slow
     @sampled(1)
     @pytest.mark.parametrize("classes", [2, 3, 10])
     def test_a_query_on_which_all_agree_passes_more_often_than_not(self, classes: int) -> None:

@@ -135,6 +135,7 @@ def test_no_exported_file_holds_a_private_field(tmp_path: Path, data: str) -> No
     assert public.sent == ()
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_public_edition_holds_no_private_number(tmp_path: Path) -> None:
     metrics, privacy = sample_metrics(), copy.deepcopy(sample_privacy())
     secrets = [0.5318264, 0.6731946, 0.9662837]

@@ -215,6 +215,7 @@ EIGHT_BITS = AdditiveSum(RING)
 offsets = st.integers(0, 255)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     parties=st.integers(3, 5),

@@ -45,6 +45,7 @@ def test_a_run_of_a_hundred_parties_opens_the_exact_sum() -> None:
     assert np.array_equal(run.sum(vectors), np.sum(vectors, axis=0))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_a_run_over_either_form_equals_the_plain_sum(data: st.DataObject) -> None:

@@ -155,6 +155,7 @@ def test_a_transcript_cut_after_a_line_names_what_is_missing(kept: int) -> None:
     assert (verdict.must, verdict.got) == ("the parties' last signed heads must come", "none")
 
 
+@pytest.mark.slow
 def test_a_transcript_cut_within_a_line_is_broken_there() -> None:
     text = text_of(LINES)
     for kept in range(1, len(text) - 1, 13):
@@ -565,6 +566,7 @@ def test_a_verdict_stands_between_its_plan_and_the_settlement_once() -> None:
         assert first_bad_line(twice) == place + 2
 
 
+@pytest.mark.slow
 def test_every_changed_byte_of_a_verdict_is_found() -> None:
     for number, place in enumerate(VERDICTS):  # all have one form: other bytes of each
         line = MASKED_LINES[place]
