@@ -36,8 +36,7 @@ mutants: $(VENV)/.installed-dev  ## put small faults into the code, one at a tim
 	$(BIN)/python -m pip install --quiet --editable '.[dev,mutants]'
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
-docs: $(VENV)/.installed  ## build the documentation, with the reference of the Python API, into build/docs
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+docs: $(BIN)/mkdocs  ## build the documentation, with the reference of the Python API, into build/docs
 	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
@@ -74,6 +73,9 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	$(COMPILE)
 	touch $@
+
+$(BIN)/mkdocs: | $(VENV)/.installed-dev
+	test -x $@ || $(BIN)/python -m pip install --quiet --editable '.[docs]'
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[$(strip $(EXTRAS))]'

@@ -7,10 +7,10 @@ name with a version, and a new meaning is a new event class.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Final, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from operator import eq, le
+from typing import Any, ClassVar, Final
 
 from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.ranges import half_probability, positive, whole
@@ -20,12 +20,15 @@ Record = dict[str, str | int | float]
 """An event as JSON can hold it."""
 
 
+COUNTS: Final = frozenset({"refusals", "answers", "asks", "rows"})
+"""Fields that count releases; all others say how they were made."""
+
 EVENT_TYPES: Final[dict[str, type[PrivacyEvent]]] = {}
 """Every event that a record may hold, by its versioned name."""
 
 
 @dataclass(frozen=True, slots=True)
-class PrivacyEvent(ABC):
+class PrivacyEvent:
     """The public facts that bound the cost of a release, for all votes.
 
     Every event has a `weight`: votes that one neighboring change can move in one query, k for a
@@ -41,9 +44,14 @@ class PrivacyEvent(ABC):
         if "record_name" in vars(cls):  # one without is never written
             EVENT_TYPES[cls.record_name] = cls
 
-    @abstractmethod
     def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` pays for this event, component by component."""
+        """Tell whether `reserved` is of the same kind, with at least as many releases of each."""
+        return type(self) is type(reserved) and all(
+            (le if field.name in COUNTS else eq)(
+                getattr(self, field.name), getattr(reserved, field.name)
+            )
+            for field in fields(self)
+        )
 
     def as_record(self) -> Record:
         """Return the event as plain values, for storage."""
@@ -69,17 +77,8 @@ class GaussianMaxEvent(PrivacyEvent):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "answers", whole("answers", self.answers))
-        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
-        object.__setattr__(self, "weight", positive("weight", self.weight))
-
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same kind, with at least as many answers."""
-        return (
-            isinstance(reserved, GaussianMaxEvent)
-            and (self.sigma, self.weight) == (reserved.sigma, reserved.weight)
-            and self.answers <= reserved.answers
-        )
+        _check(self, whole, "answers")
+        _check(self, positive, "sigma", "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +105,10 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asks", whole("asks", self.asks))
-        object.__setattr__(self, "answers", whole("answers", self.answers))
+        _check(self, whole, "asks", "answers")
         if self.answers > self.asks:
             raise InvalidParameterError(f"answers must be at most {self.asks} asks", self.answers)
-        object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
-        object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
-        object.__setattr__(self, "weight", positive("weight", self.weight))
-
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same kind, with at least as many asks and answers."""
-        return (
-            isinstance(reserved, ConfidentGaussianMaxEvent)
-            and (self.sigma1, self.sigma2, self.weight)
-            == (reserved.sigma1, reserved.sigma2, reserved.weight)
-            and self.asks <= reserved.asks
-            and self.answers <= reserved.answers
-        )
+        _check(self, positive, "sigma1", "sigma2", "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +157,6 @@ class JointPriceEvent(PrivacyEvent):
             raise InvalidParameterError("vote_threshold must be finite", self.vote_threshold)
         object.__setattr__(self, "vote_threshold", float(self.vote_threshold))
 
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same run, with as many refusals, answers and asks."""
-        return isinstance(reserved, JointPriceEvent) and _is_part_of(self, reserved)
-
 
 @dataclass(frozen=True, slots=True)
 class AnyVotesEvent(PrivacyEvent):
@@ -211,25 +193,16 @@ class AnyVotesEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         _take_asks(self, classes=2, weight=1)
 
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same run, with as many refusals, answers and asks."""
-        return isinstance(reserved, AnyVotesEvent) and _is_part_of(self, reserved)
-
-
-OutcomeEvent = TypeVar("OutcomeEvent", JointPriceEvent, AnyVotesEvent)
-
 
 def _take_asks(event: JointPriceEvent | AnyVotesEvent, **least: int) -> None:
     """Check the numbers of an event that is charged by outcome; fill in those not given."""
-    for name in ("refusals", "answers"):
-        object.__setattr__(event, name, whole(name, getattr(event, name)))
+    _check(event, whole, "refusals", "answers")
     for name, lowest in least.items():
         value = whole(name, getattr(event, name))
         if value < lowest:
             raise InvalidParameterError(f"{name} must be at least {lowest}", value)
         object.__setattr__(event, name, value)
-    for name in ("sigma1", "sigma2"):
-        object.__setattr__(event, name, positive(name, getattr(event, name)))
+    _check(event, positive, "sigma1", "sigma2")
 
     def fill(name: str, otherwise: int) -> None:
         value = getattr(event, name)
@@ -250,16 +223,6 @@ def _take_asks(event: JointPriceEvent | AnyVotesEvent, **least: int) -> None:
             )
 
 
-def _is_part_of(event: OutcomeEvent, reserved: OutcomeEvent) -> bool:
-    return (
-        replace(event, refusals=0, answers=0, asks=0)
-        == replace(reserved, refusals=0, answers=0, asks=0)
-        and event.refusals <= reserved.refusals
-        and event.answers <= reserved.answers
-        and event.asks <= reserved.asks
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class LaplaceMaxEvent(PrivacyEvent):
     """Some labels, each the argmax of counts plus Laplace noise of scale 1 / gamma (LNMax).
@@ -277,17 +240,8 @@ class LaplaceMaxEvent(PrivacyEvent):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "answers", whole("answers", self.answers))
-        object.__setattr__(self, "gamma", positive("gamma", self.gamma))
-        object.__setattr__(self, "weight", positive("weight", self.weight))
-
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same kind, with at least as many answers."""
-        return (
-            isinstance(reserved, LaplaceMaxEvent)
-            and (self.gamma, self.weight) == (reserved.gamma, reserved.weight)
-            and self.answers <= reserved.answers
-        )
+        _check(self, whole, "answers")
+        _check(self, positive, "gamma", "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,18 +265,10 @@ class StableLaplaceMaxEvent(PrivacyEvent):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asks", whole("asks", self.asks))
-        object.__setattr__(self, "test_epsilon", positive("test_epsilon", self.test_epsilon))
-        object.__setattr__(self, "test_delta", half_probability("test_delta", self.test_delta))
-        object.__setattr__(self, "weight", positive("weight", self.weight))
-
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same kind, with at least as many asks."""
-        return (
-            isinstance(reserved, StableLaplaceMaxEvent)
-            and replace(self, asks=0) == replace(reserved, asks=0)
-            and self.asks <= reserved.asks
-        )
+        _check(self, whole, "asks")
+        _check(self, positive, "test_epsilon")
+        _check(self, half_probability, "test_delta")
+        _check(self, positive, "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,18 +293,10 @@ class StableGaussianMaxEvent(PrivacyEvent):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asks", whole("asks", self.asks))
-        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
-        object.__setattr__(self, "test_delta", half_probability("test_delta", self.test_delta))
-        object.__setattr__(self, "weight", positive("weight", self.weight))
-
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same kind, with at least as many asks."""
-        return (
-            isinstance(reserved, StableGaussianMaxEvent)
-            and replace(self, asks=0) == replace(reserved, asks=0)
-            and self.asks <= reserved.asks
-        )
+        _check(self, whole, "asks")
+        _check(self, positive, "sigma")
+        _check(self, half_probability, "test_delta")
+        _check(self, positive, "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,16 +314,8 @@ class ImmutableMaxEvent(PrivacyEvent):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asks", whole("asks", self.asks))
-        object.__setattr__(self, "weight", positive("weight", self.weight))
-
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same kind, with at least as many asks."""
-        return (
-            isinstance(reserved, ImmutableMaxEvent)
-            and self.weight == reserved.weight
-            and self.asks <= reserved.asks
-        )
+        _check(self, whole, "asks")
+        _check(self, positive, "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,18 +340,10 @@ class DistributedGaussianMaxEvent(PrivacyEvent):
     weight: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "answers", whole("answers", self.answers))
-        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+        _check(self, whole, "answers")
+        _check(self, positive, "sigma")
         _set_counts(self, "shares", "weight")
         share_sigma(self.sigma, self.shares)
-
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same noise and unit, with at least as many rows."""
-        return (
-            isinstance(reserved, DistributedGaussianMaxEvent)
-            and replace(self, answers=0) == replace(reserved, answers=0)
-            and self.answers <= reserved.answers
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,24 +373,13 @@ class DistributedConfidentMaxEvent(PrivacyEvent):
     weight: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asks", whole("asks", self.asks))
-        object.__setattr__(self, "answers", whole("answers", self.answers))
+        _check(self, whole, "asks", "answers")
         if self.answers > self.asks:
             raise InvalidParameterError(f"answers must be at most {self.asks} asks", self.answers)
-        object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
-        object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
+        _check(self, positive, "sigma1", "sigma2")
         _set_counts(self, "shares", "weight")
         for sigma in (self.sigma1, self.sigma2):
             share_sigma(sigma, self.shares)
-
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same noise and unit, with as many rows per phase."""
-        return (
-            isinstance(reserved, DistributedConfidentMaxEvent)
-            and replace(self, asks=0, answers=0) == replace(reserved, asks=0, answers=0)
-            and self.asks <= reserved.asks
-            and self.answers <= reserved.answers
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,18 +404,16 @@ class DistributedCountsEvent(PrivacyEvent):
     weight: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", whole("rows", self.rows))
-        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+        _check(self, whole, "rows")
+        _check(self, positive, "sigma")
         _set_counts(self, "shares", "weight")
         share_sigma(self.sigma, self.shares)
 
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same noise and unit, with at least as many rows."""
-        return (
-            isinstance(reserved, DistributedCountsEvent)
-            and replace(self, rows=0) == replace(reserved, rows=0)
-            and self.rows <= reserved.rows
-        )
+
+def _check(event: PrivacyEvent, check: Callable[[str, Any], Any], *names: str) -> None:
+    """Let `check` look at some fields, and keep what it returns."""
+    for name in names:
+        object.__setattr__(event, name, check(name, getattr(event, name)))
 
 
 def _set_counts(event: PrivacyEvent, *names: str) -> None:

@@ -29,14 +29,6 @@ class ToyEvent(PrivacyEvent):
     sigma: float
     weight: float = 1.0
 
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        """Tell whether `reserved` is of the same noise, with at least as many answers."""
-        return (
-            isinstance(reserved, ToyEvent)
-            and (self.sigma, self.weight) == (reserved.sigma, reserved.weight)
-            and self.answers <= reserved.answers
-        )
-
 
 @event_rdp.register
 def _(event: ToyEvent, orders: ArrayLike) -> NDArray[np.float64]:

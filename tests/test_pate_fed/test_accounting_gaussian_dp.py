@@ -33,9 +33,6 @@ from tests.support.pate_vectors import SETS, load_vectors
 class UnknownEvent(PrivacyEvent):
     """An event that no accountant has heard of."""
 
-    def is_covered_by(self, reserved: PrivacyEvent) -> bool:
-        return False
-
 
 def exact_log_delta(mu: float, epsilon: float) -> float:
     """Compute log delta from its definition, in 400 digits (the difference cancels hundreds)."""
