@@ -20,6 +20,8 @@ A message says which rule was broken and by which value, and holds no secret::
     |- EnrollmentError          PF-433  a hospital that cannot be invited, approved or let in so
     |- PersonError            PF-434  a person who cannot be added, changed or signed in so
     |- ConsoleError           PF-435  a request that the console refuses
+    |- SuspendedError         PF-436  a run needs a hospital that the operator suspended
+    |- BudgetRuleError        PF-437  a budget that one person cannot raise, or is too small
     |- RunRequestError        PF-445  a run that cannot be asked for so
     |- RunQueueError          PF-446  a run that is unknown, or cannot be paused, resumed or stopped
     |- RunEndedError          PF-447  a run failed, was stopped or expired (its reason is shown)
@@ -207,6 +209,18 @@ class ConsoleError(CoordinatorError):
     def __init__(self, must: str, got: object, *, status: int = 400) -> None:
         self.status = status
         super().__init__(must, got)
+
+
+class SuspendedError(CoordinatorError):
+    """A run needs a hospital that the operator suspended."""
+
+    code = "PF-436"
+
+
+class BudgetRuleError(CoordinatorError):
+    """A budget that one person cannot raise, or that does not hold a run."""
+
+    code = "PF-437"
 
 
 class DatabaseError(CoordinatorError):

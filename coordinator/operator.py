@@ -36,7 +36,7 @@ from coordinator.federation.enrollment import (
 )
 from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
 from coordinator.flower.superlink_child import flower_variables
-from coordinator.people import People, Sessions
+from coordinator.people import FederationBudget, People, Sessions
 from coordinator.runs.evaluating import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
 from coordinator.runs.open_run import results_of
@@ -84,9 +84,8 @@ class Coordinator:
         self.finished = FinishedRuns(home)
         self.spending = Spending(self.queue)
         self.audit_log = AuditLog(self._database)
-        random = secrets.token_bytes
-        self.people = People(self._database, random_bytes=random, clock=utc_now, tell=self._tell)
-        self.sessions = Sessions(self._database, random_bytes=random, clock=utc_now)
+        self.sessions = Sessions(self._database, random_bytes=secrets.token_bytes, clock=utc_now)
+        self._act_as(self._actor)
 
     @classmethod
     def open(cls, folder: Path, *, upgrades: bool = False) -> Self:
@@ -106,11 +105,13 @@ class Coordinator:
             door: The place of their acts.
         """
         other = copy(self)
-        other._actor = Actor(person, door)
-        other.people = People(
-            self._database, random_bytes=secrets.token_bytes, clock=utc_now, tell=other._tell
-        )
+        other._act_as(Actor(person, door))
         return other
+
+    def _act_as(self, actor: Actor) -> None:
+        self._actor, database, tell = actor, self._database, self._tell
+        self.people = People(database, random_bytes=secrets.token_bytes, clock=utc_now, tell=tell)
+        self.budget = FederationBudget(database, clock=utc_now, actor=actor, tell=tell)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -192,6 +193,25 @@ class Coordinator:
             self._tell(Act.REVOKED, party, before, {"state": state})
         self._settle()
         return revoked
+
+    def suspend(self, party: str) -> EnrolledParty:
+        """Ask a hospital nothing until it is reinstated; runs that need it wait.
+
+        See `Enrollment.suspend`.
+        """
+        return self._move(Act.SUSPENDED, party, self.enrollment.suspend)
+
+    def reinstate(self, party: str) -> EnrolledParty:
+        """Let a suspended hospital take part again; see `Enrollment.reinstate`."""
+        return self._move(Act.REINSTATED, party, self.enrollment.reinstate)
+
+    def _move(self, act: Act, party: str, move: Callable[[str], EnrolledParty]) -> EnrolledParty:
+        party = normalized(party)
+        with self._database.as_one():
+            before = _facts_of_party(self, party)
+            moved = move(party)
+            self._tell(act, party, before, _facts_of_party(self, party))
+        return moved
 
     def superlink(self) -> SuperLinkClient:
         """Return a connection to the SuperLink; the first call tells whether one runs."""
@@ -321,12 +341,18 @@ class Coordinator:
 
         Raises:
             RunRequestError: its name is taken, or its pool cannot be published.
+            BudgetRuleError: the federation's budget does not hold it.
         """
         name, text = request.name, request.to_json()
         if self.home.path("runs", name).exists():
             raise RunRequestError("a run must have a name of its own", f"{name} again")
         digest = hashlib.sha256(text.encode()).hexdigest()
         with self.pools.published(request.pool, task), self._database.as_one():
+            self.budget.require_room(
+                [one.name for one in request.parties],
+                max(request.terms.budgets),
+                used=self.spending.committed,
+            )
             queued = self.queue.add(name, text)
             asked: dict[str, Fact] = {"queries": len(request.queries), "request_sha256": digest}
             self._tell(Act.ASKED, name, {}, {**_facts_of_run(queued), **asked})

@@ -66,7 +66,6 @@ _MOST_FAILURES: Final = 5
 _PASSING: Final = (DatabaseError, SuperLinkError, OSError, httpx.HTTPError)
 """Faults that pass or can be mended: a full disk, a database or Flower away."""
 
-_MEMBERSHIP_EVENTS: Final = {"requested": "requested", "member": "approved", "revoked": "revoked"}
 _log = logging.getLogger(__name__)
 
 
@@ -286,7 +285,7 @@ class Service:
         home, coordinator = self._coordinator.home, self._coordinator
 
         def members() -> dict[str, int]:
-            counts = dict.fromkeys(("requested", "member", "revoked"), 0)
+            counts = dict.fromkeys(("requested", "member", "suspended", "revoked"), 0)
             for one in coordinator.members():
                 counts[one.state] += 1
             return counts
@@ -434,8 +433,10 @@ def _tell_of_members(
     now = {one.identity.fingerprint: one.state for one in parties}
     before = now if known is None else known
     for one in parties:
-        if one.state != before.get(one.identity.fingerprint):
-            event = _MEMBERSHIP_EVENTS[one.state]
+        was = before.get(one.identity.fingerprint)
+        if one.state != was:
+            let_in = "reinstated" if was == "suspended" else "approved"
+            event = let_in if one.state == "member" else one.state
             extra = facts(f"hospital {event}", hospital=one.name)
             _log.info("hospital %s: %s", one.name, event, extra=extra)
     return now

@@ -14,12 +14,14 @@ from coordinator.cli.federation import (
     init,
     invite,
     members,
+    reinstate,
     renew,
     revoke,
     schema,
+    suspend,
     upgrade,
 )
-from coordinator.cli.people import console, users_app
+from coordinator.cli.people import budget, console, users_app
 from coordinator.cli.pools import pool_app
 from coordinator.cli.reproduce import reproduce
 from coordinator.cli.results import export_student, predict, report, transcript_app
@@ -55,8 +57,8 @@ app.command()(predict)
 app.command()(export_student)
 app.command()(reproduce)
 for command in (
-    *(init, invite, members, approve, revoke, renew, upgrade, schema),
-    *(doctor, serve, console, run, status, pause, resume, stop, export, evaluate),
+    *(init, invite, members, approve, suspend, reinstate, revoke, renew, upgrade, schema),
+    *(doctor, serve, console, budget, run, status, pause, resume, stop, export, evaluate),
 ):
     app.command()(command)
 app.add_typer(audit_log_app, name="audit-log")

@@ -1,4 +1,4 @@
-"""Who takes part: `init`, `invite`, `members`, `approve`, `revoke`, `renew`, `upgrade`."""
+"""Who takes part: `init`, `invite`, `members`, `approve`, `suspend`, `revoke`, `renew`, ..."""
 
 from __future__ import annotations
 
@@ -230,6 +230,25 @@ def revoke(
         show(f"The invitation of {party} is withdrawn.")
 
 
+def suspend(
+    party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Ask a hospital nothing until `pate-fed reinstate`; runs that need it wait."""
+    suspended = open_coordinator(home).suspend(party)
+    _show_one(suspended, f"{party} is suspended: it is asked nothing.", output_format)
+
+
+def reinstate(
+    party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Let a suspended hospital take part again."""
+    _show_one(open_coordinator(home).reinstate(party), f"{party} is asked again.", output_format)
+
+
 def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
     """Issue a new server certificate; hospitals need not change anything."""
     from coordinator.federation.certificates import days_left  # noqa: PLC0415 - keeps --help fast
@@ -315,7 +334,7 @@ def _day(moment: datetime) -> str:
 
 
 def _lines(party: EnrolledParty) -> tuple[str, str]:
-    teachers = f", {party.teachers} teachers" if party.state == "member" else ""
+    teachers = f", {party.teachers} teachers" if party.teachers else ""
     return (
         f"{party.name:24} {party.state}{teachers}",
         f"{'':24} {spoken(party.identity.fingerprint)}",

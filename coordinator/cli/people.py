@@ -1,4 +1,4 @@
-"""The console and its people: `console`, `users add`, `list`, `role`, `reset`, `remove`."""
+"""The console and its people: `console`, `users add`, `list`, ...; the federation's `budget`."""
 
 from __future__ import annotations
 
@@ -75,6 +75,32 @@ def console(
         port=port,
         on_ready=lambda address: _log.info("the console is served at %s", address),
     )
+
+
+def budget(
+    epsilon: Annotated[
+        float | None, typer.Argument(metavar="[EPSILON]", help="The first budget, or a lower one.")
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Show the most epsilon that all runs together may charge a hospital's units, or set it.
+
+    To raise it takes two people in the console.
+    """
+    coordinator = open_coordinator(home)
+    if epsilon is not None:
+        coordinator.budget.change(epsilon)
+    found, proposal = coordinator.budget.epsilon(), coordinator.budget.proposal()
+    used = coordinator.spending.committed()
+    if output_format is Format.JSON:
+        proposed = None if proposal is None else {"epsilon": proposal.epsilon, "by": proposal.by}
+        print_json({"epsilon": found, "used": used, "proposal": proposed})
+        return
+    show("No budget is set." if found is None else f"Budget: epsilon {found:g} for all runs.")
+    show(*(f"{name:24} {one:.4g} charged or held" for name, one in sorted(used.items())))
+    if proposal is not None:
+        show(f"{proposal.by} proposes epsilon {proposal.epsilon:g}: agree in the console.")
 
 
 @users_app.callback()

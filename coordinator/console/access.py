@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Route
 from coordinator.console.forms import read_form
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
-from coordinator.people import Role, Session
+from coordinator.people import AGREEING, PROPOSING, Role, Session
 
 PUBLIC: Final = None
 ALL: Final = frozenset(Role)
@@ -40,6 +40,8 @@ ACCESS: Final[Mapping[tuple[str, str], frozenset[Role] | None]] = {
     ("POST", "/hospitals/invite"): RUNNING,
     ("POST", "/hospitals/approve"): RUNNING,
     ("POST", "/hospitals/revoke"): RUNNING,
+    ("POST", "/hospitals/suspend"): STOPPING,
+    ("POST", "/hospitals/reinstate"): RUNNING,
     ("GET", "/runs"): ALL,
     ("GET", "/new-run"): RUNNING,
     ("POST", "/new-run/cost"): RUNNING,
@@ -50,6 +52,9 @@ ACCESS: Final[Mapping[tuple[str, str], frozenset[Role] | None]] = {
     ("POST", "/runs/{run}/stop"): STOPPING,
     ("POST", "/runs/{run}/resume"): RUNNING,
     ("GET", "/privacy"): ALL,
+    ("POST", "/budget"): PROPOSING,
+    ("POST", "/budget/agree"): AGREEING,
+    ("POST", "/budget/withdraw"): PROPOSING,
     ("GET", "/results"): ALL,
     ("GET", "/runs/{run}/results"): ALL,
     ("GET", "/runs/{run}/results/{file:path}"): ALL,

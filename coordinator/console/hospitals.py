@@ -15,7 +15,7 @@ from coordinator.console.overview import QUIET
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
 from coordinator.federation.certificates import days_left, end_of
-from coordinator.federation.enrollment import USUAL_TEACHERS
+from coordinator.federation.enrollment import INSIDE, USUAL_TEACHERS
 from coordinator.federation.home import utc_now
 from protocols.party_names import normalized
 
@@ -35,7 +35,7 @@ def hospitals(request: Request) -> Response:
         certificate_end=end_of(certificate),
         days=days_left(certificate, now=now),
         requests=[one for one in found if one.state == "requested"],
-        members=[one for one in found if one.state == "member"],
+        members=[one for one in found if one.state in INSIDE],
         revoked=[one for one in found if one.state == "revoked"],
         invitations=[one for one in coordinator.invitations() if one.is_open(now=now)],
         quiet=QUIET,
@@ -68,6 +68,22 @@ def approve(request: Request) -> Response:
     words = text_of(visit.form, "words", label="The twelve words", most=400)
     teachers = number_of(visit.form, "teachers", int, label="Teachers")
     visit.coordinator.approve(party, words=words, teachers=teachers)
+    return RedirectResponse("/hospitals", 303)
+
+
+@router.post("/hospitals/suspend")
+def suspend(request: Request) -> Response:
+    """Ask a hospital nothing from now on."""
+    visit = visit_of(request)
+    visit.coordinator.suspend(text_of(visit.form, "hospital", most=64))
+    return RedirectResponse("/hospitals", 303)
+
+
+@router.post("/hospitals/reinstate")
+def reinstate(request: Request) -> Response:
+    """Let a suspended hospital take part again."""
+    visit = visit_of(request)
+    visit.coordinator.reinstate(text_of(visit.form, "hospital", most=64))
     return RedirectResponse("/hospitals", 303)
 
 

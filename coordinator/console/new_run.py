@@ -76,7 +76,7 @@ def new_run(request: Request) -> Response:
 def cost(request: Request) -> Response:
     """Show the cost of a run, and store nothing."""
     visit = visit_of(request)
-    return _shown(request, visit, quote_of(_draft(visit).request), note="")
+    return _shown(request, visit, _quote(_draft(visit)), note="")
 
 
 @router.post("/new-run")
@@ -84,7 +84,7 @@ def ask(request: Request) -> Response:
     """Queue a run whose cost was seen."""
     visit = visit_of(request)
     draft = _draft(visit)
-    quote = quote_of(draft.request)
+    quote = _quote(draft)
     seen = optional_text(visit.form, "seen", most=64)
     if not hmac.compare_digest(seen.encode(), quote.digest.encode()):
         note = "The run is not the one whose cost you saw. This is its cost now: read it again."
@@ -96,11 +96,20 @@ def ask(request: Request) -> Response:
     return RedirectResponse(where, 303)
 
 
+def _quote(draft: Draft) -> Quote:
+    return quote_of(draft.request, pool=draft.task.pool.inputs)
+
+
 def _shown(request: Request, visit: Visit, quote: Quote, *, note: str) -> Response:
+    used, budget = visit.coordinator.spending.committed(), visit.coordinator.budget.epsilon()
+    left = {
+        one.name: None if budget is None else max(0.0, budget - used.get(one.name, 0.0))
+        for one in quote.hospitals
+    }
+    values = {"quote": quote, "note": note, "used": used, "left": left}
     if "hx-request" in request.headers:
-        return page(request, "cost", quote=quote, note=note)
-    choices = _choices(visit.coordinator)
-    return page(request, "new_run", **choices, quote=quote, note=note)
+        return page(request, "cost", **values)
+    return page(request, "new_run", **_choices(visit.coordinator), **values)
 
 
 def _choices(coordinator: Coordinator) -> dict[str, Any]:

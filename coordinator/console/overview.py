@@ -88,6 +88,9 @@ def _alerts(
     if away:
         more = f" and {len(away) - 3} more" if len(away) > 3 else ""
         found.append((f"Not heard for a while: {', '.join(away[:3])}{more}.", "/hospitals"))
+    proposal = coordinator.budget.proposal()
+    if proposal is not None:
+        found.append((f"{proposal.by} proposes a higher budget.", "/privacy"))
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
         found.append((f"{wording.plural(waiting, 'run')} {verb} for hospitals.", "/runs"))

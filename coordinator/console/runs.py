@@ -14,9 +14,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator.console.access import Visit, visit_of
+from coordinator.console.forms import number_of, optional_text
 from coordinator.console.overview import QUIET
 from coordinator.console.rendering import page, step_line
-from coordinator.errors import ConsoleError, RunQueueError
+from coordinator.errors import ConsoleError, RunQueueError, SuspendedError
+from coordinator.federation.enrollment import INSIDE
 from coordinator.federation.home import utc_now
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
@@ -116,9 +118,40 @@ def privacy(request: Request) -> Response:
         runs=[(run, terms[run.number], charged[run.number]) for run in found[:PAGE]],
         older=found[PAGE - 1].number if len(found) > PAGE else None,
         spent=coordinator.spending.by_hospital(),
+        budget=coordinator.budget.epsilon(),
+        most_used=max(coordinator.spending.committed().values(), default=0.0),
+        proposal=coordinator.budget.proposal(),
         plot=_plot(list(enumerate(totals, start=1))),
         of_run=_costs_of(coordinator, chosen) if chosen else None,
     )
+
+
+@router.post("/budget")
+def change_budget(request: Request) -> Response:
+    """Set the first or a lower budget of the federation, or propose a higher one."""
+    visit = visit_of(request)
+    epsilon = number_of(visit.form, "epsilon", float, label="Epsilon")
+    if epsilon is None:
+        raise ConsoleError("Epsilon must be filled in", "nothing")
+    reason = optional_text(visit.form, "reason", label="Reason", most=300)
+    visit.coordinator.budget.change(epsilon, reason=reason)
+    return RedirectResponse("/privacy", 303)
+
+
+@router.post("/budget/agree")
+def agree_to_budget(request: Request) -> Response:
+    """Agree to a higher budget, as the second person."""
+    visit = visit_of(request)
+    number = number_of(visit.form, "proposal", int, label="Proposal")
+    visit.coordinator.budget.agree(number or 0)
+    return RedirectResponse("/privacy", 303)
+
+
+@router.post("/budget/withdraw")
+def withdraw_budget(request: Request) -> Response:
+    """Withdraw the open proposal."""
+    visit_of(request).coordinator.budget.withdraw()
+    return RedirectResponse("/privacy", 303)
 
 
 def facts_of(visit: Visit, run: Run) -> dict[str, Any]:
@@ -178,7 +211,10 @@ def _stages(coordinator: Coordinator, run: Run, hospitals: tuple[str, ...]) -> l
     stages = []
     for name in hospitals:
         party = known.get(name)
-        if party is None or party.state != "member":
+        if party is not None and party.state == "suspended" and not run.is_ended:
+            why = f"{SuspendedError.code}: the run waits until it is reinstated."
+            stages.append(Stage(name, "suspended", why, is_awaited=True))
+        elif party is None or party.state not in INSIDE:
             stages.append(Stage(name, "revoked", "It is no member any more: the run ends."))
         elif run.state is RunState.WAITING and name in run.reason:
             stages.append(Stage(name, "awaited", run.reason, is_awaited=True))

@@ -54,6 +54,7 @@ WHY: Final[Mapping[str, str]] = {
     "PF-317": "It answered one of the queries before.",
     "PF-318": "Its own budget does not bear the run.",
     "PF-326": "Its disk is full.",
+    "PF-436": "The operator suspended it: it is asked nothing until it is reinstated.",
 }
 """The meaning of the codes with which hospitals refuse to go on."""
 

@@ -6,7 +6,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import BigInteger, DateTime, ForeignKey, Index, Integer, LargeBinary, String, Text
+from sqlalchemy import (
+    BigInteger,
+    DateTime,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Moment = DateTime(timezone=True)
@@ -43,7 +53,7 @@ class MemberRow(Base):
         identity_key: Ed25519.
         node_key: EC key for Flower, PEM.
         node_id: Flower's number for its node, decimal; None until it was let in.
-        state: "requested", "member" or "revoked".
+        state: "requested", "member", "suspended" or "revoked".
         teachers: Teachers that it votes with, as it said to the operator; 0 until it is a member.
         audit_head: Frame of the head of its audit log that is kept; None if it gave none.
         seen_at: When it last asked about its membership; None if it never did.
@@ -101,6 +111,8 @@ class PersonRow(Base):
         failures: Failed sign-ins in a row.
         locked_until: Nobody signs in under this name before; None if it is not locked.
         made_at: When they were added.
+        changed_at: When they were added, set up, or changed last by an administrator.
+        subject: Issuer and subject of their account at an OpenID provider; None without one.
     """
 
     __tablename__ = "people"
@@ -115,6 +127,30 @@ class PersonRow(Base):
     failures: Mapped[int] = mapped_column(Integer, default=0)
     locked_until: Mapped[datetime | None] = mapped_column(Moment)
     made_at: Mapped[datetime] = mapped_column(Moment)
+    changed_at: Mapped[datetime] = mapped_column(Moment)
+    subject: Mapped[str | None] = mapped_column(String(512), unique=True)
+
+
+class BudgetRow(Base):
+    """A budget of the federation that holds, held, or is proposed; the newest of a state counts.
+
+    Attributes:
+        number: Its number.
+        epsilon: The most epsilon of all runs together, for each hospital's units.
+        state: "holds", "proposed" or "withdrawn".
+        reason: Why, in words of its author.
+        changed_by: Who set or proposed it.
+        changed_at: When.
+    """
+
+    __tablename__ = "budgets"
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    epsilon: Mapped[float] = mapped_column(Double)
+    state: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(Text)
+    changed_by: Mapped[str] = mapped_column(String(64))
+    changed_at: Mapped[datetime] = mapped_column(Moment)
 
 
 class SessionRow(Base):

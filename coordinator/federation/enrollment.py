@@ -48,6 +48,11 @@ from protocols.messages import (
 from protocols.party_names import NAME_RULE, is_alike, is_party_name, normalized
 
 INVITATION_LIFETIME = timedelta(days=7)
+INSIDE = frozenset({"member", "suspended"})
+"""States of hospitals whose nodes are let in. Flower takes a node's key once: one that was put out
+could never return. So a suspended node stays in, and is not asked.
+"""
+
 USUAL_TEACHERS = 10
 """Default number of a hospital's teachers."""
 
@@ -84,7 +89,7 @@ class EnrolledParty:
     Attributes:
         name: The hospital's name.
         identity: Its identity.
-        state: "requested", "member" or "revoked".
+        state: "requested", "member", "suspended" or "revoked".
         node_id: Flower's number for its node; None until it was let in.
         requested_at: When it asked.
         teachers: Teachers that it votes with; 0 until it is a member.
@@ -260,9 +265,35 @@ class Enrollment:
             row.state, row.revoked_at = "revoked", self._clock()
             return replace(_party(row), node_id=None)
 
+    def suspend(self, party: str) -> EnrolledParty:
+        """Ask a member nothing from here on, until `reinstate`.
+
+        Raises:
+            EnrollmentError: there is no member of this name.
+        """
+        return self._move(party, "member", "suspended")
+
+    def reinstate(self, party: str) -> EnrolledParty:
+        """Let a suspended hospital take part again.
+
+        Raises:
+            EnrollmentError: there is no suspended hospital of this name.
+        """
+        return self._move(party, "suspended", "member")
+
+    def _move(self, party: str, before: str, after: str) -> EnrolledParty:
+        party = normalized(party)
+        with self._database.session() as session:
+            row = self._member_called(session, party)
+            if row is None or row.state != before:
+                state = "none of this name" if row is None else f"{party}, {row.state}"
+                raise EnrollmentError(f"the hospital's state must be: {before}", state)
+            row.state = after
+            return _party(row)
+
     def is_settled(self) -> bool:
         """Tell whether the nodes of all members, and of nobody else, were let in."""
-        return all((one.state == "member") is (one.node_id is not None) for one in self.parties())
+        return all((one.state in INSIDE) is (one.node_id is not None) for one in self.parties())
 
     def settle(self, door: NodeDoor) -> None:
         """Let in the nodes of all members, and put all others out, in any earlier state.
@@ -276,7 +307,7 @@ class Enrollment:
         inside = _inside(door)
         with self._database.session() as session:
             rows = session.scalars(select(MemberRow)).all()
-        members = {_one_form(row.node_key.encode()): row for row in rows if row.state == "member"}
+        members = {_one_form(row.node_key.encode()): row for row in rows if row.state in INSIDE}
         for key, node_id in inside.items():
             if key not in members:
                 _put_out(door, key, node_id)
@@ -286,7 +317,7 @@ class Enrollment:
                 node = _let_in(door, key, row)
             self._note_node(row.fingerprint, node)
         for row in rows:
-            if row.state != "member" and row.node_id is not None:
+            if row.state not in INSIDE and row.node_id is not None:
                 self._note_node(row.fingerprint, None)
 
     def _note_node(self, fingerprint: bytes, node_id: int | None) -> None:
@@ -428,7 +459,7 @@ class Enrollment:
     def _membership(
         self, party: bytes, state: str, *, teachers: int, audit_head: bytes = b""
     ) -> bytes:
-        peers = [one for one in self.parties() if one.state == "member"]
+        peers = [one for one in self.parties() if one.state in INSIDE]
         if state != "member":
             peers = []
         message = Membership(

@@ -112,6 +112,7 @@ class People:
             row = PersonRow(
                 name=name, role=role.value, code_step=0, failures=0, made_at=self._clock()
             )
+            row.changed_at = row.made_at
             session.add(row)
             code = self._new_setup_code(row)
             session.flush()
@@ -128,7 +129,7 @@ class People:
             row = _row(session, name)
             before = {"role": row.role}
             self._require_administrator(session, row, without=role is not Role.ADMINISTRATOR)
-            row.role = role.value
+            row.role, row.changed_at = role.value, self._clock()
             session.flush()
             self._tell(Act.PERSON_CHANGED, row.name, before, {"role": role.value})
 
@@ -141,7 +142,7 @@ class People:
         with self._database.as_one(), self._database.session() as session:
             row = _row(session, name)
             row.password, row.code_key = None, None
-            row.failures, row.locked_until = 0, None
+            row.failures, row.locked_until, row.changed_at = 0, None, self._clock()
             code = self._new_setup_code(row)
             session.execute(delete(SessionRow).where(SessionRow.person == row.name))
             session.flush()
@@ -196,6 +197,7 @@ class People:
                     "the one-time code must be the one that your app shows now", "another"
                 )
             row.code_step, row.setup_digest, row.setup_until = step, None, None
+            row.changed_at = self._clock()
             row.failures, row.locked_until = 0, None
 
     def sign_in(self, name: str, *, password: str, code: str) -> Person:

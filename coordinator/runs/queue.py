@@ -134,6 +134,11 @@ class RunQueue:
             rows = session.execute(found).all()
         return {row.number: float(json.loads(row.progress).get("epsilon", 0.0)) for row in rows}
 
+    def open_numbers(self) -> set[int]:
+        """Return the numbers of the runs that have not ended."""
+        with self._database.session() as session:
+            return set(session.scalars(select(RunRow.number).where(RunRow.state.not_in(ENDED))))
+
     def requests(self, *, after: int = 0) -> Iterator[tuple[int, str]]:
         """Return number and request of every run with a larger number; none of them changes."""
         found = select(RunRow.number, RunRow.request).where(RunRow.number > after)

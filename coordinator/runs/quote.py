@@ -1,6 +1,6 @@
 """The cost of a run before anything is spent: from its request alone.
 
-Nothing private enters: settings, numbers of teachers, and simulated votes.
+Nothing private enters: settings, numbers of teachers, public rows, and simulated votes.
 """
 
 from __future__ import annotations
@@ -9,11 +9,21 @@ import hashlib
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coordinator.runs.request import RunRequest
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.statement import neighbors
+from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms.preview import preview_confident, simulated_votes
+from pate_fed.mechanisms.preview import (
+    Preview,
+    preview_confident,
+    right_chances,
+    simulated_votes,
+)
+from pate_fed.planning.worth import evidence, outlook
 from pate_fed.pricing import cost_of_runs, formal_cost_at
 from pate_fed.report.tables import UsedRun, trust
 from protocols.forms import FORMS
@@ -63,7 +73,10 @@ class Quote:
         delta: Chance with which epsilon need not hold.
         unit: The privacy unit, "record" or "party".
         neighbors: The two cases that are compared.
-        answered: Expected share of queries that get a label; None where nobody can say.
+        preview: Expected share of queries that get a label, and of labels that are right, on
+            simulated votes; None where nobody can say.
+        outlook: Whether the student is likely to beat a hospital's own model; empty where nobody
+            can say.
         trust: The trusted parties, and the reasons.
         hospitals: By hospital.
     """
@@ -75,14 +88,21 @@ class Quote:
     delta: float
     unit: str
     neighbors: str
-    answered: float | None
+    preview: Preview | None
+    outlook: str
     trust: str
     hospitals: tuple[HospitalCost, ...]
 
 
-def quote_of(request: RunRequest) -> Quote:
-    """Return the cost of a run at its caps: it cannot cost more."""
+def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
+    """Return the cost of a run at its caps: it cannot cost more.
+
+    Args:
+        request: The run.
+        pool: Its public rows; float64, shape (rows, features).
+    """
     terms = request.terms
+    preview = _preview(terms)
     costs = [formal_cost_at(terms, seat) for seat in range(len(terms.weights))]
     most = max(range(len(costs)), key=lambda seat: costs[seat].epsilon)
     return Quote(
@@ -93,7 +113,8 @@ def quote_of(request: RunRequest) -> Quote:
         delta=terms.delta,
         unit=terms.unit,
         neighbors=neighbors(terms.unit, weight=terms.unit_votes_at(most)),
-        answered=_answered(terms),
+        preview=preview,
+        outlook=_outlook(terms, preview, queries=len(request.queries), pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
         hospitals=tuple(
             HospitalCost(party.name, party.teachers, cost.epsilon, terms.budgets[seat])
@@ -117,16 +138,32 @@ def _view(cost: FormalCost) -> View:
     return View(cost.holds_for, epsilon, cost.method)
 
 
-def _answered(terms: RunTerms) -> float | None:
-    if not terms.spec.may_refuse:
-        return 1.0
-    is_forecast = terms.mechanism == "confident" and not terms.at_parties
-    if not is_forecast or terms.vote_threshold is None or None in (terms.sigma1, terms.sigma2):
+def _preview(terms: RunTerms) -> Preview | None:
+    threshold, sigma1, sigma2 = terms.vote_threshold, terms.sigma1, terms.sigma2
+    if terms.mechanism not in ("gnmax", "confident") or sigma2 is None:
         return None
     counts = simulated_votes(votes=terms.total_votes, classes=terms.classes)
-    assert terms.sigma1 is not None
-    assert terms.sigma2 is not None
-    seen = preview_confident(
-        counts, vote_threshold=terms.vote_threshold, sigma1=terms.sigma1, sigma2=terms.sigma2
-    )
-    return seen.answer_rate
+    if terms.mechanism == "gnmax":
+        return Preview(1.0, float(right_chances(counts, sigma=sigma2).mean()))
+    if terms.at_parties or threshold is None or sigma1 is None:
+        return None
+    return preview_confident(counts, vote_threshold=threshold, sigma1=sigma1, sigma2=sigma2)
+
+
+def _outlook(
+    terms: RunTerms, preview: Preview | None, *, queries: int, pool: NDArray[np.float64]
+) -> str:
+    if preview is None or terms.sigma2 is None:
+        return ""
+    answers = max(1, round(queries * preview.answer_rate))
+    try:
+        measured = evidence(
+            pool,
+            votes=terms.total_votes,
+            queries=answers,
+            sigma=terms.sigma2,
+            classes=terms.classes,
+        )
+    except InvalidParameterError:  # equal rows: they teach nothing
+        return ""
+    return outlook(measured, queries=answers)

@@ -74,6 +74,19 @@ class Spending:
                 self._known[number] = _terms_in(text)
             return dict(self._known)
 
+    def committed(self) -> dict[str, float]:
+        """Return by hospital the epsilon that its runs charged, and that open ones may charge."""
+        terms, groups = self.terms(), defaultdict[tuple[str, ...], list[float]](list)
+        open_runs = self._queue.open_numbers()
+        for number, epsilon in self._queue.charged().items():
+            of = terms[number]
+            groups[of.hospitals].append(of.epsilon if number in open_runs else epsilon)
+        found = defaultdict[str, list[float]](list)
+        for hospitals, costs in groups.items():  # mostly the same hospitals
+            for hospital in hospitals:
+                found[hospital].append(math.fsum(costs))
+        return {hospital: math.fsum(costs) for hospital, costs in found.items()}
+
     def by_hospital(self) -> list[Spent]:
         """Return the spending for each hospital's units, the most first."""
         terms, groups = self.terms(), defaultdict[tuple[tuple[str, ...], str], list[Cost]](list)
@@ -100,7 +113,8 @@ def _added_up(hospital: str, unit: str, totals: list[tuple[int, float, float]]) 
 
 def _terms_in(text: str) -> Terms:
     record = json.loads(text)
-    settings = record["settings"]
+    evaluation = record.get("evaluation") or {"settings": {}}
+    settings = record["settings"] | evaluation["settings"]  # an evaluation has a price of its own
     return Terms(
         hospitals=tuple(one["name"] for one in record["parties"]),
         epsilon=float(settings["epsilon"]),

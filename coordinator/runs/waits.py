@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from coordinator.errors import RunRequestError
-from coordinator.federation.enrollment import EnrolledParty
+from coordinator.errors import RunRequestError, SuspendedError
+from coordinator.federation.enrollment import INSIDE, EnrolledParty
 from coordinator.runs.labeling import Member
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import PAUSE, RunQueue, RunState
@@ -82,6 +82,7 @@ class RunWaits:
 
         def sleep_and_say(seconds: float) -> None:
             self.require_members(run.request)
+            self.require_asked(run.members)
             self.enter(run.request.name, RunState.WAITING, f"waits for {run.silent}")
             sleep(seconds)
 
@@ -121,11 +122,28 @@ class RunWaits:
             found = known.get(party.fingerprint)
             if found is None:
                 raise RunRequestError(f"{party.name} must be a member", "unknown")
-            if found.state != "member":
+            if found.state not in INSIDE:
                 gone = RunRequestError(f"{party.name} must be a member", found.state)
             weights = TeacherWeights.equal(party.teachers)
-            members.append(Member(party.name, found.identity, weights, node=found.node_id))
+            node = found.node_id if found.state == "member" else None
+            members.append(Member(party.name, found.identity, weights, node=node))
         return members, gone
+
+    def suspended(self, members: Iterable[Member]) -> SuspendedError | None:
+        """Return the fault where a hospital of a run is suspended."""
+        found = {one.identity.fingerprint for one in self._parties() if one.state == "suspended"}
+        names = [one.name for one in members if one.identity.fingerprint in found]
+        if not names:
+            return None
+        return SuspendedError("hospitals of a run must not be suspended", ", ".join(names))
+
+    def require_asked(self, members: Iterable[Member]) -> None:
+        """Rest where a hospital that is asked was suspended since: taken up again, the run waits.
+
+        Answers that have just come are dropped unread; they are asked for again later.
+        """
+        if self.suspended(one for one in members if one.node is not None) is not None:
+            raise self.HaltedError
 
     def require_members(self, request: RunRequest) -> None:
         """Rest where a hospital was put out since: taken up again, the run ends."""

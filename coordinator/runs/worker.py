@@ -147,15 +147,12 @@ class RunWorker:
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
-        resting = self._waits.begun_and_paused()
-        if run.is_unbegun and resting:
-            reason = f"{resting} is paused, with all hospitals in it: resume or stop it"
-            self._waits.wait(name, reason, OFFER_AGAIN_S)
+        if self._has_to_wait(run):
             return
         # Who was approved later is at the SuperLink, too: this run is none of its business.
         nodes = [one.node for one in run.members if one.node is not None]
         with self._with.open_transport(nodes) as carrier:
-            transport = WatchedTransport(carrier, self._with.on_exchange)
+            transport = WatchedTransport(carrier, self._after_exchange(run))
             there = transport.nodes_now()
             away = [one.name for one in run.members if one.node not in there]
             missed = f"not connected: {', '.join(away)}"
@@ -194,6 +191,29 @@ class RunWorker:
         else:
             reason = "; ".join((said(stopped_by), *run.skipped_words, *_flaws(run, labeling)))
             self._queue.enter(name, _end_of(run), reason)
+
+    def _has_to_wait(self, run: OpenRun) -> bool:
+        """Wait where a hospital is suspended, or another run rests with all hospitals in it."""
+        name = run.request.name
+        suspended = self._waits.suspended(run.members)
+        if suspended is not None and self._queue.find(name).state is not RunState.STOPPING:
+            self._wait_for_hospitals(run, said(suspended))
+            return True
+        resting = self._waits.begun_and_paused()
+        if run.is_unbegun and resting:
+            reason = f"{resting} is paused, with all hospitals in it: resume or stop it"
+            self._waits.wait(name, reason, OFFER_AGAIN_S)
+            return True
+        return False
+
+    def _after_exchange(self, run: OpenRun) -> Callable[[float], None]:
+        """Return the end of an exchange: who was suspended meanwhile answered in vain."""
+
+        def note(seconds: float) -> None:
+            self._with.on_exchange(seconds)
+            self._waits.require_asked(run.members)
+
+        return note
 
     def _end(self, run: OpenRun, reason: RunRequestError) -> None:
         """End a run that nobody may go on with, and keep its results; no hospital hears of it."""
@@ -333,6 +353,7 @@ class RunWorker:
         while True:
             self._note(run)
             self._waits.require_members(run.request)
+            self._waits.require_asked(run.members)
             state = self._waits.rest_if_wanted(name)
             if state is RunState.STOPPING:
                 return RunWaits.HaltedError()

@@ -347,8 +347,8 @@ def _member(joined: SiteMembership) -> Membership | None:
             return None
         if answer.state == "member":
             return answer
-        if answer.state == "revoked":
-            tell(f"The coordinator of {answer.federation} revoked this hospital: ask the operator.")
+        if answer.state in ("revoked", "suspended"):
+            tell(f"{answer.federation}: this hospital is {answer.state}. Ask the operator.")
             return None
         teachers = joined.site.settings.teachers
         tell(

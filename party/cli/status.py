@@ -164,7 +164,7 @@ def _node_state(
     if known.state != "ready":
         return known.state
     if isinstance(answer, Membership) and answer.state != "member":
-        return "not let in"
+        return "suspended" if answer.state == "suspended" else "not let in"
     if isinstance(answer, EnrollmentError):
         return "not let in" if answer.is_refusal else "not connected"
     if time.time() - known.heard_at > SILENT_S:

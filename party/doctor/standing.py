@@ -155,6 +155,9 @@ def _check_state(state: str) -> Check:
     if state == "revoked":
         said = "The coordinator revoked this hospital's membership."
         return Check("membership", FAIL, said, "Ask the operator; an identity never comes back.")
+    if state == "suspended":
+        said = "The operator suspended this hospital: it is asked nothing for now."
+        return Check("membership", WARN, said, "Ask the operator why, and until when.")
     if state == "requested":
         said = "The operator did not approve this hospital yet: its node is not let in."
         advice = (

@@ -82,7 +82,7 @@ class Membership(Message):
     Attributes:
         party: Fingerprint of the hospital that it is for.
         federation: Name of the federation.
-        state: "requested", "member" or "revoked".
+        state: "requested", "member", "suspended" or "revoked".
         teachers: With how many teachers it was approved; 0 until it is a member.
         answered_at: When.
         peer_names: The other members. Their keys are checked by nobody until the hospital's own

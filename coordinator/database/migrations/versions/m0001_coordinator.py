@@ -77,6 +77,17 @@ def _make_people() -> None:
         sa.Column("failures", sa.Integer, nullable=False),
         sa.Column("locked_until", _MOMENT),
         sa.Column("made_at", _MOMENT, nullable=False),
+        sa.Column("changed_at", _MOMENT, nullable=False),
+        sa.Column("subject", sa.String(512), unique=True),
+    )
+    op.create_table(
+        "budgets",
+        sa.Column("number", sa.Integer, primary_key=True),
+        sa.Column("epsilon", sa.Double, nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("changed_by", sa.String(64), nullable=False),
+        sa.Column("changed_at", _MOMENT, nullable=False),
     )
     op.create_table(
         "sessions",

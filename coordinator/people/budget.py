@@ -1,0 +1,231 @@
+"""The federation's budget: the most epsilon of all runs together, which one person cannot raise.
+
+The first budget, and a lower one, hold at once. A higher one needs two people: one proposes it in
+the console, another agrees there. The command line knows logins, not people, so it raises nothing.
+An administrator could invent the second person, or take an account over by a new setup code. So an
+account that was made or changed agrees to nothing for `SETTLED_AFTER`: others see its audit entry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from coordinator.database import Act, Actor, BudgetRow, Database, PersonRow, in_utc
+from coordinator.errors import BudgetRuleError
+from coordinator.people.people import Tell
+from coordinator.people.roles import Role
+
+CONSOLE: Final = "console"
+"""Origin of the acts of people who have signed in."""
+
+PROPOSAL_LIFETIME: Final = timedelta(days=7)
+SETTLED_AFTER: Final = timedelta(days=1)
+AGREEING: Final = frozenset({Role.ADMINISTRATOR, Role.PRIVACY_OFFICER})
+PROPOSING: Final = AGREEING | {Role.OPERATOR}
+MOST_REASON_LETTERS: Final = 300
+_HOLDS, _PROPOSED, _WITHDRAWN = "holds", "proposed", "withdrawn"
+_SLACK: Final = 1e-9
+"""Of sums of epsilons in floating point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A higher budget that waits for a second person.
+
+    Attributes:
+        number: Its number.
+        epsilon: The proposed budget.
+        by: Who proposed it.
+        reason: Why.
+        until: When it expires.
+    """
+
+    number: int
+    epsilon: float
+    by: str
+    reason: str
+    until: datetime
+
+
+class FederationBudget:
+    """The budget, and the proposal that waits, if there is one.
+
+    Args:
+        database: The coordinator's.
+        clock: The time, with its zone.
+        actor: The person who acts.
+        tell: Writes an audit entry, in the act's own transaction.
+    """
+
+    def __init__(
+        self, database: Database, *, clock: Callable[[], datetime], actor: Actor, tell: Tell
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._actor = actor
+        self._tell = tell
+
+    def epsilon(self) -> float | None:
+        """Return the budget; None if none was set."""
+        with self._database.session() as session:
+            row = _held(session)
+            return None if row is None else row.epsilon
+
+    def proposal(self) -> Proposal | None:
+        """Return the proposal that waits for a second person."""
+        with self._database.session() as session:
+            row = self._open(session)
+            return None if row is None else self._shown(row)
+
+    def change(self, epsilon: float, *, reason: str = "") -> Proposal | None:
+        """Set the first or a lower budget, or propose a higher one.
+
+        Returns:
+            The proposal; None if the budget holds already.
+
+        Raises:
+            BudgetRuleError: it is no budget or no change, or the command line raises one.
+        """
+        if not (math.isfinite(epsilon) and epsilon > 0):
+            raise BudgetRuleError("a budget must be a number above 0", epsilon)
+        if len(reason) > MOST_REASON_LETTERS or not (reason.isprintable() or not reason):
+            raise BudgetRuleError(
+                f"a reason must be a line of at most {MOST_REASON_LETTERS} letters", len(reason)
+            )
+        with self._database.as_one(), self._database.session() as session:
+            held = _held(session)
+            known = None if held is None else held.epsilon
+            if epsilon == known:
+                raise BudgetRuleError("a budget must be another than before", f"{epsilon:g} again")
+            is_raise = known is not None and epsilon > known
+            if is_raise:
+                self._require_person(session, PROPOSING)
+            self._withdraw(session)
+            now = self._clock()
+            row = BudgetRow(
+                epsilon=epsilon,
+                state=_PROPOSED if is_raise else _HOLDS,
+                reason=reason,
+                changed_by=self._actor.name,
+                changed_at=now,
+            )
+            session.add(row)
+            session.flush()
+            before = {} if known is None else {"epsilon": f"{known:g}"}
+            act = Act.BUDGET_PROPOSED if is_raise else Act.BUDGET_SET
+            self._tell(act, "all runs", before, {"epsilon": f"{epsilon:g}", "reason": reason})
+            return self._shown(row) if is_raise else None
+
+    def agree(self, number: int) -> float:
+        """Agree to a proposal as its second person; it holds from here on.
+
+        Raises:
+            BudgetRuleError: it is not open, or this person may not agree to it.
+        """
+        with self._database.as_one(), self._database.session() as session:
+            row = self._open(session)
+            if row is None or row.number != number:
+                raise BudgetRuleError("the proposal must be open still", "another, or none")
+            person = self._require_person(session, AGREEING)
+            if person.name.casefold() == row.changed_by.casefold():
+                raise BudgetRuleError("a second person must agree", "the one who proposed it")
+            settled = in_utc(person.changed_at) + SETTLED_AFTER
+            if settled > self._clock():
+                raise BudgetRuleError(
+                    "who agrees must have had their role and access for a day",
+                    f"a change of {person.name} less than a day ago: try again after "
+                    f"{settled:%Y-%m-%d %H:%M} UTC",
+                )
+            held = _held(session)
+            before = {"epsilon": f"{held.epsilon:g}"} if held is not None else {}
+            row.state = _HOLDS
+            session.flush()
+            facts = {"epsilon": f"{row.epsilon:g}", "proposed by": row.changed_by}
+            self._tell(Act.BUDGET_AGREED, "all runs", before, facts)
+            return row.epsilon
+
+    def withdraw(self) -> None:
+        """Withdraw the open proposal, of whomever.
+
+        Raises:
+            BudgetRuleError: there is none.
+        """
+        with self._database.as_one(), self._database.session() as session:
+            if not self._withdraw(session):
+                raise BudgetRuleError("a proposal must be open to be withdrawn", "none")
+
+    def require_room(
+        self, hospitals: Iterable[str], epsilon: float, *, used: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Refuse a run that the budget does not hold; within the run's own transaction.
+
+        Args:
+            hospitals: Of the run.
+            epsilon: The run's budget.
+            used: Tells what all other runs have charged or may charge, by hospital.
+
+        Raises:
+            BudgetRuleError: it does not.
+        """
+        with self._database.session() as session:
+            held = _held(session)  # locked: of two runs at once the second sees the first
+        if held is None:
+            return
+        known = used()
+        for name in hospitals:
+            left = held.epsilon - known.get(name, 0.0)
+            if epsilon > left + _SLACK:
+                raise BudgetRuleError(
+                    f"all runs together must stay within the federation's budget of epsilon "
+                    f"{held.epsilon:g}: ask for less, or let two people raise it",
+                    f"epsilon {epsilon:g} for {name}, where {max(0.0, left):.4g} is left",
+                )
+
+    def _require_person(self, session: Session, roles: frozenset[Role]) -> PersonRow:
+        """Return the acting person, with the role that they have now."""
+        row = session.get(PersonRow, self._actor.name) if self._is_signed_in else None
+        if row is None:
+            raise BudgetRuleError(
+                "a budget must be raised by two people in the console", self._actor.origin
+            )
+        if row.role not in roles:
+            may = " or ".join(sorted(roles))
+            raise BudgetRuleError(f"this needs the role {may}", row.role)
+        return row
+
+    @property
+    def _is_signed_in(self) -> bool:
+        return self._actor.origin == CONSOLE
+
+    def _open(self, session: Session) -> BudgetRow | None:
+        row = session.scalars(_NEWEST.where(BudgetRow.state == _PROPOSED)).first()
+        is_open = row is not None and in_utc(row.changed_at) + PROPOSAL_LIFETIME > self._clock()
+        return row if is_open else None
+
+    def _withdraw(self, session: Session) -> bool:
+        row = self._open(session)
+        if row is None:
+            return False
+        row.state = _WITHDRAWN
+        session.flush()
+        self._tell(Act.BUDGET_WITHDRAWN, "all runs", {"epsilon": f"{row.epsilon:g}"}, {})
+        return True
+
+    @staticmethod
+    def _shown(row: BudgetRow) -> Proposal:
+        until = in_utc(row.changed_at) + PROPOSAL_LIFETIME
+        return Proposal(row.number, row.epsilon, row.changed_by, row.reason, until)
+
+
+_NEWEST: Final = select(BudgetRow).order_by(BudgetRow.number.desc()).limit(1).with_for_update()
+
+
+def _held(session: Session) -> BudgetRow | None:
+    return session.scalars(_NEWEST.where(BudgetRow.state == _HOLDS)).first()

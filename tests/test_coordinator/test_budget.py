@@ -1,0 +1,197 @@
+"""The federation's budget: it holds every run, and no single person raises it by any trick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from coordinator.database import Act, RunState
+from coordinator.errors import BudgetRuleError
+from coordinator.operator import Coordinator
+from coordinator.people import Role
+from coordinator.people import budget as budget_module
+from tests.support.command import Command, pate_fed
+from tests.support.console import add_runs, browser, form_token, opened
+from tests.support.deployed import NAMES
+from tests.support.worked import Worked
+
+__all__ = ["pate_fed"]
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Coordinator]:
+    """A federation with a budget of 5 and four people who were added days ago."""
+    with opened(tmp_path / "federation") as coordinator:
+        for name, role in (
+            ("Anna", Role.ADMINISTRATOR),
+            ("Olga", Role.OPERATOR),
+            ("Petra", Role.PRIVACY_OFFICER),
+            ("Aldo", Role.AUDITOR),
+        ):
+            coordinator.people.add(name, role)
+        later(coordinator, days=3)
+        coordinator.budget.change(5.0)
+        yield coordinator
+
+
+def later(coordinator: Coordinator, *, days: float) -> None:
+    """Let time pass for all people and proposals: what was changed, was changed earlier."""
+    with coordinator._database.transaction() as connection:
+        for table in ("people", "budgets"):
+            moments = connection.exec_driver_sql(f"SELECT rowid, changed_at FROM {table}").all()  # noqa: S608
+            for row, moment in moments:
+                moved = datetime.fromisoformat(str(moment)) - timedelta(days=days)
+                text = moved.strftime("%Y-%m-%d %H:%M:%S.%f")
+                connection.exec_driver_sql(
+                    f"UPDATE {table} SET changed_at = ? WHERE rowid = ?",  # noqa: S608
+                    (text, row),
+                )
+
+
+def as_(coordinator: Coordinator, name: str) -> budget_module.FederationBudget:
+    """The budget in the console, where somebody is signed in."""
+    return coordinator.on_behalf_of(name, door="console").budget
+
+
+def proposed(coordinator: Coordinator, by: str, epsilon: float = 8.0) -> int:
+    found = as_(coordinator, by).change(epsilon, reason="a second study")
+    assert found is not None
+    return found.number
+
+
+@pytest.mark.parametrize("second", ["Anna", "Petra"])
+def test_two_people_raise_it_and_both_are_on_record(fresh: Coordinator, second: str) -> None:
+    number = proposed(fresh, "Olga")
+    assert fresh.budget.epsilon() == 5.0
+    as_(fresh, second).agree(number)
+    assert (fresh.budget.epsilon(), fresh.budget.proposal()) == (8.0, None)
+    agreed, asked, _ = fresh.audit_log.search(words=["budget"], most=3)
+    assert (agreed.act, agreed.actor.name, agreed.after["proposed by"]) == (
+        Act.BUDGET_AGREED,
+        second,
+        "Olga",
+    )
+    assert (asked.act, asked.after) == (
+        Act.BUDGET_PROPOSED,
+        {"epsilon": "8", "reason": "a second study"},
+    )
+    as_(fresh, "Olga").change(2.0)  # down goes at once
+    assert fresh.budget.epsilon() == 2.0
+
+
+def promote(coordinator: Coordinator) -> None:
+    coordinator.people.give_role("Olga", Role.ADMINISTRATOR)
+    later(coordinator, days=2)
+
+
+def invent(coordinator: Coordinator) -> None:
+    coordinator.people.add("Eve", Role.PRIVACY_OFFICER)
+
+
+def take_over(coordinator: Coordinator) -> None:
+    coordinator.people.reset("Petra")  # who resets gets the setup code, and could sign in as her
+
+
+def promote_another(coordinator: Coordinator) -> None:
+    coordinator.people.give_role("Aldo", Role.ADMINISTRATOR)
+
+
+def nothing(coordinator: Coordinator) -> None:
+    """No trick before."""
+
+
+@pytest.mark.parametrize(
+    ("by", "trick", "second", "said"),
+    [
+        pytest.param("Anna", nothing, "Anna", "a second person", id="a second session"),
+        pytest.param("Olga", promote, "Olga", "a second person", id="another role of one's own"),
+        pytest.param("Anna", promote_another, "Aldo", "for a day", id="another's new role"),
+        pytest.param("Anna", invent, "Eve", "for a day", id="an invented person"),
+        pytest.param("Anna", take_over, "Petra", "for a day", id="an account taken over"),
+        pytest.param("Anna", nothing, "Olga", "the role", id="an operator"),
+        pytest.param("Anna", nothing, "Aldo", "the role", id="an auditor"),
+        pytest.param("Anna", nothing, "Nobody", "in the console", id="nobody"),
+    ],
+)
+def test_one_person_cannot_be_two(
+    fresh: Coordinator, by: str, trick: object, second: str, said: str
+) -> None:
+    trick(fresh)  # type: ignore[operator]
+    number = proposed(fresh, by)
+    with pytest.raises(BudgetRuleError, match=said):
+        as_(fresh, second).agree(number)
+    assert fresh.budget.epsilon() == 5.0
+    assert not fresh.audit_log.search(words=["budget agreed"])
+
+
+def test_a_proposal_expires_and_another_takes_its_place(fresh: Coordinator) -> None:
+    old = proposed(fresh, "Olga")
+    new = proposed(fresh, "Olga", 6.0)
+    with pytest.raises(BudgetRuleError, match="open still"):
+        as_(fresh, "Petra").agree(old)  # a form that was opened before
+    later(fresh, days=7)
+    with pytest.raises(BudgetRuleError, match="open still"):
+        as_(fresh, "Petra").agree(new)
+    with pytest.raises(BudgetRuleError):
+        as_(fresh, "Petra").withdraw()
+    assert fresh.budget.epsilon() == 5.0
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan"), float("inf"), 5.0])
+def test_what_is_no_budget_is_refused(fresh: Coordinator, epsilon: float) -> None:
+    with pytest.raises(BudgetRuleError):
+        as_(fresh, "Anna").change(epsilon)
+    with pytest.raises(BudgetRuleError):
+        as_(fresh, "Anna").change(6.0, reason="two\nlines")
+
+
+def test_the_command_line_lowers_and_never_raises_or_agrees(
+    fresh: Coordinator, pate_fed: Command
+) -> None:
+    home = ("--home", fresh.home.folder)
+    assert pate_fed("budget", "4", *home).out.startswith("Budget: epsilon 4 ")
+    assert pate_fed("budget", "6", *home).error_code == "PF-437"
+    number = proposed(fresh, "Olga")
+    with pytest.raises(BudgetRuleError, match="two people in the console"):
+        fresh.budget.agree(number)
+    shown = pate_fed("budget", *home, "--format", "json").json
+    assert shown == {"epsilon": 4.0, "used": {}, "proposal": {"epsilon": 8.0, "by": "Olga"}}
+
+
+def test_forms_of_the_console_do_it_for_the_roles_that_may(fresh: Coordinator) -> None:
+    operator, officer = browser(fresh, Role.OPERATOR), browser(fresh, Role.PRIVACY_OFFICER)
+    later(fresh, days=2)
+    sent = {"form_token": form_token(operator, "/privacy"), "epsilon": "9", "reason": "<b>why</b>"}
+    assert operator.post("/budget", data=sent).status_code == 303
+    proposal = fresh.budget.proposal()
+    assert proposal is not None
+    sent["proposal"] = str(proposal.number)
+    assert operator.post("/budget/agree", data=sent).status_code == 403
+    page = officer.get("/privacy").text
+    assert "&lt;b&gt;why" in page
+    assert "Agree to 9" in page
+    sent["form_token"] = form_token(officer, "/privacy")
+    assert officer.post("/budget/agree", data=sent).status_code == 303
+    assert fresh.budget.epsilon() == 9.0
+
+
+def test_a_run_that_the_budget_does_not_hold_is_refused_before_it_is_stored(
+    tmp_path: Path,
+) -> None:
+    federation = Worked(tmp_path)
+    coordinator = federation.coordinator
+    coordinator.budget.change(150.0)
+    federation.ask("first", epsilon=100.0)  # open: all of its budget is held
+    assert coordinator.spending.committed() == dict.fromkeys(NAMES, 100.0)
+    with pytest.raises(BudgetRuleError, match="where 50 is left"):
+        federation.ask("second", epsilon=51.0)
+    assert [one.name for one in coordinator.queue.all()] == ["first"]
+    coordinator.stop("first")
+    coordinator.queue.enter("first", RunState.STOPPED)  # ended: what it charged, nothing
+    federation.ask("second", epsilon=51.0)
+    add_runs(coordinator, "third", hospitals=(NAMES[0],))  # done, with 2.345
+    assert coordinator.spending.committed()[NAMES[0]] == pytest.approx(53.345)
+    coordinator.close()

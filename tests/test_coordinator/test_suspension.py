@@ -1,0 +1,149 @@
+"""A suspended hospital: it is asked nothing, its late answers are dropped, and runs wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.database import Act
+from coordinator.errors import EnrollmentError
+from coordinator.operator import Coordinator
+from coordinator.runs.queue import RunState
+from pate_fed.accounting import EntryState
+from protocols.errors import TooFewPartiesError
+from tests.support.command import Command, pate_fed
+from tests.support.console import Role, add_hospitals, browser, form_token, opened
+from tests.support.deployed import NAMES
+from tests.support.worked import Worked
+
+__all__ = ["pate_fed"]
+ONE = NAMES[1]
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Worked]:
+    made = Worked(tmp_path)
+    yield made
+    made.coordinator.close()
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Coordinator]:
+    with opened(tmp_path / "federation") as coordinator:
+        add_hospitals(coordinator, "North", "South", "West")
+        yield coordinator
+
+
+def is_suspended(federation: Worked) -> bool:
+    return any(one.state == "suspended" for one in federation.coordinator.members())
+
+
+def states(federation: Worked) -> set[EntryState]:
+    """What became of all charges at all hospitals."""
+    ledgers = [one.ledger.load() for one in federation.hospitals.values()]
+    return {entry.state for ledger in ledgers for entry in ledger.entries}
+
+
+def test_a_run_waits_uncharged_until_its_hospital_is_reinstated(federation: Worked) -> None:
+    federation.ask()
+    federation.coordinator.suspend(ONE)
+    federation.on_exchange = lambda number: pytest.fail("a hospital was asked")
+    run = federation.work()
+    assert (run.state, run.reason) == (
+        RunState.WAITING,
+        f"PF-436: hospitals of a run must not be suspended, got {ONE}",
+    )
+    assert not states(federation)
+    federation.on_exchange = lambda number: None
+    federation.coordinator.reinstate(ONE)
+    assert federation.work().state is RunState.DONE
+    assert federation.coordinator.enrollment.is_settled()
+
+
+def test_shares_that_a_suspended_node_sends_open_nothing(federation: Worked) -> None:
+    """It is suspended while a batch is under way, and answers as if nothing had happened."""
+    federation.ask()
+    culprit, answers = federation.hospitals[1], list[bytes]()
+    receive = culprit.receive
+
+    def suspended_meanwhile(packet: bytes) -> bytes:
+        answers.append(receive(packet))
+        if culprit.asked and not is_suspended(federation):  # it has voted: a batch is under way
+            federation.coordinator.suspend(ONE)
+        return answers[-1]  # with its shares: the batch could go on
+
+    culprit.receive = suspended_meanwhile  # type: ignore[method-assign]
+    federation.work()
+    assert is_suspended(federation)
+    asked = len(answers)
+    run = federation.work()
+    assert (run.state, run.reason[:6]) == (RunState.WAITING, "PF-436")
+    assert run.progress.get("answered", 0) == 0
+    assert len(answers) == asked  # not asked again
+    culprit.receive = receive  # type: ignore[method-assign]
+    federation.coordinator.reinstate(ONE)
+    run = federation.work()
+    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert states(federation) == {EntryState.COMMITTED}
+
+
+def test_a_run_can_be_stopped_while_its_hospital_is_suspended(federation: Worked) -> None:
+    federation.ask()
+
+    def suspend(number: int) -> None:
+        if number == 6:
+            federation.coordinator.suspend(ONE)
+            federation.coordinator.stop("first")
+
+    federation.on_exchange = suspend
+    for _ in range(4):
+        run = federation.work()
+        if run.is_ended:
+            break
+    assert run.state is RunState.STOPPED, run
+
+
+def test_a_new_run_does_without_a_suspended_hospital(federation: Worked) -> None:
+    federation.coordinator.suspend(ONE)
+    with pytest.raises(TooFewPartiesError):
+        federation.ask()
+    assert federation.coordinator.queue.all() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "act"),
+    [("Nobody", "suspend"), ("North", "reinstate"), ("East", "suspend"), ("Gone", "reinstate")],
+)
+def test_only_members_are_suspended_and_only_suspended_ones_return(
+    fresh: Coordinator, name: str, act: str
+) -> None:
+    add_hospitals(fresh, "East", state="requested")
+    add_hospitals(fresh, "Gone", state="revoked")
+    before = fresh.audit_log.end
+    with pytest.raises(EnrollmentError):
+        getattr(fresh, act)(name)
+    assert fresh.audit_log.end == before
+
+
+def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
+    fresh: Coordinator, pate_fed: Command
+) -> None:
+    officer, operator = browser(fresh, Role.PRIVACY_OFFICER), browser(fresh, Role.OPERATOR)
+    token = form_token(officer, "/hospitals")
+    sent = {"form_token": token, "hospital": "North"}
+    assert officer.post("/hospitals/suspend", data=sent).status_code == 303
+    assert ">suspended<" in officer.get("/hospitals").text
+    assert officer.post("/hospitals/reinstate", data=sent).status_code == 403
+    sent["form_token"] = form_token(operator, "/hospitals")
+    assert operator.post("/hospitals/reinstate", data=sent).status_code == 303
+    home = ("--home", fresh.home.folder)
+    assert pate_fed("suspend", "South", *home).code == 0
+    assert "South                    suspended, 10 teachers" in pate_fed("members", *home).out
+    assert pate_fed("suspend", "South", *home).error_code == "PF-433"
+    assert pate_fed("reinstate", "South", *home, "--format", "json").json["state"] == "member"
+    acts = [(one.act, one.before["state"]) for one in reversed(fresh.audit_log.search(most=4))]
+    assert acts == [(Act.SUSPENDED, "member"), (Act.REINSTATED, "suspended")] * 2
+    fresh.suspend("West")
+    assert fresh.revoke("West").state == "revoked"  # type: ignore[union-attr]
