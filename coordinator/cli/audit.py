@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -293,38 +292,14 @@ def _of_votes(
 def _of_run(
     path: Path, votes: Path | None, answers: int | None, *, near: int, error: float, seed: int
 ) -> dict[str, Any]:
-    from coordinator.runs import transcripts  # noqa: PLC0415 - keeps --help fast
-    from pate_fed.audit import findings  # noqa: PLC0415 - the same
-    from pate_fed.audit.run_case import facts_of_run  # noqa: PLC0415 - the same
+    from coordinator.runs.vote_leak import leak_of_run  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
-    from pate_fed.report import read_run  # noqa: PLC0415 - the same
 
+    counts = None if votes is None else load_vote_counts(votes)
     try:
-        record = read_run(path)
-        queries = record.metrics["queries"]
-        if queries["from_store"] < queries["asked"]:
-            transcripts.check_transcript(path)
-        labels = tuple(label for _, label in record.labels)
-        repeated = _check_dealing(record.manifest)
-        facts = facts_of_run(privacy=record.privacy, metrics=record.metrics, labels=labels)
+        return leak_of_run(path, counts, asks=answers, near=near, error=error, seed=seed)
     except RunDirectoryError as wrong:
         LINE.fail(wrong, EXIT_INPUT)
-    rows = facts.rows() if votes is None else findings.spread_rows(load_vote_counts(votes))
-    asks = facts.asks if answers is None else answers
-    case = findings.AuditCase(rows, facts.target, asks, neighbors=near, error=error)
-    found = findings.find(case, np.random.default_rng(seed))
-    found["repeated_contents"] = repeated
-    if facts.epsilon is not None and answers is None:
-        found["ways"][-1]["epsilon"] = facts.epsilon
-    return found
-
-
-def _check_dealing(manifest: Mapping[str, Any]) -> int | None:
-    """Return how many records also stand with another teacher; None in a deployment."""
-    from pate_fed.audit.disjointness import check_manifest  # noqa: PLC0415 - keeps --help fast
-
-    partition = manifest.get("partition")
-    return None if partition is None else check_manifest(partition)
 
 
 def _rebuilt(

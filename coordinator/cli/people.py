@@ -160,6 +160,23 @@ def role(
 
 
 @users_app.command()
+def subject(
+    name: UserName,
+    subject: Annotated[
+        str, typer.Argument(metavar="[SUBJECT]", help="Theirs at the OpenID provider.")
+    ] = "",
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Let a person sign in by their OpenID account; without SUBJECT no more."""
+    coordinator = open_coordinator(home)
+    issuer = coordinator.home.settings.openid.issuer
+    coordinator.people.give_subject(name, subject, issuer=issuer)
+    said = f"{name} signs in as {subject} of {issuer}." if subject else f"{name}: no account."
+    _say(said, {"name": name, "subject": subject}, output_format)
+
+
+@users_app.command()
 def reset(
     name: UserName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
 ) -> None:

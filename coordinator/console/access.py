@@ -31,6 +31,8 @@ ACCESS: Final[Mapping[tuple[str, str], frozenset[Role] | None]] = {
     ("GET", "/static/{name}"): PUBLIC,
     ("GET", "/sign-in"): PUBLIC,
     ("POST", "/sign-in"): PUBLIC,
+    ("GET", "/sign-in/openid"): PUBLIC,
+    ("GET", "/sign-in/openid/return"): PUBLIC,
     ("GET", "/welcome"): PUBLIC,
     ("POST", "/welcome"): PUBLIC,
     ("POST", "/welcome/code"): PUBLIC,
@@ -60,11 +62,13 @@ ACCESS: Final[Mapping[tuple[str, str], frozenset[Role] | None]] = {
     ("GET", "/runs/{run}/results/{file:path}"): ALL,
     ("GET", "/audit"): ALL,
     ("GET", "/audit/export"): ALL,
+    ("GET", "/audit/vote-leak"): ALL,
     ("POST", "/audit/verify"): ALL,
     ("GET", "/people"): ALL,
     ("POST", "/people/add"): DECIDING,
     ("POST", "/people/role"): DECIDING,
     ("POST", "/people/reset"): DECIDING,
+    ("POST", "/people/subject"): DECIDING,
     ("POST", "/people/remove"): DECIDING,
     ("GET", "/health"): ALL,
 }
@@ -124,6 +128,11 @@ class Cookies:
     def visit(self) -> str:
         """Holds the secret of a browser in which nobody is signed in."""
         return f"{self._prefix}visit"
+
+    @property
+    def openid(self) -> str:
+        """Binds a sign-in by an OpenID provider to the browser in which it was begun."""
+        return f"{self._prefix}openid"
 
     @property
     def _prefix(self) -> str:

@@ -18,6 +18,7 @@ from coordinator.console import (
     hospitals,
     live,
     new_run,
+    openid,
     overview,
     people,
     results,
@@ -36,7 +37,7 @@ from protocols.errors import ProtocolError
 SIGN_INS_PER_MINUTE: Final = 10
 """Of one address: tries to sign in, or to set up an account."""
 
-_PAGES: Final = (overview, hospitals, runs, new_run, live, results, audit, people, signing)
+_PAGES: Final = (overview, hospitals, runs, new_run, live, results, audit, people, signing, openid)
 
 
 def build(
@@ -68,6 +69,7 @@ def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:
     app.state.cookies = Cookies(is_secure)
     app.state.sign_ins = RateLimit(SIGN_INS_PER_MINUTE, clock=time.monotonic)
     app.state.streams = live.Streams()
+    app.state.openid = openid.OpenId(coordinator.home)
     for module in _PAGES:
         for route in module.router.routes:
             assert isinstance(route, APIRoute)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from coordinator.console.access import visit_of
-from coordinator.console.rendering import page
-from coordinator.console.runs import PAGE, place_of
-from coordinator.errors import BrokenAuditLogError, ConsoleError
+from coordinator.console.rendering import page, step_line
+from coordinator.console.runs import PAGE, PLOT, place_of
+from coordinator.errors import BrokenAuditLogError, ConsoleError, RunQueueError
 from coordinator.operator import Coordinator
+from coordinator.runs.finished import leak_of
+from coordinator.runs.queue import ENDED
 from pate_fed.nodes.forwarding import as_line
 
 router = APIRouter()
@@ -73,6 +76,46 @@ def verify(request: Request) -> Response:
         except BrokenAuditLogError as error:
             broken = f"{error.must}, got {error.got} [{error.code}]"
     return page(request, "audit_verified", count=count, head=link.hex(), broken=broken)
+
+
+@router.get("/audit/vote-leak")
+def vote_leak(request: Request) -> Response:
+    """Show what a repeated question would tell about votes, by the rules of a finished run."""
+    coordinator, name = visit_of(request).coordinator, request.query_params.get("run", "")
+    ended = coordinator.queue.page(states=ENDED, most=PAGE)
+    found = None
+    if name:
+        try:
+            coordinator.queue.find(name)
+            with _ONE_AT_A_TIME:
+                found = leak_of(coordinator.finished, name)
+        except RunQueueError as error:
+            raise ConsoleError(error.must, error.got, status=404) from error
+    return page(
+        request,
+        "vote_leak",
+        runs=[run.name for run in ended if coordinator.finished.has(run.name)],
+        name=name,
+        found=found,
+        plot=None if found is None else _plot(found["curve"]),
+    )
+
+
+def _plot(curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a plot of the attacker's mean error, in percent, over the answers they get."""
+    points = [
+        (math.log10(one["asks"]), 100 * sum(one["errors"]) / len(one["errors"])) for one in curve
+    ]
+    width, height = PLOT
+    most = max(error for _, error in points) or 1.0
+    return {
+        "line": step_line(points, width=width, height=height, most=1.1 * most),
+        "cap": None,
+        "most": most,
+        "last": f"{curve[-1]['asks']:,}",
+        "width": width,
+        "height": height,
+    }
 
 
 def _lines(coordinator: Coordinator) -> Iterator[str]:

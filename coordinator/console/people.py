@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator.console.access import visit_of
-from coordinator.console.forms import text_of
+from coordinator.console.forms import optional_text, text_of
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
 from coordinator.people import Role
@@ -48,6 +48,17 @@ def reset(request: Request) -> Response:
     code = visit.coordinator.people.reset(text_of(visit.form, "name", most=64))
     found = visit.coordinator.people.all()
     return page(request, "people", people=found, roles=list(Role), code=code)
+
+
+@router.post("/people/subject")
+def give_subject(request: Request) -> Response:
+    """Let a person sign in by their account at the OpenID provider, or no more."""
+    visit = visit_of(request)
+    name = text_of(visit.form, "name", most=64)
+    subject = optional_text(visit.form, "subject", label="Subject", most=255)
+    issuer = visit.coordinator.home.settings.openid.issuer
+    visit.coordinator.people.give_subject(name, subject, issuer=issuer)
+    return RedirectResponse("/people", 303)
 
 
 @router.post("/people/remove")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import jinja2
 from starlette.requests import Request
@@ -53,6 +53,7 @@ def page(request: Request, template: str, *, status: int = 200, **values: Any) -
         session=None if visit is None else visit.session,
         form_token="" if visit is None else visit.form_token,
         federation=request.app.state.coordinator.home.settings.name,
+        provider=request.app.state.openid.provider,
         here=here,
         menu=MENU,
         now=datetime.now(UTC),
@@ -83,14 +84,22 @@ def static_file(name: str) -> Response:
     return Response(content, media_type=STATIC[known], headers=headers)
 
 
-def give_cookie(response: Response, request: Request, kind: str, value: str) -> None:
+def give_cookie(
+    response: Response,
+    request: Request,
+    kind: str,
+    value: str,
+    *,
+    samesite: Literal["strict", "lax"] = "strict",
+) -> None:
     """Give a browser a cookie for its own requests; an empty value takes it back.
 
     Args:
         response: The answer that it goes with.
         request: Whose it answers.
-        kind: "session" or "visit".
+        kind: "session", "visit" or "openid".
         value: Its value, a secret.
+        samesite: "lax" if it must come along when another website sends the browser here.
     """
     cookies: Cookies = request.app.state.cookies
     response.set_cookie(
@@ -100,7 +109,7 @@ def give_cookie(response: Response, request: Request, kind: str, value: str) -> 
         path="/",
         secure=cookies.is_secure,
         httponly=True,
-        samesite="strict",
+        samesite=samesite,
     )
 
 

@@ -13,6 +13,7 @@ from coordinator.console.forms import text_of
 from coordinator.console.rendering import give_cookie, page
 from coordinator.errors import ConsoleError, PersonError
 from coordinator.federation.connections import origin_of
+from coordinator.people import Person
 from coordinator.people.one_time_codes import shown_key
 from coordinator.people.passwords import LEAST_LETTERS
 
@@ -31,7 +32,7 @@ def sign_in_page(request: Request) -> Response:
 @router.post("/sign-in")
 def sign_in(request: Request) -> Response:
     """Let somebody in."""
-    _require_few(request)
+    require_few(request)
     visit = visit_of(request)
     name = text_of(visit.form, "name", label="Name", most=64)
     password = text_of(visit.form, "password", label="Password")
@@ -42,9 +43,14 @@ def sign_in(request: Request) -> Response:
     except PersonError as error:
         _log.warning("a sign-in to the console failed [%s]", error.code)
         return page(request, "sign_in", status=403, problem=str(error.must), name=name)
+    return let_in(request, person, RedirectResponse("/", 303))
+
+
+def let_in(request: Request, person: Person, response: Response) -> Response:
+    """Open a session for a person who has proven who they are."""
     _log.info("%s signed in to the console", person.name)
-    response = RedirectResponse("/", 303)
-    give_cookie(response, request, "session", visit.coordinator.sessions.open(person.name))
+    token = visit_of(request).coordinator.sessions.open(person.name)
+    give_cookie(response, request, "session", token)
     give_cookie(response, request, "visit", "")
     return response
 
@@ -68,7 +74,7 @@ def welcome_page(request: Request) -> Response:
 @router.post("/welcome")
 def welcome(request: Request) -> Response:
     """Take a new person's password, and show the key of their one-time codes."""
-    _require_few(request)
+    require_few(request)
     visit = visit_of(request)
     name = text_of(visit.form, "name", label="Name", most=64)
     setup_code = text_of(visit.form, "setup_code", label="Setup code", most=64)
@@ -89,7 +95,7 @@ def welcome(request: Request) -> Response:
 @router.post("/welcome/code")
 def welcome_code(request: Request) -> Response:
     """Take a new person's first one-time code."""
-    _require_few(request)
+    require_few(request)
     visit = visit_of(request)
     name = text_of(visit.form, "name", label="Name", most=64)
     setup_code = text_of(visit.form, "setup_code", label="Setup code", most=64)
@@ -98,7 +104,7 @@ def welcome_code(request: Request) -> Response:
     return RedirectResponse("/sign-in", 303)
 
 
-def _require_few(request: Request) -> None:
+def require_few(request: Request) -> None:
     """Bound the tries of one address."""
     host = request.client.host if request.client is not None else ""
     if not request.app.state.sign_ins.allows(origin_of(host)):

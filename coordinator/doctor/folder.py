@@ -20,6 +20,7 @@ from coordinator.federation.home import (
     CA_KEY,
     DATABASE_FILE,
     FOLDERS,
+    MAY_BE_AWAY,
     SECRET_BYTES,
     SECRETS,
     SETTINGS_FILE,
@@ -34,7 +35,7 @@ _FROM_SAFE: Final = "Put it back from the copy in your safe: no other one will d
 
 def check_files(home: FederationHome, around: Surroundings) -> Check:  # noqa: ARG001 - alike
     """Check that all files made with the folder are there; ca.key may be away."""
-    wanted = {*SECRETS - {CA_KEY}, "ca.crt", "server.crt", *FOLDERS}
+    wanted = {*SECRETS - MAY_BE_AWAY, "ca.crt", "server.crt", *FOLDERS}
     if not home.settings.database:
         wanted.add(DATABASE_FILE)
     missing = sorted(name for name in wanted if not home.path(name).exists())

@@ -52,10 +52,32 @@ told, or the certificate says (`name`, `address`, `hosts`), and no secret.
 SECRET_BYTES = 32
 FOLDERS = ("pools", "runs")
 CA_KEY = "ca.key"
-SECRETS = frozenset({CA_KEY, "identity.key", "server.key", "superlink.secret"})
+OPENID_SECRET = "openid.secret"  # noqa: S105 - a file's name
+OPENID_VARIABLE = "PATE_FED_OPENID_SECRET"
+"""Environment variable with the console's password at the OpenID provider, in place of the file."""
+
+SECRETS = frozenset({CA_KEY, OPENID_SECRET, "identity.key", "server.key", "superlink.secret"})
+MAY_BE_AWAY = frozenset({CA_KEY, OPENID_SECRET})
 _A_PORT = {"ge": 1, "le": 2**16 - 1}
 _PASSWORDS = ("password", "sslpassword")
 """The passwords in a URL's query for PostgreSQL: its user's, its client key's."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIdSettings:
+    """The OpenID provider that people of the console may sign in by.
+
+    Attributes:
+        issuer: Its address, https://...; empty for none.
+        client_id: The console's name there.
+    """
+
+    issuer: str = ""
+    client_id: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.issuer) is not bool(self.client_id):
+            raise HomeError("openid must have issuer and client_id, or neither", "one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +97,7 @@ class FederationSettings:
         hosts: Names and addresses that its certificate is for.
         limits: The limits of its public socket.
         audit: Where the entries of the operator's audit log are copied.
+        openid: The provider that people of the console may sign in by.
     """
 
     name: str
@@ -88,6 +111,7 @@ class FederationSettings:
     hosts: tuple[str, ...] = ()
     limits: PortLimits = field(default_factory=PortLimits)
     audit: Forwarding = field(default_factory=Forwarding)
+    openid: OpenIdSettings = field(default_factory=OpenIdSettings)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", normalized(self.name))
@@ -192,7 +216,7 @@ class FederationHome:
                 prefix=PREFIX,
                 only=FROM_ENVIRONMENT,
                 fault=HomeError,
-                others={DATABASE_VARIABLE.removeprefix(PREFIX)},
+                others={one.removeprefix(PREFIX) for one in (DATABASE_VARIABLE, OPENID_VARIABLE)},
             ),
         )
 
@@ -228,6 +252,11 @@ class FederationHome:
         return self._read("superlink.secret")
 
     @property
+    def openid_secret(self) -> str:
+        """The console's password at the OpenID provider."""
+        return os.environ.get(OPENID_VARIABLE, "") or self._read(OPENID_SECRET).decode().strip()
+
+    @property
     def fingerprint(self) -> bytes:
         """The fingerprint to read aloud on the telephone, 32 bytes."""
         ca = certificate_fingerprint(self.ca_certificate.decode())
@@ -257,13 +286,13 @@ class FederationHome:
     # Calls ------------------------------------------------------------------------------------
 
     def require_secrets(self) -> None:
-        """Check that every secret is here, and readable only by its owner; ca.key may be away.
+        """Check that secrets are here, and readable only by their owner; some may be away.
 
         Raises:
             HomeError: one is not.
         """
         for name in sorted(SECRETS):
-            if name != CA_KEY or self.path(name).exists():
+            if name not in MAY_BE_AWAY or self.path(name).exists():
                 self._read(name)
 
     def renew_server_certificate(self, *, now: datetime) -> None:
@@ -360,4 +389,5 @@ def utc_now() -> datetime:
 def _as_table(settings: FederationSettings) -> dict[str, Any]:
     table = {one.name: getattr(settings, one.name) for one in fields(settings)}
     tables = {"limits": asdict(settings.limits), "audit": asdict(settings.audit)}
+    tables["openid"] = asdict(settings.openid)
     return {**table, "hosts": list(settings.hosts), **tables}

@@ -1,6 +1,7 @@
 """The people of the console: names, roles, passwords, one-time codes, sessions, the budget."""
 
 from coordinator.people.budget import AGREEING, PROPOSING, FederationBudget, Proposal
+from coordinator.people.openid import Attempt, Provider
 from coordinator.people.people import People, Person, SetupCode
 from coordinator.people.roles import Role
 from coordinator.people.sessions import ABSOLUTE, IDLE, Session, Sessions
@@ -10,10 +11,12 @@ __all__ = [
     "AGREEING",
     "IDLE",
     "PROPOSING",
+    "Attempt",
     "FederationBudget",
     "People",
     "Person",
     "Proposal",
+    "Provider",
     "Role",
     "Session",
     "Sessions",

@@ -25,6 +25,7 @@ from protocols.party_names import NAME_RULE, is_party_name, normalized
 SETUP_LIFETIME: Final = timedelta(days=1)
 LOCKED_FOR: Final = timedelta(minutes=15)
 MOST_FAILURES: Final = 5
+MOST_SUBJECT_LETTERS: Final = 255
 _SETUP_BYTES: Final = 15
 
 Tell: TypeAlias = Callable[[Act, str, Mapping[str, Fact], Mapping[str, Fact]], None]
@@ -41,6 +42,7 @@ class Person:
         is_set_up: Whether they have chosen a password and have one-time codes.
         is_locked: Whether nobody can sign in under their name now.
         made_at: When they were added.
+        subject: Issuer and subject of their account at an OpenID provider; empty without one.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Person:
     is_set_up: bool
     is_locked: bool
     made_at: datetime
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -132,6 +135,33 @@ class People:
             row.role, row.changed_at = role.value, self._clock()
             session.flush()
             self._tell(Act.PERSON_CHANGED, row.name, before, {"role": role.value})
+
+    def give_subject(self, name: str, subject: str, *, issuer: str) -> None:
+        """Let a person sign in by their account at the OpenID provider, or no more.
+
+        Args:
+            name: The person.
+            subject: Their subject at the provider; empty to take it back.
+            issuer: The provider.
+
+        Raises:
+            PersonError: there is none of this name, no provider, or it is somebody else's account.
+        """
+        if not issuer or len(subject) > MOST_SUBJECT_LETTERS or not subject.isprintable():
+            raise PersonError(
+                "a subject must be a line of an OpenID provider that `federation.toml` names",
+                "another text" if issuer else "no provider",
+            )
+        whole = f"{issuer} {subject}" if subject else None
+        with self._database.as_one(), self._database.session() as session:
+            row = _row(session, name)
+            owner = session.scalar(select(PersonRow.name).where(PersonRow.subject == whole))
+            if whole is not None and owner not in (None, row.name):
+                raise PersonError("an account must be one person's", f"that of {owner}")
+            before = {"subject": row.subject or ""}
+            row.subject, row.changed_at = whole, self._clock()
+            session.flush()
+            self._tell(Act.PERSON_CHANGED, row.name, before, {"subject": whole or ""})
 
     def reset(self, name: str) -> SetupCode:
         """Let a person choose a password and take one-time codes anew; their sessions end.
@@ -231,6 +261,26 @@ class People:
             "others",
         )
 
+    def of_subject(self, subject: str, *, issuer: str) -> Person:
+        """Return the person whose account at the OpenID provider this is.
+
+        Raises:
+            PersonError: an administrator gave it to nobody.
+        """
+        with self._database.session() as session:
+            found = select(PersonRow).where(PersonRow.subject == f"{issuer} {subject}")
+            row = session.scalars(found).first()
+            if row is None:
+                raise PersonError(
+                    "an administrator must have given this account to a person of the console",
+                    f"the subject {subject!r}, of nobody",
+                )
+            return self._person(row)
+
+    def note_sign_in(self, person: Person, *, by: str) -> None:
+        """Put on record that a person signed in by an OpenID provider."""
+        self._tell(Act.SIGNED_IN, person.name, {}, {"by": by})
+
     # Helpers ----------------------------------------------------------------------------------
 
     def _note_failure(self, session: OrmSession, row: PersonRow) -> None:
@@ -271,9 +321,14 @@ class People:
             )
 
     def _person(self, row: PersonRow) -> Person:
-        is_set_up = row.password is not None and row.setup_digest is None
+        has_password = row.password is not None and row.setup_digest is None
         return Person(
-            row.name, Role(row.role), is_set_up, self._is_locked(row), in_utc(row.made_at)
+            row.name,
+            Role(row.role),
+            has_password or row.subject is not None,
+            self._is_locked(row),
+            in_utc(row.made_at),
+            row.subject or "",
         )
 
     @staticmethod

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, show, tell
+from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, decider, show, tell
 from party.errors import EnrollmentError, UsageError
 from party.owner import open_records
 from party.site.folder import Site
@@ -55,8 +55,15 @@ def export(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Check the log, then write all records to a new file. It holds names: keep it private."""
+    from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+
     with open_records(site) as opened:
-        count = opened.log.verify()
+        opened.log.verify()
+        if os.path.lexists(out):
+            raise UsageError("--out must be a new file in an existing folder", "one that exists")
+        what = {"what": "audit log", "to": str(out)}
+        opened.records.standing.note_taken(AuditKind.EXPORTED, what, by=decider(None))
+        count, _ = opened.log.end
         try:
             descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
             with os.fdopen(descriptor, "w", encoding="ascii") as file:

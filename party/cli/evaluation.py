@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from party.site.evaluations import OwnScores
     from party.site.folder import Site
 
-_VERDICTS = {
-    "yes": "The student beats this hospital's own teachers.",
-    "no": "This hospital's own teachers do better than the student.",
-    "not clear": "So few patients cannot tell which of the two is better.",
-}
-
 
 def evaluation(
     digest: Annotated[
@@ -64,7 +58,7 @@ def _lines(found: OwnScores) -> list[str]:
             f"  {name:18} right on {wording.percent(right / found.patients)} "
             f"(95 %: {100 * low:.1f} to {wording.percent(high)})"
         )
-    return [*lines, _VERDICTS[found.verdict], "Nothing of this left this machine."]
+    return [*lines, found.words, "Nothing of this left this machine."]
 
 
 def _find(site: Site, digits: str) -> EvaluationTask:

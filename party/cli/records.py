@@ -44,7 +44,11 @@ def add(
     """Register the teachers' table. Nothing of it leaves this machine."""
     from party.site import dataset  # noqa: PLC0415 - keeps --help fast
 
-    _, summary = dataset.add(finished(open_site(site)), file, label=label, patient_id=patient_id)
+    changed, summary = dataset.add(
+        finished(open_site(site)), file, label=label, patient_id=patient_id
+    )
+    with opened_records(changed) as opened:
+        opened.records.standing.note_table(summary.digest, by=decider(None))
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     show(
         output_format,
@@ -155,7 +159,13 @@ def tags(
         ) from error
     if out.exists():
         raise InvalidParameterError("--out must be a new file", str(out))
-    found = patient_tags(finished(open_site(site)), name=name, key=key)
+    from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+
+    joined = finished(open_site(site))
+    found = patient_tags(joined, name=name, key=key)
+    with opened_records(joined) as opened:
+        what = {"what": "patient tags", "to": str(out)}
+        opened.records.standing.note_taken(AuditKind.EXPORTED, what, by=decider(None))
     write_file(out, (json.dumps(found, indent=2) + "\n").encode())
     teachers = sum(len(one) for one in found["tasks"].values())
     show(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, minute, show, tell
+from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, decider, minute, show, tell
 from party.errors import EnrollmentError, MembershipError
 from party.owner import OpenSite, open_records
 from party.site.enrollment import CoordinatorDoor
@@ -89,9 +89,14 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
 
 def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None, output_format: Format) -> None:
     from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
+    from party.storage.audit import AuditKind  # noqa: PLC0415 - the same
+    from pate_fed.report.run_directory import refuse_existing  # noqa: PLC0415 - the same
 
     joined = _membership(opened, one)
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()
+    refuse_existing(target)
+    taken = {"run": one.run, "to": str(target)}
+    opened.records.standing.note_taken(AuditKind.RESULTS_FETCHED, taken, by=decider(None))
     with closing(_door(joined)) as door:
         verdict = fetch_results(
             door,

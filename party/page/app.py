@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from threading import Lock
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -25,6 +26,7 @@ from party.page.training import Approvals
 from party.site.records import MOST_REASON_LETTERS, Approval, ApprovalState
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
+from party.storage.audit import AuditKind
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import place_of
 from pate_fed.nodes.forwarding import as_line
@@ -99,6 +101,7 @@ class Pages:
         self._sessions = sessions
         self._by = by
         self._approvals = Approvals()
+        self._comparing = Lock()
         self._kept: dict[object, tuple[object, Any]] = {}
 
     # Signing in and out -----------------------------------------------------------------------
@@ -172,7 +175,13 @@ class Pages:
 
     def results(self, request: Request) -> Response:
         """Show the runs that this hospital answered in."""
-        return self._show(request, "results", runs=self._at_head(views.results))
+        runs, compared = self._at_head(views.results), request.query_params.get("compare", "")
+        found = None
+        if compared:
+            with self._comparing:  # takes seconds of the processor
+                found = views.compare(self._now, compared)
+        kept = views.evaluations(self._now)
+        return self._show(request, "results", runs=runs, evaluations=kept, found=found)
 
     def audit(self, request: Request) -> Response:
         """Show the audit log, searched and checked."""
@@ -187,6 +196,8 @@ class Pages:
         """Send the whole audit log, checked, as a file of JSON lines."""
         del request
         self._opened.log.verify()
+        what = {"what": "audit log"}
+        self._opened.records.standing.note_taken(AuditKind.EXPORTED, what, by=self._by)
         lines = (f"{as_line(table)}\n".encode("ascii") for table in self._opened.log.tables())
         headers = {"content-disposition": 'attachment; filename="audit-log.jsonl"'}
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
 from party.decision.proposal_words import words_of
-from party.errors import PartyError
+from party.errors import ApprovalError, PartyError
 from party.owner import OpenSite
+from party.site.evaluations import own_scores, task_of
 from party.site.records import Approval, ApprovalState, Subject
 from party.site.sent_words import words_of_sent
 from party.site.tasks import AskedTask, read_task
@@ -19,6 +21,8 @@ from party.storage.audit import AuditKind
 from pate_fed.accounting.statement import PUBLIC_VIEW
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
+from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.wording import percent
 from protocols.errors import ProtocolError
 
 SENT_AT_ONCE: Final = 50
@@ -313,6 +317,42 @@ def results(opened: OpenSite) -> list[dict[str, Any]]:
         }
         for one in reversed(opened.answered_runs())
     ]
+
+
+def evaluations(opened: OpenSite) -> list[dict[str, str]]:
+    """Return the evaluations that were kept here: students that can be tried on own patients."""
+    found = []
+    for path in sorted(opened.site.path("pools").glob("*")):
+        task = None
+        with suppress(PartyError, PateFedError, ProtocolError, ValueError):
+            task = read_task(opened.site, bytes.fromhex(path.name))
+        if isinstance(task, EvaluationTask):
+            found.append({"digest": path.name, "label": task_of(opened.site, task).label})
+    return found
+
+
+def compare(opened: OpenSite, digest: str) -> dict[str, Any]:
+    """Return how a kept student does beside this hospital's own teachers, on held-out patients.
+
+    Raises:
+        ApprovalError: no such evaluation is kept here.
+        See `own_scores`.
+    """
+    if digest not in [one["digest"] for one in evaluations(opened)]:
+        raise ApprovalError("an evaluation must be one that this page lists", "another")
+    task, floor = read_task(opened.site, bytes.fromhex(digest)), opened.site.settings.data.floor
+    assert isinstance(task, EvaluationTask)
+    found = own_scores(opened.site, task)
+    if found.patients < floor:
+        return {"rows": [], "says": f"Fewer than {floor} patients are held out: nothing is shown."}
+    rows = []
+    for name, right in found.right.items():
+        low, high = found.interval(name)
+        share = percent(right / found.patients)
+        rows.append(
+            f"{name.capitalize()}: right on {share} (95 %: {percent(low)} to {percent(high)})"
+        )
+    return {"rows": rows, "says": f"{found.words} Held-out patients: {found.patients}."}
 
 
 def moment(at: float) -> str:

@@ -98,6 +98,13 @@ def held_out_records(site: Site, task: LearningTask) -> Records:
     return held_out(records, site.settings.held_out)
 
 
+_VERDICTS: Final = {
+    "yes": "The student beats this hospital's own teachers.",
+    "no": "This hospital's own teachers do better than the student.",
+    "not clear": "So few patients cannot tell which of the two is better.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class OwnScores:
     """A student and this hospital's own teachers, on its held-out patients. For its people alone.
@@ -121,6 +128,11 @@ class OwnScores:
         if abs(difference) <= _Z * math.sqrt(self.gained + self.lost):
             return "not clear"
         return "yes" if difference > 0 else "no"
+
+    @property
+    def words(self) -> str:
+        """The verdict in a sentence."""
+        return _VERDICTS[self.verdict]
 
     def interval(self, name: str) -> tuple[float, float]:
         """Return the 95 % interval of the share on which one is right."""

@@ -82,6 +82,31 @@ class Standing:
         require_somebody(by)
         self._note(AuditKind.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
 
+    def note_table(self, digest: str, *, by: str) -> None:
+        """Put on record that somebody registered another table.
+
+        Args:
+            digest: Its SHA-256, hex.
+            by: Who of our people did.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        require_somebody(by)
+        detail: dict[str, Detail] = {"digest": bytes.fromhex(digest)}
+        self._note(AuditKind.DATA_CHANGED, "table", digest, detail, by=by)
+
+    def note_taken(self, kind: AuditKind, detail: Mapping[str, Detail], *, by: str) -> None:
+        """Put on record that somebody takes something out of the site, before they have it.
+
+        Raises:
+            ApprovalError: nobody is named.
+            StorageError: it could not be stored.
+        """
+        require_somebody(by)
+        self._log.append(kind, {**detail, "by": by, "from": self._origin}, at=self._clock())
+
     def note_settings(self, *, file: bytes, table: str) -> None:
         """Put on record which settings hold, if they are others than before.
 

@@ -44,6 +44,8 @@ class AuditKind(StrEnum):
     PIN_ADDED = "pin added"
     PIN_REMOVED = "pin removed"
     PAGE_OPENED = "page opened"
+    RESULTS_FETCHED = "results fetched"
+    EXPORTED = "exported"
     PAUSED = "paused"
     RESUMED = "resumed"
     JOURNAL_HALTED = "journal halted"

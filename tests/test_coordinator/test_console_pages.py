@@ -27,6 +27,7 @@ PAGES = {
     "/results": "/results",
     "/runs/{run}/results": "/runs/is-done/results",
     "/audit": "/audit",
+    "/audit/vote-leak": "/audit/vote-leak?run=is-done",
     "/people": "/people",
     "/health": "/health",
     "/sign-in": "/sign-in",
@@ -34,7 +35,7 @@ PAGES = {
 }
 NO_PAGES = {
     *("/static/{name}", "/runs/{run}/events", "/runs/{run}/results/{file:path}"),
-    "/audit/export",
+    *("/audit/export", "/sign-in/openid", "/sign-in/openid/return"),
 }
 
 

@@ -650,6 +650,8 @@ class TestData:
         monkeypatch.setattr(socket, "getaddrinfo", refuse)
         table = write_own_table(tmp_path / "own.csv")
         assert pate_party("data", "add", table, "--label", LABEL, "--site", joined).code == 0
+        noted = pate_party("audit", "list", "--last", "1", "--site", joined).out
+        assert "data changed; by " in noted
         # The same refusal stops what does speak to somebody.
         assert pate_party("renew", "--site", joined).code != 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from contextlib import ExitStack
 from pathlib import Path
@@ -166,4 +167,5 @@ def test_the_command_line_lists_what_left_and_what_was_done(
     shown = pate_party("audit", "export", "--out", out, *folder, "--format", "json").json
     assert shown["records"] == len(out.read_text("ascii").splitlines()) > 1
     assert out.stat().st_mode & 0o777 == 0o600
+    assert json.loads(out.read_text("ascii").splitlines()[-1])["act"] == "exported"
     assert pate_party("audit", "export", "--out", out, *folder).code == 2
