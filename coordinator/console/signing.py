@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 
+import segno
 from fastapi import APIRouter
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -14,7 +16,7 @@ from coordinator.console.rendering import give_cookie, page
 from coordinator.errors import ConsoleError, PersonError
 from coordinator.federation.connections import origin_of
 from coordinator.people import Person
-from coordinator.people.one_time_codes import shown_key
+from coordinator.people.one_time_codes import app_address, shown_key
 from coordinator.people.passwords import LEAST_LETTERS
 
 router = APIRouter()
@@ -89,7 +91,16 @@ def welcome(request: Request) -> Response:
             problem = error.must
     if not key:
         return page(request, "welcome", status=403, problem=problem, name=name, least=LEAST_LETTERS)
-    return page(request, "welcome_code", name=name, setup_code=setup_code, key=shown_key(key))
+    federation = visit.coordinator.home.settings.name
+    picture = segno.make(app_address(key, person=name, federation=federation), micro=False)
+    return page(
+        request,
+        "welcome_code",
+        name=name,
+        setup_code=setup_code,
+        key=shown_key(key),
+        picture=Markup(picture.svg_inline(scale=5, light="#fff")),  # noqa: S704 - of digits alone
+    )
 
 
 @router.post("/welcome/code")

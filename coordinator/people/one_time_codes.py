@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import struct
 from typing import Final
+from urllib.parse import quote
 
 KEY_BYTES: Final = 20
 _DIGITS: Final = 6
@@ -42,6 +43,13 @@ def step_of(key: bytes, code: str, *, now: float, after: int) -> int | None:
         if hmac.compare_digest(code_at(key, step).encode(), typed) and step > after:
             found = step
     return found
+
+
+def app_address(key: bytes, *, person: str, federation: str) -> str:
+    """Return a key as authenticator apps read it from a picture; secret, like the key."""
+    text = base64.b32encode(key).decode().rstrip("=")
+    who, where = quote(person, safe=""), quote(federation, safe="")
+    return f"otpauth://totp/{where}:{who}?secret={text}&issuer={where}"
 
 
 def shown_key(key: bytes) -> str:

@@ -91,21 +91,26 @@ def _step() -> int:
 
 
 def add_hospitals(
-    coordinator: Coordinator, *names: str, state: str = "member", teachers: int = 10
+    coordinator: Coordinator,
+    *names: str,
+    state: str = "member",
+    teachers: int = 10,
+    identity: SigningIdentity | None = None,
+    node: int = 7,
 ) -> None:
     """Hospitals that are there, whatever their names."""
-    node = ec.generate_private_key(ec.SECP256R1()).public_key()
-    pem = node.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
     rows = []
     for name in names:
-        identity = SigningIdentity.generate().public
+        known = (identity or SigningIdentity.generate()).public
         rows.append(
             {
-                "fingerprint": identity.fingerprint,
+                "fingerprint": known.fingerprint,
                 "name": name,
-                "identity_key": identity.key,
+                "identity_key": known.key,
                 "node_key": f"{pem}{secrets.token_hex(4)}",
-                "node_id": "7" if state == "member" else None,
+                "node_id": str(node) if state == "member" else None,
                 "state": state,
                 "requested_at": NOW,
                 "approved_at": NOW if state == "member" else None,

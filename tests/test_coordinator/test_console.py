@@ -31,7 +31,7 @@ from coordinator.errors import ConsoleError, PersonError
 from coordinator.operator import Coordinator
 from coordinator.people import ABSOLUTE, IDLE, Role, Sessions
 from coordinator.people import people as people_module
-from coordinator.people.one_time_codes import code_at
+from coordinator.people.one_time_codes import app_address, code_at
 from protocols.fingerprint_words import spoken
 from tests.support.command import Command, pate_fed
 from tests.support.console import (
@@ -324,6 +324,8 @@ class TestSigningIn:
         asked = {"password": PASSWORD, "again": PASSWORD, **setup}
         token = form_token(client, "/welcome")
         page = client.post("/welcome", data={"form_token": token, **asked}).text
+        assert "<svg width=" in page  # the same key, as a picture that was made here
+        assert "otpauth" not in page
         shown = re.search(r'id="key">([A-Z2-7 ]+)<', page)
         assert shown is not None
         person = fresh._database
@@ -478,6 +480,10 @@ def test_one_time_codes_are_those_of_the_standard() -> None:
     key = b"12345678901234567890"
     known = {59: "287082", 1111111109: "081804", 1234567890: "005924", 20000000000: "353130"}
     assert {at: code_at(key, at // 30) for at in known} == known
+    assert app_address(key, person="A&b", federation="lung study") == (
+        "otpauth://totp/lung%20study:A%26b?secret=GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ"
+        "&issuer=lung%20study"
+    )
 
 
 class TestUploads:
@@ -631,6 +637,17 @@ class TestActs:
         assert "<script>" not in answer.text
         assert browser(fresh).get("/runs/first/events").headers["location"] == "/sign-in"
         assert browser(fresh, Role.AUDITOR).get("/runs/none/events").status_code == 404
+
+
+def test_the_vote_leak_of_a_run_is_shown_to_everybody_who_reads(federation: Coordinator) -> None:
+    client, before = browser(federation, Role.AUDITOR), federation.audit_log.end
+    shown = client.get("/audit/vote-leak?run=is-done").text
+    assert "Attackers of is-done" in shown
+    assert "Repetition" in shown
+    assert '<path class="line" d="M0' in shown
+    for run in ("none", "is-failed", "../is-done"):
+        assert client.get("/audit/vote-leak", params={"run": run}).status_code == 404
+    assert federation.audit_log.end == before
 
 
 def test_a_plot_goes_up_in_steps_and_stays_inside() -> None:

@@ -1,20 +1,32 @@
-"""The hospital's page in a browser: one link, one refusal, each page at two widths."""
+"""The hospital's page in a browser: one link, a refusal that the console shows, every page."""
 
 from __future__ import annotations
 
+import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
-from party.site.records import ApprovalState
+from coordinator.operator import Coordinator
+from coordinator.people import Role
+from coordinator.runs.queue import Run, RunState
+from coordinator.runs.request import source_of
+from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.worker import RunWorker
+from party.site.records import ApprovalState, Subject
+from pate_fed.planning import RunSettings
+from protocols.envelope import DEFAULT_SUITE
 from tests.support.chromium import barriers, chromium, complaints, overflow
-from tests.support.hospital_services import make_hospitals, records_of
-from tests.support.page_hospital import asked
+from tests.support.console import add_hospitals, opened, served
+from tests.support.hospital_services import TEACHERS, Hospitals, make_hospitals, records_of
+from tests.support.worked import LocalTransport
+from tests.test_party.test_service import Running
 
 pytestmark = pytest.mark.slow
 
@@ -37,13 +49,59 @@ def served_page(folder: Path) -> Iterator[str]:
     assert "Traceback" not in said
 
 
-def test_an_owner_refuses_a_run_and_sees_it_decided(tmp_path: Path) -> None:
-    hospitals = make_hospitals(tmp_path, approval="each run")
-    digest, faults = asked(hospitals, name="lung-2"), list[str]()
-    hospitals.sites[0].path("pools", hospitals.task.pool.digest.hex()).write_bytes(
-        hospitals.task.to_bytes()
-    )
-    with served_page(hospitals.sites[0].folder) as link, chromium() as browser:
+@contextmanager
+def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[], Run]]]:
+    """A coordinator that asked for a run, three hospitals' services, and how it offers the run."""
+    with opened(folder / "federation") as coordinator, ExitStack() as stack:
+        identity = coordinator.home.identity
+        hospitals = make_hospitals(folder, approval="each run", coordinator=identity)
+        for place, one in enumerate(hospitals.sites):
+            name = one.membership().settings.party
+            add_hospitals(coordinator, name, teachers=TEACHERS, identity=one.identity, node=place)
+        services = dict(enumerate(Running(hospitals, stack).services))
+        now = Surroundings(
+            open_transport=lambda nodes: nullcontext(
+                LocalTransport(nodes, services, set(), lambda _: None)  # type: ignore[arg-type]
+            ),
+            random_bytes=secrets.token_bytes,
+            noise_bytes=secrets.token_bytes,
+            clock=time.time,
+            wait=lambda _: None,
+        )
+        settings = RunSettings(
+            data=source_of("public.csv", hospitals.task.label),
+            queries=12,
+            batch_size=4,
+            mechanism="gnmax",
+            sigma2=4.0,
+            form="additive",
+            suite=DEFAULT_SUITE,
+            epsilon=5.0,
+        )
+        coordinator.ask("lung-2", hospitals.task, settings, source="public.csv")
+
+        def offer() -> Run:
+            parties = coordinator.enrollment.parties
+            home, queue = coordinator.home, coordinator.queue
+            RunWorker(home, queue, parties=parties, surroundings=now).work(queue.find("lung-2"))
+            return queue.find("lung-2")
+
+        yield coordinator, hospitals, offer
+
+
+def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        coordinator, hospitals, offer = stack.enter_context(offered(tmp_path))
+        site, faults = hospitals.sites[0], list[str]()
+        assert offer().state is RunState.WAITING
+        with records_of(site) as records:
+            [digest] = [
+                one.digest.hex() for one in records.approvals() if one.subject is Subject.RUN
+            ]
+        document = site.path("pools", hospitals.task.pool.digest.hex())
+        document.write_bytes(hospitals.task.to_bytes())
+        link = stack.enter_context(served_page(site.folder))
+        browser = stack.enter_context(chromium())
         page = browser.new_page()
         said = complaints(page)
         page.goto(link)
@@ -69,7 +127,17 @@ def test_an_owner_refuses_a_run_and_sees_it_decided(tmp_path: Path) -> None:
         stranger = browser.new_context().new_page()
         assert stranger.goto(link).status == 403  # type: ignore[union-attr]
         assert stranger.goto(home).status == 403  # type: ignore[union-attr]
+        offer()
+        address = stack.enter_context(served(coordinator))
+        coordinator.people.add("Olga", Role.OPERATOR)
+        token = coordinator.sessions.open("Olga")
+        page.context.add_cookies([{"name": "pate-fed-session", "value": token, "url": address}])
+        page.goto(f"{address}/runs/lung-2")
+        shown = page.inner_text("main")
+        assert "PF-322" in shown
+        assert "Its people have not approved the run" in shown
+        assert "Too many questions" not in shown  # the reason is the hospital's own
         assert said == []
     assert not faults, "\n".join(faults)
-    with records_of(hospitals.sites[0]) as records:
+    with records_of(site) as records:
         assert records.find(digest).state is ApprovalState.REJECTED
