@@ -70,6 +70,9 @@ class Coordinator:
         actor: The person who acts; None for the login of this process, on the command line.
     """
 
+    people: People
+    budget: FederationBudget
+
     def __init__(
         self, home: FederationHome, *, upgrades: bool = False, actor: Actor | None = None
     ) -> None:
@@ -85,7 +88,7 @@ class Coordinator:
         self.spending = Spending(self.queue)
         self.audit_log = AuditLog(self._database)
         self.sessions = Sessions(self._database, random_bytes=secrets.token_bytes, clock=utc_now)
-        self._act_as(self._actor)
+        _let_act(self, self._actor)
 
     @classmethod
     def open(cls, folder: Path, *, upgrades: bool = False) -> Self:
@@ -105,13 +108,8 @@ class Coordinator:
             door: The place of their acts.
         """
         other = copy(self)
-        other._act_as(Actor(person, door))
+        _let_act(other, Actor(person, door))
         return other
-
-    def _act_as(self, actor: Actor) -> None:
-        self._actor, database, tell = actor, self._database, self._tell
-        self.people = People(database, random_bytes=secrets.token_bytes, clock=utc_now, tell=tell)
-        self.budget = FederationBudget(database, clock=utc_now, actor=actor, tell=tell)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -193,25 +191,6 @@ class Coordinator:
             self._tell(Act.REVOKED, party, before, {"state": state})
         self._settle()
         return revoked
-
-    def suspend(self, party: str) -> EnrolledParty:
-        """Ask a hospital nothing until it is reinstated; runs that need it wait.
-
-        See `Enrollment.suspend`.
-        """
-        return self._move(Act.SUSPENDED, party, self.enrollment.suspend)
-
-    def reinstate(self, party: str) -> EnrolledParty:
-        """Let a suspended hospital take part again; see `Enrollment.reinstate`."""
-        return self._move(Act.REINSTATED, party, self.enrollment.reinstate)
-
-    def _move(self, act: Act, party: str, move: Callable[[str], EnrolledParty]) -> EnrolledParty:
-        party = normalized(party)
-        with self._database.as_one():
-            before = _facts_of_party(self, party)
-            moved = move(party)
-            self._tell(act, party, before, _facts_of_party(self, party))
-        return moved
 
     def superlink(self) -> SuperLinkClient:
         """Return a connection to the SuperLink; the first call tells whether one runs."""
@@ -449,6 +428,19 @@ class Coordinator:
         self.audit_log.append(act, subject, actor=self._actor, at=at, before=before, after=after)
 
 
+def suspend(coordinator: Coordinator, party: str) -> EnrolledParty:
+    """Ask a hospital nothing until `reinstate`; runs that need it wait.
+
+    See `Enrollment.suspend`.
+    """
+    return _move(coordinator, Act.SUSPENDED, party, coordinator.enrollment.suspend)
+
+
+def reinstate(coordinator: Coordinator, party: str) -> EnrolledParty:
+    """Let a suspended hospital take part again; see `Enrollment.reinstate`."""
+    return _move(coordinator, Act.REINSTATED, party, coordinator.enrollment.reinstate)
+
+
 def evaluation_of(
     coordinator: Coordinator,
     run: str,
@@ -525,6 +517,25 @@ def follow(
 def be_quiet(home: FederationHome) -> None:
     """Let Flower's parts in this process call nobody, and write into the folder alone."""
     os.environ.update(flower_variables(home))
+
+
+def _let_act(coordinator: Coordinator, actor: Actor) -> None:
+    """Let the acts at a door be those of a person."""
+    coordinator._actor, database, tell = actor, coordinator._database, coordinator._tell
+    random = secrets.token_bytes
+    coordinator.people = People(database, random_bytes=random, clock=utc_now, tell=tell)
+    coordinator.budget = FederationBudget(database, clock=utc_now, actor=actor, tell=tell)
+
+
+def _move(
+    coordinator: Coordinator, act: Act, party: str, move: Callable[[str], EnrolledParty]
+) -> EnrolledParty:
+    party = normalized(party)
+    with coordinator._database.as_one():
+        before = _facts_of_party(coordinator, party)
+        moved = move(party)
+        coordinator._tell(act, party, before, _facts_of_party(coordinator, party))
+    return moved
 
 
 def _present(coordinator: Coordinator, name: str) -> EnrolledParty | None:

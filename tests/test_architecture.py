@@ -350,6 +350,7 @@ class TestDistribution:
             re.split(r"[\[<>=~! ]", line)[0]
             for line in [
                 *project["dependencies"],
+                *extras["oidc"],
                 *extras["onnx"],
                 *extras["postgres"],
                 *extras["ray"],

@@ -236,7 +236,9 @@ def suspend(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Ask a hospital nothing until `pate-fed reinstate`; runs that need it wait."""
-    suspended = open_coordinator(home).suspend(party)
+    from coordinator import operator  # noqa: PLC0415 - keeps --help fast
+
+    suspended = operator.suspend(open_coordinator(home), party)
     _show_one(suspended, f"{party} is suspended: it is asked nothing.", output_format)
 
 
@@ -246,7 +248,10 @@ def reinstate(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Let a suspended hospital take part again."""
-    _show_one(open_coordinator(home).reinstate(party), f"{party} is asked again.", output_format)
+    from coordinator import operator  # noqa: PLC0415 - keeps --help fast
+
+    reinstated = operator.reinstate(open_coordinator(home), party)
+    _show_one(reinstated, f"{party} is asked again.", output_format)
 
 
 def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:

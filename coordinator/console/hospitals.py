@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from coordinator import operator
 from coordinator.console.access import visit_of
 from coordinator.console.forms import number_of, text_of
 from coordinator.console.overview import QUIET
@@ -75,7 +76,7 @@ def approve(request: Request) -> Response:
 def suspend(request: Request) -> Response:
     """Ask a hospital nothing from now on."""
     visit = visit_of(request)
-    visit.coordinator.suspend(text_of(visit.form, "hospital", most=64))
+    operator.suspend(visit.coordinator, text_of(visit.form, "hospital", most=64))
     return RedirectResponse("/hospitals", 303)
 
 
@@ -83,7 +84,7 @@ def suspend(request: Request) -> Response:
 def reinstate(request: Request) -> Response:
     """Let a suspended hospital take part again."""
     visit = visit_of(request)
-    visit.coordinator.reinstate(text_of(visit.form, "hospital", most=64))
+    operator.reinstate(visit.coordinator, text_of(visit.form, "hospital", most=64))
     return RedirectResponse("/hospitals", 303)
 
 

@@ -27,6 +27,9 @@ def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Check:
     if waiting:
         said.append(f"Asked to join and not approved: {', '.join(waiting)}.")
         advice.append("Telephone them, then `pate-fed approve`, or `pate-fed revoke`.")
+    suspended = [one.name for one in found if one.state == "suspended"]
+    if suspended:
+        said.append(f"Suspended: {', '.join(suspended)}.")
     if away:
         said.append(f"Not connected: {', '.join(away)}.")
         advice.append("Telephone them: is their node running? `pate-party doctor` tells.")

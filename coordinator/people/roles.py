@@ -22,7 +22,8 @@ class Role(StrEnum):
 
 _WORDS: Final = {
     Role.ADMINISTRATOR: "May do everything, and decides who may use the console.",
-    Role.OPERATOR: "Invites hospitals and runs the labeling.",
-    Role.PRIVACY_OFFICER: "Reads everything, and may pause or stop a run.",
+    Role.OPERATOR: "Invites and suspends hospitals, runs the labeling, may propose a budget.",
+    Role.PRIVACY_OFFICER: "Reads everything; may pause or stop a run, suspend a hospital, and "
+    "agree to a higher budget.",
     Role.AUDITOR: "Reads everything, and changes nothing.",
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator import operator
 from coordinator.database import Act
 from coordinator.errors import EnrollmentError
 from coordinator.operator import Coordinator
@@ -48,7 +49,7 @@ def states(federation: Worked) -> set[EntryState]:
 
 def test_a_run_waits_uncharged_until_its_hospital_is_reinstated(federation: Worked) -> None:
     federation.ask()
-    federation.coordinator.suspend(ONE)
+    operator.suspend(federation.coordinator, ONE)
     federation.on_exchange = lambda number: pytest.fail("a hospital was asked")
     run = federation.work()
     assert (run.state, run.reason) == (
@@ -57,7 +58,7 @@ def test_a_run_waits_uncharged_until_its_hospital_is_reinstated(federation: Work
     )
     assert not states(federation)
     federation.on_exchange = lambda number: None
-    federation.coordinator.reinstate(ONE)
+    operator.reinstate(federation.coordinator, ONE)
     assert federation.work().state is RunState.DONE
     assert federation.coordinator.enrollment.is_settled()
 
@@ -71,7 +72,7 @@ def test_shares_that_a_suspended_node_sends_open_nothing(federation: Worked) -> 
     def suspended_meanwhile(packet: bytes) -> bytes:
         answers.append(receive(packet))
         if culprit.asked and not is_suspended(federation):  # it has voted: a batch is under way
-            federation.coordinator.suspend(ONE)
+            operator.suspend(federation.coordinator, ONE)
         return answers[-1]  # with its shares: the batch could go on
 
     culprit.receive = suspended_meanwhile  # type: ignore[method-assign]
@@ -83,7 +84,7 @@ def test_shares_that_a_suspended_node_sends_open_nothing(federation: Worked) -> 
     assert run.progress.get("answered", 0) == 0
     assert len(answers) == asked  # not asked again
     culprit.receive = receive  # type: ignore[method-assign]
-    federation.coordinator.reinstate(ONE)
+    operator.reinstate(federation.coordinator, ONE)
     run = federation.work()
     assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
     assert states(federation) == {EntryState.COMMITTED}
@@ -94,7 +95,7 @@ def test_a_run_can_be_stopped_while_its_hospital_is_suspended(federation: Worked
 
     def suspend(number: int) -> None:
         if number == 6:
-            federation.coordinator.suspend(ONE)
+            operator.suspend(federation.coordinator, ONE)
             federation.coordinator.stop("first")
 
     federation.on_exchange = suspend
@@ -106,7 +107,7 @@ def test_a_run_can_be_stopped_while_its_hospital_is_suspended(federation: Worked
 
 
 def test_a_new_run_does_without_a_suspended_hospital(federation: Worked) -> None:
-    federation.coordinator.suspend(ONE)
+    operator.suspend(federation.coordinator, ONE)
     with pytest.raises(TooFewPartiesError):
         federation.ask()
     assert federation.coordinator.queue.all() == []
@@ -123,21 +124,21 @@ def test_only_members_are_suspended_and_only_suspended_ones_return(
     add_hospitals(fresh, "Gone", state="revoked")
     before = fresh.audit_log.end
     with pytest.raises(EnrollmentError):
-        getattr(fresh, act)(name)
+        getattr(operator, act)(fresh, name)
     assert fresh.audit_log.end == before
 
 
 def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
     fresh: Coordinator, pate_fed: Command
 ) -> None:
-    officer, operator = browser(fresh, Role.PRIVACY_OFFICER), browser(fresh, Role.OPERATOR)
+    officer, runner = browser(fresh, Role.PRIVACY_OFFICER), browser(fresh, Role.OPERATOR)
     token = form_token(officer, "/hospitals")
     sent = {"form_token": token, "hospital": "North"}
     assert officer.post("/hospitals/suspend", data=sent).status_code == 303
     assert ">suspended<" in officer.get("/hospitals").text
     assert officer.post("/hospitals/reinstate", data=sent).status_code == 403
-    sent["form_token"] = form_token(operator, "/hospitals")
-    assert operator.post("/hospitals/reinstate", data=sent).status_code == 303
+    sent["form_token"] = form_token(runner, "/hospitals")
+    assert runner.post("/hospitals/reinstate", data=sent).status_code == 303
     home = ("--home", fresh.home.folder)
     assert pate_fed("suspend", "South", *home).code == 0
     assert "South                    suspended, 10 teachers" in pate_fed("members", *home).out
@@ -145,5 +146,5 @@ def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
     assert pate_fed("reinstate", "South", *home, "--format", "json").json["state"] == "member"
     acts = [(one.act, one.before["state"]) for one in reversed(fresh.audit_log.search(most=4))]
     assert acts == [(Act.SUSPENDED, "member"), (Act.REINSTATED, "suspended")] * 2
-    fresh.suspend("West")
+    operator.suspend(fresh, "West")
     assert fresh.revoke("West").state == "revoked"  # type: ignore[union-attr]

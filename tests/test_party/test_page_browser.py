@@ -58,6 +58,7 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
         for place, one in enumerate(hospitals.sites):
             name = one.membership().settings.party
             add_hospitals(coordinator, name, teachers=TEACHERS, identity=one.identity, node=place)
+            hospitals.approve(place)  # the rows; each run is decided on
         services = dict(enumerate(Running(hospitals, stack).services))
         now = Surroundings(
             open_transport=lambda nodes: nullcontext(
@@ -94,12 +95,13 @@ def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> Non
         coordinator, hospitals, offer = stack.enter_context(offered(tmp_path))
         site, faults = hospitals.sites[0], list[str]()
         assert offer().state is RunState.WAITING
-        with records_of(site) as records:
-            [digest] = [
-                one.digest.hex() for one in records.approvals() if one.subject is Subject.RUN
-            ]
-        document = site.path("pools", hospitals.task.pool.digest.hex())
-        document.write_bytes(hospitals.task.to_bytes())
+        for one in hospitals.sites:
+            with records_of(one) as records:
+                [asked] = [each for each in records.approvals() if each.subject is Subject.RUN]
+                if one is not site:
+                    key = asked.subject, asked.digest
+                    records.approve(*key, coordinator=asked.coordinator, by="P. Curie")
+        digest = asked.digest.hex()
         link = stack.enter_context(served_page(site.folder))
         browser = stack.enter_context(chromium())
         page = browser.new_page()
@@ -134,7 +136,7 @@ def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> Non
         page.context.add_cookies([{"name": "pate-fed-session", "value": token, "url": address}])
         page.goto(f"{address}/runs/lung-2")
         shown = page.inner_text("main")
-        assert "PF-322" in shown
+        assert "waits for the people of North [PF-322]" in shown, shown
         assert "Its people have not approved the run" in shown
         assert "Too many questions" not in shown  # the reason is the hospital's own
         assert said == []
