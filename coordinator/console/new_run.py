@@ -106,7 +106,7 @@ def _shown(request: Request, visit: Visit, quote: Quote, *, note: str) -> Respon
         one.name: None if budget is None else max(0.0, budget - used.get(one.name, 0.0))
         for one in quote.hospitals
     }
-    values = {"quote": quote, "note": note, "used": used, "left": left}
+    values: dict[str, Any] = {"quote": quote, "note": note, "used": used, "left": left}
     if "hx-request" in request.headers:
         return page(request, "cost", **values)
     return page(request, "new_run", **_choices(visit.coordinator), **values)

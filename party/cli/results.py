@@ -89,13 +89,13 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
 
 def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None, output_format: Format) -> None:
     from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
-    from party.storage.audit import AuditKind  # noqa: PLC0415 - the same
+    from party.storage.audit import AuditKind, Detail  # noqa: PLC0415 - the same
     from pate_fed.report.run_directory import refuse_existing  # noqa: PLC0415 - the same
 
     joined = _membership(opened, one)
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()
     refuse_existing(target)
-    taken = {"run": one.run, "to": str(target)}
+    taken: dict[str, Detail] = {"run": one.run, "to": str(target)}
     opened.records.standing.note_taken(AuditKind.RESULTS_FETCHED, taken, by=decider(None))
     with closing(_door(joined)) as door:
         verdict = fetch_results(

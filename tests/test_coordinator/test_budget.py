@@ -178,6 +178,7 @@ def test_forms_of_the_console_do_it_for_the_roles_that_may(fresh: Coordinator) -
     assert fresh.budget.epsilon() == 9.0
 
 
+@pytest.mark.slow
 def test_a_run_that_the_budget_does_not_hold_is_refused_before_it_is_stored(
     tmp_path: Path,
 ) -> None:

@@ -47,6 +47,7 @@ def states(federation: Worked) -> set[EntryState]:
     return {entry.state for ledger in ledgers for entry in ledger.entries}
 
 
+@pytest.mark.slow
 def test_a_run_waits_uncharged_until_its_hospital_is_reinstated(federation: Worked) -> None:
     federation.ask()
     operator.suspend(federation.coordinator, ONE)
@@ -63,6 +64,7 @@ def test_a_run_waits_uncharged_until_its_hospital_is_reinstated(federation: Work
     assert federation.coordinator.enrollment.is_settled()
 
 
+@pytest.mark.slow
 def test_shares_that_a_suspended_node_sends_open_nothing(federation: Worked) -> None:
     """It is suspended while a batch is under way, and answers as if nothing had happened."""
     federation.ask()
@@ -90,6 +92,7 @@ def test_shares_that_a_suspended_node_sends_open_nothing(federation: Worked) -> 
     assert states(federation) == {EntryState.COMMITTED}
 
 
+@pytest.mark.slow
 def test_a_run_can_be_stopped_while_its_hospital_is_suspended(federation: Worked) -> None:
     federation.ask()
 
@@ -106,6 +109,7 @@ def test_a_run_can_be_stopped_while_its_hospital_is_suspended(federation: Worked
     assert run.state is RunState.STOPPED, run
 
 
+@pytest.mark.slow
 def test_a_new_run_does_without_a_suspended_hospital(federation: Worked) -> None:
     operator.suspend(federation.coordinator, ONE)
     with pytest.raises(TooFewPartiesError):
