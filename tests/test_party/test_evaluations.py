@@ -15,6 +15,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from party.errors import DataError, PartyError, TaskError, TeachersError
+from party.page import views
 from party.site import erasure, evaluations, ready_tasks
 from party.site.dataset import add, read_registered
 from party.site.evaluations import OwnScores, held_out_records, own_scores, ready_evaluation
@@ -39,6 +40,7 @@ from tests.support.federation import holds_vector
 from tests.support.hospital_services import ledger_of, make_hospitals, records_of
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.test_party.test_cli import PateParty, error_code, pate_party
+from tests.test_party.test_page import browser_of
 from tests.test_party.test_service import Running
 
 __all__ = ["pate_party"]
@@ -322,6 +324,20 @@ def test_a_person_sees_the_comparison_and_no_small_count(
         "right": None,
         "beats_own_teachers": None,
     }
+    found += [OwnScores(36, right, 14, 2), OwnScores(9, right, 7, 2)]
+    monkeypatch.setattr(views, "own_scores", lambda *_: found.pop(0))
+    with browser_of(trained) as owner:
+        owner.enter()
+        link = f"results?compare={evaluation.pool.digest.hex()}"
+        assert link in owner.get("results").text
+        shown = owner.get(link).text
+        assert "The student beats this hospital&#39;s own teachers." in shown
+        assert "Student: right on 83.3 %" in shown
+        hidden = owner.get(link).text
+        assert "Fewer than 10 patients" in hidden
+        assert "right on" not in hidden
+        assert owner.get(f"results?compare={task.pool.digest.hex()}").status_code == 400
+        assert owner.get("results?compare=../party.toml").status_code == 400
     for digits in ("ffff", "../", task.pool.digest.hex()):
         assert error_code(pate_party("evaluation", digits, "--site", trained.folder)) == "PF-360"
 
