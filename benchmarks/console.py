@@ -46,6 +46,7 @@ PAGES: Final = (
     "/audit?before=50000",
     "/audit?search=North5&act=run+paused",
     "/audit?search=nothing-of-this-name",
+    "/audit/vote-leak",
     "/people",
     "/health",
 )
