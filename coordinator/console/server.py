@@ -17,7 +17,6 @@ from coordinator.federation.connections import listen
 from coordinator.operator import Coordinator
 from pate_fed.nodes import place_of
 
-USUAL_PORT: Final = 8447
 _FAREWELL_S: Final = 2
 _MOST_CONNECTIONS: Final = 200
 _log = logging.getLogger(__name__)

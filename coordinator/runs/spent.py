@@ -76,9 +76,9 @@ class Spending:
 
     def committed(self) -> dict[str, float]:
         """Return by hospital the epsilon that its runs charged, and that open ones may charge."""
+        charged, open_runs = self._queue.charged(), self._queue.open_numbers()
         terms, groups = self.terms(), defaultdict[tuple[str, ...], list[float]](list)
-        open_runs = self._queue.open_numbers()
-        for number, epsilon in self._queue.charged().items():
+        for number, epsilon in charged.items():  # read first: its terms are known afterwards
             of = terms[number]
             groups[of.hospitals].append(of.epsilon if number in open_runs else epsilon)
         found = defaultdict[str, list[float]](list)

@@ -385,6 +385,22 @@ class TestWhoIsNotLetIn:
         # The hospital with a new identity is a new party.
         federation.enrollment.answer_join(Hospital().request(again, federation.clock))
 
+    def test_a_suspended_hospital_hears_so_and_keeps_its_node(self, federation: Federation) -> None:
+        hospital, other = Hospital(), Hospital("South")
+        federation.enrol(hospital)
+        federation.enrol(other)
+        inside, enrollment = dict(federation.door.keys), federation.enrollment
+        enrollment.suspend("North")
+        enrollment.settle(federation.door)
+        heard = federation.ask(hospital)
+        assert (heard.state, heard.peer_names, heard.open_runs) == ("suspended", (), ())
+        assert federation.ask(other).peer_names == ("North",)  # it will be back
+        enrollment.reinstate("North")
+        enrollment.settle(federation.door)
+        assert federation.ask(hospital).state == "member"
+        assert federation.door.keys == inside  # Flower would not take the key twice
+        assert enrollment.is_settled()
+
     def test_a_stranger_hears_nothing_of_members(self, federation: Federation) -> None:
         federation.enrol(Hospital())
         with pytest.raises(EnrollmentError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from coordinator.federation.home import OPENID_SECRET, OPENID_VARIABLE, OpenIdSe
 from coordinator.operator import Coordinator
 from coordinator.people import Role
 from coordinator.people.openid import is_safe_address
+from pate_fed.errors import MissingExtraError
 from tests.support.command import Command, pate_fed
 from tests.support.console import browser, form_token, opened
 
@@ -333,6 +335,14 @@ def test_it_is_off_unless_the_settings_name_a_provider(tmp_path: Path) -> None:
 )
 def test_secrets_go_over_tls_or_stay_here(url: str, is_safe: bool) -> None:
     assert is_safe_address(url) is is_safe
+
+
+def test_without_the_extra_it_says_which(
+    kept: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "authlib.oidc.core", None)
+    with pytest.raises(MissingExtraError, match="oidc"):
+        browser(kept)
 
 
 def test_settings_and_the_secret(kept: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,6 +327,7 @@ class TestStanding:
             pytest.param("member", OK, "is a member", id="a member"),
             pytest.param("requested", WARN, "did not approve", id="not approved yet"),
             pytest.param("revoked", FAIL, "revoked", id="revoked"),
+            pytest.param("suspended", WARN, "suspended", id="suspended"),
         ],
     )
     def test_the_coordinator_is_asked_and_what_it_said_before_counts_for_nothing(
