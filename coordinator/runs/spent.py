@@ -76,9 +76,10 @@ class Spending:
 
     def committed(self) -> dict[str, float]:
         """Return by hospital the epsilon that its runs charged, and that open ones may charge."""
-        charged, open_runs = self._queue.charged(), self._queue.open_numbers()
+        # In this order: a run that ends meanwhile counts too much, and never too little.
+        open_runs, charged = self._queue.open_numbers(), self._queue.charged()
         terms, groups = self.terms(), defaultdict[tuple[str, ...], list[float]](list)
-        for number, epsilon in charged.items():  # read first: its terms are known afterwards
+        for number, epsilon in charged.items():
             of = terms[number]
             groups[of.hospitals].append(of.epsilon if number in open_runs else epsilon)
         found = defaultdict[str, list[float]](list)
