@@ -50,9 +50,9 @@ PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer
 COUNTS_VIEW: Final = "everyone who sees the released labels and the noisy counts"
 
 NOT_PROTECTED: Final = (
-    "The coordinator's view: it holds the exact sum of the votes in memory until the batch is "
-    "released. You must trust it to keep the sum secret.",
-    "The coordinator's noise: it alone adds the noise, and nobody checks it.",
+    "The coordinator's view: the coordinator holds the exact sum of the votes in memory until the "
+    "batch is released. You must trust it to keep this sum secret.",
+    "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
     "A patient with records in several places: the number covers one hospital, or one teacher if "
@@ -64,30 +64,30 @@ NOT_PROTECTED: Final = (
     "Numbers that privacy.json marks as not releasable: they depend on the votes and are for the "
     "operator only.",
     "General facts about patients: a student that learned that smoking harms says so about every "
-    "smoker, also about those whose records were never used.",
-    "Completion: the coordinator can end the run, and one bad message from one hospital makes a "
-    "whole batch void, so that none of its labels is released.",
+    "smoker, even if the smoker's records were never used.",
+    "Completion: the coordinator can end the run, and one bad message from one hospital can make a "
+    "whole batch void: then none of the batch's labels is released.",
     "Participation: the hospitals, their numbers of teachers and the public inputs that were asked "
     "are public.",
     "Timing and traffic: an observer of the network sees who sent how much, and when.",
-    "The last digits of the noise: the computer's draws differ very slightly from the noise that "
-    "the mathematics assumes. The difference shows in a single draw with a chance below one in a "
-    "hundred billion (for noise of a standard deviation of up to 100 votes); the number does not "
-    "count it. For all draws of a run together see noise.delta_slack in privacy.json.",
+    "The last digits of the noise: the computer's noise differs very slightly from the noise of "
+    "the mathematics. A single draw shows the difference with a probability below one in a hundred "
+    "billion (at a standard deviation of up to 100 votes). The number does not count this; "
+    "noise.delta_slack in privacy.json bounds it for the whole run.",
 )
 """The limits of the guarantee, in plain words."""
 
 NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
     "More colluders than declared: the number in the coordinator's view needs enough hospitals "
-    "that add their noise as agreed and keep it secret. Each hospital that tells the coordinator "
-    "its noise, or adds none, takes its part away.",
-    "The coordinator's result: the number in the public's view trusts the coordinator for the "
-    "threshold, the predictions and the labels.",
-    "Correct labels: a hospital that adds noise or votes as it likes can choose labels, and nobody "
+    "that add their noise as agreed and keep it secret. A hospital that adds no noise, or tells "
+    "the coordinator its noise, does not count.",
+    "The coordinator's result: the number in the public's view trusts the coordinator to apply the "
+    "threshold and to release the right labels.",
+    "Correct labels: a hospital that adds wrong noise or wrong votes can choose labels, and nobody "
     "can tell.",
     *NOT_PROTECTED[3:-1],
-    "The last digits of the noise: a draw differs from the noise that the mathematics assumes "
-    "with a chance below 1e-30; the number does not count it.",
+    "The last digits of the noise: a draw differs from the noise of the mathematics with a "
+    "probability below 1e-30. The number does not count this.",
 )
 """The same where the hospitals add the noise."""
 
@@ -98,15 +98,15 @@ VOTES_IN_THE_CLEAR: Final = (
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Invalid votes: a hospital whose counts have the right total but are invalid (one negative, "
-    "another too large) voids the number for everyone, and nobody can check it. A run with "
-    "--unchecked-votes costs more, but its number needs no valid votes."
+    "Invalid votes: one hospital with invalid counts (one negative, another too large, their total "
+    "right) voids the number for everyone, and nobody can check this. A run with --unchecked-votes "
+    "costs more, but its number needs no valid votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
-    "Everything, in a simulation: all hospitals ran on one machine, and a seed, if there is one, "
-    "lets anybody recompute the noise. The numbers hold for a real run with the same settings.",
+    "Everything, in a simulation: all hospitals ran on one machine, and anybody can compute the "
+    "noise of a run with a seed. The numbers hold for a real run with the same settings.",
     "The comparison models of a simulation (average teacher, best single hospital, all records "
     "without privacy) and the number of records of each teacher: they come from private records, "
     "without noise.",
@@ -149,14 +149,15 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         votes = "" if weight == 1 else f" with all of its {weight} votes"
         return (
             "Two cases are compared: these records, and the same with all records of one patient "
-            f"replaced. The one teacher that has them may vote differently on every query{votes}."
+            "replaced. Only this patient's teacher may then vote differently, on every "
+            f"query{votes}."
         )
     if unit == "party" and weight >= 1:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
         return (
             "Two cases are compared: these records, and the same with all records of one hospital "
-            f"replaced. On every query {votes} may then be for another class. This covers each of "
-            "its patients."
+            f"replaced. On every query only {votes} may then be for another class. This covers "
+            "each patient of the hospital."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',
@@ -172,20 +173,19 @@ def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, w
     """
     whose = "one patient's records" if unit == "record" else "one hospital's records"
     return (
-        f"For {formal.holds_for}: any outcome they see has nearly the same chance if {whose} are "
-        f"entirely different. The chances differ by a factor of at most e^epsilon = "
-        f"{_up(math.exp(min(formal.epsilon, 700.0)))} (epsilon = {_up(formal.epsilon)}), plus an "
-        f"extra chance of delta = {probability('delta', delta):g}. Neighbors: "
-        f"{neighbors(unit, weight)} "
-        f"Method: {formal.method}. It holds for every possible set of records, and was fixed "
-        "before the first query was asked."
+        f"For {formal.holds_for}: if {whose} were entirely different, the probability of any "
+        f"outcome they see would change by a factor of at most e^epsilon = "
+        f"{_up(math.exp(min(formal.epsilon, 700.0)))} (epsilon = {_up(formal.epsilon)}), plus "
+        f"delta = {probability('delta', delta):g}. Neighbors: {neighbors(unit, weight)} "
+        f"Method: {formal.method}. Epsilon holds for every possible set of records, and was fixed "
+        "before the first query."
     )
 
 
 VALID_VOTES: Final = (
-    "Epsilon needs valid votes: on each query every teacher casts one whole vote for one class (or "
-    "several for the same class, if it has a public weight). Nobody can check this. One hospital "
-    "that sends anything else voids this epsilon for everyone."
+    "Epsilon needs valid votes: on each query every teacher casts one whole vote (or several, if "
+    "it has a public weight) for one class. Nobody can check this. One hospital that sends "
+    "anything else voids this epsilon for everyone."
 )
 """The assumptions of the joint price; printed beside every number that rests on it."""
 
@@ -223,19 +223,19 @@ def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False
                 "no joint price may be used with noise at the parties", "one"
             )
         return (
-            "For the number in the coordinator's view, no hospital trusts the coordinator: the "
-            "exact sum of the votes exists nowhere, only the noisy sum is opened. Every hospital "
-            "trusts that enough others add their part of the noise as agreed and keep it secret. "
-            "For the number in the public's view, every hospital also trusts the coordinator to "
-            "use the declared threshold and predictions."
+            "For the number in the coordinator's view, no hospital trusts the coordinator: only "
+            "the noisy sum is opened, and the exact sum of the votes exists nowhere. Every "
+            "hospital trusts enough others to add their part of the noise as agreed and to keep "
+            "it secret. For the number in the public's view, every hospital also trusts the "
+            "coordinator to use the declared threshold and predictions."
         )
     if noise_place != "coordinator":
         raise InvalidParameterError('noise place must be "coordinator" or "parties"', noise_place)
     coordinator = (
         "Every hospital trusts the coordinator to add the declared noise, and to keep the exact "
-        "sum of all votes secret: the coordinator holds it in memory until the batch is released. "
-        "Against the coordinator there is no differential privacy. If all teachers agree on a "
-        "query, the exact sum shows every vote on it."
+        "sum of all votes secret. The coordinator holds it in memory until the batch is released. "
+        "There is no differential privacy against the coordinator. If all teachers agree on a "
+        "query, the exact sum shows each vote."
     )
     return f"{coordinator} {VALID_VOTES}" if votes_trusted_valid else coordinator
 
@@ -253,8 +253,8 @@ def delta_warning(delta: float, *, units: int) -> str | None:
     if probability("delta", delta) * units < 1:
         return None
     return (
-        f"delta = {delta:g} is not below 1/{units}: with {units} privacy units it would allow to "
-        "publish the records of one of them. Choose a smaller delta."
+        f"delta = {delta:g} is not below 1/{units}. With {units} privacy units such a delta allows "
+        "publishing one unit's records. Choose a smaller delta."
     )
 
 

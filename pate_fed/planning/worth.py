@@ -64,8 +64,8 @@ def outlook(found: float, *, queries: int, records: float | None = None) -> str:
     if found < DOUBTFUL:
         return (
             "Do not expect a gain: at this budget the labels teach too little to beat a hospital's "
-            f"own model (by a rule of thumb {found:.1f} points, and it takes {DOUBTFUL:g}). More "
-            "hospitals, more teachers or a larger epsilon help."
+            f"own model ({found:.1f} points by a rule of thumb; a gain needs at least "
+            f"{DOUBTFUL:g}). More hospitals, more teachers or a larger epsilon help."
         )
     if records is not None and records >= MANY * queries:
         return (
@@ -75,18 +75,19 @@ def outlook(found: float, *, queries: int, records: float | None = None) -> str:
         )
     if found < LIKELY:
         return (
-            "Whether the student beats a hospital's own model is uncertain (by a rule of thumb "
-            f"{found:.1f} points; a gain is likely from {LIKELY:g} on)."
+            "The student may or may not beat a hospital's own model: the labels teach "
+            f"{found:.1f} points by a rule of thumb, and a gain is likely from {LIKELY:g} on."
         )
     few = math.floor(FEW * queries)
     if records is not None and records > few:
         return (
-            "Whether the student beats a hospital's own model is uncertain: the labels teach "
-            f"enough ({found:.0f} points by a rule of thumb), but a hospital with {records:.0f} "
-            f"records has a fair model of its own (a gain is likely up to {few} records)."
+            "The student may or may not beat a hospital's own model: the labels teach enough "
+            f"({found:.0f} points by a rule of thumb; {LIKELY:g} suffice), but a hospital with "
+            f"{records:.0f} records has a fair model of its own (a gain is likely up to {few} "
+            "records)."
         )
     condition = f", if hospitals have at most {few} records each" if records is None else ""
     return (
-        f"Expect the student to beat the average hospital's own model{condition} (by a rule of "
-        f"thumb {found:.0f} points; a gain is likely from {LIKELY:g} on)."
+        f"Expect the student to beat the average hospital's own model{condition} ({found:.0f} "
+        f"points by a rule of thumb; a gain is likely from {LIKELY:g} on)."
     )

@@ -131,7 +131,7 @@ def public_record(run: RunRecord, *, agreed: Collection[str] = ()) -> RunRecord:
             `agreed` names a hospital that took no part.
     """
     if why := no_public_edition(run):
-        raise RunDirectoryError("a run with a public edition must protect its records", why)
+        raise RunDirectoryError("this run must have a public edition", f"none: {why}")
     named = _named(run, agreed)
     allowed = PUBLIC if has_own_data(run) else PUBLIC | PUBLIC_WITH_POOL
     metrics = _kept(run.metrics, ("metrics",), allowed) or {}
@@ -174,7 +174,7 @@ def no_public_edition(run: RunRecord) -> str:
     if run.privacy["views"]["public"]["formal"]["epsilon"] is None:
         return "nothing bounds what its labels reveal"
     if run.settings.get("seed") is not None or run.manifest.get("seed") is not None:
-        return "its noise came from a seed, so anybody can draw it again (run it without --seed)"
+        return "its noise came from a seed, so anybody can compute it (run without --seed)"
     return ""
 
 

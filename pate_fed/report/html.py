@@ -225,9 +225,9 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
     unit = wording.short_unit(run.privacy)
     return [
         ("Query", "one public input that the hospitals are asked to label."),
-        ("Teacher", "a model that a hospital trained on its own records. It never leaves it."),
-        ("Vote", "the class that a teacher says for a query."),
-        ("Label", "the class that is released for a query: the one with the most votes and noise."),
+        ("Teacher", "a model that a hospital trained on its own records and keeps there."),
+        ("Vote", "the class that a teacher predicts for a query."),
+        ("Label", "the class released for a query: the one with the most votes, noise included."),
         (
             "Student",
             "a model that learned from released labels and public inputs, not from records.",
@@ -235,20 +235,20 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
         ("Noise", f"random numbers that {adder} to the vote counts, so that no single vote shows."),
         (
             "ε (epsilon)",
-            "the privacy cost: how much any released result can tell. Smaller is better.",
+            "the privacy cost: a limit on how much released results reveal. Smaller is better.",
         ),
-        ("δ (delta)", "a small chance that is left out of the promise of ε."),
-        ("Unit", f"whom ε protects as a whole: here {unit}."),
-        ("Neighbors", "the two cases that ε compares: these records, and others for one unit."),
-        ("View", "whose eyes ε holds against: public (all readers) or the coordinator."),
+        ("δ (delta)", "the small probability that the promise of ε may fail."),
+        ("Unit", f"the records that ε protects as a whole: here {unit}."),
+        ("Neighbors", "the two cases that ε compares: these records, and other ones of one unit."),
+        ("View", "against whom ε holds: the public (all readers), or the coordinator."),
         ("Method", "the mathematics that computed ε."),
-        ("Cap, budget", "the most queries, and the most ε, that the run may use; fixed before it."),
-        ("Secret shares, masks", "votes cut or hidden so that only the sum of all can be read."),
+        ("Cap, budget", "limits on queries and on ε, fixed before the run."),
+        ("Secret shares, masks", "ways to hide votes so that only the sum of all can be read."),
         (
             "Joint price, label level, GDP, RDP",
-            "ways to compute ε; a table below tells them apart.",
+            "ways to compute ε; a table below compares them.",
         ),
-        ("Batch", "queries that are asked together; a void one releases nothing."),
+        ("Batch", "queries that are asked together. A void batch releases nothing."),
     ]
 
 

@@ -14,8 +14,8 @@ from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
 from pate_fed.report import editions, price_words, quality_words
 
 _SIMULATED = """\
-> **Simulated.** This student comes from a rehearsal on one computer. A real run with these
-> settings would have the same privacy numbers, but here they protect no records.
+> **Simulated.** This student comes from a rehearsal on one computer. The privacy numbers hold for
+> a real run with these settings; they protect no records here.
 
 """
 
@@ -75,10 +75,7 @@ def _source(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _accuracy(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
-    scores = metrics["scores"]["student"]
     rows = [("student, on held-out public test inputs", quality_words.accuracy_text(metrics))]
-    if scores is not None:
-        rows.append(("the same", quality_words.ranking_text(scores)))
     if held_out := quality_words.held_out_text(metrics, privacy):
         rows.append(("student, on patients whom hospitals kept back", held_out))
     rows.append(("released labels", quality_words.labels_text(metrics)))
@@ -98,8 +95,9 @@ def _by_class(metrics: Mapping[str, Any]) -> str:
     return (
         "| class | test inputs | found (recall) | right when said (precision) |\n"
         f"| --- | --- | --- | --- |\n{lines}\n"
-        "In brackets: 95 % intervals. Its own chance for an answer is off by "
-        f"{wording.percent(scores['calibration_error'])} on average: it is no patient's risk.\n\n"
+        "In brackets: 95 % intervals. The student also states how sure it is of each answer. This "
+        f"probability is off by {wording.percent(scores['calibration_error'])} on average: do not "
+        "use it as a patient's risk.\n\n"
     )
 
 
@@ -152,12 +150,14 @@ def _rounded_up(epsilon: float | None) -> str:
 
 def _use(settings: Mapping[str, Any]) -> str:
     purpose = settings.get("purpose")
-    stated = _escape(purpose) if purpose else "nobody stated one; who uses it must"
+    stated = (
+        _escape(purpose) if purpose else "nobody stated one; state it before you use this model"
+    )
     return (
         f"## Use\n\n- purpose: {stated}\n"
-        "- intended: research on inputs like the public ones that it learned from\n"
-        "- not for: decisions about a patient. It is no medical device. Not for other columns, "
-        "units, devices or patient groups either\n"
+        "- intended: research on inputs like the public inputs that the student learned from\n"
+        "- not for: decisions about a patient (it is no medical device); other columns, units, "
+        "devices or patient groups\n"
         "- first: test it on your own patients, class by class\n\n"
     )
 
@@ -165,9 +165,9 @@ def _use(settings: Mapping[str, Any]) -> str:
 def _limits(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
     known = [
         f"it learned from {wording.plural(metrics['queries']['answered'], 'label')}, and some of "
-        "them are wrong: noise was added on purpose",
-        "it knows public inputs and released labels only: a group of patients that is rare there "
-        "may be served badly",
+        "them may be wrong: noise was added on purpose",
+        "it knows public inputs and released labels only: on groups of patients that are rare "
+        "there it may be wrong more often",
     ]
     if metrics["scores"]["student"] is None:
         known.append("nobody measured its accuracy")

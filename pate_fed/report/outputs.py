@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 POST_PROCESSING: Final = (
-    "The student learns from the released labels and public inputs only. Whatever is computed from "
-    "released labels, the student included, has no further privacy cost."
+    "The student learns from the released labels and public inputs only. Computing anything from "
+    "released labels costs no further privacy."
 )
 
 _PUBLIC, _OPERATOR = "views.public.formal", "views.coordinator.formal"
@@ -70,8 +70,8 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
 
 
 def _hidden_votes(*, noisy: bool) -> str:
-    also = "" if noisy else "; where all teachers agree, the exact sum tells them"
-    return f"they leave it hidden{also}"
+    also = "" if noisy else "; but if all teachers agree, the exact sum shows each vote"
+    return f"the votes leave it hidden{also}"
 
 
 def _row(output: str, seen_by: str, bounded_by: str) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pate_fed import wording
-from pate_fed.accounting.statement import VALID_VOTES
+from pate_fed.accounting.statement import BELLMAN_LABEL_METHOD, VALID_VOTES
 
 MOST_OPEN_HOSPITALS = 8
 """Most hospitals whose table is open in the page; a longer one is folded."""
@@ -31,21 +32,21 @@ class Price(NamedTuple):
 _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
-        "every check and every label is charged separately; the costs of Gaussian noise add up "
-        "exactly. The number would hold even against a reader of the noisy counts",
+        "every threshold check and every label is charged separately; the costs of Gaussian noise "
+        "add up exactly. The number would hold even against a reader of the noisy counts",
         "the coordinator: to add the noise",
     ),
     "label": Price(
         "Label level",
-        "a “no answer” and a label are each charged for the information that they reveal, whatever "
-        "votes anybody sends",
+        "a “no answer” and a label are each charged for the information that they reveal. This "
+        "price holds for any votes",
         _TRUST,
     ),
     "joint": Price(
         "Joint price",
         "a “no answer” and a label are each charged for the information that they reveal. This "
-        "price assumes valid votes: with them a close vote, whose label would reveal most, usually "
-        "gets no label",
+        "price assumes valid votes: then close votes, whose labels reveal most, usually get no "
+        "label",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(
@@ -143,11 +144,14 @@ def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
     row = max(privacy["parties"], key=lambda party: _exposure(privacy, party))
     listed = [bound for bound in bounds(privacy) if bound.price.name != _PRICES["joint"].name]
     method = listed[0].price.name if listed else "a bound that needs no valid votes"
+    method = f"{method}, at the caps"
     if len(privacy["runs"]) > 1:
-        method = "sum over all runs whose labels are used"
+        method = "sum over all runs whose labels are used, at the caps"
+    elif listed and (row["epsilon_without_trust"] or math.inf) < (listed[0].epsilon or math.inf):
+        method = BELLMAN_LABEL_METHOD
     return WithoutTrust(
         row["epsilon_without_trust"],
-        f"{method}, at the caps",
+        method,
         row["budget"] if _exceeds(row) else None,
         sum(map(_exceeds, privacy["parties"])),
     )

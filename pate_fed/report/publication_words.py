@@ -35,27 +35,30 @@ class FileWords(NamedTuple):
 
 def has_own_data(run: RunRecord) -> bool:
     """Tell whether a simulation took its records from a file of the user."""
-    return run.settings.get("data") in _OWN_DATA
+    data = run.settings.get("data")  # a public edition names it only where the records are public
+    is_left_out = data is None and run.manifest.get("edition") == "public" and _is_simulated(run)
+    return data in _OWN_DATA or is_left_out
 
 
 def files(run: RunRecord) -> list[FileWords]:
     """List the files of a run and its pages; the student's as one."""
     found = {name.partition("/")[0] for name in run.digests}
     labels, student = _of_labels(run)
+    part = _NO_PART if labels.startswith("no") else _PART
     listed = (
         FileWords(LABELS, "the released labels and “no answer”s", labels),
         FileWords(STUDENT, "the model and its card", student),
-        FileWords(PRIVACY, "the cost in each view", _PART),
-        FileWords(METRICS, "results and effort", _PART),
-        FileWords(MANIFEST, "versions, fingerprints, signers", _PART),
-        FileWords(SETTINGS, "the settings", _PART),
+        FileWords(PRIVACY, "the cost in each view", part),
+        FileWords(METRICS, "results and effort", part),
+        FileWords(MANIFEST, "versions, fingerprints, signers", part),
+        FileWords(SETTINGS, "the settings", part),
         FileWords(TRANSCRIPT, "fingerprints of all messages, signatures", _AUDITORS),
         FileWords(EARLIER, "the same of lost setups", _AUDITORS),
         FileWords(SENT, "size and fingerprint of each packet of a hospital", _AUDITORS),
         FileWords(SEAL, "signed fingerprints of the files", _AUDITORS),
         FileWords(AUDIT, "an attack on made-up votes", "yes, but it is not in the public edition"),
-        FileWords(ANNEXES, "questions of data-protection law, answers of the run", "no"),
-        FileWords(REPORT, "this page", _PART),
+        FileWords(ANNEXES, "questions of data-protection law, with answers from the run", "no"),
+        FileWords(REPORT, "this page", part),
     )
     return [
         one._replace(name=f"{STUDENT}/") if one.name == STUDENT else one
@@ -65,6 +68,7 @@ def files(run: RunRecord) -> list[FileWords]:
 
 
 _PART = "no: the public edition has its public part"
+_NO_PART = "no: this run has no public edition"
 _AUDITORS = "no: for auditors; it holds keys and signatures of hospitals, no content"
 
 

@@ -96,7 +96,7 @@ def better_alone(metrics: Mapping[str, Any]) -> str:
     )
     return (
         f"A hospital does better alone: the best one has {best_said}, the student {student_said}. "
-        "To that hospital the student is not worth its privacy cost."
+        "For that hospital the student is not worth its privacy cost."
     )
 
 
@@ -114,13 +114,14 @@ def public_alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def accuracy_text(metrics: Mapping[str, Any]) -> str:
-    """Write the student's accuracy with its interval and the share of the most common class."""
+    """Write the student's accuracy, interval and ranking, and the accuracy of a constant."""
     accuracy, scores = metrics["accuracy"], metrics["scores"]["student"]
     if scores is None:
         return wording.percent(accuracy["student"])
     return (
         f"{wording.percent(scores['accuracy'])} (95 %: {interval_text(scores)}), "
-        f"guessing the most common class {wording.percent(scores['majority'])}"
+        f"{ranking_text(scores)}; always guessing the most common class "
+        f"{wording.percent(scores['majority'])}"
     )
 
 
@@ -195,7 +196,7 @@ def _against_a_constant(scores: Mapping[str, Any]) -> Iterator[str]:
         [said] = [name for name, row in scores["per_class"].items() if row["precision"] is not None]
         yield (
             f"The student is of no use: it says {said!r} of every test input. Its "
-            f"{wording.percent(accuracy)} are the share of that class."
+            f"accuracy of {wording.percent(accuracy)} is the share of that class."
         )
     elif accuracy <= majority:
         constant = 1 / sum(1 for row in scores["per_class"].values() if row["records"])

@@ -9,24 +9,24 @@ from typing import NamedTuple
 from pate_fed import wording
 from pate_fed.report.run_directory import RunRecord, SentPacket
 
-_HIDDEN_VOTES = "its votes on a batch of public inputs, hidden: alone it is random-looking numbers"
+_HIDDEN_VOTES = "its hidden votes on a batch of public inputs: alone they look like random numbers"
 _CLEAR_VOTES = "its votes on a batch of public inputs, in the clear (--sum plain)"
 
 _MEANINGS: Mapping[str, str] = {
     "KeyStatement": "its public keys for this run, signed",
     "EnvelopeBundle": "keys for the other hospitals, sealed: the coordinator cannot open them",
     "Confirmations": "proof that it and each other hospital hold the same keys",
-    "Ready": "that it is ready, or has finished, with the fingerprint of the run so far",
+    "Ready": "a notice that it is ready or has finished, with the fingerprint of the run so far",
     "MaskedVector": _HIDDEN_VOTES,
     "Dealing": "fingerprints of the pieces of its one-time keys",
     "ShareBundle": "pieces of one-time keys for the other hospitals, sealed",
     "VerdictMacs": "proof for each other hospital that it agrees whose votes are added",
-    "Verdict": "that it agrees whose votes are added, signed",
+    "Verdict": "a signed notice that it agrees whose votes are added",
     "Reveal": "pieces of one-time keys that take the masks off the sum, not off its own votes",
-    "Refusal": "that it refuses, with a code",
-    "Readiness": "that it would answer a batch",
+    "Refusal": "a refusal, with a code",
+    "Readiness": "a notice that it would answer a batch",
     "StreamSums": "check sums of its masks, to find the sender of a wrong message",
-    "HeadStatement": "the last fingerprint of the run as it saw it, signed",
+    "HeadStatement": "its last fingerprint of the run, signed",
     "": "a receipt without content",
 }
 _UNKNOWN = "a message of another version"
@@ -98,13 +98,13 @@ def is_whole(run: RunRecord) -> bool:
 
 
 def each_text(listed: Sequence[Sender]) -> str:
-    """Write what one hospital sent: "7 packets, 71.11 kB", or the range over hospitals."""
+    """Write what one hospital sent: "7 packets (71.11 kB)", or the range over hospitals."""
     packets = sorted({one.packets for one in listed})
     sizes = sorted({wording.size_text(one.size): one.size for one in listed}.items(), key=_size)
     said = [str(packets[0]), str(packets[-1])][: len(packets)]
     return (
-        f"{' to '.join(said)} {'packet' if packets[-1] == 1 else 'packets'}, "
-        f"{' to '.join(dict.fromkeys((sizes[0][0], sizes[-1][0])))}"
+        f"{' to '.join(said)} {'packet' if packets[-1] == 1 else 'packets'} "
+        f"({' to '.join(dict.fromkeys((sizes[0][0], sizes[-1][0])))})"
     )
 
 

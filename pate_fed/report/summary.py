@@ -68,7 +68,6 @@ def _alarms(metrics: Mapping[str, Any], *, most: int) -> list[str]:
 
 def _learned(metrics: Mapping[str, Any], *, most: int) -> list[str]:
     accuracy, queries = metrics["accuracy"], metrics["queries"]
-    scores = metrics["scores"]["student"]
     counts = [f"{queries['answered']:,} answered", f"{queries['refused']:,} without an answer"]
     counts += [f"{queries[key]:,} {name}" for key, name in _RARE_COUNTS if queries[key]]
     yardsticks = (
@@ -78,9 +77,12 @@ def _learned(metrics: Mapping[str, Any], *, most: int) -> list[str]:
         f"all records without privacy {wording.percent(accuracy['pooled'])}"
     )
     lines = _row("Queries", ", ".join(counts))
-    ranking = f"; {quality_words.ranking_text(scores)}" if scores is not None else ""
-    said = f"student {quality_words.accuracy_text(metrics)}{ranking}"
-    return lines + _row("Accuracy", said, lines=min(most, 2)) + _row("compare", yardsticks)
+    is_left_out = metrics["simulated"] and metrics["data"] is None and accuracy["student"] is None
+    known = "in the private edition only" if is_left_out else quality_words.accuracy_text(metrics)
+    said = f"student {known}"
+    lines += _row("Accuracy", said, lines=min(most, 2))
+    is_known = any(share is not None for name, share in accuracy.items() if name != "student")
+    return lines + (_row("compare", yardsticks) if is_known else [])
 
 
 _RARE_COUNTS = (

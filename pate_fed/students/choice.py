@@ -98,7 +98,7 @@ def choose_student(
     if kind == "table":
         if _teach_curves(labels, facts):
             return "boosting", "teachers with many records each gave labels with little noise"
-        return "logistic", "on noisy labels of a table a line is safer than a curve"
+        return "logistic", "for noisy labels of a table a simple model is safer"
     if labels < MANY_LABELS * classes:
         return "propagation", "each label is passed on to similar images"
     return "kernel-ridge", f"{labels} labels suffice to learn each class from its own"

@@ -265,8 +265,8 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
         pytest.param(
             ("--unit-votes", 3, "--unit", "record"),
             "record",
-            "records of one patient replaced. The one teacher that has them may vote "
-            "differently on every query with all of its 3 votes",
+            "records of one patient replaced. Only this patient's teacher may then vote "
+            "differently, on every query with all of its 3 votes",
             id="a patient whose teacher has several votes",
         ),
         pytest.param(("--unit", "party"), "party", "its one vote", id="a hospital with one vote"),

@@ -16,7 +16,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from pate_fed.accounting.statement import ROW_SUMS_KEPT, VALID_VOTES
+from pate_fed.accounting.statement import BELLMAN_LABEL_METHOD, ROW_SUMS_KEPT, VALID_VOTES
 from pate_fed.report import RunRecord, plots, render_report
 from pate_fed.report.plots import MAX_CLASSES
 from pate_fed.report.run_directory import SEALED
@@ -173,7 +173,8 @@ def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_publishe
     page = render_report(replace(run, manifest={**run.manifest, "seed": seed}))
     told = may_be_published(page)
     for name in ("metrics.json", "manifest.json", "privacy.json", "run.toml", "report.html"):
-        assert told[name] == "no: the public edition has its public part"
+        part = "the public edition has its public part"
+        assert told[name] == f"no: {'this run has no public edition' if seed else part}"
     for name in ("labels.csv", "student/"):
         start = "only if the public pool may be" if seed is None else "no: the seed"
         assert told[name].startswith(start)
@@ -371,7 +372,7 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
         f"Joint price charged {shown[0]} a “no answer” and a label are each charged for the",
         "and every hospital: to send valid votes",
         f"Label level {shown[1]} a “no answer” and a label are each charged for the information",
-        f"Gaussian composition (GDP) {shown[2]} every check and every label is charged separately",
+        f"Gaussian composition (GDP) {shown[2]} every threshold check and every label is charged",
         "the coordinator: to add the noise, and to show labels and “no answer” only",
     ):
         assert said in table
@@ -477,10 +478,12 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     page = _Page(render_report(make_run(privacy=privacy)))
     text = page.words().replace("\N{NO-BREAK SPACE}", " ")
     still = epsilon_text(headline["epsilon_without_trust"])
+    at_the_caps = privacy["views"]["public"]["bounds"]["label"]["epsilon"]
+    is_exact = headline["epsilon_without_trust"] < at_the_caps
     said = (
-        f"For all votes, valid or not, this number holds: ε = {still} (method: "
-        "Label level, at the caps; δ 1e-5; same unit, neighbors, view; "
-        "source: privacy.json: parties)"
+        f"For all votes, valid or not, another number holds: ε = {still} (method: "
+        f"{BELLMAN_LABEL_METHOD if is_exact else 'Label level, at the caps'}; δ 1e-5; same unit, "
+        "neighbors, view; source: privacy.json: parties)"
     )
     budget = epsilon_text(headline["budget"])
     over = f", more than the budget of ε = {budget}." if exceeds else "."
@@ -640,7 +643,7 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
     metrics["queries"]["reinforced"] = 6 if name == "interactive" else 0
     privacy["mechanism"].update(_MECHANISMS[name][0], name=name)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert f"For the other 8 no answer was given: {reason} after noise was added." in text
+    assert f"The other 8 got no answer: {reason} after noise was added." in text
     assert ("For 6 of these the student kept its own label." in text) is (name == "interactive")
 
 
@@ -703,14 +706,16 @@ def test_many_heads_are_folded_beside_their_explanation(
     assert 0 < text.index(heads[0]) - explained < 1000
 
 
-@pytest.mark.parametrize(("form", "votes"), [("additive", "hidden ("), ("plain", "in the clear")])
+@pytest.mark.parametrize(
+    ("form", "votes"), [("additive", "hidden votes"), ("plain", "votes in the clear")]
+)
 def test_the_first_page_says_what_left_a_hospital(
     make_run: Callable[..., RunRecord], form: str, votes: str
 ) -> None:
     metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": form}
     metrics["bytes"]["from_parties"] = 50 * 71_106
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert f"Each hospital sent 71.11 kB on average: its votes {votes}" in text
+    assert f"Each hospital sent 71.11 kB on average: {votes}, public keys" in text
     assert ("the coordinator learns each vote on it" in text) is (form == "additive")
     metrics["bytes"]["from_parties"] = 0
     page = render_report(make_run(metrics=metrics, privacy=privacy))
@@ -747,7 +752,7 @@ def test_the_per_instance_number_is_boxed_as_not_for_publication(
     box = box[: box.index("</div>")]
     assert "<p><b>This is not the guarantee.</b>" in box
     assert ">Do not publish<" in box
-    assert "Publish neither this report, nor <code>privacy.json</code> with its" in box
+    assert "Do not publish this report, nor <code>privacy.json</code> with its" in box
     assert "It depends on private data" in box
     assert epsilon_text(sample_privacy()["per_instance"]["epsilon"]) in box
     assert page.count(epsilon_text(sample_privacy()["per_instance"]["epsilon"])) == box.count(
