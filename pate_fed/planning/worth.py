@@ -75,16 +75,16 @@ def outlook(found: float, *, queries: int, records: float | None = None) -> str:
         )
     if found < LIKELY:
         return (
-            "The student may or may not beat a hospital's own model: the labels teach "
-            f"{found:.1f} points by a rule of thumb, and a gain is likely from {LIKELY:g} on."
+            "A gain over a hospital's own model is uncertain: the labels teach "
+            f"{found:.1f} points by a rule of thumb; a gain is likely from {LIKELY:g} on."
         )
     few = math.floor(FEW * queries)
     if records is not None and records > few:
         return (
-            "The student may or may not beat a hospital's own model: the labels teach enough "
+            "A gain over a hospital's own model is uncertain: the labels teach enough "
             f"({found:.0f} points by a rule of thumb; {LIKELY:g} suffice), but a hospital with "
-            f"{records:.0f} records has a fair model of its own (a gain is likely up to {few} "
-            "records)."
+            f"{records:.0f} records has a fair model of its own. A gain is likely up to {few} "
+            "records."
         )
     condition = f", if hospitals have at most {few} records each" if records is None else ""
     return (
