@@ -108,8 +108,9 @@ def _convert_near(event: DistributedEvent, order: float, *, delta: float) -> Con
 
 
 def _reader_of_rows(event: DistributedEvent) -> str:
-    left = "1 hospital is" if event.shares == 1 else f"{event.shares} hospitals are"
+    one = event.shares == 1
+    honest = "1 hospital keeps its" if one else f"{event.shares} hospitals keep their"
     return (
-        "the coordinator, who opens every noisy row, even together with hospitals, as long as "
-        f"{left} left that keep their noise to themselves"
+        "the coordinator, who opens every noisy row, even together with other hospitals, if at "
+        f"least {honest} noise secret"
     )

@@ -55,11 +55,11 @@ NOT_PROTECTED: Final = (
     "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
-    "A patient with records in several places: the number covers one hospital, or one teacher if "
+    "A patient with records in several places: epsilon covers one hospital, or one teacher if "
     "the unit is a patient. For a patient in two places epsilon is about twice as large, or more.",
     "Choices made by looking at private records, such as an amount of noise or a vote threshold "
-    "tried out on the real votes: the number does not count them.",
-    "Other uses of the same records, for other models or published tables: the number is for this "
+    "tried out on the real votes: epsilon does not count them.",
+    "Other uses of the same records, for other models or published tables: epsilon is for this "
     "run alone.",
     "Numbers that privacy.json marks as not releasable: they depend on the votes and are for the "
     "operator only.",
@@ -72,22 +72,22 @@ NOT_PROTECTED: Final = (
     "Timing and traffic: an observer of the network sees who sent how much, and when.",
     "The last digits of the noise: the computer's noise differs very slightly from the noise of "
     "the mathematics. A single draw shows the difference with a probability below one in a hundred "
-    "billion (at a standard deviation of up to 100 votes). The number does not count this; "
+    "billion (at a standard deviation of up to 100 votes). Epsilon does not count this; "
     "noise.delta_slack in privacy.json bounds it for the whole run.",
 )
 """The limits of the guarantee, in plain words."""
 
 NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
-    "More colluders than declared: the number in the coordinator's view needs enough hospitals "
+    "More colluders than declared: epsilon in the coordinator's view needs enough hospitals "
     "that add their noise as agreed and keep it secret. A hospital that adds no noise, or tells "
     "the coordinator its noise, does not count.",
-    "The coordinator's result: the number in the public's view trusts the coordinator to apply the "
+    "The coordinator's result: epsilon in the public's view trusts the coordinator to apply the "
     "threshold and to release the right labels.",
     "Correct labels: a hospital that adds wrong noise or wrong votes can choose labels, and nobody "
     "can tell.",
     *NOT_PROTECTED[3:-1],
     "The last digits of the noise: a draw differs from the noise of the mathematics with a "
-    "probability below 1e-30. The number does not count this.",
+    "probability below 1e-30. Epsilon does not count this.",
 )
 """The same where the hospitals add the noise."""
 
@@ -99,8 +99,8 @@ VOTES_IN_THE_CLEAR: Final = (
 
 INVALID_VOTES: Final = (
     "Invalid votes: one hospital with invalid counts (one negative, another too large, their total "
-    "right) voids the number for everyone, and nobody can check this. A run with --unchecked-votes "
-    "costs more, but its number needs no valid votes."
+    "right) voids epsilon for everyone, and nobody can check this. A run with --unchecked-votes "
+    "costs more, but its epsilon needs no valid votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
@@ -156,8 +156,8 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
         return (
             "Two cases are compared: these records, and the same with all records of one hospital "
-            f"replaced. On every query only {votes} may then be for another class. This covers "
-            "each patient of the hospital."
+            f"replaced. On every query {votes} may then change. This covers each patient of the "
+            "hospital."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',

@@ -60,12 +60,12 @@ def _what_it_is(metrics: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     kind = f"- kind: {_escape(metrics['student']['kind'])}\n" if metrics["student"] else ""
     return (
         f"A classifier trained on {wording.plural(queries['answered'], 'label')} that "
-        f"{wording.plural(metrics['parties'], 'hospital')} released together with PATE, and on "
-        f"public inputs. It has seen no private records.\n\n"
+        f"{wording.plural(metrics['parties'], 'hospital')} released together (PATE) for public "
+        f"inputs. It has seen no private records.\n\n"
         f"{target}- classes: {classes}\n{kind}"
         f"- queries: {queries['asked']:,} asked, {queries['answered']:,} answered, "
         f"{queries['refused']:,} without an answer\n"
-        f"- teachers: {metrics['teachers']:,}, each trained on records that no other one has\n\n"
+        f"- teachers: {metrics['teachers']:,}, each trained on records of its own\n\n"
     )
 
 

@@ -71,7 +71,7 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
 
 def _hidden_votes(*, noisy: bool) -> str:
     also = "" if noisy else "; but if all teachers agree, the exact sum shows each vote"
-    return f"the votes leave it hidden{also}"
+    return f"hidden before they leave{also}"
 
 
 def _row(output: str, seen_by: str, bounded_by: str) -> dict[str, str]:

@@ -58,7 +58,7 @@ _PRICES: Mapping[str, Price] = {
     "none": Price("No price", "nothing, because no finite epsilon holds", "does not exist"),
 }
 
-_ENOUGH = "enough hospitals: to add their noise as agreed and to keep it to themselves"
+_ENOUGH = "enough hospitals: to add their noise as agreed and to keep it secret"
 
 _PRICES_AT_PARTIES: Mapping[str, Price] = {
     "renyi": Price(

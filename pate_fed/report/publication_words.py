@@ -69,7 +69,7 @@ def files(run: RunRecord) -> list[FileWords]:
 
 _PART = "no: the public edition has its public part"
 _NO_PART = "no: this run has no public edition"
-_AUDITORS = "no: for auditors; it holds keys and signatures of hospitals, no content"
+_AUDITORS = "no: for auditors; it holds hospitals' keys and signatures, but no message contents"
 
 
 def _is_simulated(run: RunRecord) -> bool:

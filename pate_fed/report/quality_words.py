@@ -131,8 +131,8 @@ def labels_text(metrics: Mapping[str, Any]) -> str:
     if found.interval is None or found.majority is None:
         return wording.percent(found.share)
     return (
-        f"{wording.percent(found.share)} (95 %: {span_text(found.interval)}), the most common "
-        f"class {wording.percent(found.majority)}"
+        f"{wording.percent(found.share)} (95 %: {span_text(found.interval)}); always guessing the "
+        f"most common class {wording.percent(found.majority)}"
     )
 
 

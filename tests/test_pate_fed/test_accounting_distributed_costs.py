@@ -49,7 +49,7 @@ def test_the_coordinator_pays_rows_and_the_public_outcomes() -> None:
     assert labels < costs.public.epsilon < 1.002 * labels
     assert costs.public.epsilon < 0.75 * costs.coordinator.epsilon
     assert "opens every noisy row" in costs.coordinator.holds_for
-    assert "9 hospitals are left" in costs.coordinator.holds_for
+    assert "if at least 9 hospitals keep their noise secret" in costs.coordinator.holds_for
 
 
 @sampled(1)
@@ -76,7 +76,7 @@ def test_the_public_never_pays_more_than_the_coordinator() -> None:
         event = DistributedConfidentMaxEvent(20, 10, 6.0, 4.0, 9, weight)
         costs = distributed_costs(event, delta=DELTA)
         assert costs.public.epsilon <= costs.coordinator.epsilon
-    assert "1 hospital is left" in (
+    assert "1 hospital keeps its noise secret" in (
         distributed_costs(DistributedGaussianMaxEvent(3, 4.0, 1), delta=DELTA).coordinator.holds_for
     )
 
