@@ -19,6 +19,7 @@ Source:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -248,13 +249,16 @@ def rebuild_votes(
     likelihood = _Likelihood(answers, noise, check)
     here = likelihood.at(_first_guess(answers, noise, teachers, check))
     steps, converged = 0, False
+    gradient, information = likelihood.slope(here)
     while steps < MOST_STEPS and not converged:
         steps += 1
-        aim = _constrained(here.votes, *likelihood.slope(here), teachers)
+        aim = _constrained(here.votes, gradient, information, teachers)
         moved = _line_search(likelihood, here, aim)
         converged = bool(np.abs(moved.votes - here.votes).max() < _CLOSE)
-        here = moved
-    errors = _standard_errors(likelihood.slope(here)[1], knows_teachers=teachers is not None)
+        if not converged:
+            here = moved
+            gradient, information = likelihood.slope(here)
+    errors = _standard_errors(information, knows_teachers=teachers is not None)
     settled = "both" if teachers and check else "teachers" if teachers else "refusals"
     blind = np.full(classes, 1 / np.sqrt(classes))
     return LeakedVotes(here.votes, errors, blind, settled, steps, converged)
@@ -306,20 +310,20 @@ class _Likelihood:
 def _first_guess(
     answers: Answers, noise: Noise, teachers: int | None, check: Check | None
 ) -> NDArray[np.float64]:
-    """Return votes on the scale of normal scores of the smoothed frequencies.
+    """Return votes as if each class competed with the most frequent one alone.
 
     A class that was never seen begins at 0. Where another start is as likely, it stays there.
     """
     labels = answers.labels
-    scores = scipy.special.ndtri((labels + 0.5) / (labels.sum() + 0.5 * len(labels)))
-    votes = np.sqrt(2) * noise.sigma * scores
+    often = labels + 0.5
+    votes = np.sqrt(2) * noise.sigma * scipy.special.ndtri(often / (often + often.max()))
     if teachers is not None:
         found = np.zeros(len(labels))
         found[labels > 0] = _on_simplex(votes[labels > 0], float(teachers))
         return found
     assert check is not None
     top, _ = top_count_by_rate(answers, Check(check.vote_threshold, check.sigma1))
-    return np.asarray(np.maximum(votes - votes.max() + top, 0.0))
+    return np.asarray(np.maximum(votes + top, 0.0))
 
 
 def _on_simplex(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
@@ -338,11 +342,12 @@ def _constrained(
 ) -> NDArray[np.float64]:
     """Return the top of the quadratic model under counts >= 0 and, where known, their sum.
 
-    An active set: negative counts are fixed at 0, and freed where the model rises inward.
+    An active set: negative counts are fixed at 0, and freed where the model rises inward. It starts
+    from the counts that are 0 now, which most often is the answer.
     """
     damped = information + np.eye(len(votes)) * max(1e-10 * np.trace(information), 1e-12)
     linear = gradient + damped @ votes
-    free = np.ones(len(votes), dtype=np.bool_)
+    free = votes > 0
     best = votes
     for _ in range(3 * len(votes)):
         best, price = _solve_free(damped, linear, free, teachers)
@@ -385,7 +390,9 @@ def _solve_free(
 
 
 def _line_search(likelihood: _Likelihood, here: _Point, aim: NDArray[np.float64]) -> _Point:
-    """Go as far toward the aim as the likelihood does not fall."""
+    """Go as far toward the aim as the likelihood does not fall; stay where the aim is close."""
+    if np.abs(aim - here.votes).max() < _CLOSE:
+        return here
     share = 1.0
     for _ in range(30):
         moved = likelihood.at(here.votes + share * (aim - here.votes))
@@ -400,13 +407,17 @@ def _standard_errors(
 ) -> NDArray[np.float64]:
     """Return the Cramer-Rao bound's errors within the known sum; infinite without information."""
     classes = len(information)
-    basis = np.eye(classes)
-    if knows_teachers:
-        # Columns 1.. of this basis are orthogonal to the ones: the sum cannot change.
-        basis = np.linalg.qr(np.column_stack([np.ones(classes), basis[:, :-1]]))[0][:, 1:]
+    basis = _within_the_sum(classes) if knows_teachers else np.eye(classes)
     values, vectors = np.linalg.eigh(basis.T @ information @ basis)
     known = values > 1e-14 * max(float(values[-1]), _TINY)
     spread = basis @ vectors
     errors = np.sqrt((spread[:, known] ** 2 / values[known]).sum(axis=1))
     lost = (spread[:, ~known] ** 2).sum(axis=1) > 1e-12
     return np.where(lost, np.inf, errors)
+
+
+@lru_cache(maxsize=8)
+def _within_the_sum(classes: int) -> NDArray[np.float64]:
+    """Return directions, orthogonal to the ones and each other, in which the sum cannot change."""
+    start = np.column_stack([np.ones(classes), np.eye(classes)[:, :-1]])
+    return np.asarray(np.linalg.qr(start)[0][:, 1:])

@@ -101,8 +101,9 @@ def chances_and_slopes(
     # f / F of each class: the integrand of k is prod F times this; of the pair k, j both of them.
     ratio = log_density(away) - below
     together = below.sum(axis=1, keepdims=True) + log_weights[:, np.newaxis]
-    half = np.exp(ratio + 0.5 * together)
-    chances = np.exp(ratio + together).sum(axis=0)
+    root = 0.5 * together
+    half = np.exp(ratio + root)
+    chances = np.exp(root[:, 0]) @ half
     slopes = -(half.T @ half) / unit
     np.fill_diagonal(slopes, 0.0)
     np.fill_diagonal(slopes, -slopes.sum(axis=1))
