@@ -162,7 +162,13 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
             }
         )
     settings = opened.site.settings
-    return {"table": opened.site.data, "teachers": settings.teachers, "tasks": tasks}
+    return {
+        "table": opened.site.data,
+        "teachers": settings.teachers,
+        "held_out": percent(settings.held_out) if settings.held_out else "",
+        "tasks": tasks,
+        "evaluations": evaluations(opened),
+    }
 
 
 def budget(opened: OpenSite) -> dict[str, Any]:

@@ -30,7 +30,7 @@ import numpy as np
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import ENDED, Run
-from coordinator.runs.request import source_of
+from coordinator.runs.request import RunRequest, source_of
 from party.site.dataset import add
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
@@ -38,6 +38,7 @@ from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
 from party.site.training import ready_teachers
 from pate_fed.data.task import LearningTask
+from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.planning import RunSettings
 from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
@@ -297,7 +298,7 @@ class WholeFederation:
     service: Node
     proxy: ConnectProxy
     hospitals: dict[str, Hospital] = field(default_factory=dict)
-    _tasks: dict[bytes, LearningTask] = field(default_factory=dict)
+    _tasks: set[bytes] = field(default_factory=set)
 
     # Its processes ----------------------------------------------------------------------------
 
@@ -384,14 +385,9 @@ class WholeFederation:
     def ask(self, name: str, **changed: Any) -> LearningTask:
         """Queue a run over a pool of its own that all hospitals have approved and teachers for."""
         task = self._new_task(name)
-        known = Hospitals(
-            SigningIdentity.generate(), [one.site for one in self.hospitals.values()], task
-        )
-        for place, site in enumerate(known.sites):
-            ready_teachers(site, task, random_bytes=secrets.token_bytes)
-            known.approve(place)
-        nodes = [one for one in self.hospitals.values() if one.node.is_alive]
-        self.wait_for(lambda: all(self._knows_tasks(one) for one in nodes))
+        for one in self.hospitals.values():
+            ready_teachers(one.site, task, random_bytes=secrets.token_bytes)
+        self.approve(task)
         chosen: dict[str, Any] = {
             "suite": DEFAULT_SUITE,
             "queries": QUERIES,
@@ -407,15 +403,34 @@ class WholeFederation:
             coordinator.ask(name, task, settings, source="public.csv", patience_s=3600.0)
         return task
 
+    def approve(self, task: LearningTask | EvaluationTask) -> None:
+        """Let all hospitals approve a pool, and wait until their nodes are ready for it."""
+        sites = [one.site for one in self.hospitals.values()]
+        known = Hospitals(SigningIdentity.generate(), sites, task)  # type: ignore[arg-type]
+        for place in range(len(sites)):
+            known.approve(place)
+        self._tasks.add(task.pool.digest)
+        nodes = [one for one in self.hospitals.values() if one.node.is_alive]
+        self.wait_for(lambda: all(self._knows_tasks(one) for one in nodes))
+
+    def asked_to_evaluate(self, name: str) -> EvaluationTask:
+        """Return the document of an evaluation as soon as it is queued."""
+        self.wait_for(lambda: name in self._runs())
+        with closing(Coordinator(self.home)) as coordinator:
+            pool = RunRequest.from_json(coordinator.queue.request(name)).pool
+        return EvaluationTask.from_bytes(self.home.path("pools", pool.hex()).read_bytes())
+
+    def _runs(self) -> set[str]:
+        with closing(Coordinator(self.home)) as coordinator:
+            return {one.name for one in coordinator.queue.all()}
+
     def _new_task(self, name: str) -> LearningTask:
         rng = np.random.default_rng(len(self._tasks))
         sexes = ("male", "female")
         rows = [f"{rng.uniform(20, 80):.6f},{sexes[rng.integers(2)]}" for _ in range(40)]
         path = self.folder / f"{name}.csv"
         path.write_text("\n".join(("age,sex", *rows)) + "\n", encoding="utf-8")
-        task = LearningTask.from_public_table(path, label=LABEL, classes=CLASSES)
-        self._tasks[task.pool.digest] = task
-        return task
+        return LearningTask.from_public_table(path, label=LABEL, classes=CLASSES)
 
     def _knows_tasks(self, hospital: Hospital) -> bool:
         return hospital.standing.tasks == len(self._tasks)
@@ -490,6 +505,8 @@ def enroll(made: WholeFederation) -> None:
     """Let hospitals join a federation that is served, each with its table and its policy."""
     for name, port in zip(NAMES, free_ports(len(NAMES)), strict=True):
         variables = dict(made.service.variables)
+        if name == NORTH:
+            variables |= {"MARKED_COUNTS": "1"}
         if name == PROXIED:
             variables |= {"HTTPS_PROXY": f"http://127.0.0.1:{made.proxy.port}", "NO_PROXY": ""}
         witness = made.folder / f"{name} witness"
@@ -498,6 +515,7 @@ def enroll(made: WholeFederation) -> None:
             replace(
                 site.settings.with_port(site.membership().name, port),
                 teachers=TEACHERS,
+                held_out=0.25,
                 approval="pool",
                 lifetime_epsilon=1000.0,
                 policy={

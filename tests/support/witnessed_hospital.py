@@ -1,11 +1,13 @@
 """`pate-party` with a witness at its node's door: ``-m tests.support.witnessed_hospital``.
 
 Arguments: the folder of what the witness writes down, then those of `pate-party`. Its teachers are
-its own, trained on its own table.
+its own, trained on its own table. Where the variable `MARKED_COUNTS` is set, its counts for an
+evaluation are `MARKERS` instead of its own.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from contextlib import suppress
@@ -18,13 +20,16 @@ from numpy.typing import NDArray
 
 from party import service
 from party.cli import main
-from party.site.tasks import PartyTask
-from pate_fed.data.task import LearningTask
+from party.site.ready_tasks import ReadyTasks
+from party.site.tasks import AskedTask, PartyTask
 from pate_fed.queries import QueryBatch
 from protocols import wire
 from protocols.messages import Plan
 from tests.support.invariants import messages_in
+from tests.support.marker import MARKERS
 from tests.support.mortal_hospital import RECEIVED, SENT, VOTED, Witness
+
+MARKED = "MARKED_COUNTS"
 
 
 class PatientWitness(Witness):
@@ -33,6 +38,7 @@ class PatientWitness(Witness):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._unwritten: deque[tuple[bytes, bytes]] = deque()
+        self.plan = b""
 
     def note(self, kind: bytes, body: bytes) -> None:
         """See `Witness.note`."""
@@ -43,36 +49,46 @@ class PatientWitness(Witness):
                 self._unwritten.popleft()
 
 
-def witnessed(folder: Path) -> type[service.PartyService]:
-    """Return the service with a witness of what goes through its door."""
+def watch(folder: Path) -> None:
+    """Let services have a witness of what goes through their doors, and of each vote."""
+    witness = PatientWitness(folder)
 
     class WitnessedService(service.PartyService):
-        def __init__(self, *given: Any, **named: Any) -> None:
-            self._witness, self._plan = PatientWitness(folder), b""
-            super().__init__(*given, **named)
-
         def receive(self, packet: bytes, federation: str | None = None) -> bytes:
-            self._witness.note(RECEIVED, packet)
+            witness.note(RECEIVED, packet)
             for message in messages_in(packet):
                 if isinstance(message, Plan):
-                    self._plan = wire.digest_of(message)
+                    witness.plan = wire.digest_of(message)
             answer = super().receive(packet, federation)
-            self._witness.note(SENT, answer)
+            witness.note(SENT, answer)
             return answer
 
-        def _party_task(self, task: LearningTask, *, train: bool) -> PartyTask:
-            made = super()._party_task(task, train=train)
-            ask = made.vote
+    class WitnessedTasks(ReadyTasks):
+        def _task(self, task: AskedTask, *, train: bool) -> PartyTask:
+            made = super()._task(task, train=train)
 
             def vote(batch: QueryBatch) -> NDArray[np.int64]:
-                self._witness.note(VOTED, self._plan)
-                return ask(batch)
+                witness.note(VOTED, witness.plan)
+                return made.vote(batch)
 
-            return replace(made, vote=vote)
+            if made.evaluation is None:
+                return replace(made, vote=vote)
+            if MARKED not in os.environ:
+                return made
+            count = made.evaluation.rows
 
-    return WitnessedService
+            def rows(slots: int) -> NDArray[np.int64]:
+                marked = np.zeros_like(count(slots))
+                marked[:, : len(MARKERS)] = MARKERS
+                marked[:, -1] = slots - sum(MARKERS)
+                return marked
+
+            return replace(made, evaluation=replace(made.evaluation, rows=rows))
+
+    changed: Any = service
+    changed.PartyService, changed.ReadyTasks = WitnessedService, WitnessedTasks
 
 
 if __name__ == "__main__":
-    service.PartyService = witnessed(Path(sys.argv.pop(1)))  # type: ignore[misc]
+    watch(Path(sys.argv.pop(1)))
     main()

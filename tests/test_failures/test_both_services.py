@@ -11,15 +11,21 @@ import json
 import os
 import re
 import signal
+import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 from coordinator.runs.queue import ENDED, Run, RunState
 from party.site.folder import DATABASE_FILE
-from tests.support.hospital_services import NAMES
+from pate_fed.accounting import DistributedCountsEvent
+from tests.support.hospital_services import NAMES, ledger_of
 from tests.support.invariants import require_sound
+from tests.support.marker import MARKERS, findings, findings_in_files
 from tests.support.whole_federation import (
+    CLASSES,
     NAME_BEHIND_PROXY,
     NORTH,
     PROXIED,
@@ -42,6 +48,8 @@ STORAGE = ("PF-333", "PF-350")
 
 NO_ROOM = "nothing can be stored [PF-440]: look at disk and rights"
 QUERIES = 3
+PLACES = 1_000_003
+"""For held-out patients of a hospital: a prime, to be found."""
 HOUR_S = 3600.0
 A_WHILE_S = 60.0
 """What a machine that is busy takes from one look at a clock to the next."""
@@ -60,6 +68,36 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeFedera
 def everybody_is_there(federation: WholeFederation) -> None:
     """Whatever the test before did is over, and was mended by the federation itself."""
     federation.wait_for(lambda: federation.is_at_rest and federation.online() == set(NAMES))
+
+
+def require_scored(federation: WholeFederation, name: str) -> None:
+    """Hospitals score a run's student while the operator's command waits; no count is found.
+
+    One hospital's counts are the markers, so they decide the scores; the others' are their own.
+    """
+    with ThreadPoolExecutor(1) as operator:
+        words = ("evaluate", name, "--places", PLACES, "--format", "json")
+        typed = operator.submit(federation.pate_fed, *words)
+        federation.approve(federation.asked_to_evaluate(f"{name}.evaluation"))
+        shown = json.loads(typed.result())
+    assert (shown["state"], shown["reason"]) == ("done", "")
+    assert shown["price"]["epsilon"] <= 1
+    rights, wrong_no = dict(zip(CLASSES, MARKERS, strict=False)), MARKERS[2]
+    for of, wrong in zip(CLASSES, (wrong_no, 0), strict=True):
+        share = shown["evaluation"]["class"][of]["right"]
+        assert share == pytest.approx(rights[of] / (rights[of] + wrong), abs=1e-3)
+    for one in federation.hospitals.values():
+        counts = ledger_of(one.site).entries[-1]
+        assert isinstance(counts.reserved, DistributedCountsEvent)
+        assert counts.state.value == "committed"
+    least = len(MARKERS)  # noise of 0 in one count says nothing
+    assert not findings_in_files(federation.folder, least=least)
+    for path in federation.folder.rglob("*.db"):
+        with closing(sqlite3.connect(path)) as database:
+            cells = "\n".join(database.iterdump()).encode("utf-8", "surrogateescape")
+        assert not findings(cells, least=least), path.name
+    # The search reads them: how many places there are is public.
+    assert findings_in_files(federation.folder, (PLACES,))
 
 
 def begun(federation: WholeFederation, name: str, *, queries: int = QUERIES) -> dict[str, int]:
@@ -122,7 +160,10 @@ def require_clock(federation: WholeFederation, name: str, state: str, *, by: str
 def test_a_supernode_that_is_killed_in_the_middle_of_a_run_is_waited_for_by_name(
     federation: WholeFederation,
 ) -> None:
-    """Its hospital's node stands still meanwhile, so that the run is surely under way."""
+    """Its hospital's node stands still meanwhile, so that the run is surely under way.
+
+    Then hospitals score the student that it gave.
+    """
     before = begun(federation, "supernode")
     south = federation.hospitals[SOUTH]
     starts = south.in_federation.supernode_starts
@@ -132,6 +173,7 @@ def test_a_supernode_that_is_killed_in_the_middle_of_a_run_is_waited_for_by_name
     wait_until_shown(federation, "supernode", f"waiting: waits for {SOUTH}")
     require_whole(federation, "supernode", before)
     assert south.in_federation.supernode_starts > starts
+    require_scored(federation, "supernode")
 
 
 @pytest.mark.exhaustive

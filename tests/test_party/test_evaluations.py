@@ -330,6 +330,8 @@ def test_a_person_sees_the_comparison_and_no_small_count(
         owner.enter()
         link = f"results?compare={evaluation.pool.digest.hex()}"
         assert link in owner.get("results").text
+        assert link in owner.get("data").text
+        assert "30.0 % of the patients" in owner.get("data").text
         shown = owner.get(link).text
         assert "The student beats this hospital&#39;s own teachers." in shown
         assert "Student: right on 83.3 %" in shown
