@@ -65,21 +65,23 @@ class TestTraining:
     def test_a_patient_moves_one_vote(
         self, site: Site, task: LearningTask, table: Path, tmp_path: Path
     ) -> None:
+        """Columns are scaled, and votes shared out over classes, by public rows alone."""
         fixed = iter([bytes(range(32)), bytes(32)] * 2)
         votes = [
             ready_teachers(site, task, random_bytes=lambda _: next(fixed)).vote(task.pool.views)
         ]
         other_table = tmp_path / "other.csv"
         rows = [
-            row.replace("no", "yes") if row.startswith("p0,") else row
-            for row in table.read_text("utf-8").splitlines()
+            f"p0,{20 + place},other,yes" if row.startswith("p0,") else row
+            for place, row in enumerate(table.read_text("utf-8").splitlines())
         ]
         other_table.write_text("\n".join(rows) + "\n", encoding="utf-8")
         other, _ = add(make_site(tmp_path / "other"), other_table, label=LABEL, patient_id=PATIENT)
         votes.append(
             ready_teachers(other, task, random_bytes=lambda _: next(fixed)).vote(task.pool.views)
         )
-        assert (votes[0] != votes[1]).any(axis=1).sum() <= 1
+        assert (votes[0] != votes[1]).any(axis=1).sum() == 1
+        assert np.abs((votes[1] == 1).mean(axis=1) - 0.5).max() < 0.02
 
     def test_files_are_for_the_owner_alone(self, site: Site, task: LearningTask) -> None:
         ready_teachers(site, task, random_bytes=secrets.token_bytes)
