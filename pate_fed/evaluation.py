@@ -290,6 +290,27 @@ class EvaluationPlan:
         return self.sigma**2 / sum(1 / len(one.groups) for one in groupings)
 
 
+def answered_by_group(
+    groups: Mapping[str, tuple[Sequence[str], NDArray[np.int64]]], refused: NDArray[np.bool_]
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Count public queries with and without an answer; free, for it follows from released labels.
+
+    Args:
+        groups: By a grouping's name, its groups' names and the group of each query.
+        refused: Whether a query got no answer; shape (queries,).
+    """
+    return {
+        grouping: {
+            name: {
+                "answered": int((~refused & (places == place)).sum()),
+                "refused": int((refused & (places == place)).sum()),
+            }
+            for place, name in enumerate(names)
+        }
+        for grouping, (names, places) in groups.items()
+    }
+
+
 def neighbors_of(unit: str) -> str:
     """Name the two cases that noisy counts do not tell apart well."""
     whose = "one hospital" if unit == "party" else "one patient"

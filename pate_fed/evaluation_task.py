@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.dataset import Records
-from pate_fed.data.preprocessing import exactly
+from pate_fed.data.preprocessing import TablePreprocessing, exactly
 from pate_fed.data.table_features import CategoryEncoder
 from pate_fed.data.task_schema import TaskSchema, canonical_json, refuse_constant
 from pate_fed.errors import InvalidTaskError
@@ -38,6 +38,9 @@ _MOST_HEADER: Final = 2**16
 _MOST_COLUMNS: Final = 8
 _MOST_BINS: Final = 16
 _LENGTH: Final = struct.Struct(">I")
+ReadsColumns = TaskSchema | TablePreprocessing
+"""A table's columns with their encoders."""
+
 _KEYS: Final = {"version", "task", "pool", "edges", "means", "columns", "files"}
 
 
@@ -191,7 +194,7 @@ def _numbers(values: Any) -> NDArray[np.float64]:
     return np.array(list(found), dtype=np.float64)
 
 
-def groups_by(schema: TaskSchema, column: str) -> tuple[str, ...]:
+def groups_by(schema: ReadsColumns, column: str) -> tuple[str, ...]:
     """Return the groups of a column: its categories and all others, or up to and above its median.
 
     Raises:
@@ -203,7 +206,9 @@ def groups_by(schema: TaskSchema, column: str) -> tuple[str, ...]:
     return f"up to {encoder.median:g}", f"above {encoder.median:g}"
 
 
-def places_by(schema: TaskSchema, column: str, features: NDArray[np.float64]) -> NDArray[np.int64]:
+def places_by(
+    schema: ReadsColumns, column: str, features: NDArray[np.float64]
+) -> NDArray[np.int64]:
     """Return the group of each input by the features of a column: what the student sees of it.
 
     Args:
@@ -225,7 +230,7 @@ def places_by(schema: TaskSchema, column: str, features: NDArray[np.float64]) ->
     return np.asarray(found, dtype=np.int64)
 
 
-def _position(schema: TaskSchema, column: str) -> int:
+def _position(schema: ReadsColumns, column: str) -> int:
     if column not in schema.columns:
         raise InvalidTaskError("a column of an evaluation must be one that the task reads", column)
     return schema.columns.index(column)

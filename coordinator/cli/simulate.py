@@ -98,6 +98,7 @@ CONFIG_OPTIONS: Final = {
     "models.student": "student",
     "evaluation.patients": "evaluate",
     "evaluation.epsilon": "evaluation_epsilon",
+    "evaluation.by": "evaluate_by",
     "seed": "seed",
     "purpose": "purpose",
 }
@@ -134,7 +135,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
         raise UsageError("--config must hold the keys of a simulation", repr(min(unknown)))
     context.default_map = {
         CONFIG_OPTIONS[key]: ",".join(str(one) for one in value)
-        if isinstance(value, list) and key != "source.ignored"
+        if isinstance(value, list) and key not in ("source.ignored", "evaluation.by")
         else value
         for key, value in found.items()
         if key in CONFIG_OPTIONS
@@ -384,6 +385,14 @@ def simulate(  # noqa: PLR0917 - one argument per option
             rich_help_panel=RUN,
         ),
     ] = None,
+    evaluate_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="With --evaluate private: score the groups of a column, too; repeatable.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -474,6 +483,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         student=student,
         evaluate=evaluate,
         evaluation_epsilon=evaluation_epsilon,
+        evaluate_by=tuple(evaluate_by or ()),
         engine=engine,
         seed=seed,
         purpose=purpose,

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
@@ -31,7 +30,13 @@ from pate_fed.charging import noise_of
 from pate_fed.data.task import LearningTask
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidSettingError, InvalidTaskError
-from pate_fed.evaluation import CLASS, CertaintyBins, EvaluationPlan, neighbors_of
+from pate_fed.evaluation import (
+    CLASS,
+    CertaintyBins,
+    EvaluationPlan,
+    answered_by_group,
+    neighbors_of,
+)
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
@@ -258,10 +263,7 @@ def _price(record: RunRecord, terms: RunTerms, plan: EvaluationPlan) -> dict[str
 def _no_answer(
     record: RunRecord, student: Path, task: LearningTask, by: Sequence[str]
 ) -> dict[str, dict[str, dict[str, int]]]:
-    """Count public queries with and without an answer, by predicted class and by column.
-
-    It follows from released labels, public inputs and the student, so it costs nothing.
-    """
+    """Count public queries with and without an answer, by predicted class and by column."""
     from pate_fed.students import read_student  # noqa: PLC0415 - takes seconds
 
     asked = np.array([int(query) for query, _ in record.labels], dtype=np.int64)
@@ -272,16 +274,4 @@ def _no_answer(
     for column in by:
         names = groups_by(task.schema, column)
         groups[f"by {column}"] = names, places_by(task.schema, column, views.features)
-    return {name: _counted(*found, refused) for name, found in groups.items()}
-
-
-def _counted(
-    names: tuple[str, ...], places: NDArray[np.int64], refused: NDArray[np.bool_]
-) -> dict[str, dict[str, int]]:
-    return {
-        name: {
-            "answered": int((~refused & (places == place)).sum()),
-            "refused": int((refused & (places == place)).sum()),
-        }
-        for place, name in enumerate(names)
-    }
+    return answered_by_group(groups, refused)

@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.simulation.chance import Chance
 from pate_fed import wording
-from pate_fed.data import Dataset, Records
-from pate_fed.errors import TooFewRecordsError
-from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping, neighbors_of
+from pate_fed.data import Dataset, Inputs, Records
+from pate_fed.data.preprocessing import TablePreprocessing
+from pate_fed.errors import InvalidSettingError, InvalidTaskError, TooFewRecordsError
+from pate_fed.evaluation import (
+    CLASS,
+    CertaintyBins,
+    EvaluationPlan,
+    Grouping,
+    answered_by_group,
+    neighbors_of,
+)
+from pate_fed.evaluation_task import groups_by, places_by
 from pate_fed.planning import RunSettings
+from pate_fed.releases import ABSTAIN
 from pate_fed.students import Student
 from protocols.forms import FORMS
 from protocols.secure_sum import run_secure_sum
 
 HELD_OUT: Final = 0.2
 """Share of the hospitals' patients who teach no teacher."""
+
+
+def keep_back(
+    settings: RunSettings, dataset: Dataset, *, rng: np.random.Generator
+) -> tuple[Dataset, Records]:
+    """Return the data set without the patients who are kept back, and these patients.
+
+    Raises:
+        InvalidSettingError: the student reads no column of a name in `--evaluate-by`.
+        TooFewRecordsError: there are too few patients.
+    """
+    _by_column(settings, dataset)
+    rest, kept = hold_out(dataset.private, rng=rng)
+    return replace(dataset, private=rest), kept
 
 
 def hold_out(records: Records, *, rng: np.random.Generator) -> tuple[Records, Records]:
@@ -58,12 +83,16 @@ class PrivateEvaluation:
         bins: The student's certainty on the public pool.
         hospitals: Each hospital's held-out patients. Secret.
         unit: Privacy unit.
+        pool: The public inputs.
+        by: Columns whose groups are counted, too, and the way they are read.
     """
 
     plan: EvaluationPlan
     bins: CertaintyBins
     hospitals: tuple[Records, ...]
     unit: str
+    pool: Inputs
+    by: tuple[tuple[str, TablePreprocessing], ...] = ()
 
     @classmethod
     def planned(
@@ -78,14 +107,16 @@ class PrivateEvaluation:
             rows = [np.flatnonzero(owners == name) for name in names]
         else:
             rows = list(np.array_split(np.arange(len(held_out)), settings.parties))
+        by, groupings = _by_column(settings, dataset)
         bins = CertaintyBins.of(student.chances(dataset.pool.inputs))
         plan = EvaluationPlan.priced(
-            (Grouping("class", dataset.class_names), bins.grouping),
+            (Grouping(CLASS, dataset.class_names), bins.grouping, *groupings),
             epsilon=settings.evaluation_epsilon or 0.0,
             delta=settings.delta,
             unit_patients=max(map(len, rows)) if settings.unit == "party" else 1,
         )
-        return cls(plan, bins, tuple(held_out.select(one) for one in rows), settings.unit)
+        hospitals = tuple(held_out.select(one) for one in rows)
+        return cls(plan, bins, hospitals, settings.unit, dataset.pool.inputs, by)
 
     @property
     def patients(self) -> int:
@@ -110,12 +141,31 @@ class PrivateEvaluation:
         vectors = []
         for records in self.hospitals:
             chances = student.chances(records.inputs) if len(records) else np.zeros((0, 2))
-            places = {"class": records.labels, "certainty": self.bins.places(chances)}
+            places = {
+                CLASS: records.labels,
+                "certainty": self.bins.places(chances),
+                **{name: places for name, (_, places) in self._groups(records.inputs).items()},
+            }
             right = chances.argmax(axis=1) == records.labels
             vectors.append(self.plan.counts(places, right))
         total = run_secure_sum(FORMS[form](), vectors, seed=secrets.token_bytes(32))
         noise = chance.noise("noise of the evaluation")
         return self.plan.scores(self.plan.perturb(total, random_bytes=noise))
+
+    def no_answer(
+        self, student: Student, labels: Mapping[int, int]
+    ) -> dict[str, dict[str, dict[str, int]]]:
+        """Count public queries with and without a label, in the groups of the evaluation."""
+        asked = self.pool.select(list(labels))
+        said = student.chances(asked).argmax(axis=1)
+        groups = {CLASS: (self.plan.groupings[0].groups, said), **self._groups(asked)}
+        return answered_by_group(groups, np.array(list(labels.values())) == ABSTAIN)
+
+    def _groups(self, inputs: Inputs) -> dict[str, tuple[tuple[str, ...], NDArray[np.int64]]]:
+        return {
+            f"by {name}": (groups_by(read, name), places_by(read, name, inputs.features))
+            for name, read in self.by
+        }
 
     def privacy(self, privacy: Mapping[str, Any]) -> dict[str, Any]:
         """Return its entry of `privacy.json`, whose other content is given."""
@@ -137,3 +187,25 @@ class PrivateEvaluation:
             "trust": "The coordinator sees the sums before the noise is added: you must trust it.",
             "with_labels": {"epsilon": whole, "delta": delta, "method": both},
         }
+
+
+def _by_column(
+    settings: RunSettings, dataset: Dataset
+) -> tuple[tuple[tuple[str, TablePreprocessing], ...], list[Grouping]]:
+    """Return the columns of `--evaluate-by`, with their groups.
+
+    Raises:
+        InvalidSettingError: the student does not read one of them.
+    """
+    read = dataset.preprocessing
+    if not settings.evaluate_by:
+        return (), []
+    if not isinstance(read, TablePreprocessing):
+        raise InvalidSettingError("--evaluate-by needs a table", dataset.kind)
+    try:
+        groupings = [Grouping(f"by {one}", groups_by(read, one)) for one in settings.evaluate_by]
+    except InvalidTaskError as error:
+        raise InvalidSettingError(
+            "--evaluate-by must name a column that the student reads", error.got
+        ) from error
+    return tuple((one, read) for one in settings.evaluate_by), groupings

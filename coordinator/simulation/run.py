@@ -25,7 +25,7 @@ from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.engines import require_engine, run_engine
-from coordinator.simulation.evaluation import PrivateEvaluation, hold_out
+from coordinator.simulation.evaluation import PrivateEvaluation, keep_back
 from coordinator.simulation.hospitals import (
     KEYSTREAM,
     Hospital,
@@ -166,8 +166,7 @@ class _Rehearsal:
             self._dataset: Dataset = self._load()
             if settings.evaluate == "private":
                 rng = self._chance.of("held-out patients")
-                private, self._held_out = hold_out(self._dataset.private, rng=rng)
-                self._dataset = replace(self._dataset, private=private)
+                self._dataset, self._held_out = keep_back(settings, self._dataset, rng=rng)
             self._data = data_table(self._dataset)
             for line in (*data_lines(self._data), *self._dataset.notes):
                 self._tell(line)
@@ -327,7 +326,9 @@ class _Rehearsal:
             )
             self._tell(evaluation.price_line())
             privacy["evaluation"] = evaluation.privacy(privacy)
-            return evaluation.run(student, form=self._settings.form, chance=self._chance)
+            labels = {query: label for query, label, _ in results.answers_of(self._store)}
+            scores = evaluation.run(student, form=self._settings.form, chance=self._chance)
+            return {**scores, "no_answer": evaluation.no_answer(student, labels)}
 
     # Helpers ----------------------------------------------------------------------------------
 
@@ -335,9 +336,8 @@ class _Rehearsal:
         """Report whose records were treated as public where they are the user's own patients'."""
         if self._settings.data.name not in ("csv", "images"):
             return []
-        dataset = self._dataset
-        pool, test = dataset.pool.unit_count, dataset.test.unit_count
-        patients = dataset.private.unit_count + pool + test
+        own, pool, test = (part.unit_count for part in self._dataset.parts)
+        patients = own + pool + test
         return [
             f"{100 * pool / patients:.0f} % of the patients (pool) and "
             f"{100 * test / patients:.0f} % (test) were treated as public: labels.csv, the student "

@@ -11,9 +11,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting import PrivacyEvent, RenyiAccountant
+from pate_fed.accounting import PerInstanceMeter, PrivacyEvent, RenyiAccountant
 from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.errors import UnreadableFileError
+from pate_fed.mechanisms import Mechanism
+from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.report.plots import results_plot, standalone
 
 DELTA: Final = 1e-5
@@ -138,6 +140,24 @@ def epsilon_of_event(event: PrivacyEvent) -> float:
     accountant = RenyiAccountant()
     accountant.compose(event)
     return accountant.get_converted(DELTA).epsilon
+
+
+def price_of_votes(
+    rule: Mechanism, votes: NDArray[np.int64], answered: NDArray[np.bool_], *, delta: float
+) -> float:
+    """Return the papers' data-dependent epsilon of a release: itself private, and no guarantee.
+
+    Args:
+        rule: Mechanism.
+        votes: Counts of each query.
+        answered: Whether it was answered.
+        delta: In (0, 1).
+    """
+    meter = PerInstanceMeter(rule, delta=delta)
+    labels = np.where(answered, votes.argmax(axis=1), ABSTAIN)
+    outcomes = np.where(answered, Outcome.ANSWERED, Outcome.REFUSED).astype(np.int8)
+    meter.add(votes, NoisyRelease(labels, outcomes))
+    return meter.cost.epsilon
 
 
 def noisy_labels(

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting import PerInstanceMeter
 from pate_fed.audit.canary import audit_mechanism
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.experiments.experiment import (
@@ -21,9 +20,9 @@ from pate_fed.experiments.experiment import (
     epsilon_of_event,
     load_counts,
     noisy_labels,
+    price_of_votes,
 )
 from pate_fed.mechanisms import ConfidentGaussianMax, ImmutableMax, LaplaceMax, Mechanism
-from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.students import Lesson, train_student
 
 _TEACHERS = 250
@@ -67,7 +66,7 @@ def svhn_votes(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
             asks=_SVHN_QUERIES,
             answers=most,
         )
-        prices = tuple(_price_of(rule, votes, one) for one in outcomes)
+        prices = tuple(price_of_votes(rule, votes, one, delta=_SVHN_DELTA) for one in outcomes)
         for measure, values in (
             ("share answered", tuple(float(one.mean()) for one in outcomes)),
             ("answers as without noise", tuple(agreed)),
@@ -76,7 +75,8 @@ def svhn_votes(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
             yield Result(Row(words, "none", epsilon, published, measure), values)
     laplace = LaplaceMax(0.05)
     epsilon = epsilon_of_event(laplace.event_of_answers(500, 1.0))
-    price = _price_of(laplace, votes[:500], np.ones(500, dtype=np.bool_))
+    everything = np.ones(500, dtype=np.bool_)
+    price = price_of_votes(laplace, votes[:500], everything, delta=_SVHN_DELTA)
     words = "LNMax, gamma 0.05, the first 500 queries"
     measure = "epsilon of these votes, itself private, delta 1e-6"
     yield Result(Row(words, "none", epsilon, "5.04 (2017, other votes)", measure), (price,))
@@ -188,12 +188,3 @@ def last_vote_told(sigma: float | None, rng: np.random.Generator) -> float:
     votes[np.arange(_TRIALS), last] += 1
     said = noisy_labels(_boosted(votes, sigma), sigma or 1.0, rng)
     return float((said == last).mean())
-
-
-def _price_of(rule: Mechanism, votes: NDArray[np.int64], answered: NDArray[np.bool_]) -> float:
-    """Return the papers' data-dependent epsilon of a release."""
-    meter = PerInstanceMeter(rule, delta=_SVHN_DELTA)
-    labels = np.where(answered, votes.argmax(axis=1), ABSTAIN)
-    outcomes = np.where(answered, Outcome.ANSWERED, Outcome.REFUSED).astype(np.int8)
-    meter.add(votes, NoisyRelease(labels, outcomes))
-    return meter.cost.epsilon

@@ -70,6 +70,7 @@ class RunSettings:
         evaluate: Patients that a simulation scores the student on: "public" for the test records
             alone, "private" for patients whom hospitals keep back, too.
         evaluation_epsilon: Price of that, for every hospital's units; None for 1.
+        evaluate_by: Columns whose groups are scored then, too.
         engine: "local" or "ray".
         seed: Makes a run repeatable; None draws everything fresh.
         purpose: Reason for the run, for its report; "" where nobody stated one.
@@ -110,6 +111,7 @@ class RunSettings:
     student: str = "auto"
     evaluate: str = "public"
     evaluation_epsilon: float | None = None
+    evaluate_by: tuple[str, ...] = ()
     engine: str = "local"
     seed: int | None = None
     purpose: str = ""
@@ -164,8 +166,11 @@ class RunSettings:
             raise InvalidSettingError(
                 "--evaluate private needs --noise coordinator, which adds its noise", self.noise
             )
-        if self.evaluate == "public" and self.evaluation_epsilon is not None:
-            raise InvalidSettingError("--evaluation-epsilon needs --evaluate private", "public")
+        for name in ("evaluation_epsilon", "evaluate_by"):
+            if self.evaluate == "public" and getattr(self, name):
+                raise InvalidSettingError(f"{option_of(name)} needs --evaluate private", "public")
+        if len(set(self.evaluate_by)) < len(self.evaluate_by):
+            raise InvalidSettingError("--evaluate-by must name a column once", "one twice")
 
     def _check_parts(self, sums: Sums) -> None:
         """Refuse options of other mechanisms, and lists that do not fit."""
@@ -386,6 +391,7 @@ class RunSettings:
             "evaluation": {
                 "patients": self.evaluate,
                 "epsilon": self.evaluation_epsilon,
+                "by": list(self.evaluate_by) or None,
             },
             "seed": self.seed,
             "purpose": self.purpose or None,

@@ -76,7 +76,10 @@ def test_a_simulation_scores_its_student_on_patients_kept_back(
     runs = [tmp_path / name for name in ("a", "b", "hospital")]
     units = ("record", "record", "party")
     ended = [
-        pate_fed(*small_run(table, run), "--evaluate", "private", "--unit", unit)
+        pate_fed(
+            *small_run(table, run),
+            *("--evaluate", "private", "--unit", unit, "--evaluate-by", "age"),
+        )
         for run, unit in zip(runs, units, strict=True)
     ]
     for one in ended:
@@ -93,7 +96,19 @@ def test_a_simulation_scores_its_student_on_patients_kept_back(
     both = hospitals["views"]["public"]["formal"]["epsilon"] + 1
     assert hospitals["evaluation"]["with_labels"]["epsilon"] == both
     assert hospitals["evaluation"]["with_labels"]["delta"] == 2 * hospitals["delta"]
+    assert [name[:6] for name in sorted(found["groups"]["by age"])] == ["above ", "up to "]
+    queries = run_of(runs[0], "metrics.json")["queries"]
+    for rows in (found["no_answer"]["class"], found["no_answer"]["by age"]):
+        assert sum(one["answered"] for one in rows.values()) == queries["answered"]
+        assert sum(one["refused"] for one in rows.values()) == queries["refused"]
+    wrong = pate_fed(
+        *small_run(table, tmp_path / "wrong"),
+        *("--evaluate", "private", "--evaluate-by", "sick"),
+    )
+    assert wrong.error_code == "PF-105"
+    assert "a column that the student reads" in wrong.err
     page = (runs[0] / "report.html").read_text("utf-8")
+    assert "by age</th><th scope" in page
     assert "own patients</h2>" in page
     assert "both: the numbers add up" in (runs[2] / "report.html").read_text("utf-8")
 
@@ -105,8 +120,14 @@ def test_a_simulation_scores_its_student_on_patients_kept_back(
         (["--evaluate", "private", "--evaluation-epsilon", "0"], "must be above 0 and finite"),
         (["--evaluate", "private", "--evaluation-epsilon", "nan"], "must be above 0 and finite"),
         (["--evaluate", "private", "--noise", "parties"], "needs --noise coordinator"),
+        (["--evaluate-by", "age"], "--evaluate-by needs --evaluate private"),
+        (["--evaluate", "private", "--evaluate-by", "nobody"], "--evaluate-by needs a table"),
+        (["--evaluate", "private", *(2 * ["--evaluate-by", "age"])], "a column once"),
     ],
-    ids=["a price without it", "no price", "no number", "noise elsewhere"],
+    ids=[
+        *("a price without it", "no price", "no number", "noise elsewhere"),
+        *("groups without it", "no column", "a column twice"),
+    ],
 )
 def test_contradictory_options_are_refused(
     options: list[str], must: str, tmp_path: Path, pate_fed: Command
@@ -148,7 +169,7 @@ def test_the_interval_holds_the_true_accuracy_in_93_of_100_seeds(name: str) -> N
     for seed in range(100):
         rows = np.random.default_rng(seed).permutation(len(patients))[:1500]
         hospitals = tuple(patients.select(part) for part in np.array_split(rows, 10))
-        evaluation = PrivateEvaluation(plan, bins, hospitals, "record")
+        evaluation = PrivateEvaluation(plan, bins, hospitals, "record", dataset.pool.inputs)
         low, high = evaluation.run(student, form="additive", chance=Chance(seed))[
             "accuracy_interval"
         ]

@@ -211,6 +211,13 @@ class TestCommand:
     ) -> None:
         assert pate_fed("audit", *given).error_code == "PF-402"
 
+    def test_a_run_without_its_transcript_is_refused(
+        self, pate_fed: Command, tmp_path: Path
+    ) -> None:
+        write_sample(tmp_path / "run")
+        ended = pate_fed("audit", "--run", tmp_path / "run")
+        assert (ended.error_code, ended.code) == ("PF-414", 5)
+
     def test_a_run_that_is_not_there_is_refused(self, pate_fed: Command, tmp_path: Path) -> None:
         ended = pate_fed("audit", "--run", tmp_path / "none")
         assert (ended.error_code, ended.code) == ("PF-140", 5)
