@@ -30,7 +30,7 @@ import numpy as np
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import ENDED, Run
-from coordinator.runs.request import RunRequest, source_of
+from coordinator.runs.request import source_of
 from party.site.dataset import add
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
@@ -413,16 +413,11 @@ class WholeFederation:
         nodes = [one for one in self.hospitals.values() if one.node.is_alive]
         self.wait_for(lambda: all(self._knows_tasks(one) for one in nodes))
 
-    def asked_to_evaluate(self, name: str) -> EvaluationTask:
-        """Return the document of an evaluation as soon as it is queued."""
-        self.wait_for(lambda: name in self._runs())
-        with closing(Coordinator(self.home)) as coordinator:
-            pool = RunRequest.from_json(coordinator.queue.request(name)).pool
-        return EvaluationTask.from_bytes(self.home.path("pools", pool.hex()).read_bytes())
-
-    def _runs(self) -> set[str]:
-        with closing(Coordinator(self.home)) as coordinator:
-            return {one.name for one in coordinator.queue.all()}
+    @property
+    def documents(self) -> set[Path]:
+        """Files of all pools and evaluations that the coordinator has published."""
+        found = self.home.path("pools").iterdir()
+        return {path for path in found if not path.name.startswith(".")}
 
     def _new_task(self, name: str) -> LearningTask:
         rng = np.random.default_rng(len(self._tasks))

@@ -21,6 +21,7 @@ import pytest
 from coordinator.runs.queue import ENDED, Run, RunState
 from party.site.folder import DATABASE_FILE
 from pate_fed.accounting import DistributedCountsEvent
+from pate_fed.evaluation_task import EvaluationTask
 from tests.support.hospital_services import NAMES, ledger_of
 from tests.support.invariants import require_sound
 from tests.support.marker import MARKERS, findings, findings_in_files
@@ -75,10 +76,13 @@ def require_scored(federation: WholeFederation, name: str) -> None:
 
     One hospital's counts are the markers, so they decide the scores; the others' are their own.
     """
+    known = federation.documents
     with ThreadPoolExecutor(1) as operator:
         words = ("evaluate", name, "--places", PLACES, "--format", "json")
         typed = operator.submit(federation.pate_fed, *words)
-        federation.approve(federation.asked_to_evaluate(f"{name}.evaluation"))
+        federation.wait_for(lambda: typed.done() or federation.documents > known)
+        [document] = federation.documents - known
+        federation.approve(EvaluationTask.from_bytes(document.read_bytes()))
         shown = json.loads(typed.result())
     assert (shown["state"], shown["reason"]) == ("done", "")
     assert shown["price"]["epsilon"] <= 1
