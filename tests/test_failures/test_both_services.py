@@ -134,6 +134,7 @@ def require_clock(federation: WholeFederation, name: str, state: str, *, by: str
     assert abs(int(wrong[1]) - HOUR_S) < A_WHILE_S
 
 
+@pytest.mark.exhaustive  # in other runs a node is killed below, and its SuperNode with it
 def test_a_supernode_that_is_killed_in_the_middle_of_a_run_is_waited_for_by_name(
     federation: WholeFederation,
 ) -> None:
