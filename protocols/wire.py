@@ -30,6 +30,9 @@ from protocols.messages import (
 PACKET_FORM = "pate-fed/1/packet"
 """The form that a framework's container of bytes names where it carries a packet."""
 
+MOST_SMALL_BYTES = 2**16
+"""A framework may carry a packet up to this size in one piece, as plain bytes."""
+
 _DIGEST_DOMAIN = b"pate-fed/1/message\0"
 _DIGESTED = b"\x83"  # an array of three: version, type, fields
 _FRAMED = b"\x84"  # the same with a signature

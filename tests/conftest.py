@@ -5,6 +5,8 @@ import os
 import shutil
 import sys
 from collections.abc import Generator, Iterator
+from inspect import isfunction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from pate_fed.nodes import database
 from pate_fed.nodes.database import NodeDatabase
 from protocols.identity import PublicIdentity
 from tests.support.forks import load_before_forking
-from tests.support.markers import leave_to_exhaustive_runs
+from tests.support.markers import has_mark, leave_to_exhaustive_runs
 
 # A slow machine is no reason to fail: speed is measured in benchmarks/, never here.
 settings.register_profile(
@@ -46,6 +48,35 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")  # noqa: S108
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Load no file without a slow test where only slow ones are asked for."""
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    if is_test and _only_slow_run(config) and "slow" not in collection_path.read_text("utf-8"):
+        return True
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Nor make the many cases of a test that has none that is slow."""
+    if (
+        name.startswith("test_")
+        and isfunction(obj)
+        and _only_slow_run(collector.config)
+        and collector.get_closest_marker("slow") is None
+        and not has_mark(obj, "slow")
+    ):
+        return []
+    return None
+
+
+def _only_slow_run(config: pytest.Config) -> bool:
+    expression: str = config.getoption("markexpr")
+    return expression.startswith("slow and ")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage among thousands of cases, which stay to the end."""
@@ -58,9 +89,34 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark cases that only exhaustive runs try, before tests are chosen by their marks."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark cases that only exhaustive runs try, before tests are chosen by their marks.
+
+    Of slow tests those of a file stay together, as they share processes, and the longest come
+    first. Files that fork from a server that has loaded everything share the server, too.
+    """
     leave_to_exhaustive_runs(items)
+    if _only_slow_run(config):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
+        places = {name: place for place, name in enumerate(_LONGEST)}
+        items.sort(key=lambda item: places.get(_group(item), len(places)))
+
+
+_LONGEST = (
+    *("test_failures/test_both_services", "forks", "test_coordinator/test_federation_demo"),
+    *("tests/test_deployed_marker", "test_coordinator/test_console_run"),
+    *("test_coordinator/test_same_labels", "test_failures/test_door"),
+    *("test_coordinator/test_simulation", "test_coordinator/test_service_log"),
+    *("test_party/test_serving", "test_failures/test_certificate"),
+)
+"""Groups of slow tests that take longest."""
+
+
+def _group(item: pytest.Item) -> str:
+    module = getattr(item, "module", None)
+    is_forking = hasattr(module, "process_federation")
+    return "forks" if is_forking else f"{item.path.parent.name}/{item.path.stem}"
 
 
 @pytest.fixture(autouse=True, scope="session")

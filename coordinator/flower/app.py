@@ -106,9 +106,8 @@ class GridTransport(Transport):
         return answers
 
     def _message(self, node: int, packet: bytes) -> Message:
-        body = ArrayRecord({"body": Array("uint8", (len(packet),), wire.PACKET_FORM, packet)})
         return Message(
-            RecordDict({"packet": body}),
+            RecordDict({"packet": _carrier(packet)}),
             dst_node_id=node,
             message_type=MESSAGE_TYPE,
             ttl=self._timeout_s,
@@ -137,11 +136,23 @@ class _Absences:
         }
 
 
+def _carrier(packet: bytes) -> ConfigRecord | ArrayRecord:
+    """Take plain bytes for a small packet: of an array each of five parts is a request of its own.
+
+    A large array travels in chunks.
+    """
+    if len(packet) <= wire.MOST_SMALL_BYTES:
+        return ConfigRecord({"body": packet})
+    return ArrayRecord({"body": Array("uint8", (len(packet),), wire.PACKET_FORM, packet)})
+
+
 def _body(reply: Message) -> bytes | Silence:
     """Read a packet from a reply, trusting nothing about its shape."""
     if reply.has_error():
         return Silence(f"flower error {reply.error.code}")
     record = reply.content.get("packet")
+    if isinstance(record, ConfigRecord) and isinstance(body := record.get("body"), bytes):
+        return body
     if not isinstance(record, ArrayRecord) or "body" not in record:
         fault = reply.content.get("fault")
         code = fault.get("code") if isinstance(fault, ConfigRecord) else None

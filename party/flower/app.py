@@ -44,9 +44,7 @@ def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
             packet = _packet_of(message)
             node = open_node(int(context.node_config["partition-id"]))
             answer = node.receive(packet)
-            # An array travels in chunks and is hashed once; a bytes field is one large object.
-            body = Array("uint8", (len(answer),), wire.PACKET_FORM, answer)
-            content = RecordDict({"packet": ArrayRecord({"body": body})})
+            content = RecordDict({"packet": _carrier(answer)})
         except Exception as error:
             _log.error("a packet could not be answered: %s", type(error).__name__)
             content = RecordDict({"fault": ConfigRecord({"code": str(Reason.FAULT)})})
@@ -55,9 +53,22 @@ def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
     return app
 
 
+def _carrier(packet: bytes) -> ConfigRecord | ArrayRecord:
+    """Take plain bytes for a small packet: of an array each of five parts is a request of its own.
+
+    A large array travels in chunks and is hashed once.
+    """
+    if len(packet) <= wire.MOST_SMALL_BYTES:
+        return ConfigRecord({"body": packet})
+    return ArrayRecord({"body": Array("uint8", (len(packet),), wire.PACKET_FORM, packet)})
+
+
 def _packet_of(message: Message) -> bytes:
     """Take the bytes as they are: a reader of array files would parse a stranger's content."""
-    array = message.content["packet"]["body"]
+    record = message.content["packet"]
+    if isinstance(record, ConfigRecord) and isinstance(body := record["body"], bytes):
+        return body
+    array = record["body"]
     if not isinstance(array, Array) or array.stype != wire.PACKET_FORM:
         raise TypeError("a packet must come in an array of its own form")
     return bytes(array.data)

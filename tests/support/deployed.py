@@ -5,6 +5,7 @@ The hospitals' nodes are `PartyNode`s in this process, so that a test sees what 
 
 from __future__ import annotations
 
+import io
 import secrets
 import signal
 import socket
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from protocols.masked import MaskedSum
 from protocols.messages import Plan
+from tests.support.command import exit_code_of
 from tests.support.invariants import HospitalSeen, Seen, messages_in, runs_seen
 from tests.support.loopback_home import environment, free_ports, make_home
 from tests.support.stores import journal_in_memory
@@ -209,15 +211,11 @@ class Deployed:
         return Coordinator(self.home)
 
     def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run `pate-fed`."""
-        return subprocess.run(
-            [sys.executable, "-m", "coordinator.cli", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env=environment(self.folder),
-            timeout=_START_S,
-            check=False,
-        )
+        """Run `pate-fed` in this process: its programs take seconds to start."""
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = exit_code_of(*arguments)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     def serve(self, *, dies_at: str = "", passes: int = 1) -> None:
         """Start the service; it kills itself at a stage if one is named."""

@@ -62,6 +62,15 @@ def _values(case: pytest.Function) -> set[tuple[str, int]]:
     return {(name, id(value)) for name, value in case.callspec.params.items()}
 
 
+def has_mark(test: Callable[..., object], name: str) -> bool:
+    """Whether a test, or one of its cases, has a mark of its own."""
+    marks: list[pytest.Mark] = list(getattr(test, "pytestmark", []))
+    for mark in tuple(marks):
+        if mark.name == "parametrize" and isinstance(mark.args[-1], list | tuple):
+            marks += [one for case in mark.args[-1] for one in getattr(case, "marks", ())]
+    return any(mark.name == name for mark in marks)
+
+
 def in_turn(
     *axes: tuple[str, Sequence[Any]], every: int = 2, indirect: Sequence[str] = ()
 ) -> pytest.MarkDecorator:

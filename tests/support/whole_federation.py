@@ -337,12 +337,14 @@ class WholeFederation:
             one.node.end()
         self.service.end()
 
-    def wait_for(self, holds: Callable[[], bool], *, seconds: float = START_S) -> None:
-        """Wait for something, as long as it may take."""
+    def wait_for(
+        self, holds: Callable[[], bool], *, seconds: float = START_S, pause_s: float = 0.25
+    ) -> None:
+        """Wait for something, as long as it may take; most looks open databases and connections."""
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, self.said
-            time.sleep(0.05)
+            time.sleep(pause_s)
 
     @property
     def said(self) -> str:

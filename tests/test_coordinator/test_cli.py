@@ -323,6 +323,7 @@ class TestRefusals:
         assert ended.json["run_dir"] == str(out)
         assert json.loads(ended.err)["code"] == "PF-131"
 
+    @sampled(1)
     @pytest.mark.slow
     @pytest.mark.parametrize("cap", ["--max-answers", "--max-refusals"])
     def test_cap_ends_a_run_that_is_done(

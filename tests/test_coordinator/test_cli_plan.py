@@ -186,6 +186,7 @@ class TestOutlook:
         return path
 
     @sampled(1)
+    @sampled(1)
     @pytest.mark.slow
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_a_forecast_knows_what_hospitals_have(

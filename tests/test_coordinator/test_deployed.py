@@ -1,4 +1,8 @@
-"""A federation of real processes over TLS on loopback, from its first command to its labels."""
+"""A federation of real processes over TLS on loopback, from its first command to its labels.
+
+In runs that are not exhaustive, `test_same_labels` comes to labels on PostgreSQL, and
+`test_both_services` kills a service over Flower.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,8 @@ import pytest
 from pate_fed.accounting import EntryState
 from tests.support import postgres
 from tests.support.deployed import CLASSES, LABEL, NAMES, Deployed, deployed, true_class
-from tests.support.markers import more
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 QUERIES = 12
 ASKED = (
@@ -53,7 +56,6 @@ def require_measured(federation: Deployed) -> None:
     assert f'pate_fed_run_answered{{run="first"}} {QUERIES}.0' in metrics
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 def test_from_invitations_to_labels(tmp_path: Path, database: str) -> None:
     with deployed(tmp_path, database=database) as federation:
@@ -91,7 +93,7 @@ def test_from_invitations_to_labels(tmp_path: Path, database: str) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "database"),
-    [more("planned", "sqlite"), more("opened", "sqlite"), ("stored", "postgresql")],
+    [("planned", "sqlite"), ("opened", "sqlite"), ("stored", "postgresql")],
     indirect=["database"],
 )
 def test_a_killed_service_is_followed_by_one_that_goes_on(
@@ -132,15 +134,3 @@ def test_a_killed_service_is_followed_by_one_that_goes_on(
             assert sorted(hospital.asked) == sorted(labels)  # nothing was voted on twice
             states = [entry.state for entry in hospital.ledger.load().entries]
             assert states == [EntryState.COMMITTED] * 2  # no charge lost, none doubled
-
-
-def test_a_second_service_is_refused(tmp_path: Path) -> None:
-    with deployed(tmp_path) as federation:
-        federation.serve()
-        federation.wait_until_served()
-        second = federation.command("serve", "--home", federation.home.folder)
-        assert second.returncode == 4
-        assert "PF-448" in second.stderr
-        federation.stop_service()
-        assert federation.service is not None
-        assert federation.service.returncode == 0

@@ -1,4 +1,8 @@
-"""`make federation-demo`: real commands, real processes, nothing beyond this machine, none left."""
+"""`make federation-demo`: real commands, real processes, nothing beyond this machine, none left.
+
+Services and the run are started as always. Commands that end at once are forks of one process
+(`typed_commands`), but of the four hospitals in exhaustive runs all are started.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +29,7 @@ from tests.support.loopback import (
     foreign_addresses,
     heard,
     in_empty_network,
+    strays,
     traced,
 )
 from tests.support.markers import more
@@ -47,8 +53,8 @@ class Played:
         code: Its exit code.
         said: What it printed.
         watched: What `loopback_watch` wrote.
-        trace: What the kernel saw; None where nobody may look.
-        is_alone: Whether there was no network but loopback.
+        strays: How often it wanted to send beyond loopback; None where the kernel did not count.
+        trace: What the kernel saw, if it did not count; None where nobody may look.
         left: Processes that were still there afterwards.
     """
 
@@ -57,8 +63,8 @@ class Played:
     code: int
     said: str
     watched: Path
+    strays: int | None
     trace: Path | None
-    is_alone: bool
     left: list[int]
 
 
@@ -98,11 +104,13 @@ def processes_of(folder: Path) -> list[int]:
 
 
 @contextmanager
-def playing(folder: Path, *before: str, **changed: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a demonstration; whatever is left of it in the end is killed."""
+def playing(
+    folder: Path, *before: str, program: Sequence[str] = (), **changed: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a demonstration, or another program; what is left of it in the end is killed."""
     with (folder / "said").open("w", encoding="utf-8") as said:
         process = subprocess.Popen(
-            [*before, sys.executable, str(DEMO), "--out", str(folder / "out")],
+            [*before, sys.executable, *(program or (str(DEMO), "--out", str(folder / "out")))],
             env={**environment(folder), **changed},
             stdout=said,
             stderr=subprocess.STDOUT,
@@ -126,10 +134,15 @@ def played(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     is_hearts = request.param == "hearts"
     data = str(real_data("data/heart_disease").parents[1]) if is_hearts else ""
     folder = tmp_path_factory.mktemp("demo")
-    trace = folder / "trace"
-    alone, tracing = in_empty_network(), traced(trace)
-    watching = (*(alone or ()), *(tracing or ()))
-    with playing(folder, *watching, PATE_FED_TEST_DATA=data) as process:
+    counts, trace = folder / "counts", folder / "trace"
+    alone = in_empty_network(counts)
+    tracing = None if alone else traced(trace)
+    typed = folder / "typed"
+    typed.mkdir()
+    forked = ("-m", "tests.support.typed_commands", typed, DEMO, "--out", folder / "out")
+    program = () if is_hearts else tuple(map(str, forked))
+    watching = alone or tracing or ()
+    with playing(folder, *watching, program=program, PATE_FED_TEST_DATA=data) as process:
         code = process.wait(1800)
         deadline = time.monotonic() + 60
         while (left := processes_of(folder)) and time.monotonic() < deadline:
@@ -140,8 +153,8 @@ def played(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
         code,
         said_by(folder),
         folder / "watched",
+        strays(counts) if alone else None,
         trace if tracing else None,
-        alone is not None,
         left,
     )
 
@@ -215,26 +228,28 @@ def test_no_process_resolves_or_connects_to_anything_but_loopback(played: Played
 
 def test_nor_does_the_kernel_see_it_do_so(played: Played) -> None:
     """gRPC's own code asks the kernel past Python."""
-    if played.trace is None and not played.is_alone:
-        pytest.skip("neither a network of its own (unshare, ip) nor a trace (strace) can be had")
-    if played.is_alone:
-        assert played.code == 0, played.said  # there was nobody else to speak to
-    if played.trace is not None:
+    if played.strays is not None:
+        assert (played.code, played.strays) == (0, 0), played.said
+    elif played.trace is not None:
         assert "127.0.0.1" in addresses(played.trace)
         assert foreign_addresses(played.trace) == []
+    else:
+        pytest.skip("neither a network of its own (unshare, ip) nor a trace (strace) can be had")
 
 
-def test_the_watch_and_the_trace_see_whoever_speaks_beyond(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["network", "trace"])
+def test_the_watch_and_the_kernel_see_whoever_speaks_beyond(tmp_path: Path, way: str) -> None:
     code = (
         "import socket\n"
         "for call in (lambda: socket.getaddrinfo('hospital.invalid', 1),\n"
-        "             lambda: socket.socket(type=socket.SOCK_DGRAM).connect(('192.0.2.1', 9))):\n"
+        "             lambda: socket.socket(type=socket.SOCK_DGRAM).connect(('192.0.2.1', 9)),\n"
+        "             lambda: socket.socket(socket.AF_INET6).connect(('2001:db8::1', 9))):\n"
         "    try:\n        call()\n    except OSError:\n        pass\n"
     )
-    trace = tmp_path / "trace"
-    tracing = traced(trace)
+    seen = tmp_path / "seen"
+    watching = in_empty_network(seen) if way == "network" else traced(seen)
     subprocess.run(
-        [*(tracing or ()), sys.executable, "-c", code],
+        [*(watching or ()), sys.executable, "-c", code],
         env=environment(tmp_path),
         check=True,
         timeout=300,
@@ -243,9 +258,63 @@ def test_the_watch_and_the_trace_see_whoever_speaks_beyond(tmp_path: Path) -> No
     assert [one.whom for one in spoken if not one.is_own] == [
         "hospital.invalid",
         ("192.0.2.1", 9),
+        ("2001:db8::1", 9),
     ]
-    if tracing:
-        assert any("192.0.2.1" in line for line in foreign_addresses(trace))
+    if watching and way == "network":
+        assert strays(seen) >= 2
+    elif watching:
+        found = foreign_addresses(seen)
+        for address in ("192.0.2.1", "2001:db8::1"):
+            assert any(address in line for line in found)
+
+
+STAND_INS = {
+    "pate-fed": """
+        import subprocess, sys, time
+        if "serve" in sys.argv:
+            subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+            print("the federation is served at 127.0.0.1:1", flush=True)
+            time.sleep(600)
+        if "invite" in sys.argv:
+            open(sys.argv[-1].replace(" ", "-") + ".invite.json", "w").close()
+            print("    " + " ".join(["word"] * 12))
+    """,
+    "pate-party": """
+        import time
+        time.sleep(600)
+    """,
+}
+"""The demonstration's programs, in short: a service with a child, hospitals that join for ever."""
+
+
+@contextmanager
+def joining(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Play it with stand-ins until hospitals join.
+
+    How real services end by a signal is seen above, and in `test_service_log`.
+    """
+    for name, code in STAND_INS.items():
+        write_program(folder / "stand-ins" / name, textwrap.dedent(code))
+    # Programs beside the interpreter come first.
+    start = (
+        "import runpy, sys; "
+        f"sys.executable = {str(folder / 'stand-ins' / 'python')!r}; "
+        f"sys.argv = ['demo', '--out', {str(folder / 'out')!r}]; "
+        f"runpy.run_path({str(DEMO)!r}, run_name='__main__')"
+    )
+    with playing(folder, program=("-c", start), PATE_FED_TEST_DATA="") as process:
+        wait_until_said(process, folder, "\n2. ")
+        while sum("join" in command_of(number) for number in processes_of(folder)) < 2:
+            assert process.poll() is None, said_by(folder)
+            time.sleep(0.05)
+        yield process
+
+
+def command_of(process: int) -> list[str]:
+    """Return a process's command line; empty once it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_text("utf-8").rstrip("\0").split("\0")
+    return []
 
 
 def wait_until_said(process: subprocess.Popen[str], folder: Path, text: str) -> None:
@@ -257,14 +326,13 @@ def wait_until_said(process: subprocess.Popen[str], folder: Path, text: str) -> 
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, id="Ctrl-C"), more(signal.SIGTERM, id="SIGTERM")]
+    "number", [pytest.param(signal.SIGINT, id="Ctrl-C"), pytest.param(signal.SIGTERM, id="SIGTERM")]
 )
 def test_told_to_end_it_stops_every_process_and_says_so(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    with playing(tmp_path, PATE_FED_TEST_DATA="") as process:
-        wait_until_said(process, tmp_path, "\n2. ")  # the service is up, hospitals join
-        assert len(processes_of(tmp_path)) >= 3  # it, the service, the SuperLink; and who types
+    with joining(tmp_path) as process:
+        assert len(processes_of(tmp_path)) >= 5  # it, the service and its child, who types
         process.send_signal(number)
         assert process.wait(300) == 1
         assert processes_of(tmp_path) == []
@@ -272,15 +340,9 @@ def test_told_to_end_it_stops_every_process_and_says_so(
 
 
 def test_where_something_fails_it_stops_every_process_and_says_what(tmp_path: Path) -> None:
-    with playing(tmp_path, PATE_FED_TEST_DATA="") as process:
-        wait_until_said(process, tmp_path, "\n2. ")
-        [service] = [
-            number
-            for number in processes_of(tmp_path)
-            if Path(f"/proc/{number}/cmdline").read_bytes().rstrip(b"\0").endswith(b"\0serve")
-        ]
-        os.kill(service, signal.SIGKILL)
+    with joining(tmp_path) as process:
+        one = next(one for one in processes_of(tmp_path) if "join" in command_of(one))
+        os.kill(one, signal.SIGKILL)
         assert process.wait(300) == 1
         assert processes_of(tmp_path) == []
-    # Whoever needed the service first says so: a hospital that cannot join, or who looked after it.
-    assert re.search(r"federation-demo: \w+: pate-\w+ .* ended with -?\d+", said_by(tmp_path))
+    assert re.search(r"federation-demo: \w+: pate-party join .* ended with -9", said_by(tmp_path))

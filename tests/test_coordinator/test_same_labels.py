@@ -32,6 +32,7 @@ from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
 from protocols.envelope import DEFAULT_SUITE
 from tests.support import deployed as support
+from tests.support import postgres
 from tests.support.command import Command, pate_fed
 from tests.support.deployed import CLASSES, LABEL, NAMES, TEACHERS, deployed
 from tests.support.loopback_home import environment
@@ -116,8 +117,12 @@ class Simulated:
 
 @pytest.mark.slow
 def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_network(
-    tmp_path: Path, pate_fed: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    pate_fed: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    cluster: postgres.Cluster,
 ) -> None:
+    """The coordinator's database is PostgreSQL here."""
     simulated = Simulated(tmp_path, pate_fed, monkeypatch)
 
     def vote(hospital: support.Hospital, batch: QueryBatch) -> NDArray[np.int64]:
@@ -127,7 +132,7 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
         )
 
     monkeypatch.setattr(support.Hospital, "vote", vote)
-    with deployed(tmp_path) as federation:
+    with deployed(tmp_path, database=cluster.new_database()) as federation:
         public = simulated.write_public_table(tmp_path / "pool.csv")
         federation.task = task = LearningTask.from_public_table(
             public, label=LABEL, classes=CLASSES

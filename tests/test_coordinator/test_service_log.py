@@ -96,6 +96,11 @@ def send(home: FederationHome, content: bytes, *, over_tls: bool) -> None:
             pass
 
 
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return not probe.connect_ex(("127.0.0.1", port))
+
+
 @pytest.mark.slow
 def test_every_line_is_json_whatever_comes_and_members_are_told_of(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -132,6 +137,7 @@ def test_every_line_is_json_whatever_comes_and_members_are_told_of(
     [child] = [one for thread in threads for one in (thread / "children").read_text().split()]
     os.kill(int(child), signal.SIGKILL)
     service.wait_for_line("it is started again")
+    service.wait_for(lambda: is_open(service.home.settings.port))
     service.stop()
     said = service.lines()
     assert service.process.returncode == 0

@@ -226,7 +226,7 @@ class TestRepeatable:
         assert ended.code == 2
         assert "--suite" in ended.err
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive  # `test_every_use_of_a_seed_has_a_stream_of_its_own` in other runs
     def test_other_seeds_give_other_runs(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:

@@ -25,6 +25,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.supercore import sql_mixin
 from flwr.supercore.constant import SQLITE_PRAGMAS
+from flwr.superlink import main as superlink_main
+from flwr.superlink.routers.control.middlewares import get_license_plugin
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from coordinator.errors import ServiceError, SuperLinkError
@@ -414,6 +416,17 @@ def test_flower_works_on_few_requests_at_once_and_waits_for_its_database() -> No
     assert {**before, "busy_timeout": ""} == {**after, "busy_timeout": ""}
 
 
+def test_layers_that_are_left_out_are_those_of_plugins_and_traces() -> None:
+    layers = [one.cls for one in superlink_main._get_middleware()]
+    left_out = set(superlink_module._IDLE_LAYERS)
+    assert left_out < set(layers)
+    assert {one.__name__ for one in set(layers) - left_out} >= {
+        *("NodeAuthMiddleware", "ControlAuthenticationMiddleware"),
+        *("ControlSensitiveResponseMiddleware", "ProtobufTranslationMiddleware"),
+    }
+    assert (get_license_plugin(), os.environ.get("FLWR_TRACING_ENABLED")) == (None, None)
+
+
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1", "TLSv1_2", "TLSv1_3"])
 def test_old_tls_is_not_spoken(
     home: FederationHome, superlink: SuperLinkChild, version: str
@@ -448,7 +461,7 @@ def test_nothing_is_spoken_without_tls(home: FederationHome, superlink: SuperLin
         httpx.get(f"http://127.0.0.1:{home.settings.port}/health", trust_env=False)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # `test_service_log` kills one below a service
 def test_a_killed_superlink_is_started_again(
     home: FederationHome, superlink: SuperLinkChild
 ) -> None:

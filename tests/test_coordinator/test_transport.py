@@ -72,13 +72,26 @@ def one_answer(content: RecordDict) -> bytes | Silence:
     return answer
 
 
-def test_bytes_go_there_and_back() -> None:
-    def answer(message: Message) -> RecordDict:
-        packet = message.content["packet"]["body"].data  # type: ignore[union-attr]
-        return raw(packet[::-1], kind=wire.PACKET_FORM)
+def in_one_piece(packet: bytes) -> RecordDict:
+    return RecordDict({"packet": ConfigRecord({"body": packet})})
 
-    answers = answers_to(grid_of(answer), b"\0\xff abc")
-    assert list(answers.values()) == [b"cba \xff\0"] * 2
+
+def in_array(packet: bytes) -> RecordDict:
+    return raw(packet, kind=wire.PACKET_FORM)
+
+
+@pytest.mark.parametrize("carried", [in_one_piece, in_array])
+@pytest.mark.parametrize("size", [0, 6, wire.MOST_SMALL_BYTES, wire.MOST_SMALL_BYTES + 1])
+def test_bytes_go_there_and_back(size: int, carried: Callable[[bytes], RecordDict]) -> None:
+    packet = (b"\0\xff abc" * size)[:size]
+
+    def answer(message: Message) -> RecordDict:
+        body = message.content["packet"]["body"]
+        assert isinstance(body, bytes) is (size <= wire.MOST_SMALL_BYTES)
+        came = body if isinstance(body, bytes) else body.data  # type: ignore[union-attr]
+        return carried(came[::-1])
+
+    assert list(answers_to(grid_of(answer), packet).values()) == [packet[::-1]] * 2
 
 
 def test_both_apps_speak_of_the_same_message() -> None:
@@ -98,7 +111,11 @@ def test_both_apps_speak_of_the_same_message() -> None:
         pytest.param(RecordDict(), id="nothing"),
         pytest.param(record(PACKET, name="parcel"), id="other record"),
         pytest.param(record(PACKET, key="head"), id="other array"),
-        pytest.param(RecordDict({"packet": ConfigRecord({"body": b"abc"})}), id="bytes, no array"),
+        pytest.param(RecordDict({"packet": ConfigRecord({"body": "abc"})}), id="text, no bytes"),
+        pytest.param(
+            RecordDict({"packet": ConfigRecord({"body": [b"abc"]})}), id="bytes in a list"
+        ),
+        pytest.param(RecordDict({"packet": ConfigRecord()}), id="no body"),
         pytest.param(RecordDict({"packet": MetricRecord({"body": 1})}), id="a number"),
         pytest.param(raw(b""), id="no bytes"),
         pytest.param(raw(b"abc"), id="no array file"),

@@ -51,6 +51,9 @@ NO_ROOM = "nothing can be stored [PF-440]: look at disk and rights"
 QUERIES = 3
 PLACES = 1_000_003
 """For held-out patients of a hospital: a prime, to be found."""
+SOON_S = 0.05
+"""From look to look where a run must not end meanwhile."""
+
 HOUR_S = 3600.0
 A_WHILE_S = 60.0
 """What a machine that is busy takes from one look at a clock to the next."""
@@ -108,7 +111,7 @@ def begun(federation: WholeFederation, name: str, *, queries: int = QUERIES) -> 
     """Ask a run, wait for its first label; return what hospitals were charged before it, each."""
     before = {one.name: len(one.charges) for one in federation.hospitals.values()}
     federation.ask(name, queries=queries, batch_size=1)
-    federation.wait_for(lambda: federation.answered(name) >= 1)
+    federation.wait_for(lambda: federation.answered(name) >= 1, pause_s=SOON_S)
     return before
 
 
@@ -126,6 +129,18 @@ def require_whole(federation: WholeFederation, name: str, before: dict[str, int]
     assert run.progress["answered"] == QUERIES
     for one in federation.hospitals.values():
         assert one.charges[before[one.name] :] == ["committed"] * QUERIES, one.name
+
+
+def require_charged_once(
+    federation: WholeFederation, name: str, before: dict[str, int], *, queries: int
+) -> None:
+    """A run came to its end; of batches that it asked anew only the last cost anything."""
+    run = ended(federation, name)
+    assert (run.state, run.progress["answered"]) == (RunState.DONE, queries)
+    for one in federation.hospitals.values():
+        charges = one.charges[before[one.name] :]
+        assert charges.count("committed") == queries, one.name
+        assert set(charges) <= {"committed", "cancelled"}, one.name
 
 
 def wait_until_shown(federation: WholeFederation, name: str, *said: str) -> None:
@@ -161,6 +176,7 @@ def require_clock(federation: WholeFederation, name: str, state: str, *, by: str
     assert abs(int(wrong[1]) - HOUR_S) < A_WHILE_S
 
 
+@pytest.mark.exhaustive  # in other runs a node is killed below, and its SuperNode with it
 def test_a_supernode_that_is_killed_in_the_middle_of_a_run_is_waited_for_by_name(
     federation: WholeFederation,
 ) -> None:
@@ -208,7 +224,6 @@ def test_a_hospital_behind_a_proxy_speaks_to_nobody_else(federation: WholeFedera
     assert sum(map(len, proxy.streams)) > carried + answers > carried
 
 
-@pytest.mark.exhaustive
 def test_superlink_service_and_a_hospital_are_killed_one_after_the_other_in_one_run(
     federation: WholeFederation,
 ) -> None:
@@ -216,22 +231,17 @@ def test_superlink_service_and_a_hospital_are_killed_one_after_the_other_in_one_
     queries = 5
     before = begun(federation, "killed", queries=queries)
     os.kill(federation.service.child, signal.SIGKILL)
-    federation.wait_for(lambda: federation.answered("killed") >= 2)
+    federation.wait_for(lambda: federation.answered("killed") >= 2, pause_s=SOON_S)
     assert "pate_fed_superlink_restarts_total 1.0" in federation.metrics()
     federation.service.kill()
     federation.serve()
-    federation.wait_for(lambda: federation.answered("killed") >= 3)
+    federation.wait_for(lambda: federation.answered("killed") >= 3, pause_s=SOON_S)
     run = federation.run("killed")
     assert (run.reason, run.progress["void"]) == ("", 0)
     node = federation.hospitals[SOUTH].node
     node.kill()
     federation.start_hospitals(SOUTH)
-    run = ended(federation, "killed")
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, queries)
-    for name in NAMES:
-        charges = federation.hospitals[name].charges[before[name] :]
-        assert charges.count("committed") == queries, name
-        assert set(charges) <= {"committed", "cancelled"}, name
+    require_charged_once(federation, "killed", before, queries=queries)
 
 
 def test_a_coordinator_without_room_on_its_disk_waits_and_status_says_for_what(
@@ -244,7 +254,7 @@ def test_a_coordinator_without_room_on_its_disk_waits_and_status_says_for_what(
     before = begun(federation, "full")
     with no_room(federation.service.child):
         wait_until_shown(federation, "full", "waiting: interrupted, will go on: PF-4")
-    federation.wait_for(lambda: federation.answered("full") >= 2)
+    federation.wait_for(lambda: federation.answered("full") >= 2, pause_s=SOON_S)
     with no_room(federation.service.pid):
         federation.wait_for(lambda: NO_ROOM in federation.status("full")[0].splitlines())
         shown = json.loads(federation.pate_fed("status", "full", "--format", "json"))

@@ -239,13 +239,10 @@ def test_a_stock_flwr_run_from_a_hospital_starts_nothing(served: Served, tmp_pat
     for port in (settings.port, settings.admin_port):
         refused = served.flwr(port, app, "run", str(app), "pate")
         assert refused.returncode != 0, refused.stdout
-        assert served.flwr(port, app, "ls", "pate").returncode != 0
     # The command is a good one: without our gate it works.
     with stock_superlink(served, tmp_path) as port:
         started = served.flwr(port, app, "run", str(app), "pate")
         assert started.returncode == 0, started.stdout + started.stderr
-        shown = served.flwr(port, app, "ls", "pate", "--format", "json")
-    assert "theft" in shown.stdout
 
 
 def is_open(port: int) -> bool:

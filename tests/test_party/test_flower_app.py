@@ -35,6 +35,10 @@ def exchange(open_node: Callable[[int], flower_app.PacketDoor], content: RecordD
 
 
 def packet_of(body: bytes) -> RecordDict:
+    return RecordDict({"packet": ConfigRecord({"body": body})})
+
+
+def packet_in_array(body: bytes) -> RecordDict:
     array = Array("uint8", (len(body),), wire.PACKET_FORM, body)
     return RecordDict({"packet": ArrayRecord({"body": array})})
 
@@ -46,14 +50,21 @@ def fault_of(reply: Message) -> str:
     return str(reply.content["fault"]["code"])
 
 
-def test_bytes_go_to_the_node_and_come_back() -> None:
-    reply = exchange(lambda partition: Echo(), packet_of(b"abc\0\xff"))
-    assert reply.content["packet"]["body"].data == b"\xff\0cba"
+@pytest.mark.parametrize("carried", [packet_of, packet_in_array])
+def test_bytes_go_to_the_node_and_come_back(carried: Callable[[bytes], RecordDict]) -> None:
+    reply = exchange(lambda partition: Echo(), carried(b"abc\0\xff"))
+    assert reply.content["packet"]["body"] == b"\xff\0cba"
+
+
+def test_many_bytes_come_back_in_an_array() -> None:
+    packet = bytes(wire.MOST_SMALL_BYTES) + b"x"
+    reply = exchange(lambda partition: Echo(), packet_in_array(packet))
+    assert reply.content["packet"]["body"].data == packet[::-1]
 
 
 def test_empty_answer_stays_an_empty_answer() -> None:
     reply = exchange(lambda partition: Echo(), packet_of(b""))
-    assert reply.content["packet"]["body"].data == b""
+    assert reply.content["packet"]["body"] == b""
 
 
 def test_nodes_are_known_by_their_partition() -> None:
@@ -84,7 +95,9 @@ def test_node_that_cannot_be_opened_becomes_a_code() -> None:
     "content",
     [
         pytest.param(RecordDict(), id="empty"),
-        pytest.param(RecordDict({"packet": ConfigRecord({"body": b"x"})}), id="bytes, no array"),
+        pytest.param(RecordDict({"packet": ConfigRecord({"body": "x"})}), id="text"),
+        pytest.param(RecordDict({"packet": ConfigRecord({"body": [b"x"]})}), id="a list of bytes"),
+        pytest.param(RecordDict({"packet": ConfigRecord()}), id="nothing in it"),
         pytest.param(RecordDict({"packet": ArrayRecord()}), id="no body"),
         pytest.param(
             RecordDict({"packet": ArrayRecord({"body": Array("u1", (1,), "other", b"x")})}),

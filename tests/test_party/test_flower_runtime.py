@@ -112,7 +112,7 @@ class TestReply:
         reply, is_done = executor(door)._reply(message(), context(), stub())
         assert is_done
         assert door.packets == [b"packet"]
-        assert reply.content["packet"]["body"].data == b"answer"
+        assert reply.content["packet"]["body"] == b"answer"
 
     @pytest.mark.parametrize(
         "code",

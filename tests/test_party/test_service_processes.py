@@ -1,4 +1,8 @@
-"""Hospitals as processes over loopback with TLS, killed with -9 and started again."""
+"""Hospitals as processes over loopback with TLS, killed with -9 and started again.
+
+In runs that are not exhaustive, `test_kills` does the same without Flower, and
+`test_both_services` kills one hospital over Flower.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ BOOT_S = 240.0
 EXCHANGE_S, PATIENCE_S = 300.0, 600.0
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.exhaustive,
     # Flower's, when it packs the stub.
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
 ]

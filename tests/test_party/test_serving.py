@@ -30,9 +30,13 @@ from protocols import wire
 from tests.support.hospital_services import decide_budget
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.loopback_home import environment, free_ports, installed, make_home
-from tests.test_party.test_service_processes import end, pytestmark, wait_for
+from tests.test_party.test_service_processes import end, wait_for
 
-__all__ = ["pytestmark"]
+pytestmark = [
+    pytest.mark.slow,
+    # Flower's, when it packs the stub.
+    pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
+]
 
 NAMES = ("lung-study", "lung-study-2")
 

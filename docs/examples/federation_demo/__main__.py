@@ -109,7 +109,10 @@ class Demo:
                 "operator.",
                 self.check_peers,
             ),
-            ("Each hospital's doctor looks at all that could be in the way.", self.examine),
+            (
+                "A doctor looks at all that could be in a hospital's way, here in the first one's.",
+                self.examine,
+            ),
             ("Each hospital starts its node: one connection out, no port open.", self.start),
             (
                 "The operator asks for labels of public records. Hospitals refuse until a person "
@@ -123,8 +126,8 @@ class Demo:
             ),
             ("The run is offered again, and goes through.", self.follow),
             (
-                "The operator takes the results. Each hospital reads what was charged, and fetches "
-                "them.",
+                "The operator takes the results. Each hospital can read what was charged, and "
+                "fetch them; the first one does.",
                 self.end,
             ),
         )
@@ -213,8 +216,8 @@ class Demo:
         self._each(check)
 
     def examine(self) -> None:
-        """Ask the doctors; warnings are let pass."""
-        self._each(lambda one: one.terminal.type("pate-party", "doctor", codes=(0, 1)))
+        """Ask the first hospital's doctor; warnings are let pass."""
+        self._first(lambda one: one.terminal.type("pate-party", "doctor", codes=(0, 1)))
 
     def start(self) -> None:
         """Start the nodes, and wait until each is connected."""
@@ -268,13 +271,23 @@ class Demo:
         self.operator.type("pate-fed", "export", RUN, "--private", "--out", "../results")
         self.operator.type("pate-fed", "transcript", "verify", "../results")
         self.operator.type("pate-fed", "export", RUN, "--out", "../public")
-        self._each(lambda one: one.terminal.type("pate-party", "budget"))
-        self._each(fetch_results)
+        self._first(lambda one: one.terminal.type("pate-party", "budget"))
+        self._first(fetch_results)
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _each(self, step: Callable[[Hospital], object]) -> None:
+    def _first(self, step: Callable[[Hospital], object]) -> None:
+        """Let the first hospital do what others would do likewise."""
+        self._each(step, of=self.hospitals[:1])
+
+    def _each(
+        self, step: Callable[[Hospital], object], *, of: Sequence[Hospital] | None = None
+    ) -> None:
         """Let every hospital do a step, some at once; show the first in full, of others commands.
+
+        Args:
+            step: What is to be done.
+            of: Not all hospitals, but these.
 
         Raises:
             DemoError: one of them failed; its lines are shown in full.
@@ -289,11 +302,10 @@ class Demo:
                 return error
             return None
 
+        chosen = self.hospitals if of is None else of
         with ThreadPoolExecutor(AT_ONCE) as together:
             try:
-                for hospital, error in zip(
-                    self.hospitals, together.map(do, self.hospitals), strict=True
-                ):
+                for hospital, error in zip(chosen, together.map(do, chosen), strict=True):
                     self._show(hospital, error)
             except BaseException:
                 self.stage.stop()  # so that nobody waits for a command of the others
