@@ -27,7 +27,7 @@ test: $(VENV)/.installed-dev  ## install and run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 600 --timeout-method thread --durations 20 $(COVERAGE) -m "not slow and not exhaustive"
 
 test-slow: $(VENV)/.installed-dev  ## run the tests that take longer
-	$(BIN)/python -m pytest -n $(WAITING) --dist loadgroup --no-loadscope-reorder --timeout 900 --timeout-method thread --durations 20 -m "slow and not exhaustive"
+	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder --timeout 900 --timeout-method thread --durations 20 -m "slow and not exhaustive"
 
 test-exhaustive: $(VENV)/.installed-dev  ## run every test that is too long for each change
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20 -m exhaustive

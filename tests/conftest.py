@@ -92,31 +92,19 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark cases that only exhaustive runs try, before tests are chosen by their marks.
 
-    Of slow tests those of a file stay together, as they share processes, and the longest come
-    first. Files that fork from a server that has loaded everything share the server, too.
+    Of slow tests the files that take longest come first.
     """
     leave_to_exhaustive_runs(items)
     if _only_slow_run(config):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
-        places = {name: place for place, name in enumerate(_LONGEST)}
-        items.sort(key=lambda item: places.get(_group(item), len(places)))
+        places = {f"test_{name}": place for place, name in enumerate(_LONGEST)}
+        items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 _LONGEST = (
-    *("test_failures/test_both_services", "forks", "test_coordinator/test_federation_demo"),
-    *("tests/test_deployed_marker", "test_coordinator/test_console_run"),
-    *("test_coordinator/test_same_labels", "test_failures/test_door"),
-    *("test_coordinator/test_simulation", "test_coordinator/test_service_log"),
-    *("test_party/test_serving", "test_failures/test_certificate"),
+    *("both_services", "federation_demo", "deployed_marker", "console_run", "same_labels"),
+    *("bad_day", "door", "simulation", "kills", "random_kills", "service_log", "serving"),
 )
-"""Groups of slow tests that take longest."""
-
-
-def _group(item: pytest.Item) -> str:
-    module = getattr(item, "module", None)
-    is_forking = hasattr(module, "process_federation")
-    return "forks" if is_forking else f"{item.path.parent.name}/{item.path.stem}"
+"""Files of slow tests; some of their tests share processes."""
 
 
 @pytest.fixture(autouse=True, scope="session")
