@@ -63,7 +63,7 @@ PUBLIC: Final = frozenset({
     *_under("run.mechanism", "test_delta", "noise", "colluders", "max_answers", "max_refusals"),
     *_under("run.budget", "epsilon", "delta", "unit", "pricing", "valid_votes"),
     *_under("run.models", "student", "prevalence"),
-    *_under("run.evaluation", "patients", "epsilon"),
+    *_under("run.evaluation", "patients", "epsilon", "by"),
 })  # fmt: skip
 """Fields that every public edition has; a "*" stands for any name, and lists have no step."""
 
