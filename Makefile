@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := dev  # of pyproject.toml, for contributors
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile  # each library is compiled when it is first imported
 COMPILE := $(BIN)/python -m compileall -q pate_fed party coordinator protocols  # as pip does with copies
 COVERAGE :=  # --cov measures branch coverage, and holds its floor
 MUTANTS := --number 2  # of each module; --seed, --minutes: see --help
@@ -33,7 +34,7 @@ test-exhaustive: $(VENV)/.installed-dev  ## run every test that is too long for 
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20 -m exhaustive
 
 mutants: $(VENV)/.installed-dev  ## put small faults into the code, one at a time; a test must fail for each
-	$(BIN)/python -m pip install --quiet --editable '.[dev,mutants]'
+	$(INSTALL) --editable '.[dev,mutants]'
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 docs: $(BIN)/mkdocs  ## build the documentation, with the reference of the Python API, into build/docs
@@ -70,14 +71,14 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+	$(INSTALL) --editable .
 	$(COMPILE)
 	touch $@
 
 $(BIN)/mkdocs: | $(VENV)/.installed-dev
-	test -x $@ || $(BIN)/python -m pip install --quiet --editable '.[docs]'
+	test -x $@ || $(INSTALL) --editable '.[docs]'
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[$(strip $(EXTRAS))]'
+	$(INSTALL) --editable '.[$(strip $(EXTRAS))]'
 	$(COMPILE)
 	touch $(VENV)/.installed $@

@@ -28,6 +28,9 @@ settings.load_profile("pate_fed")
 # Parties run side by side; more threads below them would only fight for the same cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# ONNX Runtime, which reads exported students here, tells its maker that it is used.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 
 def _memory_holds_files(folder: str = "/dev/shm") -> bool:  # noqa: S108 - pytest makes its own in it
     """Say whether tests may keep their files in memory, and run programs from there."""

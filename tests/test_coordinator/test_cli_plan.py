@@ -197,7 +197,7 @@ class TestOutlook:
         assert found["outlook"]["evidence"] > 25
         assert "if hospitals have at most " in found["outlook"]["says"]
         answers = round(found["best"]["expected_answered"])
-        for records, said in ((answers // 8, "Expect"), (answers, "Whether"), (2 * answers, "Do")):
+        for records, said in ((answers // 8, "Expect"), (answers, "A gain"), (2 * answers, "Do")):
             outlook = pate_fed(*asked, "--records", records).json["outlook"]
             assert outlook["says"].startswith(said)
             assert outlook["evidence"] == found["outlook"]["evidence"]

@@ -244,6 +244,7 @@ def test_superlink_service_and_a_hospital_are_killed_one_after_the_other_in_one_
     require_charged_once(federation, "killed", before, queries=queries)
 
 
+@pytest.mark.exhaustive  # other runs fill disks in `test_database` and `test_party`
 def test_a_coordinator_without_room_on_its_disk_waits_and_status_says_for_what(
     federation: WholeFederation,
 ) -> None:
@@ -264,6 +265,7 @@ def test_a_coordinator_without_room_on_its_disk_waits_and_status_says_for_what(
     assert "PF-440" in federation.service.said
 
 
+@pytest.mark.exhaustive
 def test_a_hospital_without_room_on_its_disk_answers_nothing_and_is_named(
     federation: WholeFederation,
 ) -> None:
