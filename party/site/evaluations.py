@@ -1,7 +1,7 @@
 """Private evaluations at a hospital: its held-out patients, and what a student says of them.
 
-Predictions are made once, when an approved evaluation becomes ready. So how long they take, or that
-they fail, shows in no answer.
+Predictions are made once, when an approved evaluation becomes ready: that they fail shows in no
+answer. How long they take can show in the node's silence meanwhile (see known limitations).
 """
 
 from __future__ import annotations
