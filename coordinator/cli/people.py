@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -17,7 +19,9 @@ from coordinator.cli.console import (
     show,
     single_threaded_kernels,
 )
-from pate_fed.nodes import Format, write_logs_as_json
+from coordinator.errors import ServiceError
+from pate_fed.errors import InvalidSettingError
+from pate_fed.nodes import Format, KeptChild, write_logs_as_json
 from pate_fed.nodes.command_line import print_json
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from coordinator.people import SetupCode
 
 _PACKAGE: Final = "coordinator"
+_PAUSES: Final = (1.0, 30.0)
+_IS_STEADY_S: Final = 60.0
 _log = logging.getLogger(__name__)
 
 users_app = typer.Typer(
@@ -66,14 +72,35 @@ def console(
     single_threaded_kernels()
     from coordinator.console import serve  # noqa: PLC0415 - keeps --help fast
 
-    coordinator = open_coordinator(home)
-    if not coordinator.people.all():
-        _log.warning("nobody can sign in yet: `pate-fed users add NAME --role administrator`")
-    serve(
-        coordinator,
-        host=host,
-        port=port,
-        on_ready=lambda address: _log.info("the console is served at %s", address),
+    serve(open_coordinator(home), host=host, port=port)
+
+
+def kept_console(home: Path, address: str) -> KeptChild:
+    """Return the console as a process beside the service: started again when it ends.
+
+    Args:
+        home: The federation's folder.
+        address: Where it listens, "host:port".
+
+    Raises:
+        InvalidSettingError: the address is none.
+    """
+    from coordinator.federation.certificates import is_host  # noqa: PLC0415 - keeps --help fast
+
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
+    if not (is_port and is_host(host)):
+        raise InvalidSettingError("--console must be HOST:PORT, such as 127.0.0.1:8447", address)
+    program = [sys.executable, "-P", "-m", "coordinator.console.process"]
+    return KeptChild(
+        "the console",
+        [*program, str(home.absolute()), host, port],
+        environment=os.environ,
+        logger=_log,
+        fault_code=ServiceError.code,
+        pauses=_PAUSES,
+        backs_off=lambda lived_s: lived_s <= _IS_STEADY_S,
     )
 
 

@@ -47,6 +47,7 @@ from coordinator.cli.options import (
     ValidVotes,
     VoteThreshold,
 )
+from coordinator.cli.people import kept_console
 from coordinator.errors import RunEndedError, UsageError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, write_logs_as_json
@@ -82,11 +83,21 @@ def followed(coordinator: Coordinator, name: str) -> Run:
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
 
 
-def serve(home: HomeOption = DEFAULT_HOME) -> None:
+def serve(
+    home: HomeOption = DEFAULT_HOME,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Keep the console running too, here, as `pate-fed console` serves it.",
+        ),
+    ] = None,
+) -> None:
     """Serve hospitals and work on queued runs. Logs are JSON lines.
 
     After any end, the next start continues every open run.
     """
+    kept = None if console is None else kept_console(home, console)
     write_logs_as_json(_PACKAGE)
     os.umask(0o077)  # its files and its SuperLink's are for their owner alone
     single_threaded_kernels()
@@ -99,8 +110,14 @@ def serve(home: HomeOption = DEFAULT_HOME) -> None:
     def tell(started: service.Service) -> None:
         settings = started.home.settings
         _log.info("%s is served at %s", settings.name, settings.address)
+        if kept is not None:  # only now: its thread must not be one that signals end
+            kept.start()
 
-    service.serve(home, on_ready=tell)
+    try:
+        service.serve(home, on_ready=tell)
+    finally:
+        if kept is not None:
+            kept.stop()
 
 
 def run(  # noqa: PLR0917 - one argument per option

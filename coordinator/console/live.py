@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from coordinator.console.access import Cookies, Visit, visit_of
 from coordinator.console.rendering import part
 from coordinator.console.runs import facts_of
-from coordinator.errors import ConsoleError, CoordinatorError, RunQueueError
+from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError, RunQueueError
 from coordinator.runs.queue import Run
 
 router = APIRouter()
@@ -25,6 +25,9 @@ LOOK_S: Final = 1.0
 MOST_STREAMS: Final = 32
 LONGEST_S: Final = 15 * 60.0
 """A stream ends after so long; the browser opens another, and is checked again."""
+
+_BEAT: Final = ": beat\n\n"
+"""A comment: it keeps the connection open and changes nothing."""
 
 _BEAT_EVERY: Final = 15
 _CHECK_EVERY: Final = 10
@@ -68,13 +71,17 @@ async def _stream(
     shown, began, looks = "", time.monotonic(), 0
     async with streams.one_more():
         while time.monotonic() - began < LONGEST_S and not await request.is_disconnected():
-            if looks % _CHECK_EVERY == 0:
-                session = await run_in_threadpool(sessions.find, token, is_request=False)
-                if session is None:
-                    yield _event("end", "Your session has ended: sign in again.")
-                    return
             try:
+                if looks % _CHECK_EVERY == 0:
+                    session = await run_in_threadpool(sessions.find, token, is_request=False)
+                    if session is None:
+                        yield _event("end", "Your session has ended: sign in again.")
+                        return
                 run, facts = await run_in_threadpool(_look, visit, name)
+            except DatabaseError:  # it passes, as when others write for long: show the last state
+                yield _BEAT
+                await anyio.sleep(LOOK_S)
+                continue
             except CoordinatorError as error:
                 yield _event("end", f"The console cannot look any more [{error.code}].")
                 return
@@ -83,7 +90,7 @@ async def _stream(
                 yield _event("state", text)
                 shown = text
             elif looks % _BEAT_EVERY == 0:
-                yield ": beat\n\n"
+                yield _BEAT
             if run.is_ended:
                 yield _event("end", "")
                 return

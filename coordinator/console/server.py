@@ -50,6 +50,8 @@ def serve(
             "ssl_certfile": str(home.path("server.crt")),
             "ssl_keyfile": str(home.path("server.key")),
         }
+    if not coordinator.people.all():
+        _log.warning("nobody can sign in yet: `pate-fed users add NAME --role administrator`")
     app = build(coordinator, hosts=hosts, is_secure=is_secure)
     config = uvicorn.Config(
         app,
@@ -71,7 +73,9 @@ def serve(
     try:
         name = host if not is_secure else sorted(names_of(home.server_certificate))[0]
         scheme = "https" if is_secure else "http"
-        on_ready(f"{scheme}://{_in_brackets(name)}:{opened.getsockname()[1]}/")
+        address = f"{scheme}://{_in_brackets(name)}:{opened.getsockname()[1]}/"
+        _log.info("the console is served at %s", address)
+        on_ready(address)
         uvicorn.Server(config).run(sockets=[opened])
     except OSError as error:
         raise ServiceError("the console must be served", place_of(error)) from error

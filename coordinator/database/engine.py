@@ -13,12 +13,15 @@ from sqlalchemy.orm import Session
 
 from coordinator.database.schema import Base
 from coordinator.errors import DatabaseError, DatabaseVersionError
-from pate_fed.nodes.database import NodeDatabase
+from pate_fed.nodes.database import PATIENCE_S, NodeDatabase
 
 _LET_IN = (
     "the database's server must let us in: correct user and password in PATE_FED_DATABASE_URL or "
     "~/.pgpass, or the server's own rules"
 )
+_LOCK_NOT_AVAILABLE = "55P03"
+"""PostgreSQL's code for a lock that another transaction held for too long."""
+
 _TRANSACTION_LOCK = 0x66656431
 """Any number, the same for all who use one database."""
 
@@ -88,12 +91,14 @@ class Database(NodeDatabase):
                 "the driver of a database must be installed: pate-fed[postgres] has PostgreSQL's",
                 "none",
             ) from error
-        event.listen(engine, "begin", _wait_for_the_disk)
-        event.listen(engine, "begin", _lock_for_others)
+        event.listen(engine, "begin", _wait_for_disk_and_others)
         return engine
 
     def _refusal_of(self, error: BaseException | None) -> tuple[str, str] | None:
         """See `NodeDatabase`. A server's text is read, never repeated: any language, any values."""
+        busy = getattr(error, "sqlite_errorname", ""), getattr(error, "sqlstate", "")
+        if busy[0] == "SQLITE_BUSY" or busy[1] == _LOCK_NOT_AVAILABLE:
+            return f"the database must be free within {PATIENCE_S} seconds: try again", "a busy one"
         connection = getattr(error, "pgconn", None)
         if connection is None or getattr(error, "sqlstate", None) is not None:
             return None  # no server's, or of one that had let us in
@@ -110,16 +115,17 @@ class Database(NodeDatabase):
         return _LET_IN, "a refusal of this user, from this machine"
 
 
-def _wait_for_the_disk(connection: Connection) -> None:
-    # A server may be set up to lose the last moments: a charge must not be among them.
-    connection.exec_driver_sql("SET LOCAL synchronous_commit TO ON")
+def _wait_for_disk_and_others(connection: Connection) -> None:
+    """Begin a transaction: its commit waits for the disk, and it waits for all others.
 
-
-def _lock_for_others(connection: Connection) -> None:
-    # One after the other, as SQLite has them: a value read must hold when the change is written. So
-    # have those who upgrade it.
-    connection.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
-    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TRANSACTION_LOCK})")
+    A server may be set up to lose the last moments: a charge must not be among them. Transactions
+    are one after the other, as SQLite has them: a value read must hold when the change is written.
+    So have those who upgrade it. All is one message to the server, which every transaction pays.
+    """
+    connection.exec_driver_sql(
+        f"SET LOCAL synchronous_commit TO ON; SET LOCAL lock_timeout = '{PATIENCE_S}s'; "
+        f"SELECT pg_advisory_xact_lock({_TRANSACTION_LOCK})"
+    )
 
 
 def in_utc(moment: datetime) -> datetime:

@@ -58,6 +58,7 @@ class MemberRow(Base):
         audit_head: Frame of the head of its audit log that is kept; None if it gave none.
         seen_at: When it last asked about its membership; None if it never did.
         clock_skew_s: By how much its clock was ahead then, in seconds.
+        version: Of its software, as it said then; None if it said none.
     """
 
     __tablename__ = "members"
@@ -75,6 +76,7 @@ class MemberRow(Base):
     audit_head: Mapped[bytes | None] = mapped_column(LargeBinary)
     seen_at: Mapped[datetime | None] = mapped_column(Moment)
     clock_skew_s: Mapped[int | None]
+    version: Mapped[str | None] = mapped_column(String(32))
 
 
 class AuditRow(Base):

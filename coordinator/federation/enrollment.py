@@ -95,6 +95,7 @@ class EnrolledParty:
         teachers: Teachers that it votes with; 0 until it is a member.
         seen_at: When it last asked about its membership; None if it never did.
         clock_skew_s: By how much its clock was ahead then, in seconds.
+        version: Of its software, as it said then; empty if it said none.
     """
 
     name: str
@@ -105,6 +106,7 @@ class EnrolledParty:
     teachers: int
     seen_at: datetime | None = None
     clock_skew_s: int | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +446,7 @@ class Enrollment:
             row = session.get_one(MemberRow, identity.fingerprint, with_for_update=True)
             row.seen_at = now = self._clock()
             row.clock_skew_s = round(query.asked_at - now.timestamp())
+            row.version = query.version or None
             kept = row.audit_head or b""
             is_found = not kept or query.goes_on_from == hashlib.sha256(kept).digest()
             is_newer = head is not None and head.records > _records_of(row)
@@ -523,6 +526,7 @@ def _party(row: MemberRow) -> EnrolledParty:
         row.teachers,
         None if row.seen_at is None else in_utc(row.seen_at),
         row.clock_skew_s,
+        row.version or "",
     )
 
 

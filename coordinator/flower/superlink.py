@@ -11,7 +11,6 @@ our assumptions about them.
 
 from __future__ import annotations
 
-import os
 import ssl
 import sys
 import threading
@@ -39,6 +38,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coordinator.federation.admin_key import is_known, key_of
 from coordinator.federation.connections import Connections, PortLimits, listen, origin_of
 from coordinator.flower.long_polling import LongPolling
+from pate_fed.nodes import wait_for_parent_to_end
 
 LOOPBACK = "127.0.0.1"
 PUBLIC_PREFIX = "/v1/fleet/"
@@ -336,7 +336,5 @@ async def _refuse(scope: Scope, send: Send) -> None:
 
 
 def _follow_parent(server: uvicorn.Server) -> None:
-    """End with the parent: its end of our standard input closes, however it was killed."""
-    while os.read(sys.stdin.fileno(), 1):
-        pass
+    wait_for_parent_to_end()
     server.should_exit = True

@@ -196,6 +196,7 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
             partition=None,
             pool_digest=run.request.pool,
             earlier=[],
+            federation=run.home.settings.name,
         ),
         "evaluated": {"run": run.request.evaluation.run, "run_id": record.manifest["run_id"]},
     }

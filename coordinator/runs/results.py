@@ -164,13 +164,14 @@ def write_results(
     row_names: Sequence[str] | None = None,
     earlier: Sequence[EarlierSetup] = (),
     packets: Sequence[Packet] = (),
+    federation: str = "",
 ) -> None:
     """Write a run directory: all of it, or nothing.
 
     A run that asked nobody has no transcript. `source` holds entries of the settings that a
     federation knows better; `earlier` the failed setups, oldest first; `packets` what came from
-    nodes. Only a simulation has a
-    `partition`, and `row_names` of its pool.
+    nodes. Only a simulation has a `partition`, and `row_names` of its pool; only a deployed run has
+    a `federation`, by its name.
 
     Raises:
         RunDirectoryError: it exists, or cannot be written.
@@ -183,6 +184,7 @@ def write_results(
         partition=partition,
         pool_digest=pool_digest,
         earlier=earlier,
+        federation=federation,
     )
     with RunDirectory.open_new(out) as directory:
         directory.write_settings(table)
@@ -245,6 +247,7 @@ def manifest_table(
     partition: Manifest | None,
     pool_digest: bytes,
     earlier: Sequence[EarlierSetup],
+    federation: str = "",
 ) -> dict[str, Any]:
     """Return the content of `manifest.json`; arguments as for `write_results`."""
     return {
@@ -255,6 +258,7 @@ def manifest_table(
         "versions": {name: version(name) for name in _VERSIONS_OF},
         "seed": settings.seed,
         "suite": settings.suite,
+        **({"federation": federation} if federation else {}),
         # Only a simulation knows the owner of each record.
         **({} if partition is None else {"partition": partition.as_json()}),
         "pool_sha256": pool_digest.hex(),

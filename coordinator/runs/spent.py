@@ -6,7 +6,6 @@ import json
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from threading import Lock
 from typing import TypeAlias
 
 from coordinator.runs.queue import RunQueue
@@ -65,14 +64,15 @@ class Spending:
     def __init__(self, queue: RunQueue) -> None:
         self._queue = queue
         self._known: dict[int, Terms] = {}  # a request never changes
-        self._lock = Lock()
 
     def terms(self) -> dict[int, Terms]:
         """Return the terms of each run, by its number."""
-        with self._lock:
-            for number, text in self._queue.requests(after=max(self._known, default=0)):
-                self._known[number] = _terms_in(text)
-            return dict(self._known)
+        # No lock of ours: a thread that held it and waited for the database's would wait for one
+        # that has the database's and waits for ours. The worst without one is to read some twice.
+        known = self._known
+        newer = self._queue.requests(after=max(known, default=0))
+        self._known = known = known | {number: _terms_in(text) for number, text in newer}
+        return known
 
     def committed(self) -> dict[str, float]:
         """Return by hospital the epsilon that its runs charged, and that open ones may charge."""

@@ -120,6 +120,7 @@ def write_up(
         drawn_in=run.drawn_in,
         earlier=setups,
         packets=run.traffic.packets,
+        federation=run.home.settings.name,
     )
 
 

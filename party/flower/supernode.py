@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -28,6 +27,8 @@ from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
 from flwr.supernode.start_client_internal import _pull_and_store_message
+
+from pate_fed.nodes import wait_for_parent_to_end
 
 IDLE_S: Final = 3.0
 """Flower's sleep after an unanswered question."""
@@ -142,8 +143,7 @@ def end_with_thread(ended: threading.ExceptHookArgs) -> None:
 
 
 def _follow_parent() -> None:
-    while os.read(sys.stdin.fileno(), 1):
-        pass
+    wait_for_parent_to_end()
     os.kill(os.getpid(), signal.SIGTERM)
 
 

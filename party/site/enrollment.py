@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from party.errors import EnrollmentError, PartyError, ResultsError
 from party.site.membership import CA_FILE, SiteMembership, require_address
 from party.site.proxy import Proxy, proxy_to
+from pate_fed import __version__
 from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.errors import ProtocolError
@@ -110,6 +111,7 @@ class CoordinatorDoor:
             int(self._clock()),
             audit_head,
             goes_on_from,
+            __version__,
         )
         return self._membership("membership", wire.sign(query, self._identity).frame)
 

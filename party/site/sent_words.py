@@ -66,8 +66,8 @@ SENT_WORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "MembershipQuery": (
         "Question for the members",
-        "A question for the list of members. It holds the count of records in the "
-        "audit log and their fingerprint.",
+        "A question for the list of members. It holds the version of this program, the "
+        "count of records in the audit log, and their fingerprint.",
     ),
     "PoolQuery": ("Request for public questions", "A request for the public questions of a run."),
     "ResultsQuery": ("Request for results", "A request for a file of a run's results."),

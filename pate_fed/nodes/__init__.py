@@ -20,7 +20,7 @@ from pate_fed.nodes.console import (
     printable,
     wants_json,
 )
-from pate_fed.nodes.kept_child import KeptChild
+from pate_fed.nodes.kept_child import KeptChild, wait_for_parent_to_end
 from pate_fed.nodes.logs import JsonFormatter, facts, log_line, pass_on, write_logs_as_json
 from pate_fed.nodes.machine import GIB, check_owner_only, check_room, free_disk
 from pate_fed.nodes.owner_files import (
@@ -80,6 +80,7 @@ __all__ = [
     "table_of_checks",
     "take_lock",
     "typed_in",
+    "wait_for_parent_to_end",
     "wants_json",
     "with_environment",
     "write_file",

@@ -40,11 +40,14 @@ from pate_fed.nodes.owner_files import OWNER_ONLY
 if TYPE_CHECKING:
     from alembic.config import Config
 
+PATIENCE_S: Final = 10
+"""Longest wait for the transactions of others."""
+
 _PRAGMAS: Final = (
     "journal_mode=WAL",
     "synchronous=FULL",  # a commit returns when it is on disk
     "foreign_keys=ON",
-    "busy_timeout=10000",
+    f"busy_timeout={1000 * PATIENCE_S}",
 )
 _COMPILED: Final = LRUCache[Any, Any](500)
 _MUST: Final = "the database must be there and writable"

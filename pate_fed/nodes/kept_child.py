@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -179,3 +180,12 @@ class KeptChild:
             process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+def wait_for_parent_to_end() -> None:
+    """Wait, in a child, until our parent has ended, however it was killed.
+
+    Its end of our standard input closes then.
+    """
+    while os.read(sys.stdin.fileno(), 1):
+        pass

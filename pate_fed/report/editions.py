@@ -94,6 +94,7 @@ PRIVATE: Final = frozenset({
     # Times and sizes of messages, and texts that name hospitals, runs or a machine's files.
     *_under("metrics", "exchanges.**", "seconds.**", "bytes.**", "warnings", "earlier_runs.**"),
     *_under("manifest", "python", "versions.**", "seed", "heads_compared", "not_heard"),
+    "manifest.federation",
     "manifest.earlier_setups.**",
     *_under("run.source", "file", "patient_id", "hospital", "ignored", "positive", "separator"),
     "run.source.decimal",

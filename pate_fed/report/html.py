@@ -28,7 +28,12 @@ from pate_fed.report.run_directory import RunRecord
 
 
 def _percent(share: float | None) -> str:
-    return wording.percent(share).replace(" %", "\N{NO-BREAK SPACE}%")
+    return _unbroken(wording.percent(share))
+
+
+def _unbroken(text: str) -> str:
+    """Keep each number and its percent sign on one line."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 ENVIRONMENT = jinja2.Environment(
@@ -92,6 +97,7 @@ def render_report(run: RunRecord) -> str:
         simulated=simulated,
         data=run.settings.get("data"),
         begun_on=run.manifest["begun_on"],
+        federation=run.manifest.get("federation", ""),
         has_own_data=publication_words.has_own_data(run),
         public_edition=editions.is_public(run),
         no_edition=editions.no_public_edition(run),
@@ -136,8 +142,8 @@ def render_report(run: RunRecord) -> str:
         uneven=price_words.differ(privacy["parties"], "epsilon"),
         own_budgets=price_words.differ(privacy["parties"], "budget"),
         spread=price_words.spread,
-        alarms=list(quality_words.alarms(metrics)),
-        better_alone=quality_words.better_alone(metrics),
+        alarms=list(map(_unbroken, quality_words.alarms(metrics))),
+        better_alone=_unbroken(quality_words.better_alone(metrics)),
         by_class=quality_words.by_class(metrics),
         student_kind=metrics["student"],
         classes=classes,

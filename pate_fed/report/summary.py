@@ -53,7 +53,7 @@ def _head(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
     queries, simulated = metrics["queries"], wording.is_simulated(metrics, privacy)
     text = (
         f"{wording.plural(metrics['parties'], 'hospital')} with "
-        f"{wording.plural(metrics['teachers'], 'teacher')} labelled {queries['answered']:,} of "
+        f"{wording.plural(metrics['teachers'], 'teacher')} labeled {queries['answered']:,} of "
         f"{wording.plural(queries['asked'], 'public query', 'public queries')}. "
         f"{wording.secrecy_text(privacy, simulated=simulated)}"
     )
@@ -86,7 +86,7 @@ def _learned(metrics: Mapping[str, Any], *, most: int) -> list[str]:
 
 
 _RARE_COUNTS = (
-    ("reinforced", "of these labelled by the student"),
+    ("reinforced", "of these labeled by the student"),
     ("not_asked", "not asked"),
     ("void", "lost in void batches"),
 )

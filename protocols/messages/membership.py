@@ -63,6 +63,7 @@ class MembershipQuery(Message):
         audit_head: Frame of its `AuditHead`, to be kept; empty if it has none to give.
         goes_on_from: SHA-256 of the frame that it was given back and found in its log; empty if
             there is none. A head that is kept gives way to nobody who did not find it.
+        version: Version of the software that it runs; empty if it tells none.
     """
 
     TYPE: ClassVar[int] = 23
@@ -73,6 +74,7 @@ class MembershipQuery(Message):
     asked_at: UnixTime
     audit_head: SmallFrameOrNone
     goes_on_from: DigestOrNone
+    version: Annotated[str, Size(0, 32)]
 
 
 @dataclass(frozen=True, slots=True)

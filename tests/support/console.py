@@ -97,6 +97,7 @@ def add_hospitals(
     teachers: int = 10,
     identity: SigningIdentity | None = None,
     node: int = 7,
+    version: str = "1.2.3",
 ) -> None:
     """Hospitals that are there, whatever their names."""
     key = ec.generate_private_key(ec.SECP256R1()).public_key()
@@ -117,6 +118,7 @@ def add_hospitals(
                 "teachers": teachers if state == "member" else 0,
                 "seen_at": datetime.now(UTC) - timedelta(minutes=1),
                 "clock_skew_s": 0,
+                "version": version or None,
             }
         )
     with coordinator._database.transaction() as connection:
@@ -220,7 +222,8 @@ def add_results(coordinator: Coordinator, run: str) -> None:
 def seeded(coordinator: Coordinator) -> None:
     """A federation with something on every page, and hostile names among them."""
     three = ("North", "South", HOSTILE)
-    add_hospitals(coordinator, *three)
+    add_hospitals(coordinator, *three, version=HOSTILE)
+    add_hospitals(coordinator, "West", version="")
     add_hospitals(coordinator, "East clinic", state="requested")
     add_hospitals(coordinator, "Gone", state="revoked")
     coordinator.invite("Hôpital Saint-Louis")

@@ -170,6 +170,7 @@ def _messages() -> dict[str, list[Any]]:
         ],
         "MembershipQuery": [
             _bytes("co"), me, 1_900_000_000, _bytes("audit head", 150), _bytes("kept"),
+            "1.2.3",
         ],
         "Membership": [
             me, "lung study", "member", 10, 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Barrier, Event
 
 import pytest
 
-from coordinator.database import Act, RunState
+from coordinator.database import Act, Actor, Database, RunState
 from coordinator.errors import BudgetRuleError
 from coordinator.operator import Coordinator
-from coordinator.people import Role
-from coordinator.people import budget as budget_module
+from coordinator.people import FederationBudget, People, Role
+from coordinator.people.budget import CONSOLE, PROPOSAL_LIFETIME
+from coordinator.runs.queue import RunQueue
 from tests.support.command import Command, pate_fed
 from tests.support.console import add_runs, browser, form_token, opened
 from tests.support.deployed import NAMES
 from tests.support.worked import Worked
 
 __all__ = ["pate_fed"]
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -51,7 +58,7 @@ def later(coordinator: Coordinator, *, days: float) -> None:
                 )
 
 
-def as_(coordinator: Coordinator, name: str) -> budget_module.FederationBudget:
+def as_(coordinator: Coordinator, name: str) -> FederationBudget:
     """The budget in the console, where somebody is signed in."""
     return coordinator.on_behalf_of(name, door="console").budget
 
@@ -176,6 +183,98 @@ def test_forms_of_the_console_do_it_for_the_roles_that_may(fresh: Coordinator) -
     sent["form_token"] = form_token(officer, "/privacy")
     assert officer.post("/budget/agree", data=sent).status_code == 303
     assert fresh.budget.epsilon() == 9.0
+
+
+def test_a_page_that_reads_the_spending_keeps_no_run_from_being_asked(
+    fresh: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each would wait for the lock that the other has, until the database gives up."""
+    begun, requests = Event(), fresh.queue.requests
+
+    def noted(*, after: int) -> list[tuple[int, str]]:
+        begun.set()
+        return requests(after=after)
+
+    monkeypatch.setattr(fresh.queue, "requests", noted)
+    with ThreadPoolExecutor(1) as pool:
+        with fresh._database.as_one():  # as a run is asked for
+            page = pool.submit(fresh.spending.by_hospital)
+            assert begun.wait(60)
+            assert fresh.spending.committed() == {}
+            assert not page.done()
+        assert page.result(60) == []
+
+
+@dataclass
+class Kept:
+    """A budget and its people in a database of either kind; acts are not told."""
+
+    database: Database
+    now: datetime = START
+
+    def of(self, name: str) -> FederationBudget:
+        actor = Actor(name, CONSOLE)
+        return FederationBudget(
+            self.database, clock=lambda: self.now, actor=actor, tell=lambda *_: None
+        )
+
+    @property
+    def people(self) -> People:
+        return People(
+            self.database,
+            random_bytes=secrets.token_bytes,
+            clock=lambda: self.now,
+            tell=lambda *_: None,
+        )
+
+
+class TestBothDatabases:
+    @pytest.fixture
+    def kept(self, database: Database) -> Kept:
+        made = Kept(database)
+        made.people.add("Anna", Role.ADMINISTRATOR)
+        made.people.add("Petra", Role.PRIVACY_OFFICER)
+        made.now += timedelta(days=2)
+        made.of("Anna").change(5.0)
+        return made
+
+    def test_it_takes_two_a_day_and_a_week_in_either(
+        self, kept: Kept, database_url: str, open_database: Callable[..., Database]
+    ) -> None:
+        assert kept.of("Anna").change(8.0, reason="Ärztin: 'x'; --") is not None
+        found = Kept(open_database(database_url), kept.now).of("Petra").proposal()
+        assert found is not None
+        assert (found.epsilon, found.by, found.reason) == (8.0, "Anna", "Ärztin: 'x'; --")
+        assert found.until == kept.now + PROPOSAL_LIFETIME
+        with pytest.raises(BudgetRuleError, match="a second person"):
+            kept.of("Anna").agree(found.number)
+        kept.now = found.until
+        with pytest.raises(BudgetRuleError, match="open still"):
+            kept.of("Petra").agree(found.number)
+        kept.now -= timedelta(microseconds=1)
+        with ThreadPoolExecutor(2) as pool:  # two forms at once: one of them does it
+            both = [pool.submit(kept.of("Petra").agree, found.number) for _ in range(2)]
+            [failed] = [one.exception() for one in both if one.exception() is not None]
+        assert isinstance(failed, BudgetRuleError)
+        assert (kept.of("Anna").epsilon(), kept.of("Anna").proposal()) == (8.0, None)
+
+    def test_of_two_runs_at_once_that_do_not_both_fit_one_is_refused(self, kept: Kept) -> None:
+        queue, ready = RunQueue(kept.database, clock=lambda: kept.now), Barrier(2)
+
+        def used() -> dict[str, float]:
+            return {"North": 3.0 * len(queue.all())}
+
+        def ask(name: str) -> None:
+            ready.wait(60)
+            with kept.database.as_one():
+                kept.of("Anna").require_room(["North"], 3.0, used=used)
+                queue.add(name, "{}")
+
+        with ThreadPoolExecutor(2) as pool:
+            both = [pool.submit(ask, name) for name in ("first", "second")]
+            [failed] = [one.exception() for one in both if one.exception() is not None]
+        assert isinstance(failed, BudgetRuleError)
+        assert len(queue.all()) == 1
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import ssl
 import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -21,17 +22,18 @@ from argon2 import PasswordHasher
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from coordinator.console import server
+from coordinator.console import live, server
 from coordinator.console.access import ACCESS, PUBLIC, require_complete
 from coordinator.console.app import SIGN_INS_PER_MINUTE, make_app
 from coordinator.console.forms import MOST_ROWS, MOST_UPLOAD_BYTES
 from coordinator.console.rendering import step_line
 from coordinator.database import Act
-from coordinator.errors import ConsoleError, PersonError
+from coordinator.errors import ConsoleError, DatabaseError, PersonError
 from coordinator.operator import Coordinator
 from coordinator.people import ABSOLUTE, IDLE, Role, Sessions
 from coordinator.people import people as people_module
 from coordinator.people.one_time_codes import app_address, code_at
+from coordinator.runs.queue import Run
 from protocols.fingerprint_words import spoken
 from tests.support.command import Command, pate_fed
 from tests.support.console import (
@@ -637,6 +639,24 @@ class TestActs:
         assert "<script>" not in answer.text
         assert browser(fresh).get("/runs/first/events").headers["location"] == "/sign-in"
         assert browser(fresh, Role.AUDITOR).get("/runs/none/events").status_code == 404
+
+    def test_a_stream_outlives_a_database_that_others_hold_for_long(
+        self, fresh: Coordinator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(live, "LOOK_S", 0.0)
+        find, looks = fresh.queue.find, count()
+
+        def busy(name: str) -> Run:
+            if next(looks) in (1, 2):  # before, the route looks whether there is such a run
+                raise DatabaseError("the database must be there and writable", "a lock")
+            return find(name)
+
+        add_runs(fresh, "first", hospitals=("North",))
+        client = browser(fresh, Role.AUDITOR)
+        monkeypatch.setattr(fresh.queue, "find", busy)
+        text = client.get("/runs/first/events").text
+        assert text.startswith(": beat\n\n: beat\n\nevent: state\n")
+        assert text.endswith("event: end\ndata: \n\n")
 
 
 def test_the_vote_leak_of_a_run_is_shown_to_everybody_who_reads(federation: Coordinator) -> None:

@@ -32,6 +32,7 @@ from coordinator.database import (
     SqlCoordinatorJournal,
     ledger_rows,
 )
+from coordinator.database import engine as engine_module
 from coordinator.database.run_store import AskedBatch
 from coordinator.database.schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
 from coordinator.errors import (
@@ -44,6 +45,7 @@ from coordinator.errors import (
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.stages import Stage
 from pate_fed.charging import RunLedger
+from pate_fed.nodes import database as node_database
 from pate_fed.nodes.database import put
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
@@ -167,6 +169,21 @@ class TestOpening:
             ).scalars()
             assert version == Database.newest
         engine.dispose()
+
+    def test_one_that_others_hold_for_long_is_said_to_be_busy_and_is_free_again(
+        self,
+        database: Database,
+        database_url: str,
+        open_database: OpenDatabase,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(node_database, "_PRAGMAS", ("busy_timeout=50",))
+        monkeypatch.setattr(engine_module, "PATIENCE_S", 0.05)
+        other = open_database(database_url)
+        with database.transaction(), pytest.raises(DatabaseError, match="must be free"):  # noqa: SIM117
+            with other.transaction():
+                pytest.fail("two at once")
+        other.try_to_write()
 
     def test_a_row_that_is_put_again_keeps_its_other_columns(self, database: Database) -> None:
         row = {"token_digest": bytes(32), "party": "north", "made_at": NOON, "expires_at": NOON}

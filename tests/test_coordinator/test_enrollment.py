@@ -30,7 +30,12 @@ from coordinator.federation.run_files import RunFiles
 from coordinator.flower.runtime import NodeAtLink
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
-from protocols.errors import BadSignatureError, InvitationError, ProtocolError
+from protocols.errors import (
+    BadSignatureError,
+    InvitationError,
+    MalformedMessageError,
+    ProtocolError,
+)
 from protocols.identity import SigningIdentity
 from protocols.messages import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
 from tests.support.door import Door
@@ -165,13 +170,21 @@ class Federation:
         self.enrollment.answer_join(hospital.request(invitation, self.clock))
         return hospital
 
-    def query(self, hospital: Hospital, audit_head: bytes = b"", *, found: bytes = b"") -> bytes:
+    def query(
+        self,
+        hospital: Hospital,
+        audit_head: bytes = b"",
+        *,
+        found: bytes = b"",
+        version: str = "",
+    ) -> bytes:
         query = MembershipQuery(
             self.home.identity.fingerprint,
             hospital.identity.fingerprint,
             int(self.clock().timestamp()),
             audit_head,
             hashlib.sha256(found).digest() if found else b"",
+            version,
         )
         return wire.sign(query, hospital.identity).frame
 
@@ -354,6 +367,28 @@ class TestWhoIsNotLetIn:
         federation.enrollment.answer_membership(frame)
         [after] = federation.enrollment.parties()
         assert (after.seen_at, after.clock_skew_s) == (federation.clock(), -20)
+
+    def test_the_operator_sees_the_version_that_a_hospital_signed(
+        self, federation: Federation
+    ) -> None:
+        hospital = federation.joined("North")
+
+        def shown() -> str:
+            return federation.enrollment.parties()[0].version
+
+        assert shown() == ""
+        frame = federation.query(hospital, version="9.8.7")
+        federation.enrollment.answer_membership(frame)
+        assert shown() == "9.8.7"
+        forged = frame.replace(b"9.8.7", b"9.9.9")
+        with pytest.raises(BadSignatureError):
+            federation.enrollment.answer_membership(forged)
+        assert shown() == "9.8.7"
+        for bad in ("1" * 33, "1\n2", "\u0661"):
+            with pytest.raises(MalformedMessageError):
+                federation.query(hospital, version=bad)
+        federation.ask(hospital)  # it tells none
+        assert shown() == ""
 
     def test_other_words_on_the_telephone_stop_an_approval(self, federation: Federation) -> None:
         invitation = federation.enrollment.invite("North")

@@ -13,18 +13,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
+from coordinator.cli import runs
+from coordinator.cli.people import kept_console
 from coordinator.doctor import Surroundings, examine
+from coordinator.errors import ServiceError
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
-from pate_fed.nodes import OK
+from pate_fed.errors import InvalidSettingError
+from pate_fed.nodes import OK, KeptChild
 from protocols.fingerprint_words import spoken
-from tests.support.loopback_home import environment, make_home
+from tests.support.loopback_home import environment, free_ports, make_home
 
 PATIENCE_S = 300.0
 
@@ -36,14 +42,16 @@ class Service:
         self.folder = folder
         self.home: FederationHome = make_home(folder / "federation")
         self.log = folder / "log"
+        self.console = free_ports(1)[0]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=self.variables
             )
 
     @property
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", "coordinator.cli", "serve", "--home", str(self.home.folder)]
+    def command(self) -> list[str | Path]:
+        program = [sys.executable, "-m", "coordinator.cli", "serve"]
+        return [*program, "--home", self.home.folder, "--console", f"127.0.0.1:{self.console}"]
 
     @property
     def variables(self) -> dict[str, str]:
@@ -68,6 +76,13 @@ class Service:
 
     def wait_for_line(self, text: str) -> None:
         self.wait_for(lambda: any(text in one["message"] for one in self.lines()))
+
+    def child(self, module: str) -> int:
+        """Number of the process beside it that runs a module."""
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        children = [one for thread in threads for one in (thread / "children").read_text().split()]
+        [found] = [one for one in children if module in Path(f"/proc/{one}/cmdline").read_text()]
+        return int(found)
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -133,12 +148,20 @@ def test_every_line_is_json_whatever_comes_and_members_are_told_of(
     refused = [json.loads(line) for line in second.stderr.splitlines()]
     assert (refused[-1]["code"], second.stdout) == ("PF-448", "")
 
-    threads = Path(f"/proc/{service.process.pid}/task").iterdir()
-    [child] = [one for thread in threads for one in (thread / "children").read_text().split()]
-    os.kill(int(child), signal.SIGKILL)
-    service.wait_for_line("it is started again")
+    os.kill(service.child("superlink_process"), signal.SIGKILL)
+    service.wait_for_line("the SuperLink ended with -9; it is started again")
     service.wait_for(lambda: is_open(service.home.settings.port))
+
+    service.wait_for_line("the console is served at")
+    superlink = service.child("superlink_process")
+    os.kill(service.child("coordinator.console.process"), signal.SIGKILL)
+    service.wait_for_line("the console ended with -9; it is started again")
+    service.wait_for(lambda: is_open(service.console))
+    page = httpx.get(f"http://127.0.0.1:{service.console}/sign-in", trust_env=False)
+    assert "One-time code" in page.text
+    assert service.child("superlink_process") == superlink  # the service went on
     service.stop()
+    assert not is_open(service.console)
     said = service.lines()
     assert service.process.returncode == 0
     assert {one["hospital"] for one in said if "hospital" in one} == {"North"}
@@ -167,3 +190,32 @@ def test_a_start_that_fails_says_so_in_a_line_of_the_log(
     [line] = [json.loads(line) for line in ended.stderr.splitlines()]
     assert (line["code"], line["level"], ended.stdout) == (code, "error", "")
     assert line["message"].startswith(f"[{code}] ")
+
+
+@pytest.mark.parametrize(
+    "address", ["8447", "127.0.0.1", "127.0.0.1:0", ":8447", "a b:8447", "x:\uff11"]
+)
+def test_a_consoles_address_must_be_one(tmp_path: Path, address: str) -> None:
+    with pytest.raises(InvalidSettingError, match="HOST:PORT"):
+        kept_console(tmp_path, address)
+
+
+def test_a_console_is_started_with_the_service_and_ends_with_it_however_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    home = make_home(tmp_path / "federation")
+    for name in ("write_logs_as_json", "single_threaded_kernels", "os.umask"):  # of the process
+        monkeypatch.setattr(f"coordinator.cli.runs.{name}", lambda *_: None)
+    monkeypatch.setattr(KeptChild, "start", lambda self: told.append(" ".join(self._command[-3:])))
+    monkeypatch.setattr(KeptChild, "stop", lambda _: told.append("stopped"))
+
+    def serve(_: Path, *, on_ready: Callable[[object], None]) -> None:
+        told.append("serves")
+        on_ready(SimpleNamespace(home=home))
+        raise ServiceError("the SuperLink must start", "no answer in time")
+
+    monkeypatch.setattr("coordinator.service.serve", serve)
+    with pytest.raises(ServiceError):
+        runs.serve(home.folder, console="[::1]:8447")
+    assert told == ["serves", f"{home.folder} ::1 8447", "stopped"]

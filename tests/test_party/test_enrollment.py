@@ -15,10 +15,11 @@ from coordinator.federation.certificates import make_ca
 from party.errors import EnrollmentError
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
+from pate_fed import __version__
 from protocols import wire
 from protocols.enrollment import Invitation
 from protocols.identity import SigningIdentity
-from protocols.messages import Membership
+from protocols.messages import Membership, MembershipQuery
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 PEER = SigningIdentity.generate().public.key
@@ -70,6 +71,22 @@ def meeting(tmp_path: Path) -> Meeting:
 
 def test_a_good_answer_is_taken(meeting: Meeting) -> None:
     assert meeting.ask(wire.sign(meeting.answer, meeting.coordinator).frame) == meeting.answer
+
+
+def test_the_question_says_the_version_of_this_software(meeting: Meeting) -> None:
+    asked: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.content)
+        return httpx.Response(200, content=wire.sign(meeting.answer, meeting.coordinator).frame)
+
+    transport = httpx.MockTransport(answer)
+    with closing(
+        CoordinatorDoor(meeting.site.membership(), clock=NOW.timestamp, transport=transport)
+    ) as door:
+        door.membership()
+    query = wire.expect(wire.decode(asked[0]), MembershipQuery)
+    assert query.version == __version__
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ class TestLog:
 
 
 def membership_query(identity: SigningIdentity, *, at: int) -> bytes:
-    query = MembershipQuery(COORDINATOR, identity.fingerprint, at, b"", b"")
+    query = MembershipQuery(COORDINATOR, identity.fingerprint, at, b"", b"", "1.0")
     return wire.sign(query, identity).frame
 
 

@@ -28,7 +28,7 @@ def test_the_summary_says_what_was_gained_and_what_it_cost() -> None:
     text = " ".join(_render(sample_metrics(), sample_privacy()).split())
     for said in (
         "SIMULATED RUN",
-        "50 hospitals with 50 teachers labelled 22 of 30 public queries",
+        "50 hospitals with 50 teachers labeled 22 of 30 public queries",
         "22 answered, 8 without an answer",
         "student 84.2 % (95 %: 80.9 to 87.1 %), balanced 84.0 %, AUC 0.971; always guessing the "
         "most common class 10.7 %",
@@ -55,7 +55,7 @@ def test_a_student_worse_than_a_hospital_is_said_plainly(student: float | None, 
     metrics = sample_metrics()
     metrics["accuracy"]["student"] = student
     text = _render(metrics, sample_privacy())
-    assert ("A hospital does better alone: the best one has 67.3 %" in text) is said
+    assert ("A hospital does better alone: the best one is right on 67.3 %" in text) is said
 
 
 def test_a_real_run_is_not_called_simulated() -> None:
@@ -126,7 +126,7 @@ def test_labels_that_the_student_kept_are_counted_apart() -> None:
     metrics = sample_metrics()
     metrics["queries"]["reinforced"] = 5
     text = " ".join(_render(metrics, sample_privacy()).split())
-    assert "8 without an answer, 5 of these labelled by the student" in text
+    assert "8 without an answer, 5 of these labeled by the student" in text
     metrics["queries"]["reinforced"] = None
     assert "by the student" not in _render(metrics, sample_privacy())
 

@@ -236,6 +236,7 @@ class Demo:
             *("pate-fed", "run", "--name", RUN, "--queries", "public.csv"),
             *("--label", self.study.label, "--classes", ",".join(self.study.classes)),
             *("--ask", QUERIES, "--delta", DELTA),
+            *("--purpose", f"A demonstration: predict {self.study.label} without pooling records"),
         )
         wait_until(
             "a hospital's refusal", lambda: self._says("waits for the people"), seconds=_RUN_S
@@ -392,7 +393,7 @@ def summary(demo: Demo) -> str:
         (
             f"Report    {results / 'report.html'}",
             "",
-            f"Learned   From {demo.study.source}, {len(demo.hospitals)} hospitals labelled "
+            f"Learned   From {demo.study.source}, {len(demo.hospitals)} hospitals labeled "
             f"{released} public records, {right} of them rightly. The student that learned from "
             f"these labels is right on {student} of the {others} other public records. (Nobody in "
             "the federation had the true labels; the demo counted with them.)",

@@ -49,6 +49,7 @@ def _make_members() -> None:
         sa.Column("audit_head", sa.LargeBinary),
         sa.Column("seen_at", _MOMENT),
         sa.Column("clock_skew_s", sa.Integer),
+        sa.Column("version", sa.String(32)),
     )
     op.create_index("ix_members_name", "members", ["name"])
     op.create_table(
