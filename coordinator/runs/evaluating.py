@@ -80,6 +80,13 @@ class AskedEvaluation:
     request: RunRequest
     plan: EvaluationPlan
 
+    def is_asked_by(self, request: RunRequest) -> bool:
+        """Tell whether another run asks of the same student in the same groups."""
+        if request.evaluation is None:
+            return False
+        places = request.evaluation.settings.places
+        return replace(self.task, places=places).pool.digest == request.pool
+
     @property
     def price_line(self) -> str:
         """Say the cost and what it buys, before it is asked."""
@@ -124,17 +131,18 @@ def asked_evaluation(
     if not is_run_name(name):
         raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
     task = read_learning_task(home, of)
-    evaluation = _document(results_of(home, of.name) / STUDENT, task, by)
-    try:
-        groupings = evaluation.groupings(task.schema)
-    except InvalidTaskError as error:
-        raise InvalidSettingError(f"--by: {error.must}", error.got) from error
     current = {one.identity.fingerprint for one in members}
     parties = tuple(
         replace(one, teachers=settings.places) for one in of.parties if one.fingerprint in current
     )
     form = usual_form(len(parties))
     FORMS[form].require_enough(len(parties))
+    settings.check(parties=len(parties))
+    try:
+        evaluation = _document(results_of(home, of.name) / STUDENT, task, by, settings.places)
+        groupings = evaluation.groupings(task.schema)
+    except InvalidTaskError as error:
+        raise InvalidSettingError(f"--by: {error.must}", error.got) from error
     shape = EvaluationShape(
         name=name,
         pool_digest=evaluation.pool.digest,
@@ -223,7 +231,7 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
         directory.write_report(render_report(sealed))
 
 
-def _document(folder: Path, task: LearningTask, by: Sequence[str]) -> EvaluationTask:
+def _document(folder: Path, task: LearningTask, by: Sequence[str], places: int) -> EvaluationTask:
     """Return the document of a stored student."""
     from pate_fed.students import read_student  # noqa: PLC0415 - takes seconds
 
@@ -233,10 +241,7 @@ def _document(folder: Path, task: LearningTask, by: Sequence[str]) -> Evaluation
         name: (folder / name).read_bytes() for name in STUDENT_FILES if (folder / name).is_file()
     }
     bins = CertaintyBins.of(read_student(folder).chances(task.pool.views))
-    try:
-        return EvaluationTask(task.digest, task.pool.digest, bins, tuple(by), files)
-    except InvalidTaskError as error:
-        raise InvalidSettingError(f"--by: {error.must}", error.got) from error
+    return EvaluationTask(task.digest, task.pool.digest, bins, tuple(by), files, places)
 
 
 def _price(record: RunRecord, terms: RunTerms, plan: EvaluationPlan) -> dict[str, Any]:
