@@ -6,6 +6,7 @@ labels and student with the scores and their price, and the evaluation's transcr
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ from pate_fed.evaluation import (
 )
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
-from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluating import PLACE_S, EvaluationSettings, EvaluationShape
 from pate_fed.pricing import formal_cost_at
 from pate_fed.report import (
     SEAL,
@@ -62,6 +63,7 @@ from protocols.forms import FORMS, usual_form
 _ADDED_UP: Final = (
     "Both numbers are added up: hospitals may have changed who is held out between the two runs."
 )
+_MINUTES: Final = 120
 _EXAMPLE: Final = 1000
 """Held-out patients for which a price says what it buys: nobody knows how many there are."""
 
@@ -96,8 +98,16 @@ class AskedEvaluation:
             f"{wording.epsilon_text(self.plan.epsilon)} at delta "
             f"{wording.delta_text(self.plan.delta)}, in everybody's view; noise of "
             f"{self.plan.sigma:.1f} patients in each count; with {_EXAMPLE:,} held-out patients it "
-            f"tells the accuracy to about {100 * self.plan.half_width(_EXAMPLE):.1f} points"
+            f"tells the accuracy to about {100 * self.plan.half_width(_EXAMPLE):.1f} points; "
+            f"a hospital is ready about {self._wait} after it approves"
         )
+
+    @property
+    def _wait(self) -> str:
+        minutes = math.ceil(self.task.places * PLACE_S / 60)
+        if minutes < _MINUTES:
+            return wording.plural(minutes, "minute")
+        return wording.plural(math.ceil(minutes / 60), "hour")
 
 
 def asked_evaluation(

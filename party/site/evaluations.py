@@ -42,7 +42,7 @@ def ready_evaluation(
 ) -> PartyTask:
     """Make an approved evaluation ready to be asked about.
 
-    It takes about `PATIENT_S` for each place, whatever the patients and the student are.
+    It takes about `PLACE_S` for each place, whatever the patients and the student are.
 
     Args:
         site: The hospital's folder.

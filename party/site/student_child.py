@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.planning.evaluating import PLACE_S
+
 if TYPE_CHECKING:
     from pate_fed.students import Student
 
 LOAD_S: Final = 300.0
 """Longest time until a student is read, and has predicted a row of zeros."""
-
-PATIENT_S: Final = 0.5
-"""Time for one patient."""
 
 _MEMORY: Final = 2**33
 _NUMBER: Final = np.dtype("<f8")
@@ -47,7 +46,7 @@ def predictions(
     *,
     classes: int,
     load_s: float = LOAD_S,
-    patient_s: float = PATIENT_S,
+    patient_s: float = PLACE_S,
 ) -> NDArray[np.float64]:
     """Return a student's chances for some inputs; NaN where it gives none in time.
 
@@ -77,7 +76,7 @@ def predictions_at_set_times(
     classes: int,
     places: int,
     load_s: float = LOAD_S,
-    patient_s: float = PATIENT_S,
+    patient_s: float = PLACE_S,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], object] = time.sleep,
 ) -> NDArray[np.float64]:

@@ -19,8 +19,10 @@ from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 PLACES: Final = 2000
 """Places for held-out patients at each hospital, if the operator says nothing."""
 
-MOST_PLACES: Final = 20_000
-"""Most of them: a hospital takes half a second for each, whether it is free or not."""
+MOST_PLACES: Final = 1_000_000
+
+PLACE_S: Final = 0.5
+"""Seconds that a hospital takes for each place, free or not, before it is ready."""
 
 _STEP: Final = 1e-3
 _MOST_SIGMA: Final = 1e6

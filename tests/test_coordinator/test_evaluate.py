@@ -113,6 +113,7 @@ def test_an_evaluation_goes_from_its_price_to_the_scores(
 ) -> None:
     asked = evaluation_of(federation.coordinator, "first", SETTINGS, by=("age",))
     assert "at most epsilon 2 " in asked.price_line
+    assert "ready about 9 minutes after it approves" in asked.price_line
     assert asked.plan.epsilon <= 2
     let_in(federation, asked)
     evaluate(federation.coordinator, asked)
@@ -196,12 +197,9 @@ def test_a_kill_loses_no_charge_and_draws_no_answer_twice(federation: Worked, st
 
 
 @pytest.mark.slow
-def test_marked_counts_are_in_no_file_and_no_database(
-    federation: Worked, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_marked_counts_are_in_no_file_and_no_database(federation: Worked) -> None:
     """One hospital's counts are primes that nothing else comes to, and so is the clean sum."""
     least = len(MARKERS)  # noise of 0 in one count says nothing
-    monkeypatch.setattr("pate_fed.planning.evaluating.MOST_PLACES", 10**6)
     places = sum(MARKERS) + 9_973
     asked = evaluation_of(federation.coordinator, "first", replace(SETTINGS, places=places))
     let_in(federation, asked)
