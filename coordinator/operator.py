@@ -487,7 +487,7 @@ def evaluate(coordinator: Coordinator, asked: AskedEvaluation) -> Run:
     for known in coordinator.queue.all():
         is_lost = known.state in (RunState.FAILED, RunState.STOPPED)
         request = RunRequest.from_json(coordinator.queue.request(known.name))
-        if not is_lost and request.pool == asked.request.pool:
+        if not is_lost and asked.is_asked_by(request):
             return known
     return coordinator.enqueue(asked.request, asked.task)
 

@@ -219,6 +219,7 @@ class PartyService:
 
     def close(self) -> None:
         """Write the status "stopped", and let go of the database."""
+        self._tasks.close()
         with self._lock:
             self._say(state="stopped")
             self._database.close()

@@ -314,7 +314,9 @@ def answered_by_group(
 def neighbors_of(unit: str) -> str:
     """Name the two cases that noisy counts do not tell apart well."""
     whose = "one hospital" if unit == "party" else "one patient"
-    return f"these records, and the same with all records of {whose} replaced"
+    return (
+        f"Two cases are compared: these records, and the same with all records of {whose} replaced."
+    )
 
 
 def share_interval(

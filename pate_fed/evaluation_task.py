@@ -24,6 +24,7 @@ from pate_fed.data.task_schema import TaskSchema, canonical_json, refuse_constan
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation import CLASS, CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.queries import QueryPool
+from pate_fed.votes import MAX_TOTAL_VOTES
 
 MAGIC: Final = b"pate-fed evaluation\n"
 MAX_BYTES: Final = 2**26
@@ -41,7 +42,7 @@ _LENGTH: Final = struct.Struct(">I")
 ReadsColumns = TaskSchema | TablePreprocessing
 """A table's columns with their encoders."""
 
-_KEYS: Final = {"version", "task", "pool", "edges", "means", "columns", "files"}
+_KEYS: Final = {"version", "task", "pool", "places", "edges", "means", "columns", "files"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -54,6 +55,7 @@ class EvaluationTask:
         bins: The student's certainty on the public pool.
         by: Columns whose groups are counted, too.
         files: The student's, by name.
+        places: Most held-out patients of a hospital that are counted.
     """
 
     digest: bytes
@@ -61,6 +63,7 @@ class EvaluationTask:
     bins: CertaintyBins
     by: tuple[str, ...]
     files: Mapping[str, bytes]
+    places: int
     pool: QueryPool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +73,7 @@ class EvaluationTask:
             and "student.json" in self.files
             and set(self.files) <= set(STUDENT_FILES)
             and len(self.by) == len(set(self.by)) <= _MOST_COLUMNS
+            and 1 <= self.places <= MAX_TOTAL_VOTES
             and 0 < len(means) == len(edges) + 1 <= _MOST_BINS
             and bool((np.diff(edges) > 0).all())
             and bool(np.isfinite([*edges, *means]).all())
@@ -102,16 +106,15 @@ class EvaluationTask:
         return (Grouping(CLASS, schema.class_names), self.bins.grouping, *by_column)
 
     def rows_of(
-        self, schema: TaskSchema, records: Records, chances: NDArray[np.float64], *, slots: int
+        self, schema: TaskSchema, records: Records, chances: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """Count held-out patients; see `EvaluationPlan.rows`. Secret.
 
         Args:
             schema: Of the task.
-            records: One record of each patient.
+            records: One record of each patient, at most as many as there are places.
             chances: The student's for each; shape (patients, classes). One that is no number counts
                 as wrong, and as least certain.
-            slots: Places for patients.
         """
         plan = EvaluationPlan(self.groupings(schema), sigma=1.0, epsilon=1.0, delta=0.5)
         known = np.asarray(np.isfinite(chances).all(axis=1))
@@ -120,7 +123,7 @@ class EvaluationTask:
         places = {CLASS: records.labels, plan.groupings[1].name: self.bins.places(certain)}
         for column, grouping in zip(self.by, plan.groupings[2:], strict=True):
             places[grouping.name] = places_by(schema, column, records.features)
-        return plan.rows(places, right, slots=slots)
+        return plan.rows(places, right, slots=self.places)
 
     def to_bytes(self) -> bytes:
         """Return its one form."""
@@ -129,6 +132,7 @@ class EvaluationTask:
                 "version": _VERSION,
                 "task": self.digest.hex(),
                 "pool": self.source.hex(),
+                "places": self.places,
                 "edges": [float(one) for one in self.bins.edges],
                 "means": [float(one) for one in self.bins.means],
                 "columns": list(self.by),
@@ -186,6 +190,7 @@ def _fields(header: Any, body: bytes) -> dict[str, Any]:
         "bins": CertaintyBins(_numbers(header["edges"]), _numbers(header["means"])),
         "by": tuple(exactly(one, str) for one in exactly(header["columns"], list)),
         "files": files,
+        "places": exactly(header["places"], int),
     }
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from party.errors import Reason
+from party.site.tasks import tasks_of
 from pate_fed.accounting import (
     DistributedCountsEvent,
     distributed_row_rdp,
@@ -31,8 +32,8 @@ from tests.support.marker import MARKERS, findings, held_in_memory
 from tests.support.markers import sampled
 
 
-def ready(*by: str, **named: Any) -> Evaluated:
-    federation = Evaluated(task_of(*by), **named)
+def ready(*by: str, places: int = PLACES, **named: Any) -> Evaluated:
+    federation = Evaluated(task_of(*by, places=places), **named)
     federation.run.set_up()
     return federation
 
@@ -90,8 +91,8 @@ def test_a_party_as_unit_moves_all_its_places() -> None:
 
 @pytest.mark.parametrize("rows", ["fails", "another shape", "another sum"])
 def test_patients_who_cannot_be_counted_change_no_row_sum(rows: str) -> None:
-    def broken(slots: int) -> Any:
-        good = task_of().rows_of(SCHEMA, *patients(50), slots=slots)
+    def broken() -> Any:
+        good = task_of().rows_of(SCHEMA, *patients(50))
         if rows == "fails":
             raise MemoryError
         return good[:, 1:] if rows == "another shape" else good + 1
@@ -106,7 +107,7 @@ def test_a_prediction_that_is_no_number_counts_as_wrong_and_as_least_certain() -
     records, chances = patients(40)
     chances[:10] = np.nan
     chances[10:20] = np.inf
-    plan, rows = plan_of(task_of()), task_of().rows_of(SCHEMA, records, chances, slots=40)
+    plan, rows = plan_of(task_of()), task_of(places=40).rows_of(SCHEMA, records, chances)
     scores = plan.scores(plan.counts_in(rows))
     right = (chances[20:].argmax(axis=1) == records.labels[20:]).mean()
     assert scores["accuracy"] == pytest.approx(right / 2)
@@ -141,12 +142,27 @@ def test_what_an_owner_does_not_allow_is_refused_before_anybody_counts(
 
 
 def test_a_hospital_without_held_out_patients_refuses() -> None:
-    assert refused(Evaluated(task_of(), counts=(120, 0, 100))) == Reason.EVALUATION.value
+    assert refused(Evaluated(task_of(), shares={1: 0.0})) == Reason.EVALUATION.value
+
+
+def test_a_hospital_that_holds_nobody_out_by_chance_answers_as_any_other() -> None:
+    """Otherwise its refusal would tell no patient from one."""
+    nobody, one = (ready(counts=(120, count, 100)) for count in (0, 1))
+    for federation in (nobody, one):
+        assert federation.evaluate().shape == (2, plan_of(task_of()).columns)
+
+
+def test_a_run_must_have_the_places_for_which_patients_were_predicted() -> None:
+    federation = Evaluated(task_of())
+    [kept] = federation.nodes[1]._tasks.values()
+    other = replace(kept, evaluation=replace(kept.evaluation, places=PLACES - 1))  # type: ignore[type-var]
+    federation.nodes[1]._tasks = tasks_of(other)
+    assert refused(federation) == Reason.TASK.value
 
 
 def test_weighted_patients_are_refused() -> None:
     federation = Evaluated(task_of(), weights={0: (2,) * PLACES})
-    assert refused(federation) == Reason.UNIT.value
+    assert refused(federation) in (Reason.UNIT.value, Reason.TASK.value)
 
 
 def test_labels_are_not_asked_of_an_evaluation_nor_counts_of_a_pool() -> None:
@@ -249,9 +265,9 @@ def test_a_release_of_counts_is_read_back_as_it_was() -> None:
 def test_a_restarted_hospital_sends_what_it_sent_and_counts_nobody_again() -> None:
     counted: list[int] = []
 
-    def rows(slots: int) -> Any:
-        counted.append(slots)
-        return task_of().rows_of(SCHEMA, *patients(80), slots=slots)
+    def rows() -> Any:
+        counted.append(1)
+        return task_of().rows_of(SCHEMA, *patients(80))
 
     federation = ready(rows={1: rows}, patience_s=60)
     sent: list[bytes] = []
@@ -267,7 +283,7 @@ def test_a_restarted_hospital_sends_what_it_sent_and_counts_nobody_again() -> No
     federation.evaluate()
     assert len(sent) == 2
     assert sent[0] == sent[1]
-    assert counted == [PLACES]
+    assert counted == [1]
     assert federation.party_states(1) == ["reserved"]  # it has no keys: it hears of it later
 
 
@@ -278,15 +294,15 @@ def test_counts_are_in_no_message_log_or_memory(caplog: pytest.LogCaptureFixture
     """One hospital's counts are primes that nothing else comes to, and so is the clean sum."""
     columns, places = plan_of(task_of()).columns, sum(MARKERS) + 1_299_709
 
-    def marked(slots: int) -> NDArray[np.int64]:
+    def marked() -> NDArray[np.int64]:
         rows = np.zeros((2, columns), dtype=np.int64)
         rows[:, : len(MARKERS)] = MARKERS
-        rows[:, -1] = slots - sum(MARKERS)
+        rows[:, -1] = places - sum(MARKERS)
         return rows
 
-    def nobody(slots: int) -> NDArray[np.int64]:
+    def nobody() -> NDArray[np.int64]:
         rows = np.zeros((2, columns), dtype=np.int64)
-        rows[:, -1] = slots
+        rows[:, -1] = places
         return rows
 
     caplog.set_level(logging.DEBUG)

@@ -6,6 +6,7 @@ labels and student with the scores and their price, and the evaluation's transcr
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ from pate_fed.evaluation import (
 )
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
-from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluating import PLACE_S, EvaluationSettings, EvaluationShape
 from pate_fed.pricing import formal_cost_at
 from pate_fed.report import (
     SEAL,
@@ -62,6 +63,7 @@ from protocols.forms import FORMS, usual_form
 _ADDED_UP: Final = (
     "Both numbers are added up: hospitals may have changed who is held out between the two runs."
 )
+_MINUTES: Final = 120
 _EXAMPLE: Final = 1000
 """Held-out patients for which a price says what it buys: nobody knows how many there are."""
 
@@ -80,6 +82,13 @@ class AskedEvaluation:
     request: RunRequest
     plan: EvaluationPlan
 
+    def is_asked_by(self, request: RunRequest) -> bool:
+        """Tell whether another run asks of the same student in the same groups."""
+        if request.evaluation is None:
+            return False
+        places = request.evaluation.settings.places
+        return replace(self.task, places=places).pool.digest == request.pool
+
     @property
     def price_line(self) -> str:
         """Say the cost and what it buys, before it is asked."""
@@ -89,8 +98,16 @@ class AskedEvaluation:
             f"{wording.epsilon_text(self.plan.epsilon)} at delta "
             f"{wording.delta_text(self.plan.delta)}, in everybody's view; noise of "
             f"{self.plan.sigma:.1f} patients in each count; with {_EXAMPLE:,} held-out patients it "
-            f"tells the accuracy to about {100 * self.plan.half_width(_EXAMPLE):.1f} points"
+            f"tells the accuracy to about {100 * self.plan.half_width(_EXAMPLE):.1f} points; "
+            f"a hospital is ready about {self._wait} after it approves"
         )
+
+    @property
+    def _wait(self) -> str:
+        minutes = math.ceil(self.task.places * PLACE_S / 60)
+        if minutes < _MINUTES:
+            return wording.plural(minutes, "minute")
+        return wording.plural(math.ceil(minutes / 60), "hour")
 
 
 def asked_evaluation(
@@ -124,17 +141,18 @@ def asked_evaluation(
     if not is_run_name(name):
         raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
     task = read_learning_task(home, of)
-    evaluation = _document(results_of(home, of.name) / STUDENT, task, by)
-    try:
-        groupings = evaluation.groupings(task.schema)
-    except InvalidTaskError as error:
-        raise InvalidSettingError(f"--by: {error.must}", error.got) from error
     current = {one.identity.fingerprint for one in members}
     parties = tuple(
         replace(one, teachers=settings.places) for one in of.parties if one.fingerprint in current
     )
     form = usual_form(len(parties))
     FORMS[form].require_enough(len(parties))
+    settings.check(parties=len(parties))
+    try:
+        evaluation = _document(results_of(home, of.name) / STUDENT, task, by, settings.places)
+        groupings = evaluation.groupings(task.schema)
+    except InvalidTaskError as error:
+        raise InvalidSettingError(f"--by: {error.must}", error.got) from error
     shape = EvaluationShape(
         name=name,
         pool_digest=evaluation.pool.digest,
@@ -224,7 +242,7 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
         directory.write_report(render_report(sealed))
 
 
-def _document(folder: Path, task: LearningTask, by: Sequence[str]) -> EvaluationTask:
+def _document(folder: Path, task: LearningTask, by: Sequence[str], places: int) -> EvaluationTask:
     """Return the document of a stored student."""
     from pate_fed.students import read_student  # noqa: PLC0415 - takes seconds
 
@@ -234,10 +252,7 @@ def _document(folder: Path, task: LearningTask, by: Sequence[str]) -> Evaluation
         name: (folder / name).read_bytes() for name in STUDENT_FILES if (folder / name).is_file()
     }
     bins = CertaintyBins.of(read_student(folder).chances(task.pool.views))
-    try:
-        return EvaluationTask(task.digest, task.pool.digest, bins, tuple(by), files)
-    except InvalidTaskError as error:
-        raise InvalidSettingError(f"--by: {error.must}", error.got) from error
+    return EvaluationTask(task.digest, task.pool.digest, bins, tuple(by), files, places)
 
 
 def _price(record: RunRecord, terms: RunTerms, plan: EvaluationPlan) -> dict[str, Any]:

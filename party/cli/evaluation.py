@@ -9,12 +9,10 @@ import typer
 from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, show
 from party.errors import TaskError
 from party.owner import open_site
-from pate_fed import wording
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.nodes import Format
 
 if TYPE_CHECKING:
-    from party.site.evaluations import OwnScores
     from party.site.folder import Site
 
 
@@ -35,30 +33,11 @@ def evaluation(
     opened = open_site(site)
     task = _find(opened, digest or "")
     found, floor = own_scores(opened, task), opened.settings.data.floor
-    shown = found if found.patients >= floor else None
     show(
         output_format,
-        {
-            "pool": task.pool.digest.hex(),
-            "patients": None if shown is None else shown.patients,
-            "right": None if shown is None else dict(shown.right),
-            "beats_own_teachers": None if shown is None else shown.verdict,
-        },
-        (f"Fewer than {floor} patients are held out: nothing is shown.",)
-        if shown is None
-        else _lines(shown),
+        {"pool": task.pool.digest.hex(), **found.as_table(floor=floor)},
+        (*found.lines(floor=floor), "Nothing of this left this machine."),
     )
-
-
-def _lines(found: OwnScores) -> list[str]:
-    lines = [f"On {wording.plural(found.patients, 'held-out patient')} of this hospital:"]
-    for name, right in found.right.items():
-        low, high = found.interval(name)
-        lines.append(
-            f"  {name:18} right on {wording.percent(right / found.patients)} "
-            f"(95 %: {100 * low:.1f} to {wording.percent(high)})"
-        )
-    return [*lines, found.words, "Nothing of this left this machine."]
 
 
 def _find(site: Site, digits: str) -> EvaluationTask:

@@ -150,8 +150,8 @@ class Guard:
             raise RefusalError(
                 Reason.EVALUATION, "patients must be grouped by columns our owner allows", "another"
             )
-        if not evaluation.patients:
-            raise RefusalError(Reason.EVALUATION, "some patients must be held out", "none")
+        if not evaluation.share:
+            raise RefusalError(Reason.EVALUATION, "our settings must hold patients out", "nobody")
 
     def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
         """Refuse while the hospital is paused, or a person has yet to approve the pool or the run.

@@ -13,6 +13,7 @@ from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.statement import neighbors
 from pate_fed.charging import RunLedger, lifelong_charge
 from pate_fed.errors import PateFedError
+from pate_fed.evaluation import neighbors_of
 from pate_fed.federation import RunTerms
 from pate_fed.pricing import formal_cost_at
 from protocols import wire
@@ -126,7 +127,9 @@ def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> Cost | None:
     return Cost(
         run_epsilon=alone.epsilon,
         delta=terms.delta,
-        neighbors=neighbors(terms.unit, terms.unit_votes_at(seat)),
+        neighbors=neighbors_of(terms.unit)
+        if terms.is_evaluation
+        else neighbors(terms.unit, terms.unit_votes_at(seat)),
         view=alone.holds_for,
         method=alone.method,
         spent_before=ledger.charged_epsilon(),

@@ -348,17 +348,8 @@ def compare(opened: OpenSite, digest: str) -> dict[str, Any]:
         raise ApprovalError("an evaluation must be one that this page lists", "another")
     task, floor = read_task(opened.site, bytes.fromhex(digest)), opened.site.settings.data.floor
     assert isinstance(task, EvaluationTask)
-    found = own_scores(opened.site, task)
-    if found.patients < floor:
-        return {"rows": [], "says": f"Fewer than {floor} patients are held out: nothing is shown."}
-    rows = []
-    for name, right in found.right.items():
-        low, high = found.interval(name)
-        share = percent(right / found.patients)
-        rows.append(
-            f"{name.capitalize()}: right on {share} (95 %: {percent(low)} to {percent(high)})"
-        )
-    return {"rows": rows, "says": f"{found.words} Held-out patients: {found.patients}."}
+    *rows, says = own_scores(opened.site, task).lines(floor=floor)
+    return {"rows": rows, "says": says}
 
 
 def moment(at: float) -> str:

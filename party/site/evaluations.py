@@ -1,15 +1,15 @@
 """Private evaluations at a hospital: its held-out patients, and what a student says of them.
 
-Predictions are made once, when an approved evaluation becomes ready: that they fail shows in no
-answer. How long they take can show in the node's silence meanwhile (see known limitations).
+Predictions are made once, before an approved evaluation is ready, and at set times: neither an
+answer nor the time until the first one shows that a student failed on somebody, or took long.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from party.errors import DataError, TaskError
 from party.site.dataset import read_registered
 from party.site.folder import Site
 from party.site.held_out import held_out
-from party.site.student_child import predictions
+from party.site.student_child import predictions, predictions_at_set_times
 from party.site.tasks import Evaluation, PartyTask, read_learning_task
 from party.site.training import load_teachers, require_current
 from pate_fed.data.dataset import Records
@@ -27,47 +27,50 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation import share_interval
 from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.planning.evaluating import MOST_PLACES
 from pate_fed.queries import QueryBatch
+from pate_fed.wording import percent
 
 Predict = Callable[..., NDArray[np.float64]]
-"""As `student_child.predictions`."""
+"""As one of `student_child`."""
 
 _Z = 1.959963984540054
-_log = logging.getLogger(__name__)
 
 
 def ready_evaluation(
-    site: Site, evaluation: EvaluationTask, *, predict: Predict = predictions
+    site: Site, evaluation: EvaluationTask, *, predict: Predict = predictions_at_set_times
 ) -> PartyTask:
     """Make an approved evaluation ready to be asked about.
+
+    It takes about `PLACE_S` for each place, whatever the patients and the student are.
 
     Args:
         site: The hospital's folder.
         evaluation: The approved one.
-        predict: Makes a student's predictions.
+        predict: Makes a student's predictions, at set times.
 
     Raises:
-        TaskError: it is of no task that is kept here, or of columns that it does not read.
+        TaskError: it is of no task that is kept here, of columns that it does not read, or of too
+            many places.
         TeachersError: the task's teachers were not trained without the patients held out now.
         DataError, DataChangedError, InvalidDataError: the table cannot be read.
     """
-    task = task_of(site, evaluation)
+    task, places, share = task_of(site, evaluation), evaluation.places, site.settings.held_out
+    if places > MOST_PLACES:
+        raise TaskError(f"an evaluation must have at most {MOST_PLACES} places", places)
     require_current(site, task)
-    records = held_out_records(site, task)
-    chances = _predicted(evaluation, task, records, predict)
-
-    def rows(slots: int) -> NDArray[np.int64]:
-        counted = records.select(range(min(slots, len(records))))
-        said = chances[: len(counted)]
-        return evaluation.rows_of(task.schema, counted, said, slots=slots)
-
+    records = held_out_records(site, task, most=places)
+    # By the setting: whether anybody is held out shows in no time.
+    tried = places if share else 0
+    chances = predict(evaluation.files, records.features, classes=task.classes, places=tried)
+    rows = partial(evaluation.rows_of, task.schema, records, chances)
     columns = 2 * max(len(one.groups) for one in evaluation.groupings(task.schema)) + 1
     return PartyTask(
         evaluation.pool,
         _no_vote,
         columns,
         evaluation.digest,
-        evaluation=Evaluation(evaluation.by, len(records), rows),
+        evaluation=Evaluation(evaluation.by, share, places, rows),
     )
 
 
@@ -85,8 +88,13 @@ def task_of(site: Site, evaluation: EvaluationTask) -> LearningTask:
     return task
 
 
-def held_out_records(site: Site, task: LearningTask) -> Records:
+def held_out_records(site: Site, task: LearningTask, *, most: int | None = None) -> Records:
     """Return one record of each patient who is held out here.
+
+    Args:
+        site: The hospital's folder.
+        task: The task.
+        most: Most patients: see `held_out`.
 
     Raises:
         DataError: no table is registered, or its label is another column than the task's.
@@ -96,7 +104,7 @@ def held_out_records(site: Site, task: LearningTask) -> Records:
     if data.label != task.label:
         raise DataError(f"the table's label must be the task's, {task.label!r}", repr(data.label))
     records = task.encode(read_registered(site), patient_column=data.patient_id or None)
-    return held_out(records, site.settings.held_out)
+    return held_out(records, site.settings.held_out, most=most)
 
 
 _VERDICTS: Final = {
@@ -135,9 +143,43 @@ class OwnScores:
         """The verdict in a sentence."""
         return _VERDICTS[self.verdict]
 
-    def interval(self, name: str) -> tuple[float, float]:
-        """Return the 95 % interval of the share on which one is right."""
-        return share_interval(self.right[name], self.patients - self.right[name], 0.0, 0.0)
+    def lines(self, *, floor: int) -> tuple[str, ...]:
+        """Say on how many each is right, and which is better.
+
+        Args:
+            floor: Smallest count that is shown, of those who are right and of the others.
+        """
+        if self.patients < floor:
+            return (f"Fewer than {floor} patients are held out: nothing is shown.",)
+        return (*(self._line(name, floor) for name in self.right), self.words)
+
+    def as_table(self, *, floor: int) -> dict[str, object]:
+        """Return the same for programs; None where a count is too small.
+
+        Args:
+            floor: As for `lines`.
+        """
+        shown = self.patients >= floor
+        counts = {
+            name: right if min(right, self.patients - right) >= floor else None
+            for name, right in self.right.items()
+        }
+        return {
+            "patients": self.patients if shown else None,
+            "right": counts if shown else None,
+            "beats_own_teachers": self.verdict if shown else None,
+        }
+
+    def _line(self, name: str, floor: int) -> str:
+        right, wrong = self.right[name], self.patients - self.right[name]
+        if min(right, wrong) < floor:
+            few = "right" if right < wrong else "wrong"
+            return f"{name.capitalize()}: {few} on fewer than {floor} of {self.patients} patients"
+        low, high = share_interval(right, wrong, 0.0, 0.0)
+        return (
+            f"{name.capitalize()}: right on {percent(right / self.patients)} of {self.patients} "
+            f"patients (95 %: {percent(low)} to {percent(high)})"
+        )
 
 
 def own_scores(
@@ -153,7 +195,7 @@ def own_scores(
     records = held_out_records(site, task)
     if not len(records):
         raise DataError("some patients must be held out: `pate-party policy set held_out`", "none")
-    chances = _predicted(evaluation, task, records, predict)
+    chances = predict(evaluation.files, records.features, classes=task.classes)
     known = np.isfinite(chances).all(axis=1)
     student = known & (np.nan_to_num(chances).argmax(axis=1) == records.labels)
     votes = teachers.vote(records.inputs)
@@ -169,20 +211,6 @@ def own_scores(
         int((student & ~own).sum()),
         int((own & ~student).sum()),
     )
-
-
-def _predicted(
-    evaluation: EvaluationTask, task: LearningTask, records: Records, predict: Predict
-) -> NDArray[np.float64]:
-    shape = (len(records), task.classes)
-    if not len(records):
-        return np.zeros(shape)
-    chances = predict(evaluation.files, records.features, classes=task.classes)
-    if chances.shape != shape:
-        chances = np.full(shape, np.nan)
-    if not np.isfinite(chances).all():
-        _log.error("a student gave no numbers for some patients: they count as wrong")
-    return chances
 
 
 def _no_vote(batch: QueryBatch) -> NDArray[np.int64]:

@@ -1,21 +1,25 @@
-"""The tasks of approved pools whose teachers are ready."""
+"""The tasks of approved pools that can be asked about."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 
-from party.errors import PartyError
+from party.errors import PartyError, TaskError
 from party.site.evaluations import ready_evaluation
 from party.site.folder import Site
-from party.site.tasks import AskedTask, PartyTask, Vote, party_task, read_task
+from party.site.student_child import predictions_at_set_times
+from party.site.tasks import PartyTask, Vote, party_task, read_task
 from party.site.training import load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask
 
 _TRY_AGAIN_S = 60.0
-"""How often missing teachers are tried again."""
+"""How often a task that could not be made ready is tried again."""
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +28,7 @@ VoteOf = Callable[[Site, LearningTask], Vote]
 
 
 class ReadyTasks:
-    """Trains or loads teachers, and keeps them.
+    """Trains or loads teachers, and keeps them; has students predict, beside the service.
 
     Args:
         site: The hospital's folder.
@@ -53,30 +57,69 @@ class ReadyTasks:
         self._tell = tell
         self._vote_of = vote_of
         self._tried: tuple[object, float] | None = None
+        self._predicted: dict[bytes, Future[PartyTask]] = {}
+        self._closing = threading.Event()
         self.by_pool: dict[bytes, PartyTask] = {}
         self.trouble = ""
 
     def load(self, approved: frozenset[bytes], *, train: bool) -> None:
-        """Make the teachers of every approved pool ready; one that cannot be is left out.
+        """Make every approved pool ready to be asked about; one that cannot be is left out.
 
         Missing teachers are trained only if `train` says so: it takes long, and a packet may come.
+        A student predicts meanwhile: its pool is ready in a later call.
         """
         now = self._clock()
-        if self._tried == (approved, now // _TRY_AGAIN_S):
+        has_ended = any(self._predicted[one].done() for one in approved & self._predicted.keys())
+        if self._tried == (approved, now // _TRY_AGAIN_S) and not has_ended:
             return  # a table is hashed for it: not every second
         self._tried = approved, now // _TRY_AGAIN_S
         trouble = ""
         for pool in sorted(approved - self.by_pool.keys()):
             try:
-                self.by_pool[pool] = self._task(read_task(self._site, pool), train=train)
+                found = self._task(pool, train=train)
+                if found is not None:
+                    self.by_pool[pool] = found
             except (PartyError, PateFedError) as error:
-                _log.error("the teachers of an approved pool are not ready: %s", error.code)
+                _log.error("an approved pool is not ready: %s", error.code)
                 trouble = error.code
         self.trouble = trouble
 
-    def _task(self, task: AskedTask, *, train: bool) -> PartyTask:
+    def close(self) -> None:
+        """Give up predictions that are being made."""
+        self._closing.set()
+
+    def _task(self, pool: bytes, *, train: bool) -> PartyTask | None:
+        predicted = self._predicted.get(pool)
+        if predicted is not None:
+            if not predicted.done():
+                return None
+            return self._predicted.pop(pool).result()
+        task = read_task(self._site, pool)
         if isinstance(task, EvaluationTask):
-            return ready_evaluation(self._site, task)
+            self._predicted[pool] = self._predict(task)
+            return None
+        return self._with_teachers(task, train=train)
+
+    def _predict(self, task: EvaluationTask) -> Future[PartyTask]:
+        """Have a student predict in a thread: packets are answered meanwhile as ever."""
+        future: Future[PartyTask] = Future()
+        predict = partial(predictions_at_set_times, wait=self._closing.wait)
+
+        def run() -> None:
+            try:
+                found = ready_evaluation(self._site, task, predict=predict)
+                if not self._closing.is_set():  # else not all patients were predicted
+                    future.set_result(found)
+            except (PartyError, PateFedError) as error:
+                future.set_exception(error)
+            except Exception as error:
+                must = "a student must be tried: is there memory, and room for processes?"
+                future.set_exception(TaskError(must, type(error).__name__))
+
+        threading.Thread(target=run, name="evaluation", daemon=True).start()
+        return future
+
+    def _with_teachers(self, task: LearningTask, *, train: bool) -> PartyTask:
         if self._vote_of is not None:
             vote = self._vote_of(self._site, task)
             return PartyTask(task.pool, vote, len(task.class_names), task.digest)

@@ -38,14 +38,15 @@ class Evaluation:
 
     Attributes:
         by: Columns whose groups are counted.
-        patients: Number of these patients. Private.
-        rows: Counts them in a row for each grouping, given the number of places: see
-            `EvaluationTask.rows_of`. Secret.
+        share: Share of the patients who are held out: a setting, and no secret.
+        places: Most patients that are counted; public.
+        rows: Counts them in a row for each grouping: see `EvaluationTask.rows_of`. Secret.
     """
 
     by: tuple[str, ...]
-    patients: int = field(repr=False)
-    rows: Callable[[int], NDArray[np.int64]] = field(repr=False)
+    share: float
+    places: int
+    rows: Callable[[], NDArray[np.int64]] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ def task_for(terms: RunTerms, tasks: Mapping[bytes, PartyTask]) -> PartyTask:
         raise RefusalError(Reason.TASK, "a run must be of the task that is kept here", "another")
     if terms.is_evaluation is not (task.evaluation is not None):
         raise RefusalError(Reason.TASK, "a run must ask what its pool is for", "another thing")
+    if task.evaluation is not None and set(terms.quotas) != {task.evaluation.places}:
+        raise RefusalError(Reason.TASK, "a run must have the evaluation's places", "others")
     if task.classes not in (None, terms.classes):
         raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
     return task

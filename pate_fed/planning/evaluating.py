@@ -19,6 +19,11 @@ from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 PLACES: Final = 2000
 """Places for held-out patients at each hospital, if the operator says nothing."""
 
+MOST_PLACES: Final = 1_000_000
+
+PLACE_S: Final = 0.5
+"""Seconds that a hospital takes for each place, free or not, before it is ready."""
+
 _STEP: Final = 1e-3
 _MOST_SIGMA: Final = 1e6
 
@@ -51,10 +56,9 @@ class EvaluationSettings:
             raise InvalidSettingError("--epsilon must be above 0 and finite", self.epsilon)
         if not 0 < self.delta < 1:
             raise InvalidSettingError("--delta must be in (0, 1)", self.delta)
-        if not 1 <= self.places <= MAX_TOTAL_VOTES // max(1, parties):
-            raise InvalidSettingError(
-                f"--places must be between 1 and {MAX_TOTAL_VOTES // max(1, parties)}", self.places
-            )
+        most = min(MOST_PLACES, MAX_TOTAL_VOTES // max(1, parties))
+        if not 1 <= self.places <= most:
+            raise InvalidSettingError(f"--places must be between 1 and {most}", self.places)
         if self.colluders < 1:
             raise InvalidSettingError("--colluders must be at least 1", self.colluders)
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from pate_fed.errors import RunDirectoryError, UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.stored_models import restored, stored
+from pate_fed.students.estimators import require_sound
 
 DESCRIPTION_FILE = "student.json"
 SKOPS_FILE = "model.skops"
 TENSORS_FILE = "model.safetensors"
 
 SCHEMA_VERSION = 1
+
+_threads = cache(ThreadpoolController)  # it looks for libraries in files, which takes time
 
 
 class Model(ABC):
@@ -93,7 +97,7 @@ class SklearnModel(Model):
 
     def chances(self, inputs: Inputs) -> NDArray[np.float64]:
         """Ask the estimator."""
-        with threadpool_limits(1):
+        with _threads().limit(limits=1):
             found = self._asked(inputs.features)
         if self.offsets is not None:
             found = found * np.exp(self.offsets)
@@ -123,7 +127,7 @@ class SklearnModel(Model):
 
 
 def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
-    """Read a model that holds trusted types only.
+    """Read a model that holds trusted types only, and whose trees end.
 
     Args:
         directory: The student's folder.
@@ -131,7 +135,7 @@ def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
 
     Raises:
         RunDirectoryError: the description is of another model; the file is missing, damaged, or
-            holds another type.
+            holds what no student saves.
     """
     require_form(described, SklearnModel.form)
     classes, offsets = described.get("classes"), described.get("offsets")
@@ -143,6 +147,7 @@ def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
         raise RunDirectoryError(f"{SKOPS_FILE} must be readable", type(error).__name__) from error
     except UnreadableFileError as error:
         raise RunDirectoryError(f"{SKOPS_FILE}: {error.must}", error.got) from error
+    require_sound(estimator, features=described.get("features", 0))
     return SklearnModel(estimator, classes, None if offsets is None else np.array(offsets))
 
 

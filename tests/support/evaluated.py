@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,13 @@ SCHEMA = TaskSchema(
 BINS = CertaintyBins(np.array([0.7]), np.array([0.6, 0.9]))
 
 
-def task_of(*by: str, student: bytes = b"{}", edge: float = 0.7) -> EvaluationTask:
+def task_of(
+    *by: str, student: bytes = b"{}", edge: float = 0.7, places: int = PLACES
+) -> EvaluationTask:
     """An evaluation of some student."""
     bins = CertaintyBins(np.array([edge]), BINS.means)
-    return EvaluationTask(SCHEMA.digest, bytes(32), bins, by, {"student.json": student})
+    files = {"student.json": student}
+    return EvaluationTask(SCHEMA.digest, bytes(32), bins, by, files, places)
 
 
 def patients(count: int, *, seed: int = 0) -> tuple[Records, NDArray[np.float64]]:
@@ -59,7 +63,7 @@ class Evaluated(Federation):
     Args:
         task: The evaluation.
         counts: Held-out patients of each hospital.
-        places: Places for patients at each hospital.
+        shares: Share of the patients whom some hospitals' settings hold out, by their place.
         rows: Another count of some hospitals, by their place.
         named: As for `Federation`.
     """
@@ -69,16 +73,16 @@ class Evaluated(Federation):
         task: EvaluationTask,
         *,
         counts: tuple[int, ...] = (120, 80, 100),
-        places: int = PLACES,
+        shares: Mapping[int, float] | None = None,
         terms: Mapping[str, Any] | None = None,
         rows: Mapping[int, Any] | None = None,
         **named: Any,
     ) -> None:
-        self.task, self.places = task, places
+        self.task = task
         plan = plan_of(task)
         super().__init__(
             parties=len(counts),
-            teachers=places,
+            teachers=task.places,
             pool_inputs=task.pool.inputs,
             terms={
                 "noise_place": "parties",
@@ -95,14 +99,9 @@ class Evaluated(Federation):
         for place, (node, count) in enumerate(zip(self.nodes, counts, strict=True)):
             records, chances = patients(count, seed=place)
 
-            def counted(
-                slots: int, records: Any = records, chances: Any = chances
-            ) -> NDArray[np.int64]:
-                return task.rows_of(SCHEMA, records, chances, slots=slots)
-
-            counted = (rows or {}).get(place, counted)
+            counted = (rows or {}).get(place, partial(task.rows_of, SCHEMA, records, chances))
             [kept] = node._tasks.values()
-            own = Evaluation(task.by, count, counted)
+            own = Evaluation(task.by, (shares or {}).get(place, 0.2), task.places, counted)
             ready = replace(kept, digest=task.digest, classes=plan.columns, evaluation=own)
             node._tasks = tasks_of(ready)
 
@@ -110,7 +109,7 @@ class Evaluated(Federation):
     def true_rows(self) -> NDArray[np.int64]:
         """The clean sum, which exists nowhere but here."""
         found = [
-            node._tasks[self.pool.digest].evaluation.rows(self.places)  # type: ignore[union-attr]
+            node._tasks[self.pool.digest].evaluation.rows()  # type: ignore[union-attr]
             for node in self.nodes
         ]
         return np.asarray(sum(found))

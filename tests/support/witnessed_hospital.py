@@ -2,7 +2,7 @@
 
 Arguments: the folder of what the witness writes down, then those of `pate-party`. Its teachers are
 its own, trained on its own table. Where the variable `MARKED_COUNTS` is set, its counts for an
-evaluation are `MARKERS` instead of its own.
+evaluation are `MARKERS` instead of its own. A student predicts at `TRIED` places, not at all.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 from party import service
 from party.cli import main
 from party.site.ready_tasks import ReadyTasks
-from party.site.tasks import AskedTask, PartyTask
+from party.site.tasks import PartyTask, read_task
+from pate_fed.data.task import LearningTask
+from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.queries import QueryBatch
 from protocols import wire
 from protocols.messages import Plan
@@ -30,6 +33,7 @@ from tests.support.marker import MARKERS
 from tests.support.mortal_hospital import RECEIVED, SENT, VOTED, Witness
 
 MARKED = "MARKED_COUNTS"
+TRIED = 40
 
 
 class PatientWitness(Witness):
@@ -64,26 +68,34 @@ def watch(folder: Path) -> None:
             return answer
 
     class WitnessedTasks(ReadyTasks):
-        def _task(self, task: AskedTask, *, train: bool) -> PartyTask:
-            made = super()._task(task, train=train)
+        def _with_teachers(self, task: LearningTask, *, train: bool) -> PartyTask:
+            made = super()._with_teachers(task, train=train)
 
             def vote(batch: QueryBatch) -> NDArray[np.int64]:
                 witness.note(VOTED, witness.plan)
                 return made.vote(batch)
 
-            if made.evaluation is None:
-                return replace(made, vote=vote)
-            if MARKED not in os.environ:
+            return replace(made, vote=vote)
+
+        def _predict(self, task: EvaluationTask) -> Future[PartyTask]:
+            return super()._predict(replace(task, places=TRIED))
+
+        def _task(self, pool: bytes, *, train: bool) -> PartyTask | None:
+            made, asked = super()._task(pool, train=train), read_task(self._site, pool)
+            if made is None or made.evaluation is None or not isinstance(asked, EvaluationTask):
                 return made
-            count = made.evaluation.rows
+            count, is_marked = made.evaluation.rows, MARKED in os.environ
 
-            def rows(slots: int) -> NDArray[np.int64]:
-                marked = np.zeros_like(count(slots))
-                marked[:, : len(MARKERS)] = MARKERS
-                marked[:, -1] = slots - sum(MARKERS)
-                return marked
+            def rows() -> NDArray[np.int64]:
+                counted = count()
+                if is_marked:
+                    counted = np.zeros_like(counted)
+                    counted[:, : len(MARKERS)] = MARKERS
+                counted[:, -1] += asked.places - counted.sum(axis=1)
+                return counted
 
-            return replace(made, evaluation=replace(made.evaluation, rows=rows))
+            known = replace(made.evaluation, places=asked.places, rows=rows)
+            return replace(made, pool=asked.pool, evaluation=known)
 
     changed: Any = service
     changed.PartyService, changed.ReadyTasks = WitnessedService, WitnessedTasks

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def federation(tmp_path: Path) -> Iterator[Worked]:
     made.coordinator.close()
 
 
-def counting(federation: Worked, task: EvaluationTask, place: int) -> Callable[[int], Any]:
+def counting(federation: Worked, task: EvaluationTask, place: int) -> Callable[[], Any]:
     """A hospital's count: the student is right on `RIGHT` of its patients."""
     rng = np.random.default_rng(place)
     labels = rng.integers(2, size=PATIENTS)
@@ -63,7 +64,7 @@ def counting(federation: Worked, task: EvaluationTask, place: int) -> Callable[[
     said = np.where(rng.random(PATIENTS) < RIGHT, labels, 1 - labels)
     chances = np.where(np.arange(2) == said[:, None], 0.9, 0.1)
     schema = federation.task.schema
-    return lambda slots: task.rows_of(schema, records, chances, slots=slots)
+    return partial(task.rows_of, schema, records, chances)
 
 
 def let_in(federation: Worked, asked: AskedEvaluation) -> None:
@@ -76,7 +77,9 @@ def let_in(federation: Worked, asked: AskedEvaluation) -> None:
             approved_pools=node._guard.policy.approved_pools | {asked.request.pool},
             evaluation_columns=frozenset({"age", "weight"}),
         )
-        own = Evaluation(asked.task.by, PATIENTS, counting(federation, asked.task, place))
+        own = Evaluation(
+            asked.task.by, 0.2, asked.task.places, counting(federation, asked.task, place)
+        )
         columns = asked.plan.columns
         ready = PartyTask(asked.task.pool, one.vote, columns, asked.task.digest, evaluation=own)
         node.adopt(
@@ -110,6 +113,7 @@ def test_an_evaluation_goes_from_its_price_to_the_scores(
 ) -> None:
     asked = evaluation_of(federation.coordinator, "first", SETTINGS, by=("age",))
     assert "at most epsilon 2 " in asked.price_line
+    assert "ready about 9 minutes after it approves" in asked.price_line
     assert asked.plan.epsilon <= 2
     let_in(federation, asked)
     evaluate(federation.coordinator, asked)
@@ -196,15 +200,15 @@ def test_a_kill_loses_no_charge_and_draws_no_answer_twice(federation: Worked, st
 def test_marked_counts_are_in_no_file_and_no_database(federation: Worked) -> None:
     """One hospital's counts are primes that nothing else comes to, and so is the clean sum."""
     least = len(MARKERS)  # noise of 0 in one count says nothing
-    settings = replace(SETTINGS, places=sum(MARKERS) + 1_299_709)
-    asked = evaluation_of(federation.coordinator, "first", settings)
+    places = sum(MARKERS) + 9_973
+    asked = evaluation_of(federation.coordinator, "first", replace(SETTINGS, places=places))
     let_in(federation, asked)
     for place, one in federation.hospitals.items():
         rows = np.zeros((2, asked.plan.columns), dtype=np.int64)
         rows[:, :least] = MARKERS if place == 0 else 0
-        rows[:, -1] = settings.places - rows.sum(axis=1)
+        rows[:, -1] = places - rows.sum(axis=1)
         task = one.node._tasks[asked.request.pool]  # type: ignore[union-attr]
-        counted = replace(task.evaluation, rows=lambda _, rows=rows: rows)  # type: ignore[misc]
+        counted = replace(task.evaluation, rows=lambda rows=rows: rows)  # type: ignore[misc]
         one.node._tasks[asked.request.pool] = replace(task, evaluation=counted)  # type: ignore[union-attr]
     evaluate(federation.coordinator, asked)
     assert federation.work(NAME).state is RunState.DONE
