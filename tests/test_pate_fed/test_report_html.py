@@ -141,7 +141,7 @@ def test_the_first_page_has_day_purpose_and_target_and_the_page_a_line_for_a_nam
         assert "Run of 2026-03-09 (UTC) · 50 hospitals" in first
         assert f"Purpose {purpose or 'Nobody stated one. The controllers'}" in first
         assert "Target the value of disease for a patient; one of no, yes" in first
-        assert "I decided what is published. Name: Date:" in words
+        assert "I read this report and decided what may be published. Name: Date:" in words
 
 
 def may_be_published(page: str) -> dict[str, str]:
@@ -372,7 +372,7 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
         f"Joint price charged {shown[0]} a “no answer” and a label are each charged for the",
         "and every hospital: to send valid votes",
         f"Label level {shown[1]} a “no answer” and a label are each charged for the information",
-        f"Gaussian composition (GDP) {shown[2]} every threshold check and every label is charged",
+        f"Gaussian composition (GDP) {shown[2]} each use of noise, for a check of the threshold or for a label,",
         "the coordinator: to add the noise, and to show labels and “no answer” only",
     ):
         assert said in table
@@ -534,7 +534,7 @@ def test_a_per_instance_number_above_the_formal_one_is_explained(
     formal = privacy["views"]["public"]["formal"]["epsilon"]
     privacy["per_instance"]["epsilon"] = formal * (1.01 if larger else 1.0)
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    said = "older, coarser formula computes it; the guarantee is not affected."
+    said = "an older and coarser estimate, so it may be above the guarantee."
     assert (said in text) is larger
 
 
@@ -716,7 +716,9 @@ def test_the_first_page_says_what_left_a_hospital(
     metrics["bytes"]["from_parties"] = 50 * 71_106
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
     assert f"Each hospital sent the coordinator 71.11 kB on average: {votes}, public keys" in text
-    assert ("the coordinator learns each vote on it" in text) is (form == "additive")
+    assert ("if all teachers agree on a query, this tells each vote" in text) is (
+        form == "additive"
+    )
     metrics["bytes"]["from_parties"] = 0
     page = render_report(make_run(metrics=metrics, privacy=privacy))
     assert "Each hospital sent" not in page
