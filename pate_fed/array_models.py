@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,13 +122,19 @@ class ArrayModel:
             ) from error
 
 
+class _Kind(Protocol):
+    def steps(self, arrays: Arrays, features: int) -> int: ...
+
+    def chances(self, rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Constant:
     """Always the same chances: `start` (classes,)."""
 
     @staticmethod
     def steps(arrays: Arrays, features: int) -> int:  # noqa: ARG004 - it reads none
-        return int(_fit(arrays, start=(_known(arrays),)))
+        return int(_fit(arrays, {"start": (_known(arrays),)}))
 
     @staticmethod
     def chances(rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]:
@@ -142,7 +148,7 @@ class _Linear:
     @staticmethod
     def steps(arrays: Arrays, features: int) -> int:
         known = _known(arrays)
-        return int(_fit(arrays, weights=(known, features), start=(known,)))
+        return int(_fit(arrays, {"weights": (known, features), "start": (known,)}))
 
     @staticmethod
     def chances(rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]:
@@ -156,19 +162,15 @@ class _Network:
     @staticmethod
     def steps(arrays: Arrays, features: int) -> int:
         known, hidden = _known(arrays), len(arrays.get("hidden.bias", ()))
-        return int(
-            _fit(
-                arrays,
-                **{
-                    "mean": (features,),
-                    "deviation": (features,),
-                    "hidden.weight": (hidden, features),
-                    "hidden.bias": (hidden,),
-                    "output.weight": (known, hidden),
-                    "output.bias": (known,),
-                },
-            )
-        )
+        wanted = {
+            "mean": (features,),
+            "deviation": (features,),
+            "hidden.weight": (hidden, features),
+            "hidden.bias": (hidden,),
+            "output.weight": (known, hidden),
+            "output.bias": (known,),
+        }
+        return int(_fit(arrays, wanted))
 
     @staticmethod
     def chances(rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]:
@@ -185,10 +187,8 @@ class _Kernel:
     @staticmethod
     def steps(arrays: Arrays, features: int) -> int:
         known, points = _known(arrays), len(arrays.get("points", ()))
-        return int(
-            _fit(arrays, points=(points, features), weights=(points, known), gamma=(1,))
-            and bool(arrays["gamma"][0] > 0)
-        )
+        wanted = {"points": (points, features), "weights": (points, known), "gamma": (1,)}
+        return int(_fit(arrays, wanted) and bool(arrays["gamma"][0] > 0))
 
     @staticmethod
     def chances(rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]:
@@ -218,9 +218,8 @@ class _Trees:
         known, nodes = _known(arrays), len(arrays.get("threshold", ()))
         trees = len(arrays.get("roots", ()))
         places = {"left": (nodes,), "right": (nodes,), "feature": (nodes,), "roots": (trees,)}
-        is_fit = _fit(
-            arrays, places, threshold=(nodes,), value=(nodes, known), start=(known,)
-        ) and all(
+        floats = {"threshold": (nodes,), "value": (nodes, known), "start": (known,)}
+        is_fit = _fit(arrays, floats, places) and all(
             bool(((array >= 0) & (array < most)).all())
             for array, most in (
                 (arrays["left"], nodes),
@@ -246,7 +245,7 @@ class _Trees:
         return _shares(summed) if self.in_float32 else _softmax(summed)
 
 
-KINDS: Final = {
+KINDS: Final[Mapping[str, _Kind]] = {
     "boosting": _Trees(in_float32=False),
     "constant": _Constant(),
     "forest": _Trees(in_float32=True),
@@ -293,11 +292,14 @@ def _are_places(arrays: Arrays, classes: int) -> bool:
 
 
 def _fit(
-    arrays: Arrays, places: Mapping[str, tuple[int, ...]] | None = None, **floats: tuple[int, ...]
+    arrays: Arrays,
+    floats: Mapping[str, tuple[int, ...]],
+    places: Mapping[str, tuple[int, ...]] | None = None,
 ) -> bool:
-    """Tell whether the arrays are these, of these shapes: whole numbers and floats."""
-    wanted = {name: (_PLACES, shape) for name, shape in (places or {}).items()}
-    wanted |= {name: (_FLOATS, shape) for name, shape in floats.items()}
+    """Tell whether the arrays are these, of these shapes: floats, and whole numbers."""
+    wanted: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    wanted = {name: (_FLOATS, shape) for name, shape in floats.items()}
+    wanted |= {name: (_PLACES, shape) for name, shape in (places or {}).items()}
     return set(arrays) == {*wanted, "places", "offsets"} and all(
         (arrays[name].dtype, arrays[name].shape) == one and arrays[name].size > 0
         for name, one in wanted.items()

@@ -70,7 +70,7 @@ def predictions(
         try:
             said = subprocess.run(  # noqa: S603 - our own interpreter and code
                 [*command, str(width), str(classes), *files],
-                input=memoryview(rows).cast("B") if rows.size else b"",
+                input=memoryview(rows.data).cast("B") if rows.size else b"",
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},

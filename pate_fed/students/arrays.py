@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -152,7 +153,7 @@ def _boosted(estimator: Any) -> dict[str, NDArray[Any]]:
     return _joined(trees, start if len(start) == classes else np.array([0.0, *start]))
 
 
-def _joined(trees: list[Arrays], start: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+def _joined(trees: Sequence[Arrays], start: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
     """Put the nodes of all trees in a row; leaves of deeper trees come later."""
     sizes = [len(one["left"]) for one in trees]
     roots = np.cumsum([0, *sizes[:-1]])

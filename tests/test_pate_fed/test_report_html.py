@@ -372,7 +372,7 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
         f"Joint price charged {shown[0]} a “no answer” and a label are each charged for the",
         "and every hospital: to send valid votes",
         f"Label level {shown[1]} a “no answer” and a label are each charged for the information",
-        f"Gaussian composition (GDP) {shown[2]} each use of noise, for a check of the threshold or for a label,",
+        f"Gaussian composition (GDP) {shown[2]} each use of noise, for a check of the threshold",
         "the coordinator: to add the noise, and to show labels and “no answer” only",
     ):
         assert said in table
