@@ -96,8 +96,7 @@ def better_alone(metrics: Mapping[str, Any]) -> str:
     )
     return (
         f"A hospital does better alone: the best one is right on {best_said}, the student on "
-        f"{student_said}. "
-        "For that hospital the student is not worth its privacy cost."
+        f"{student_said}. For that hospital the student is not worth its privacy cost."
     )
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from pate_fed.accounting.statement import BELLMAN_LABEL_METHOD, ROW_SUMS_KEPT, VALID_VOTES
 from pate_fed.report import RunRecord, plots, render_report
+from pate_fed.report.editions import public_record
 from pate_fed.report.plots import MAX_CLASSES
 from pate_fed.report.run_directory import SEALED
 from pate_fed.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
@@ -821,6 +822,28 @@ def test_a_student_worse_than_a_hospital_is_said_plainly(
     for section in (in_short, results):  # first of all, and beside the numbers compared
         assert ("A hospital does better alone" in section) is worse
         assert ("the student is not worth its privacy cost" in section) is worse
+
+
+def test_the_first_page_names_the_coordinator_that_was_trusted(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    run = make_run()
+    manifest = {**run.manifest, "seed": None, "federation": "<b>heart</b>"}
+    named = replace(run, manifest=manifest, settings={})
+    page = render_report(named)
+    assert "You trusted the coordinator of &lt;b&gt;heart&lt;/b&gt; (the server" in page
+    assert "You trusted the coordinator (the server" in render_report(run)
+    assert "heart" not in render_report(public_record(named))
+
+
+def test_shares_and_their_differences_have_their_own_units(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    metrics = sample_metrics()
+    metrics["scores"]["student"]["calibration_error"] = 0.3162
+    page = _Page(render_report(make_run(metrics=metrics))).words()
+    assert "off by 31.6 percentage points on average" in page
+    assert "Each query is counted under its true class" in page  # as `metrics.json: per_class`
 
 
 def test_unknown_numbers_are_called_so(make_run: Callable[..., RunRecord]) -> None:
