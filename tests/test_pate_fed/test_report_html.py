@@ -842,7 +842,7 @@ def test_shares_and_their_differences_have_their_own_units(
     metrics = sample_metrics()
     metrics["scores"]["student"]["calibration_error"] = 0.3162
     page = _Page(render_report(make_run(metrics=metrics))).words()
-    assert "off by 31.6 percentage points on average" in page
+    assert "too high or too low by 31.6 percentage points on average" in page
     assert "Each query is counted under its true class" in page  # as `metrics.json: per_class`
 
 
