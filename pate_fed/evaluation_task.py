@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.data.dataset import Records
 from pate_fed.data.preprocessing import TablePreprocessing, exactly
 from pate_fed.data.table_features import CategoryEncoder
@@ -28,8 +29,8 @@ from pate_fed.votes import MAX_TOTAL_VOTES
 
 MAGIC: Final = b"pate-fed evaluation\n"
 MAX_BYTES: Final = 2**26
-STUDENT_FILES: Final = ("student.json", "model.skops", "model.safetensors")
-"""Files that a student may have: none of them can hold code."""
+STUDENT_FILES: Final = (DESCRIPTION_FILE, TENSORS_FILE)
+"""Files of a student as arrays: none of them can hold code."""
 
 OTHER: Final = "all others"
 """Patients whose category is none of the public pool's."""
@@ -70,8 +71,7 @@ class EvaluationTask:
         edges, means = self.bins.edges, self.bins.means
         good = (
             len(self.digest) == len(self.source) == 32
-            and "student.json" in self.files
-            and set(self.files) <= set(STUDENT_FILES)
+            and set(self.files) == set(STUDENT_FILES)
             and len(self.by) == len(set(self.by)) <= _MOST_COLUMNS
             and 1 <= self.places <= MAX_TOTAL_VOTES
             and 0 < len(means) == len(edges) + 1 <= _MOST_BINS

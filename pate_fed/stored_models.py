@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 from collections.abc import Callable
 from typing import Any, Final
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 from pate_fed.errors import UnreadableFileError
+
+SKOPS_FILE: Final = "model.skops"
 
 TRUSTED_TYPES: Final = frozenset(
     {
@@ -27,6 +31,25 @@ TRUSTED_TYPES: Final = frozenset(
 file that asks for more is refused, for loading it would run code of its choice.
 """
 
+_LOADERS: Final = frozenset(
+    {
+        "DictNode",
+        "JsonNode",
+        "ListNode",
+        "LossNode",
+        "NdArrayNode",
+        "ObjectNode",
+        "RandomGeneratorNode",
+        "RandomStateNode",
+        "TreeNode",
+        "TupleNode",
+        "TypeNode",
+    }
+)
+"""Ways in which a file's parts may be built, by skops's names. Others build functions and methods,
+and a part of another way could bear the name of a trusted type.
+"""
+
 
 def stored(model: object) -> bytes:
     """Return a model as a file."""
@@ -34,12 +57,13 @@ def stored(model: object) -> bytes:
     return content
 
 
-def restored(content: bytes, *, trusted: Callable[[str], bool] = lambda _: False) -> Any:
+def restored(content: bytes, *, trusted: Callable[[str], bool] | None = None) -> Any:
     """Return the model of a file.
 
     Args:
         content: The file.
-        trusted: Says which further types it may hold, where its maker is known.
+        trusted: Says which further types it may hold, where its maker is known. None where nobody
+            vouches for the file.
 
     Raises:
         UnreadableFileError: it is damaged, or holds another type.
@@ -47,9 +71,20 @@ def restored(content: bytes, *, trusted: Callable[[str], bool] = lambda _: False
     skops = _skops()
     try:
         asked = skops.get_untrusted_types(data=content)
-        foreign = {one for one in asked if one not in TRUSTED_TYPES and not trusted(one)}
+        foreign = {one for one in asked if one not in TRUSTED_TYPES}
+        foreign = {one for one in foreign if trusted is None or not trusted(one)}
+        if trusted is None:
+            foreign |= _loaders_in(content) - _LOADERS
         model = None if foreign else skops.loads(content, trusted=list(asked))
-    except (OSError, BadZipFile, LookupError, ValueError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        BadZipFile,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise UnreadableFileError(
             "a model's file must be a readable skops file", type(error).__name__
         ) from error
@@ -58,6 +93,21 @@ def restored(content: bytes, *, trusted: Callable[[str], bool] = lambda _: False
             "a model's file must hold trusted types only", f"{len(foreign)} others"
         )
     return model
+
+
+def _loaders_in(content: bytes) -> set[str]:
+    with ZipFile(io.BytesIO(content)) as file:
+        waiting: list[Any] = [json.loads(file.read("schema.json"))]
+    found = set()
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if "__loader__" in part:
+                found.add(str(part["__loader__"]))
+            waiting.extend(part.values())
+        elif isinstance(part, list):
+            waiting.extend(part)
+    return found
 
 
 def _skops() -> Any:

@@ -40,7 +40,7 @@ from pate_fed.evaluation import (
 )
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
-from pate_fed.planning.evaluating import PLACE_S, EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluating import PLACE_S, START_S, EvaluationSettings, EvaluationShape
 from pate_fed.pricing import formal_cost_at
 from pate_fed.report import (
     SEAL,
@@ -58,6 +58,7 @@ from pate_fed.report.run_directory import (
     SETTINGS,
     STUDENT,
 )
+from pate_fed.stored_models import SKOPS_FILE
 from protocols.forms import FORMS, usual_form
 
 _ADDED_UP: Final = (
@@ -104,7 +105,7 @@ class AskedEvaluation:
 
     @property
     def _wait(self) -> str:
-        minutes = math.ceil(self.task.places * PLACE_S / 60)
+        minutes = math.ceil((START_S + self.task.places * PLACE_S) / 60)
         if minutes < _MINUTES:
             return wording.plural(minutes, "minute")
         return wording.plural(math.ceil(minutes / 60), "hour")
@@ -223,9 +224,9 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
             shutil.copyfile(source / name, directory.folder / name)
         folder = directory.student_directory()
         for path in sorted((source / STUDENT).iterdir()):
-            if path.name not in STUDENT_FILES:
+            if path.name not in (*STUDENT_FILES, SKOPS_FILE):
                 shutil.copyfile(path, folder / path.name)
-        # The one that was scored: a directory that was written anew has another.
+        # The one that was scored, as arrays: a directory that was written anew has another.
         for name, content in evaluation.files.items():
             (folder / name).write_bytes(content)
         scores["no_answer"] = _no_answer(record, folder, task, evaluation.by)
@@ -245,14 +246,13 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
 def _document(folder: Path, task: LearningTask, by: Sequence[str], places: int) -> EvaluationTask:
     """Return the document of a stored student."""
     from pate_fed.students import read_student  # noqa: PLC0415 - takes seconds
+    from pate_fed.students.arrays import as_arrays  # noqa: PLC0415
 
     if not folder.is_dir():
         raise RunQueueError("a run that is evaluated must have ended with a student", "none")
-    files = {
-        name: (folder / name).read_bytes() for name in STUDENT_FILES if (folder / name).is_file()
-    }
-    bins = CertaintyBins.of(read_student(folder).chances(task.pool.views))
-    return EvaluationTask(task.digest, task.pool.digest, bins, tuple(by), files, places)
+    model = as_arrays(read_student(folder))
+    bins = CertaintyBins.of(model.chances(task.pool.views.features))
+    return EvaluationTask(task.digest, task.pool.digest, bins, tuple(by), model.to_files(), places)
 
 
 def _price(record: RunRecord, terms: RunTerms, plan: EvaluationPlan) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Private evaluations at a hospital: its held-out patients, and what a student says of them.
 
-Predictions are made once, before an approved evaluation is ready, and at set times: neither an
-answer nor the time until the first one shows that a student failed on somebody, or took long.
+Predictions are made once, before an approved evaluation is ready, in a set time: neither an answer
+nor the time until the first one shows on whom a student fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from party.errors import DataError, TaskError
 from party.site.dataset import read_registered
 from party.site.folder import Site
 from party.site.held_out import held_out
-from party.site.student_child import predictions, predictions_at_set_times
+from party.site.student_child import predictions
 from party.site.tasks import Evaluation, PartyTask, read_learning_task
 from party.site.training import load_teachers, require_current
 from pate_fed.data.dataset import Records
@@ -32,26 +32,26 @@ from pate_fed.queries import QueryBatch
 from pate_fed.wording import percent
 
 Predict = Callable[..., NDArray[np.float64]]
-"""As one of `student_child`."""
+"""As `student_child.predictions`."""
 
 _Z = 1.959963984540054
 
 
 def ready_evaluation(
-    site: Site, evaluation: EvaluationTask, *, predict: Predict = predictions_at_set_times
+    site: Site, evaluation: EvaluationTask, *, predict: Predict = predictions
 ) -> PartyTask:
     """Make an approved evaluation ready to be asked about.
 
-    It takes about `PLACE_S` for each place, whatever the patients and the student are.
+    How long it takes follows from the number of places, whatever the patients are.
 
     Args:
         site: The hospital's folder.
         evaluation: The approved one.
-        predict: Makes a student's predictions, at set times.
+        predict: Makes a student's predictions.
 
     Raises:
         TaskError: it is of no task that is kept here, of columns that it does not read, or of too
-            many places.
+            many places; or its student is none.
         TeachersError: the task's teachers were not trained without the patients held out now.
         DataError, DataChangedError, InvalidDataError: the table cannot be read.
     """
@@ -60,9 +60,9 @@ def ready_evaluation(
         raise TaskError(f"an evaluation must have at most {MOST_PLACES} places", places)
     require_current(site, task)
     records = held_out_records(site, task, most=places)
-    # By the setting: whether anybody is held out shows in no time.
-    tried = places if share else 0
-    chances = predict(evaluation.files, records.features, classes=task.classes, places=tried)
+    chances = np.zeros((0, task.classes))
+    if share:  # a setting: whether anybody is held out by chance shows nowhere
+        chances = predict(evaluation.files, records.features, classes=task.classes, places=places)
     rows = partial(evaluation.rows_of, task.schema, records, chances)
     columns = 2 * max(len(one.groups) for one in evaluation.groupings(task.schema)) + 1
     return PartyTask(

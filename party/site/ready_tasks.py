@@ -11,7 +11,7 @@ from functools import partial
 from party.errors import PartyError, TaskError
 from party.site.evaluations import ready_evaluation
 from party.site.folder import Site
-from party.site.student_child import predictions_at_set_times
+from party.site.student_child import predictions
 from party.site.tasks import PartyTask, Vote, party_task, read_task
 from party.site.training import load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.task import LearningTask
@@ -59,6 +59,7 @@ class ReadyTasks:
         self._tried: tuple[object, float] | None = None
         self._predicted: dict[bytes, Future[PartyTask]] = {}
         self._closing = threading.Event()
+        self._one_at_a_time = threading.Lock()
         self.by_pool: dict[bytes, PartyTask] = {}
         self.trouble = ""
 
@@ -101,13 +102,14 @@ class ReadyTasks:
         return self._with_teachers(task, train=train)
 
     def _predict(self, task: EvaluationTask) -> Future[PartyTask]:
-        """Have a student predict in a thread: packets are answered meanwhile as ever."""
+        """Have a student predict in a thread, one after another: packets are answered meanwhile."""
         future: Future[PartyTask] = Future()
-        predict = partial(predictions_at_set_times, wait=self._closing.wait)
+        predict = partial(predictions, wait=self._closing.wait)
 
         def run() -> None:
             try:
-                found = ready_evaluation(self._site, task, predict=predict)
+                with self._one_at_a_time:
+                    found = ready_evaluation(self._site, task, predict=predict)
                 if not self._closing.is_set():  # else not all patients were predicted
                     future.set_result(found)
             except (PartyError, PateFedError) as error:
@@ -116,7 +118,10 @@ class ReadyTasks:
                 must = "a student must be tried: is there memory, and room for processes?"
                 future.set_exception(TaskError(must, type(error).__name__))
 
-        threading.Thread(target=run, name="evaluation", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="evaluation", daemon=True).start()
+        except RuntimeError as error:
+            raise TaskError("there must be room for a thread", "none") from error
         return future
 
     def _with_teachers(self, task: LearningTask, *, train: bool) -> PartyTask:

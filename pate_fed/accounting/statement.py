@@ -55,8 +55,10 @@ NOT_PROTECTED: Final = (
     "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
-    "A patient with records in several places: epsilon covers one hospital, or one teacher if "
-    "the unit is a patient. For a patient in two places epsilon is about twice as large, or more.",
+    "A patient whose records are with two teachers, in one hospital or in two: epsilon counts what "
+    "one of them learned. For this patient it is about twice as large, or more.",
+    "The people in the public inputs: a label says something about the person whose row it is. "
+    "Epsilon does not protect them. You must be allowed to use these rows.",
     "Choices made by looking at private records, such as an amount of noise or a vote threshold "
     "tried out on the real votes: epsilon does not count them.",
     "Other uses of the same records, for other models or published tables: epsilon is for this "
@@ -67,8 +69,8 @@ NOT_PROTECTED: Final = (
     "smoker, even if the smoker's records were never used.",
     "Completion: the coordinator can end the run, and one bad message from one hospital can make a "
     "whole batch void: then none of the batch's labels is released.",
-    "Participation: the hospitals, their numbers of teachers and the public inputs that were asked "
-    "are public.",
+    "Participation: who took part, with how many teachers, and which public inputs were asked, is "
+    "no secret in the federation.",
     "Timing and traffic: an observer of the network sees who sent how much, and when.",
     "The last digits of the noise: the computer's noise differs very slightly from the noise of "
     "the mathematics. A single draw shows the difference with a probability below one in a hundred "
@@ -99,14 +101,14 @@ VOTES_IN_THE_CLEAR: Final = (
 
 INVALID_VOTES: Final = (
     "Invalid votes: one hospital with invalid counts (one negative, another too large, their total "
-    "right) voids epsilon for everyone, and nobody can check this. A run with --unchecked-votes "
-    "costs more, but its epsilon needs no valid votes."
+    "right) voids epsilon for everyone, and nobody can check this. A run with --unchecked-votes is "
+    "charged the larger number that holds for any votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
-    "Everything, in a simulation: all hospitals ran on one machine, and anybody can compute the "
-    "noise of a run with a seed. The numbers hold for a real run with the same settings.",
+    "Everything, in a simulation: all hospitals ran on one machine, and with --seed anybody can "
+    "compute the noise. The numbers hold for a real run with the same settings.",
     "The comparison models of a simulation (average teacher, best single hospital, all records "
     "without privacy) and the number of records of each teacher: they come from private records, "
     "without noise.",

@@ -21,8 +21,9 @@ PLACES: Final = 2000
 
 MOST_PLACES: Final = 1_000_000
 
-PLACE_S: Final = 0.5
-"""Seconds that a hospital takes for each place, free or not, before it is ready."""
+START_S: Final = 60.0
+PLACE_S: Final = 0.05
+"""Seconds that a hospital takes until it is ready: to begin, and for each place, free or not."""
 
 _STEP: Final = 1e-3
 _MOST_SIGMA: Final = 1e6

@@ -252,7 +252,7 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
         ("Secret shares, masks", "ways to hide votes so that only the sum of all can be read."),
         (
             "Joint price, label level, GDP, RDP",
-            "ways to compute ε; a table below compares them.",
+            "ways to compute ε, by their names in the literature; tables say what each assumes.",
         ),
         ("Batch", "queries that are asked together. A void batch releases nothing."),
     ]

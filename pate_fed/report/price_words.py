@@ -32,8 +32,9 @@ class Price(NamedTuple):
 _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
-        "every threshold check and every label is charged separately; the costs of Gaussian noise "
-        "add up exactly. The number would hold even against a reader of the noisy counts",
+        "each use of noise, for a check of the threshold or for a label, is charged separately; "
+        "these costs add up exactly. The number would hold even against a reader of the noisy "
+        "counts",
         "the coordinator: to add the noise",
     ),
     "label": Price(
@@ -45,8 +46,8 @@ _PRICES: Mapping[str, Price] = {
     "joint": Price(
         "Joint price",
         "a “no answer” and a label are each charged for the information that they reveal. This "
-        "price assumes valid votes: then close votes, whose labels reveal most, usually get no "
-        "label",
+        "price assumes valid votes: a query whose votes are nearly tied reveals most, and usually "
+        "gets no label",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(

@@ -95,8 +95,8 @@ def better_alone(metrics: Mapping[str, Any]) -> str:
         _with_interval(metrics, key) for key in ("best_single_party", "student")
     )
     return (
-        f"A hospital does better alone: the best one is right on {best_said}, the student on {student_said}. "
-        "For that hospital the student is not worth its privacy cost."
+        f"A hospital does better alone: the best one is right on {best_said}, the student on "
+        f"{student_said}. For that hospital the student is not worth its privacy cost."
     )
 
 

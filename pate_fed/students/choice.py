@@ -9,13 +9,15 @@ from typing import Final
 
 import numpy as np
 
+from pate_fed.array_models import DESCRIPTION_FILE
 from pate_fed.class_shares import ENOUGH_RECORDS, is_any_rare
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.inputs import DatasetKind
+from pate_fed.students.arrays import ArraysModel
 from pate_fed.students.facts import LabelFacts
 from pate_fed.students.kernel_ridge import KernelRidgeStudent
 from pate_fed.students.logistic import LogisticStudent
-from pate_fed.students.model import DESCRIPTION_FILE, ConstantModel, read_description
+from pate_fed.students.model import ConstantModel, Model, read_description
 from pate_fed.students.student import Lesson, Student
 from pate_fed.students.trees import BoostingStudent, ForestStudent
 
@@ -181,10 +183,12 @@ def read_student(directory: Path) -> Student:
         )
     features, classes = (int(size or 0) for size in sizes)
     student = make_student(name, "table")
-    model = (
-        ConstantModel.read(described)
-        if described.get("form") == ConstantModel.form
-        else student.read_model(directory, described)
-    )
+    model: Model
+    if described.get("form") == ConstantModel.form:
+        model = ConstantModel.read(described)
+    elif described.get("form") == ArraysModel.form:
+        model = ArraysModel.read(directory)
+    else:
+        model = student.read_model(directory, described)
     student.adopt(model, features=features, classes=classes)
     return student

@@ -20,10 +20,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.errors import RunDirectoryError
 from pate_fed.inputs import Inputs
 from pate_fed.networks import one_thread
-from pate_fed.students.model import DESCRIPTION_FILE, TENSORS_FILE, Model, require_form
+from pate_fed.students.model import Model, require_form
 
 _LEARNING_RATE = 0.08
 _WEIGHT_DECAY = 5e-4

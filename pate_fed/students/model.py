@@ -13,16 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+from pate_fed.array_models import DESCRIPTION_FILE, SCHEMA_VERSION
 from pate_fed.errors import RunDirectoryError, UnreadableFileError
 from pate_fed.inputs import Inputs
-from pate_fed.stored_models import restored, stored
-from pate_fed.students.estimators import require_sound
-
-DESCRIPTION_FILE = "student.json"
-SKOPS_FILE = "model.skops"
-TENSORS_FILE = "model.safetensors"
-
-SCHEMA_VERSION = 1
+from pate_fed.stored_models import SKOPS_FILE, restored, stored
 
 _threads = cache(ThreadpoolController)  # it looks for libraries in files, which takes time
 
@@ -127,7 +121,7 @@ class SklearnModel(Model):
 
 
 def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
-    """Read a model that holds trusted types only, and whose trees end.
+    """Read a model that holds trusted types only.
 
     Args:
         directory: The student's folder.
@@ -135,7 +129,7 @@ def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
 
     Raises:
         RunDirectoryError: the description is of another model; the file is missing, damaged, or
-            holds what no student saves.
+            holds another type.
     """
     require_form(described, SklearnModel.form)
     classes, offsets = described.get("classes"), described.get("offsets")
@@ -147,7 +141,6 @@ def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
         raise RunDirectoryError(f"{SKOPS_FILE} must be readable", type(error).__name__) from error
     except UnreadableFileError as error:
         raise RunDirectoryError(f"{SKOPS_FILE}: {error.must}", error.got) from error
-    require_sound(estimator, features=described.get("features", 0))
     return SklearnModel(estimator, classes, None if offsets is None else np.array(offsets))
 
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from pate_fed.array_models import TENSORS_FILE
 from pate_fed.errors import RunDirectoryError
 from pate_fed.inputs import Inputs
 from pate_fed.networks import Network, train_network
-from pate_fed.students.model import TENSORS_FILE, Model, require_form
+from pate_fed.students.model import Model, require_form
 from pate_fed.students.propagation import propagate_labels
 from pate_fed.students.student import Lesson, Student
 

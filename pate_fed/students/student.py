@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.array_models import DESCRIPTION_FILE, SCHEMA_VERSION
 from pate_fed.errors import InvalidParameterError
 from pate_fed.inputs import Inputs
 from pate_fed.students.facts import LabelFacts
-from pate_fed.students.model import DESCRIPTION_FILE, SCHEMA_VERSION, ConstantModel, Model
+from pate_fed.students.model import ConstantModel, Model
 
 
 @dataclass(frozen=True, slots=True, eq=False)

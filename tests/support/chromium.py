@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -20,6 +20,8 @@ NEEDS_CHROMIUM = "PATE_FED_NEEDS_CHROMIUM"
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 SERIOUS = ("serious", "critical")
+WINDOWS: Final = ((360, 900), (1440, 900))
+SCHEMES: Final = ("light", "dark")
 
 
 @contextmanager
@@ -56,10 +58,35 @@ def overflow(page: Page) -> int:
     return int(page.evaluate(f"{root}.scrollWidth - {root}.clientWidth"))
 
 
-def barriers(page: Page) -> list[str]:
-    """Serious and critical issues that axe-core finds, with the first place of each."""
-    page.evaluate(AXE.read_text("utf-8"))
-    found = page.evaluate("async () => (await axe.run(document)).violations")
+def faults_in(page: Page) -> list[str]:
+    """Faults of an open page in narrow and wide windows, light and dark."""
+    path, found = page.url.partition("://")[2].partition("/")[2], list[str]()
+    for width, height in WINDOWS:
+        page.set_viewport_size({"width": width, "height": height})
+        wide = overflow(page)
+        found += [f"/{path}: {wide} pixels too wide for {width}"] if wide else []
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            # The colors of a page depend on the scheme, and nothing else of it does.
+            rules = () if scheme == SCHEMES[0] else ("color-contrast",)
+            issues = barriers(page, rules=rules)
+            found += [f"/{path}, {width}, {scheme}: {one}" for one in issues]
+    return found
+
+
+def barriers(page: Page, *, rules: Sequence[str] = ()) -> list[str]:
+    """Serious and critical issues that axe-core finds, with the first place of each.
+
+    Args:
+        page: The open page.
+        rules: The rules to try; none for all.
+    """
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE.read_text("utf-8"))
+    found = page.evaluate(
+        "async rules => (await axe.run(document, rules.length ? {runOnly: rules} : {})).violations",
+        list(rules),
+    )
     return [
         f"{one['id']} ({one['impact']}): {one['nodes'][0]['html'][:200]}"
         for one in found

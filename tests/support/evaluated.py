@@ -36,7 +36,7 @@ def task_of(
 ) -> EvaluationTask:
     """An evaluation of some student."""
     bins = CertaintyBins(np.array([edge]), BINS.means)
-    files = {"student.json": student}
+    files = {"student.json": student, "model.safetensors": b""}
     return EvaluationTask(SCHEMA.digest, bytes(32), bins, by, files, places)
 
 

@@ -19,7 +19,7 @@ from coordinator.people import FederationBudget, People, Role
 from coordinator.people.budget import CONSOLE, PROPOSAL_LIFETIME
 from coordinator.runs.queue import RunQueue
 from tests.support.command import Command, pate_fed
-from tests.support.console import add_runs, browser, form_token, opened
+from tests.support.console import add_hospitals, add_runs, browser, form_token, opened
 from tests.support.deployed import NAMES
 from tests.support.worked import Worked
 
@@ -102,6 +102,15 @@ def take_over(coordinator: Coordinator) -> None:
     coordinator.people.reset("Petra")  # who resets gets the setup code, and could sign in as her
 
 
+def take_over_by_openid(coordinator: Coordinator) -> None:
+    coordinator.people.give_subject("Petra", "anna-2", issuer="https://id.example.org")
+
+
+def replace_another(coordinator: Coordinator) -> None:
+    coordinator.people.remove("Petra")
+    coordinator.people.add("Petra", Role.PRIVACY_OFFICER)
+
+
 def promote_another(coordinator: Coordinator) -> None:
     coordinator.people.give_role("Aldo", Role.ADMINISTRATOR)
 
@@ -118,6 +127,8 @@ def nothing(coordinator: Coordinator) -> None:
         pytest.param("Anna", promote_another, "Aldo", "for a day", id="another's new role"),
         pytest.param("Anna", invent, "Eve", "for a day", id="an invented person"),
         pytest.param("Anna", take_over, "Petra", "for a day", id="an account taken over"),
+        pytest.param("Anna", take_over_by_openid, "Petra", "for a day", id="taken over by OpenID"),
+        pytest.param("Anna", replace_another, "Petra", "for a day", id="removed and made anew"),
         pytest.param("Anna", nothing, "Olga", "the role", id="an operator"),
         pytest.param("Anna", nothing, "Aldo", "the role", id="an auditor"),
         pytest.param("Anna", nothing, "Nobody", "in the console", id="nobody"),
@@ -183,6 +194,30 @@ def test_forms_of_the_console_do_it_for_the_roles_that_may(fresh: Coordinator) -
     sent["form_token"] = form_token(officer, "/privacy")
     assert officer.post("/budget/agree", data=sent).status_code == 303
     assert fresh.budget.epsilon() == 9.0
+
+
+def test_no_text_in_a_form_changes_the_budget(fresh: Coordinator) -> None:
+    proposed(fresh, "Olga")
+    client = browser(fresh, Role.PRIVACY_OFFICER)
+    later(fresh, days=2)
+    sent = {"form_token": form_token(client, "/privacy"), "epsilon": "5", "reason": ""}
+    texts = ("", "nan", "1e999", "9" * 41, "\u0665", "\0")
+    for changed in ({field: text} for field in ("epsilon", "proposal", "reason") for text in texts):
+        for path in ("/budget", "/budget/agree"):
+            answer = client.post(path, data=sent | changed)
+            assert answer.status_code == 400, (path, changed)
+    assert fresh.budget.epsilon() == 5.0
+
+
+def test_a_hospital_that_joins_again_under_its_name_has_no_second_budget(
+    fresh: Coordinator,
+) -> None:
+    add_hospitals(fresh, "North")
+    add_runs(fresh, "first", hospitals=("North",))  # charged 2.345
+    fresh.enrollment.revoke("North")
+    add_hospitals(fresh, "North")
+    with pytest.raises(BudgetRuleError, match=r"where 2\.655 is left"):
+        fresh.budget.require_room(["North"], 3.0, used=fresh.spending.committed)
 
 
 def test_a_page_that_reads_the_spending_keeps_no_run_from_being_asked(

@@ -201,6 +201,30 @@ class TestForgers:
         )
         assert (answer.status_code, fresh.audit_log.end) == (403, before)
 
+    @pytest.mark.parametrize("harm", ["no token", "another's", "from elsewhere"])
+    def test_no_route_takes_a_form_of_somebody_else(
+        self, federation: Coordinator, harm: str
+    ) -> None:
+        """A filled-in form of an administrator, who visits another website meanwhile."""
+        client, mallory = browser(federation, Role.ADMINISTRATOR), browser(federation, Role.AUDITOR)
+        right, other = form_token(client, "/"), form_token(mallory, "/")
+        data = {"hospital": "North", "typed": "North", "words": "x", "teachers": "3", "days": "7"}
+        data |= {"name": "Eve", "role": "administrator", "subject": "eve-1", "sure": "yes"}
+        data |= {"epsilon": "9", "reason": "", "proposal": "1", "password": PASSWORD, "code": "1"}
+        data |= {"no token": {}, "another's": {"form_token": other}}.get(
+            harm, {"form_token": right}
+        )
+        headers = {"Origin": FAR_AWAY} if harm == "from elsewhere" else {}
+        before, people = federation.audit_log.end, federation.people.all()
+        routes = [path for method, path in ACCESS if method == "POST"]
+        assert len(routes) > 20
+        for path in routes:
+            answer = client.post(filled_in(path), data=data, headers=headers)
+            assert answer.status_code == 403, path
+        assert (federation.audit_log.end, federation.people.all()) == (before, people)
+        assert federation.budget.epsilon() is None
+        assert client.get("/").status_code == 200  # nor is anybody signed out
+
     def test_a_token_of_another_session_is_worth_nothing(self, fresh: Coordinator) -> None:
         mallory, victim = browser(fresh, Role.AUDITOR), browser(fresh, Role.ADMINISTRATOR)
         answer = victim.post(
@@ -585,13 +609,17 @@ class TestUploads:
     ) -> None:
         add_runs(fresh, "first", hospitals=("North",))
         add_results(fresh, "first")
+        for name in ("notes.txt", "student/patients.csv"):  # put there by whoever
+            fresh.finished.folder("first").joinpath(name).write_text("Jane Doe", "utf-8")
         client = browser(fresh, Role.AUDITOR)
         answer = client.get("/runs/first/results/public-edition.zip")
         assert answer.status_code == 200
         with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
             names = archive.namelist()
         assert "first/report.html" in names
-        assert "first/transcript.jsonl" not in names
+        kept = {"report.html", "labels.csv", "run.toml", "student/model_card.md"}
+        kept |= {f"{name}.json" for name in ("manifest", "metrics", "privacy")}
+        assert set(names) == {f"first/{name}" for name in kept}
         assert fresh.audit_log.search(most=1)[0].after == {"file": "public-edition.zip"}
 
 

@@ -550,6 +550,12 @@ class TestOverThePublicPort:
         assert ask(member, pool, 99) == (200, b"")
         assert ask(member, bytes(32), 0) == (403, b"")
         assert ask(stranger, pool, 0) == (403, b"")
+        federation.enrollment.suspend(member.name)
+        assert ask(member, pool, 0) == (403, b"")
+        federation.enrollment.reinstate(member.name)
+        assert ask(member, pool, 0) == (200, b"public queries")
+        federation.revoke(member.name)
+        assert ask(member, pool, 0) == (403, b"")
 
     @pytest.mark.parametrize(
         "body",

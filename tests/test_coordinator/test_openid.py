@@ -268,6 +268,27 @@ def test_a_victims_browser_does_not_finish_what_a_thief_began(
     assert browser(kept).get("/sign-in/openid/return", params=query).status_code == 403
 
 
+@pytest.mark.parametrize("act", ["role", "account", "removed"])
+def test_what_was_taken_away_while_somebody_is_at_the_provider_stays_away(
+    kept: Coordinator, provider: Provider, act: str
+) -> None:
+    kept.people.add("Zoe", Role.OPERATOR)
+    kept.people.give_subject("Zoe", "zoe-1", issuer=provider.issuer)
+    client, query = begun(kept, provider)
+    provider.claims["sub"] = "zoe-1"
+    if act == "role":
+        kept.people.give_role("Zoe", Role.AUDITOR)
+    elif act == "account":
+        kept.people.give_subject("Zoe", "", issuer=provider.issuer)
+    else:
+        kept.people.remove("Zoe")
+    entered = client.get("/sign-in/openid/return", params=query)
+    assert entered.status_code == (200 if act == "role" else 403)
+    assert client.get("/new-run").status_code == (403 if act == "role" else 303)
+    if act != "removed":
+        kept.people.remove("Zoe")
+
+
 @pytest.mark.parametrize(
     "described",
     [

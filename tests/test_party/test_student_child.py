@@ -1,4 +1,4 @@
-"""A hostile student at a hospital: what it can do to one patient, to others, and to the clock."""
+"""A hostile student at a hospital: what it tells by its failures, and by the clock."""
 
 from __future__ import annotations
 
@@ -11,200 +11,70 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-from sklearn.svm import SVC
-from sklearn.tree import DecisionTreeClassifier
 
 from party.errors import TaskError
 from party.service import PartyService
 from party.site import ready_tasks, student_child
-from party.site.student_child import predictions, predictions_at_set_times
+from party.site.student_child import predictions
 from party.site.training import ready_teachers
-from pate_fed.errors import RunDirectoryError
-from pate_fed.students import make_student, read_student
-from pate_fed.students.model import SklearnModel
+from pate_fed.array_models import ArrayModel
+from pate_fed.planning.evaluating import PLACE_S, START_S
 from tests.support.hospital_services import make_hospitals
 from tests.test_party.test_evaluations import SHARE, evaluation_of, right_answers
 
-FINE, ENDLESS, DIES, FILES, FORKS, PEERS, LONG, RAISES = range(8)
-
-HOSTILE = """
-import os, socket, sys, time, types
-import numpy as np
-end = sys.argv.index("--")
-sys.path[:] = sys.argv[1:end]
-
-def told(trick):
-    if trick == 1:
-        time.sleep(600)
-    if trick == 2:
-        os._exit(1)
-    if trick == 3:
-        with open("/etc/hostname") as file:
-            return file.read() and 0.9
-    if trick == 4:
-        if not os.getuid():
-            os.setuid(65534)  # a hospital's node is not root, whom this limit does not bind
-        return os.fork() and 0.9
-    if trick == 5:  # whatever is open but its own row
-        for one in range(1, 4096):
-            try:
-                os.fstat(one)
-            except OSError:
-                continue
-            return 0.9
-        return socket.socket() and 0.9
-    if trick == 7:
-        raise RuntimeError
-    return 0.25
-
-class Student:
-    def chances(self, inputs):
-        trick = inputs.features[0, 0]
-        if trick == 6:
-            return np.zeros((1, 5000))
-        said = told(trick)
-        return np.array([[said, 1 - said]])
-
-sys.modules["pate_fed.students"] = types.SimpleNamespace(read_student=lambda _: Student())
-from party.site.student_child import main
-main(*sys.argv[end + 1:])
-"""
-
-
-@pytest.fixture
-def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A student that runs code of its maker: more than its files can make it do."""
-    monkeypatch.setattr(student_child, "_CHILD", HOSTILE)
-
-
-def rows(*tricks: int) -> np.ndarray:
-    return np.array([[float(one), 0.0] for one in tricks])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("hostile")
-def test_a_student_that_fails_on_one_patient_loses_that_patient_alone() -> None:
-    tricks = [DIES, FINE, ENDLESS, FINE, RAISES, LONG, FINE]
-    found = predictions({}, rows(*tricks), classes=2, patient_s=1.0)
-    assert np.isnan(found).all(axis=1).tolist() == [one != FINE for one in tricks]
-    assert found[1].tolist() == [0.25, 0.75]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("hostile")
-def test_a_copy_that_sees_a_patient_has_no_way_out_but_its_answer() -> None:
-    """It opens no file, starts no process, and holds no connection but its own."""
-    found = predictions({}, rows(FILES, FORKS, PEERS, FINE), classes=2, patient_s=5.0)
-    assert not (found == 0.9).any()
-    assert found[3].tolist() == [0.25, 0.75]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("hostile")
-@pytest.mark.parametrize("tricks", [[], [FINE], [ENDLESS] * 2, [DIES, FINE, ENDLESS]], ids=str)
-def test_no_patient_and_no_number_of_them_changes_when_it_is_done(tricks: list[int]) -> None:
-    """On a clock that only its waiting moves: every place ends when its time ends."""
-    now, waited = 0.0, list[float]()
-
-    def wait(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-        waited.append(seconds)
-
-    predictions_at_set_times(
-        {},
-        rows(*tricks).reshape(-1, 2),
-        classes=2,
-        places=4,
-        patient_s=0.25,
-        clock=lambda: now,
-        wait=wait,
-    )
-    assert waited == [0.25] * 4
-
-
-@pytest.mark.usefixtures("hostile")
-def test_a_student_that_cannot_be_read_in_time_is_wrong_on_all_alike() -> None:
-    for count in (0, 3):
-        found = predictions({}, rows(*[FINE] * count).reshape(-1, 2), classes=2, load_s=0.001)
-        assert np.isnan(found).all()
-        assert found.shape == (count, 2)
-
-
-# What no student saves ------------------------------------------------------------------------
-
-
-def _boosted(**changes: Any) -> HistGradientBoostingClassifier:
-    inputs = np.random.default_rng(0).normal(size=(200, 2))
-    model = HistGradientBoostingClassifier(max_iter=1, max_leaf_nodes=2, early_stopping=False)
-    model.fit(inputs, (inputs[:, 0] > 0).astype(int))
-    for name, value in changes.items():
-        model._predictors[0][0].nodes[name][0] = value
-    return model
-
-
-def _forest(tree: int = 1, **changes: Any) -> RandomForestClassifier:
-    model = RandomForestClassifier(n_estimators=2, max_depth=1, random_state=0)
-    model.fit([[0.0, 0.0], [1.0, 1.0]] * 20, [0, 1] * 20)
-    kept = model.estimators_[tree].tree_
-    state = kept.__getstate__()
-    for name, value in changes.items():
-        state["nodes"][name][0] = value
-    kept.__setstate__(state)
-    return model
-
-
-def _machine(**changes: Any) -> SVC:
-    model = SVC().fit([[0.0, 0.0], [1.0, 1.0]] * 20, [0, 1] * 20)
-    for name, value in changes.items():
-        setattr(model, name, value)
-    return model
-
-
-def _narrow() -> RandomForestClassifier:
-    return RandomForestClassifier(n_estimators=1).fit([[0.0], [1.0]], [0, 1])
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        _forest(right_child=0),
-        _forest(left_child=9),
-        _forest(tree=0, feature=7),
-        _forest(feature=-5),
-        _boosted(left=0),
-        _boosted(right=500),
-        _boosted(feature_idx=2),
-        _boosted(feature_idx=-1),
-        _boosted(is_categorical=1),
-        _machine(_n_support=np.array([60, -20], dtype=np.int32)),
-        _machine(kernel="precomputed"),
-        _machine(_intercept_=np.zeros(0)),
-        _machine(_dual_coef_=np.zeros((1, 3))),
-        DecisionTreeClassifier().fit([[0.0, 0.0], [1.0, 1.0]], [0, 1]),
-        _narrow(),
-    ],
-    ids=lambda model: type(model).__name__,
+LINEAR = ArrayModel(
+    "linear",
+    "logistic",
+    2,
+    2,
+    {
+        "weights": np.array([[0.0, 0.0], [1.0, 0.0]]),
+        "start": np.zeros(2),
+        "places": np.arange(2),
+        "offsets": np.zeros(2),
+    },
 )
-def test_a_model_that_no_student_saves_is_refused_when_it_is_read(
-    model: Any, tmp_path: Path
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_place_is_predicted_whether_it_is_free_or_not_and_the_end_is_set(
+    count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compiled code would follow a way without an end, or read what is no feature."""
-    student = make_student("forest", "table")
-    student.adopt(SklearnModel(model, 2), features=2, classes=2)
-    student.save(tmp_path)
-    with pytest.raises(RunDirectoryError, match="each tree ends") as found:
-        read_student(tmp_path)
-    assert found.value.code == "PF-140"
+    """On a clock that only waiting moves: it ends at the same time for any patients."""
+    rows = np.array([[3.0, 0.0], [np.inf, 0.0], [np.nan, 1.0], [-3.0, 0.0]])[:count]
+    waited: list[float] = []
+    given: list[bytes] = []
+    run = student_child.subprocess.run
+
+    def watched(*words: Any, input: Any, **named: Any) -> Any:  # noqa: A002 - its name there
+        given.append(bytes(input))
+        return run(*words, input=input, **named)
+
+    monkeypatch.setattr(student_child.subprocess, "run", watched)
+    found = predictions(
+        LINEAR.to_files(), rows, classes=2, places=4, clock=lambda: 0.0, wait=waited.append
+    )
+    assert waited == [START_S + 4 * PLACE_S]
+    assert [len(one) for one in given] == [4 * 2 * 8]
+    assert found.shape == (count, 2)
+    if count == 4:
+        assert found[0, 1] > 0.9
+        assert found[3, 0] > 0.9  # whom nothing before disturbed
+        assert not np.isfinite(found[1:3]).all(axis=1).any()
 
 
-@pytest.mark.parametrize("model", [_forest(), _boosted(), _machine()], ids=str)
-def test_a_model_as_it_is_trained_is_read(model: Any, tmp_path: Path) -> None:
-    student = make_student("forest", "table")
-    student.adopt(SklearnModel(model, 2), features=2, classes=2)
-    student.save(tmp_path)
-    assert read_student(tmp_path).classes == 2
+def test_what_is_no_student_of_the_task_is_trouble_for_any_patients() -> None:
+    files = LINEAR.to_files()
+    narrow, empty = np.zeros((3, 1)), np.zeros((0, 2))
+    for rows, classes, sent in (
+        (narrow, 2, files),
+        (np.zeros((3, 2)), 3, files),
+        (np.zeros((3, 2)), 2, {**files, "model.safetensors": b"x"}),
+        (empty, 2, {**files, "model.safetensors": b"x"}),
+    ):
+        with pytest.raises(TaskError, match="a student must be arrays") as found:
+            predictions(sent, rows, classes=classes)
+        assert found.value.code == "PF-360"
 
 
 # Beside the node ------------------------------------------------------------------------------
@@ -230,7 +100,7 @@ class Predicting:
 @pytest.fixture
 def predicting(monkeypatch: pytest.MonkeyPatch) -> Predicting:
     found = Predicting()
-    monkeypatch.setattr(ready_tasks, "predictions_at_set_times", found)
+    monkeypatch.setattr(ready_tasks, "predictions", found)
     return found
 
 
@@ -286,9 +156,9 @@ def test_a_student_that_cannot_be_tried_is_trouble_and_not_the_end_of_the_node(
         raise MemoryError
 
     monkeypatch.setattr("party.site.ready_tasks.ready_evaluation", out_of_memory)
+    predicting.may_end.set()  # of the first try
     service._tasks._predicted.clear()
     while not service.status.trouble:
         service.idle()
     assert service.status.trouble == TaskError.code
     assert pool not in service._tasks.by_pool
-    predicting.may_end.set()

@@ -18,6 +18,7 @@ import pytest
 
 from pate_fed.accounting.statement import BELLMAN_LABEL_METHOD, ROW_SUMS_KEPT, VALID_VOTES
 from pate_fed.report import RunRecord, plots, render_report
+from pate_fed.report.editions import public_record
 from pate_fed.report.plots import MAX_CLASSES
 from pate_fed.report.run_directory import SEALED
 from pate_fed.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
@@ -141,7 +142,7 @@ def test_the_first_page_has_day_purpose_and_target_and_the_page_a_line_for_a_nam
         assert "Run of 2026-03-09 (UTC) · 50 hospitals" in first
         assert f"Purpose {purpose or 'Nobody stated one. The controllers'}" in first
         assert "Target the value of disease for a patient; one of no, yes" in first
-        assert "I decided what is published. Name: Date:" in words
+        assert "I read this report and decided what may be published. Name: Date:" in words
 
 
 def may_be_published(page: str) -> dict[str, str]:
@@ -372,7 +373,7 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
         f"Joint price charged {shown[0]} a “no answer” and a label are each charged for the",
         "and every hospital: to send valid votes",
         f"Label level {shown[1]} a “no answer” and a label are each charged for the information",
-        f"Gaussian composition (GDP) {shown[2]} every threshold check and every label is charged",
+        f"Gaussian composition (GDP) {shown[2]} each use of noise, for a check of the threshold",
         "the coordinator: to add the noise, and to show labels and “no answer” only",
     ):
         assert said in table
@@ -534,7 +535,7 @@ def test_a_per_instance_number_above_the_formal_one_is_explained(
     formal = privacy["views"]["public"]["formal"]["epsilon"]
     privacy["per_instance"]["epsilon"] = formal * (1.01 if larger else 1.0)
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    said = "older, coarser formula computes it; the guarantee is not affected."
+    said = "an older and coarser estimate, so it may be above the guarantee."
     assert (said in text) is larger
 
 
@@ -716,7 +717,9 @@ def test_the_first_page_says_what_left_a_hospital(
     metrics["bytes"]["from_parties"] = 50 * 71_106
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
     assert f"Each hospital sent the coordinator 71.11 kB on average: {votes}, public keys" in text
-    assert ("the coordinator learns each vote on it" in text) is (form == "additive")
+    assert ("if all teachers agree on a query, this tells each vote" in text) is (
+        form == "additive"
+    )
     metrics["bytes"]["from_parties"] = 0
     page = render_report(make_run(metrics=metrics, privacy=privacy))
     assert "Each hospital sent" not in page
@@ -819,6 +822,28 @@ def test_a_student_worse_than_a_hospital_is_said_plainly(
     for section in (in_short, results):  # first of all, and beside the numbers compared
         assert ("A hospital does better alone" in section) is worse
         assert ("the student is not worth its privacy cost" in section) is worse
+
+
+def test_the_first_page_names_the_coordinator_that_was_trusted(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    run = make_run()
+    manifest = {**run.manifest, "seed": None, "federation": "<b>heart</b>"}
+    named = replace(run, manifest=manifest, settings={})
+    page = render_report(named)
+    assert "You trusted the coordinator of &lt;b&gt;heart&lt;/b&gt; (the server" in page
+    assert "You trusted the coordinator (the server" in render_report(run)
+    assert "heart" not in render_report(public_record(named))
+
+
+def test_shares_and_their_differences_have_their_own_units(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    metrics = sample_metrics()
+    metrics["scores"]["student"]["calibration_error"] = 0.3162
+    page = _Page(render_report(make_run(metrics=metrics))).words()
+    assert "too high or too low by 31.6 percentage points on average" in page
+    assert "Each query is counted under its true class" in page  # as `metrics.json: per_class`
 
 
 def test_unknown_numbers_are_called_so(make_run: Callable[..., RunRecord]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from pate_fed.report import plots, render_annexes, render_report
 from pate_fed.report.run_directory import RunDirectory, SentPacket, read_run
+from tests.support.chromium import barriers, chromium, complaints, overflow
 from tests.support.sample_run import fill, sample_metrics, sample_parties, sample_privacy
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -65,6 +66,26 @@ def of_fifty_hospitals(folder: Path, **changed: Any) -> RunDirectory:
         for kind in KINDS * (1 + number % 3)
     )
     return run
+
+
+@pytest.mark.slow
+def test_a_report_is_read_on_a_telephone_and_by_a_screen_reader(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    privacy = sample_privacy()
+    privacy["parties"] = sample_parties(4, alike=False)
+    fill(RunDirectory(folder), privacy=privacy)
+    (tmp_path / "page.html").write_text(render_report(read_run(folder)), encoding="utf-8")
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 360, "height": 900})
+        said = complaints(page)
+        page.goto((tmp_path / "page.html").as_uri())
+        numbers = page.locator("td.n:visible")
+        heights = numbers.evaluate_all("cells => cells.map(cell => cell.clientHeight)")
+        assert len(heights) > 20
+        assert max(heights) < 100  # four lines: a number is not broken letter by letter
+        assert (overflow(page), barriers(page)) == (0, [])
+    assert said == []
 
 
 @pytest.mark.slow
