@@ -205,12 +205,13 @@ def _compiled_once() -> Iterator[None]:
 
 
 _FLOOR = {
-    *("audit_log", "database", "delta_for_tests", "federation", "guard", "journal", "node"),
-    *("accounting_ledger", "accounting_ledger_for_life", "charging", "refusals", "restart"),
-    *("run_queue", "run_scope", "spending", "storage", "store", "sent"),
-    *("evaluations", "federation_evaluation", "planning_settings"),
+    *("accounting_ledger", "audit_log", "charging", "database", "delta_for_tests", "guard"),
+    *("federation_evaluation", "journal", "planning_settings", "restart", "run_queue", "run_scope"),
+    *("sent", "spending", "storage", "store"),
+    *("rounds_blame", "rounds_coordinator", "rounds_inquiry", "rounds_opening", "rounds_party"),
+    *("rounds_resumed", "rounds_states"),
 }
-"""Tests that hold the floor of coverage, beside those of rounds: the nearest to its modules."""
+"""Tests that hold the floor of coverage: the nearest to its modules, of those the cheapest."""
 
 
 def _coverage(config: pytest.Config) -> Any:
@@ -246,7 +247,7 @@ def _near_to_coverage(request: pytest.FixtureRequest) -> Iterator[None]:
     """Measure coverage in some tests alone: all would take half as long again."""
     measured = request.config.stash.get(_MEASURED, None)
     name = request.module.__name__.rpartition(".test_")[2]
-    if measured is None or not (name in _FLOOR or name.startswith("rounds_")):
+    if measured is None or name not in _FLOOR:
         yield
         return
     measured.start()
