@@ -7,8 +7,7 @@ that `pate-fed simulate` comes to, where votes and noise are the same. Nobody ca
 What it does not prove: that hospitals that train by themselves vote alike. A simulation deals one
 table out, and a hospital trains on its own; so the simulation's teachers vote at the deployed
 hospitals, whose nodes are in this process. That a hospital's own teachers vote over the network is
-shown by `test_federation_demo` and, in exhaustive runs, `tests/test_failures/test_both_services.py`.
-Noise of the hospitals is not compared: there each draws its own.
+shown by `test_federation_demo`. Noise of the hospitals is not compared: there each draws its own.
 """
 
 from __future__ import annotations
