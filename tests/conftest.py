@@ -207,7 +207,7 @@ def _compiled_once() -> Iterator[None]:
 
 _FLOOR = {
     *("accounting_ledger", "audit_log", "charging", "database", "delta_for_tests", "guard"),
-    *("federation_evaluation", "journal", "planning_settings", "restart", "run_queue", "run_scope"),
+    *("federation_evaluation", "journal", "node", "restart", "run_queue", "run_scope"),
     *("sent", "spending", "storage", "store"),
     *("rounds_blame", "rounds_coordinator", "rounds_inquiry", "rounds_opening", "rounds_party"),
     *("rounds_resumed", "rounds_states"),
