@@ -195,7 +195,6 @@ def test_permuting_classes_changes_nothing(counts: list[int], order: Any) -> Non
     assert np.array_equal(exact_label_rdp([shuffled], ORDERS, sigma=20.0), expected)
 
 
-@pytest.mark.slow
 @given(rows=st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=3), min_size=1, max_size=9))
 def test_queries_together_cost_what_they_cost_alone(rows: list[list[int]]) -> None:
     together = exact_label_rdp(rows, ORDERS, sigma=5.0)

@@ -79,7 +79,6 @@ def bound_at(z: mpmath.mpf, setting: SmoothSetting) -> mpmath.mpf:
     return mpmath.log((1 - q) * a ** (order - 1) + q * b ** (order - 1)) / (order - 1)
 
 
-@pytest.mark.slow
 @given(setting=SETTINGS, log_q=st.floats(-400, -1e-3))
 def test_the_capped_bound_is_the_papers_bound_or_the_data_independent_one(
     setting: SmoothSetting, log_q: float
@@ -115,7 +114,6 @@ def test_where_the_conditions_were_shown_random_points_obey_them(
         assert rises[0] >= rises[1] - slack
 
 
-@pytest.mark.slow
 @given(
     setting=SETTINGS,
     place=st.floats(0, 1),

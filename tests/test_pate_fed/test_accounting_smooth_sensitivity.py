@@ -332,7 +332,6 @@ def test_lists_agree_with_a_walk_vote_by_vote(case: tuple[SmoothSetting, list[in
     assert np.abs(listed - expected).max() <= 1e-9 * setting.largest_rdp
 
 
-@pytest.mark.slow
 @given(case=settings_and_votes(), order=st.randoms(use_true_random=False))
 def test_permuting_classes_changes_nothing(
     case: tuple[SmoothSetting, list[int]], order: Any
@@ -344,7 +343,6 @@ def test_permuting_classes_changes_nothing(
     assert np.array_equal(lists[0], lists[1])
 
 
-@pytest.mark.slow
 @given(case=settings_and_votes(), beta=st.floats(0.001, 2))
 def test_no_sensitivity_exceeds_the_data_independent_cost(
     case: tuple[SmoothSetting, list[int]], beta: float
@@ -357,7 +355,6 @@ def test_no_sensitivity_exceeds_the_data_independent_cost(
     assert smooth_sensitivity(listed, beta=beta) >= listed[0]
 
 
-@pytest.mark.slow
 @given(case=settings_and_votes(), beta=st.floats(0.01, 1), source=st.data())
 def test_neighbors_differ_by_at_most_e_to_the_beta(
     case: tuple[SmoothSetting, list[int]], beta: float, source: st.DataObject
