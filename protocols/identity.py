@@ -7,7 +7,7 @@ signature names its purpose, so it is worth nothing for another.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -64,9 +64,15 @@ class SigningIdentity:
 
     Attributes:
         private_key: Ed25519 private key.
+        public: The public half.
     """
 
     private_key: Ed25519PrivateKey
+    public: PublicIdentity = field(init=False)
+
+    def __post_init__(self) -> None:
+        public = PublicIdentity(self.private_key.public_key().public_bytes_raw())
+        object.__setattr__(self, "public", public)
 
     @classmethod
     def generate(cls) -> SigningIdentity:
@@ -82,11 +88,6 @@ class SigningIdentity:
     def private_bytes(self) -> bytes:
         """The raw private key, 32 bytes. Secret: for the node's own storage only."""
         return self.private_key.private_bytes_raw()
-
-    @property
-    def public(self) -> PublicIdentity:
-        """The public half."""
-        return PublicIdentity(self.private_key.public_key().public_bytes_raw())
 
     @property
     def fingerprint(self) -> bytes:

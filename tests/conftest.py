@@ -2,9 +2,12 @@
 
 import gc
 import os
+import re
 import shutil
 import sys
 from collections.abc import Generator, Iterator
+from functools import lru_cache
+from importlib import import_module
 from inspect import isfunction
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from sqlalchemy import Connection, Dialect, Engine
 
 from pate_fed.nodes import database
 from pate_fed.nodes.database import NodeDatabase
+from protocols import wire
 from protocols.identity import PublicIdentity
 from tests.support.forks import load_before_forking
 from tests.support.markers import has_mark, leave_to_exhaustive_runs
@@ -41,7 +45,7 @@ def _memory_holds_files(folder: str = "/dev/shm") -> bool:  # noqa: S108 - pytes
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the files of fast tests in memory; slow ones break real disks, and need one."""
-    are_fast = "not slow" in config.getoption("markexpr")
+    are_fast = _only_fast_run(config)
     load_before_forking(federations=not are_fast)
     if are_fast:
         settings.register_profile("fast", settings.get_profile("pate_fed"), max_examples=40)
@@ -52,26 +56,36 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Load no file without a slow test where only slow ones are asked for."""
-    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
-    if is_test and _only_slow_run(config) and "slow" not in collection_path.read_text("utf-8"):
+    """Load no file without a test that is asked for: of slow ones alone, or of fast ones."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    if _only_slow_run(config) and "slow" not in collection_path.read_text("utf-8"):
+        return True
+    if _only_fast_run(config) and _IS_LONG.search(collection_path.read_text("utf-8")):
         return True
     return None
+
+
+_LONG = ("slow", "exhaustive")
+_IS_LONG = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(slow|exhaustive)\b", re.MULTILINE)
+"""All tests of such a file take long."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> list[pytest.Item] | None:
-    """Nor make the many cases of a test that has none that is slow."""
-    if (
-        name.startswith("test_")
-        and isfunction(obj)
-        and _only_slow_run(collector.config)
-        and collector.get_closest_marker("slow") is None
-        and not has_mark(obj, "slow")
-    ):
-        return []
+    """Nor make the many cases of a test that is left out as a whole."""
+    if not (name.startswith("test_") and isfunction(obj)):
+        return None
+    if _only_slow_run(collector.config):
+        is_asked = collector.get_closest_marker("slow") is not None or has_mark(obj, "slow")
+        return None if is_asked else []
+    if _only_fast_run(collector.config):
+        own = {mark.name for mark in getattr(obj, "pytestmark", ())}
+        return (
+            [] if own.intersection(_LONG) or any(map(collector.get_closest_marker, _LONG)) else None
+        )
     return None
 
 
@@ -80,9 +94,14 @@ def _only_slow_run(config: pytest.Config) -> bool:
     return expression.startswith("slow and ")
 
 
+def _only_fast_run(config: pytest.Config) -> bool:
+    return bool(config.getoption("markexpr") == "not slow and not exhaustive")
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Look for no garbage among thousands of cases, which stay to the end."""
+    _measure_imports_alone(session.config)
     gc.disable()
     try:
         return (yield)
@@ -104,7 +123,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 _LONGEST = (
-    *("both_services", "federation_demo", "deployed_marker", "console_run", "same_labels"),
+    *("federation_demo", "deployed_marker", "same_labels"),
     *("bad_day", "door", "simulation", "kills", "random_kills", "service_log", "serving"),
 )
 """Files of slow tests; some of their tests share processes."""
@@ -123,6 +142,22 @@ def _verified_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PublicIdentity, "verify", verify_once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _decoded_once() -> Iterator[None]:
+    """Decode each small frame once, for the same reason: messages are frozen."""
+    decode = wire.decode
+    known = lru_cache(2**12)(decode)
+
+    def decode_once(frame: bytes) -> wire.Signed:
+        # Large ones are read in two ways, which tests compare.
+        is_small = type(frame) is bytes and len(frame) < 2**12
+        return known(frame) if is_small else decode(frame)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "decode", decode_once)
         yield
 
 
@@ -171,27 +206,51 @@ def _compiled_once() -> Iterator[None]:
 
 
 _FLOOR = {
-    *("audit_log", "database", "delta_for_tests", "federation", "guard", "journal", "node"),
-    *("accounting_ledger", "accounting_ledger_for_life", "charging", "refusals", "restart"),
-    *("run_queue", "run_scope", "spending", "storage", "store", "sent"),
-    *("evaluations", "federation_evaluation", "planning_settings"),
+    *("accounting_ledger", "audit_log", "charging", "database", "delta_for_tests", "guard"),
+    *("federation_evaluation", "journal", "node", "restart", "run_queue", "run_scope"),
+    *("sent", "spending", "storage", "store"),
+    *("rounds_blame", "rounds_coordinator", "rounds_inquiry", "rounds_opening", "rounds_party"),
+    *("rounds_resumed", "rounds_states"),
 }
-"""Tests that hold the floor of coverage, beside those of rounds: the nearest to its modules."""
+"""Tests that hold the floor of coverage: the nearest to its modules, of those the cheapest."""
+
+
+def _coverage(config: pytest.Config) -> Any:
+    """Return what measures coverage in chosen tests; None where nothing or all is measured.
+
+    A record of each test's own lines, which `make mutants` makes, is of all tests. A process whose
+    workers run the tests measures none.
+    """
+    module = sys.modules.get("coverage")
+    is_record = config.getoption("cov_context", None) is not None
+    has_workers = bool(config.getoption("numprocesses", None)) and not hasattr(
+        config, "workerinput"
+    )
+    return None if module is None or is_record or has_workers else module.Coverage.current()
+
+
+def _measure_imports_alone(config: pytest.Config) -> None:
+    """Load the measured modules while they are measured, and no test: that takes twice as long."""
+    measured = _coverage(config)
+    if measured is not None:
+        for pattern in measured.get_option("run:include"):
+            for path in sorted(config.rootpath.glob(pattern)):
+                import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
+        measured.stop()
+        config.stash[_MEASURED] = measured
+
+
+_MEASURED = pytest.StashKey[Any]()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _far_from_coverage(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Measure no coverage in the other tests: they take half as long again with it.
-
-    A record of each test's own lines, which `make mutants` makes, is of all tests.
-    """
-    coverage = sys.modules.get("coverage")
-    measured = coverage.Coverage.current() if coverage else None
+def _near_to_coverage(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Measure coverage in some tests alone: all would take half as long again."""
+    measured = request.config.stash.get(_MEASURED, None)
     name = request.module.__name__.rpartition(".test_")[2]
-    is_record = request.config.getoption("cov_context", None) is not None
-    if measured is None or is_record or name in _FLOOR or name.startswith("rounds_"):
+    if measured is None or name not in _FLOOR:
         yield
         return
-    measured.stop()
-    yield
     measured.start()
+    yield
+    measured.stop()

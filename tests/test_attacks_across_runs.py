@@ -64,6 +64,9 @@ from tests.support.hostile import (
 )
 from tests.support.markers import each_once, in_turn, more, sampled
 
+# Attacks have much in common: each is tried in one setting, another in another one.
+pytestmark = sampled(1)
+
 QUERIES_CODE = "PF-317"
 NEAR_CODE = "PF-337"
 VERDICT_CODE = "PF-247"
@@ -137,7 +140,6 @@ def refused_additive_run(make: Make, hospitals: int, *, heard: str = "alive", mo
     return run
 
 
-@sampled(2)
 @in_turn(
     ("make", BOTH),
     (
@@ -189,7 +191,6 @@ SEATED = {
 """Hospitals of a retry, of which 0 to 5 had the first batch."""
 
 
-@sampled(2)
 @in_turn(
     ("make", BOTH),
     (
@@ -259,7 +260,6 @@ def ended_masked_run(make: Make, hospitals: int, end: str) -> Run:
     return run
 
 
-@sampled(2)
 @each_once(
     ("make", BOTH), ("form", ["additive", "masked"]), ("end", MASKED_ENDS), indirect=["make"]
 )
@@ -284,7 +284,6 @@ def test_a_masked_batch_that_may_have_opened_is_never_asked_again(
     world.assert_nothing_is_read()
 
 
-@sampled(1)
 @companions
 @pytest.mark.parametrize(
     "take_out",
@@ -317,7 +316,6 @@ def test_without_its_rule_an_additive_retry_reads_the_victim(
     assert first.world.is_read(VICTIM)
 
 
-@sampled(1)
 @companions
 @in_turn(
     ("form", ["additive", "masked"]),
@@ -392,7 +390,6 @@ def ask_for_closing(run: Run, how: str) -> dict[int, list[str]]:
     return run.propose((), to=run.honest)
 
 
-@sampled(2)
 @in_turn(
     ("make", BOTH),
     ("form", ["additive", "masked"]),
@@ -440,7 +437,6 @@ def test_who_hears_the_certificate_of_a_set_serves_no_second_sum(make: Make) -> 
     first.world.assert_nothing_is_read()
 
 
-@sampled(2)
 @in_turn(("make", BOTH), ("form", ["additive", "masked"]), ("how", HEARD), indirect=["make"])
 def test_who_agreed_to_a_set_never_closes_the_plan(make: Make, form: str, how: str) -> None:
     first = two_stories(make, 7, "a set of all, then closed")
@@ -463,7 +459,6 @@ def test_who_closed_a_plan_never_agrees_to_a_set_of_it(make: Make) -> None:
     first.world.assert_nothing_is_read()
 
 
-@sampled(1)
 @companions
 @in_turn(
     ("form", ["additive", "masked"]),
@@ -517,7 +512,6 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
-@sampled(2)
 @in_turn(("make", BOTH), ("end", NEAR_ENDS), indirect=["make"])
 def test_near_queries_beyond_the_quota_are_refused_however_the_first_batch_ended(
     make: Make, end: str
@@ -529,7 +523,6 @@ def test_near_queries_beyond_the_quota_are_refused_however_the_first_batch_ended
     first.world.assert_nothing_is_read()
 
 
-@sampled(2)
 @each_once(("make", BOTH), ("form", ["additive", "masked"]), ("end", NEAR_ENDS), indirect=["make"])
 def test_near_queries_within_the_quota_open_for_the_same_hospitals_only(
     make: Make, end: str, form: str
@@ -564,6 +557,7 @@ def test_near_queries_wait_for_the_end_of_a_masked_batch(make: Make) -> None:
             assert_refused(second.ask(near(first)), second.honest, NEAR_CODE)
 
 
+@pytest.mark.slow
 def test_the_same_queries_asked_again_do_not_use_up_the_quota(make: Make) -> None:
     first = ended_run(make, "refused", queries=NEAR_QUOTA)
     world = first.world
@@ -592,7 +586,6 @@ def test_an_exact_query_is_bound_by_its_neighbors_too(make: Make) -> None:
     world.assert_nothing_is_read()
 
 
-@sampled(1)
 @companions
 @each_once(
     ("end", ["no word", "void", "refused"]),
@@ -904,7 +897,6 @@ PROOFS = [
 ]
 
 
-@sampled(2)
 @in_turn(("make", BOTH), ("proof", PROOFS), indirect=["make"])
 def test_no_share_is_shown_without_the_proof_of_its_set(make: Make, proof: str) -> None:
     world = make(7, liars={0, 1})
@@ -985,7 +977,6 @@ def test_every_opened_sum_has_the_noise_that_was_charged(
     assert not np.array_equal(rows, votes)
 
 
-@sampled(1)
 @companions
 @pytest.mark.parametrize(("hospitals", "colluders", "opened"), [(7, 2, 2), (10, 3, 2)])
 def test_without_its_rule_many_stories_open_fewer_than_promised(

@@ -299,6 +299,7 @@ is an outcome that is charged for; all else must tell nothing."""
 SIZES = [0, TEACHERS, 2**31 - 5 * TEACHERS, 2**31 - SURE - 1, 2**31 - 1]
 
 
+@pytest.mark.slow
 @sampled(2)
 @each_once(("kind, phase", EACH_PHASE), ("size", SIZES))
 def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(

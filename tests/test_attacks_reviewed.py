@@ -202,7 +202,7 @@ def own_run(first: Run, *, federation: int = 1, form: str = "masked") -> Run:
 HEARD = ["alive", "after a restart", "with a run of its own"]
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize("heard", HEARD)
 def test_another_coordinator_takes_no_y(form: str, heard: str) -> None:
@@ -245,7 +245,7 @@ def void_by_other(run: Run, *, by_own_run: bool, federation: int = 1) -> None:
         run.speak_as(0)
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize(
     ("by_own_run", "federation"),
@@ -472,7 +472,7 @@ HOSPITALS_AND_HEADS = [
 ]
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(("form", ["additive", "masked"]), ("hospitals, heads", HOSPITALS_AND_HEADS))
 def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     form: str, hospitals: int, heads: int
@@ -634,7 +634,7 @@ AGAIN = [("refused", "the same"), ("refused", "near"), ("opened", "near")]
 """How a batch ended that opened, and how its questions may be asked again."""
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(
     ("form", ["additive", "masked"]),
     ("end, how", [*AGAIN, ("closed", "the same"), ("closed", "near")]),
@@ -651,7 +651,7 @@ def test_new_teachers_answer_no_question_of_the_old_ones(end: str, how: str, for
     assert again.plan_digest.hex() not in {entry.entry_id for entry in entries}
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(("form", ["additive", "masked"]), ("end, how", AGAIN))
 def test_the_same_teachers_answer_again_what_may_be_asked_again(
     end: str, how: str, form: str
@@ -860,7 +860,7 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(("form", ["additive", "masked"]), ("policy", CARELESS))
 def test_a_careless_hospital_does_not_help_to_read_another(
     policy: dict[str, Any], form: str
@@ -881,7 +881,7 @@ def test_any_number_of_near_queries_is_served_for_the_same_parties() -> None:
     first.world.assert_nothing_is_read()
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE])
 def test_a_distance_below_the_least_one_counts_as_that(distance: float) -> None:
     policy = {"near_distance": distance}
@@ -988,7 +988,7 @@ def opened_without_victim() -> Run:
     return run
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_another_runs_parties_free_no_query(federation: int, form: str) -> None:
@@ -1216,6 +1216,7 @@ def test_a_body_with_as_many_seats_as_the_run_withstands_takes_part() -> None:
     assert not world.is_read(VICTIM)
 
 
+@pytest.mark.slow
 def test_without_its_rule_one_body_with_six_of_ten_seats_reads_a_hospital(
     monkeypatch: Patch,
 ) -> None:

@@ -3,6 +3,9 @@
 Nor is a secret of either side: a private key, an invitation's token, or what Flower's parts must
 know to hand out tasks is in the one file that keeps it, and nowhere else.
 
+SuperLink, service and a hospital are killed in the middle of the run: what kills leave behind is
+looked at as well.
+
 One hospital's teachers vote a histogram that is recognized in whatever form. Recorded is every
 byte between hospitals and coordinator, what TLS hides too (the packets of Flower's messages, as
 they enter and leave each process), every file, every cell of every database, and every log, at the
@@ -12,6 +15,7 @@ level that says most.
 from __future__ import annotations
 
 import base64
+import os
 import signal
 import socket
 import sqlite3
@@ -24,9 +28,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
+from coordinator.runs.queue import Run
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from pate_fed.data.task import LearningTask
@@ -39,7 +45,8 @@ from tests.support.deployed import (
     environment,
     write_public_table,
 )
-from tests.support.hospital_services import Hospitals, records_of
+from tests.support.hospital_services import Hospitals, ledger_of, records_of
+from tests.support.invariants import HospitalSeen, Seen, require_sound, runs_seen
 from tests.support.loopback_home import free_ports, make_home
 from tests.support.marker import (
     MARKED_TEACHERS,
@@ -51,7 +58,9 @@ from tests.support.marker import (
     private_forms,
     secrets_within,
 )
+from tests.support.mortal_hospital import exchanges_in, plans_voted_on, records_in
 from tests.support.recording_proxy import Recording, recording_proxy
+from tests.support.whole_federation import children_of
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +71,8 @@ SUMS = tuple(sum(counts) for counts in zip(*VOTES.values(), strict=True))
 SECRETS = tuple(sorted({*MARKERS, *SUMS}))
 """One hospital's votes, and the exact sum of all hospitals."""
 
-QUERIES = 6
+QUERIES = 4
+PATIENCE_S = 600.0
 
 
 @dataclass
@@ -91,7 +101,7 @@ class Services:
         self.folder = folder
         self.federation = federation
         self.sites: list[Site] = []
-        self.hospitals: list[subprocess.Popen[bytes]] = []
+        self.hospitals: dict[str, subprocess.Popen[bytes]] = {}
         self.tokens: dict[str, bytes] = {}
 
     def serve(self) -> None:
@@ -135,15 +145,26 @@ class Services:
         for place in range(3):
             known.approve(place)
 
-    def start(self) -> None:
-        """Start all hospitals."""
+    def start(self, *names: str) -> None:
+        """Start hospitals."""
+        for name in names:
+            counts = [str(count) for count in VOTES[name]]
+            module = ("-m", "tests.support.marked_hospital", str(self.folder / name))
+            packets = str(self.folder / f"{name} packets")
+            self.hospitals[name] = self._start((*module, packets, *counts), f"{name}.log")
+
+    def look(self) -> Seen:
+        """Read what both sides show."""
+        hospitals = []
         for site in self.sites:
             name = site.membership().settings.party
-            counts = [str(count) for count in VOTES[name]]
-            module = ("-m", "tests.support.marked_hospital", str(site.folder))
-            packets = str(self.folder / f"{name} packets")
-            process = self._start((*module, packets, *counts), f"{name}.log")
-            self.hospitals.append(process)
+            witness = self.folder / f"{name} packets"
+            seen = HospitalSeen(
+                name, ledger_of(site), exchanges_in(witness), plans_voted_on(witness)
+            )
+            hospitals.append(seen)
+        with closing(self.federation.coordinator) as coordinator:
+            return Seen("additive", tuple(hospitals), runs_seen(coordinator))
 
     def _start(self, arguments: tuple[str, ...], log: str) -> subprocess.Popen[bytes]:
         with (self.folder / log).open("ab") as output:
@@ -158,7 +179,7 @@ class Services:
     def stop(self) -> None:
         """End all, hospitals first."""
         service = self.federation.service
-        for process in (*self.hospitals, *([] if service is None else [service])):
+        for process in (*self.hospitals.values(), *([] if service is None else [service])):
             assert process.stdin is not None
             process.stdin.close()  # a hospital's service ends with it
             if process is service:
@@ -186,30 +207,75 @@ def marked_federation(folder: Path) -> Iterator[tuple[Services, Recording]]:
             services.stop()
 
 
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL; its child ends with the pipe that it held."""
+    with process:
+        process.kill()
+
+
 @pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
-    folder = tmp_path_factory.mktemp("marked")
-    with marked_federation(folder) as (services, wire):
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Services, Recording]]:
+    """SuperLink, service and a hospital are killed in the middle of a run that comes to its end."""
+    with marked_federation(tmp_path_factory.mktemp("marked")) as (services, wire):
         services.serve()
         services.enroll()
-        services.start()
+        services.start(*NAMES)
         federation = services.federation
-        ran = federation.command(
+        asked = federation.command(
             *("run", "--name", "marked", "--queries", federation.queries, "--label", LABEL),
-            *("--classes", ",".join(CLASSES), "--ask", QUERIES, "--batch-size", 3),
-            *("--mechanism", "confident", "--vote-threshold", 1000, "--sigma1", 3, "--sigma2", 3),
-            *("--epsilon", 500, "--home", federation.home.folder, "--detach"),
+            *("--classes", ",".join(CLASSES), "--ask", QUERIES, "--batch-size", 1),
+            *("--mechanism", "gnmax", "--sigma2", 3, "--epsilon", 500),
+            *("--home", federation.home.folder, "--detach"),
         )
-        (folder / "run.log").write_text(ran.stdout + ran.stderr)
-        assert ran.returncode == 0, ran.stdout + ran.stderr + federation.log
-        run = federation.wait_for_run("marked", states=("done", "failed"), timeout_s=600)
-        assert (run.state.value, run.reason) == ("done", ""), federation.log
-        out = folder / "out"
-        assert not federation.command(
-            "export", "marked", "--private", "--out", out, "--home", federation.home.folder
-        ).returncode
-        shown = [federation.command(*words) for words in asked_beside(federation)]
-        (folder / "shown.log").write_text("".join(one.stdout + one.stderr for one in shown))
+        (services.folder / "run.log").write_text(asked.stdout + asked.stderr)
+        assert asked.returncode == 0, asked.stdout + asked.stderr + federation.log
+        kill_one_after_the_other(services)
+        run = federation.wait_for_run("marked", states=("done", "failed"), timeout_s=PATIENCE_S)
+        assert run.state.value == "done", federation.log
+        yield services, wire
+
+
+def kill_one_after_the_other(services: Services) -> None:
+    """After each death the run goes on; the coordinator's deaths make no batch void."""
+    federation = services.federation
+    assert federation.service is not None
+    with closing(federation.coordinator) as coordinator:
+
+        def after(answers: int) -> Run:
+            deadline = time.monotonic() + PATIENCE_S
+            while time.monotonic() < deadline:
+                run = coordinator.queue.find("marked")
+                if run.progress.get("answered", 0) >= answers:
+                    return run
+                time.sleep(0.2)
+            raise AssertionError(federation.log)
+
+        after(1)
+        [superlink] = children_of(federation.service.pid)
+        os.kill(superlink, signal.SIGKILL)
+        after(2)
+        address = f"http://127.0.0.1:{federation.home.settings.metrics_port}/metrics"
+        metrics = httpx.get(address, trust_env=False, timeout=PATIENCE_S).text
+        assert "pate_fed_superlink_restarts_total 1.0" in metrics
+        kill(federation.service)
+        services.serve()
+        run = after(3)
+    assert (run.reason, run.progress["void"]) == ("", 0)
+    kill(services.hospitals[NAMES[1]])
+    services.start(NAMES[1])
+
+
+@pytest.fixture(scope="module")
+def capture(ran: tuple[Services, Recording]) -> Capture:
+    services, wire = ran
+    folder, federation = services.folder, services.federation
+    out = folder / "out"
+    assert not federation.command(
+        "export", "marked", "--private", "--out", out, "--home", federation.home.folder
+    ).returncode
+    shown = [federation.command(*words) for words in asked_beside(federation)]
+    (folder / "shown.log").write_text("".join(one.stdout + one.stderr for one in shown))
+    services.stop()
     found = Capture(folder, wire, (out / "labels.csv").read_text("utf-8"))
     found.secrets = {
         **{name: private_forms(token) for name, token in services.tokens.items()},
@@ -223,7 +289,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
         },
     }
     for name in ("coordinator", *(f"{name} packets" for name in NAMES)):
-        found.packets[name] = list(records_in((folder / name).read_bytes()))
+        found.packets[name] = [packet for _, packet in records_in(folder / name)]
     return found
 
 
@@ -238,14 +304,6 @@ def asked_beside(federation: Deployed) -> list[tuple[object, ...]]:
     return [
         (*words, *home) for words in (("status",), ("members",), ("members", "--format", "json"))
     ]
-
-
-def records_in(content: bytes) -> Iterator[bytes]:
-    place = 0
-    while place < len(content):
-        size = int.from_bytes(content[place : place + 8], "big")
-        yield content[place + 8 : place + 8 + size]
-        place += 8 + size
 
 
 def is_database(path: Path) -> bool:
@@ -268,6 +326,17 @@ def found_in_files(folder: Path, numbers: tuple[int, ...] = SECRETS) -> list[str
 def holds_row(stream: bytes, row: tuple[int, ...] = MARKERS) -> bool:
     """Whether all counts of a histogram are in a stream: by chance one is in encrypted bytes."""
     return all(findings_within(stream, (number,)) for number in row)
+
+
+def test_a_run_whose_processes_are_killed_costs_each_hospital_every_batch_once(
+    ran: tuple[Services, Recording],
+) -> None:
+    services, _ = ran
+    require_sound(services.look(), note=services.federation.log)
+    for site in services.sites:
+        charges = [entry.state.value for entry in ledger_of(site).entries]
+        assert charges.count("committed") == QUERIES, site.folder
+        assert set(charges) <= {"committed", "cancelled"}, site.folder
 
 
 def test_the_run_gave_the_labels_that_the_marked_hospital_decides(capture: Capture) -> None:

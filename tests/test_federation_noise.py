@@ -485,6 +485,7 @@ def test_a_party_refuses_a_run_whose_noise_is_not_what_is_paid_for(
     assert refusal.value.reason is reason
 
 
+@pytest.mark.slow
 def test_no_sum_of_votes_and_noise_may_leave_the_ring() -> None:
     """2^30 votes fit alone, and with little noise, but not with noise of the largest tables."""
     federation = ready()

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -70,14 +69,6 @@ def test_there_are_10_000_schedules() -> None:
     seeds = [seed for part in parts() for seed in part.values[0]]
     assert sorted(seeds) == list(range(MOST))
     assert 2 * MOST == 10_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _remembered_frames() -> Iterator[None]:
-    """Read each frame once: hospitals get the same ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "decode", lru_cache(maxsize=2**12)(wire.decode))
-        yield
 
 
 # Lies ---------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """A hospital's service whose teachers vote a histogram, as a process of its own.
 
-Arguments: the site's folder, a file for every packet that enters or leaves it in the clear, and
-the votes of each class on every query. It ends when its standard input does.
+Arguments: the site's folder, a folder for what its witness writes down (every packet that enters or
+leaves it in the clear), and the votes of each class on every query. It ends when its standard input
+does.
 """
 
 from __future__ import annotations
@@ -21,33 +22,43 @@ from party.site.folder import Site
 from party.site.tasks import Vote
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
+from protocols import wire
+from protocols.messages import Plan
+from tests.support.invariants import messages_in
+from tests.support.mortal_hospital import RECEIVED, SENT, VOTED, Witness
 
 
-class RecordedService(PartyService):
-    """A hospital's node, and a file of what passes its door."""
+class WitnessedService(PartyService):
+    """A hospital's node with a witness at its door."""
 
-    packets: Path
+    def __init__(self, site: Site, *, witness: Witness, counts: tuple[int, ...]) -> None:
+        self._witness = witness
+        self._plan = b""
+        self._column = np.repeat(np.arange(len(counts)), counts)
+        super().__init__(site, vote_of=self._teachers)
 
     def receive(self, packet: bytes, federation: str | None = None) -> bytes:
         """See `PartyService.receive`."""
+        self._witness.note(RECEIVED, packet)
+        for message in messages_in(packet):
+            if isinstance(message, Plan):
+                self._plan = wire.digest_of(message)
         answer = super().receive(packet, federation)
-        with self.packets.open("ab") as file:
-            for one in (packet, answer):
-                file.write(len(one).to_bytes(8, "big") + one)
+        self._witness.note(SENT, answer)
         return answer
 
+    def _teachers(self, _: Site, task: LearningTask) -> Vote:
+        """Teachers whose histogram is the same for every query."""
+        assert self._column[-1] < task.classes
 
-def votes_of(counts: tuple[int, ...]) -> Vote:
-    """Teachers whose histogram is the same for every query."""
-    column = np.repeat(np.arange(len(counts)), counts)
+        def vote(batch: QueryBatch) -> NDArray[np.int64]:
+            self._witness.note(VOTED, self._plan)
+            return np.repeat(self._column[:, None], len(batch), axis=1)
 
-    def vote(batch: QueryBatch) -> NDArray[np.int64]:
-        return np.repeat(column[:, None], len(batch), axis=1)
-
-    return vote
+        return vote
 
 
-def main(folder: Path, packets: Path, counts: tuple[int, ...]) -> None:
+def main(folder: Path, witness: Path, counts: tuple[int, ...]) -> None:
     logging.basicConfig(level=logging.DEBUG)
     os.umask(0o077)
     site = Site.open(folder)
@@ -60,12 +71,7 @@ def main(folder: Path, packets: Path, counts: tuple[int, ...]) -> None:
 
     threading.Thread(target=follow_parent, daemon=True).start()
 
-    def vote_of(_: Site, task: LearningTask) -> Vote:
-        assert len(counts) == task.classes
-        return votes_of(counts)
-
-    service = RecordedService(site, vote_of=vote_of)
-    service.packets = packets
+    service = WitnessedService(site, witness=Witness(witness), counts=counts)
     serve(service, site, stopped=stopped)
 
 

@@ -88,7 +88,7 @@ RECEIVED, SENT, VOTED = b"R", b"S", b"V"
 def exchanges_in(folder: Path) -> tuple[tuple[bytes, bytes], ...]:
     """Return what came and what it was answered with, over all lives."""
     found: list[tuple[bytes, bytes]] = []
-    for kind, body in _records(folder):
+    for kind, body in records_in(folder):
         if kind == RECEIVED:
             found.append((body, b""))
         elif kind == SENT:
@@ -98,10 +98,11 @@ def exchanges_in(folder: Path) -> tuple[tuple[bytes, bytes], ...]:
 
 def plans_voted_on(folder: Path) -> tuple[bytes, ...]:
     """Return the digests of the plans that teachers were asked for, over all lives."""
-    return tuple(body for kind, body in _records(folder) if kind == VOTED)
+    return tuple(body for kind, body in records_in(folder) if kind == VOTED)
 
 
-def _records(folder: Path) -> Iterator[tuple[bytes, bytes]]:
+def records_in(folder: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Yield what a witness noted, over all lives."""
     for path in sorted(folder.iterdir()):
         content, place = path.read_bytes(), 0
         while place + _HEAD.size <= len(content):

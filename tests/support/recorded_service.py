@@ -1,6 +1,6 @@
 """`pate-fed serve` that writes down every packet: ``python -m tests.support.recorded_service``.
 
-Arguments: the federation's folder, and a file for what enters and leaves Flower's messages in the
+Arguments: the federation's folder, and a folder for what enters and leaves Flower's messages in the
 clear. It logs all that anybody wants to log.
 """
 
@@ -15,18 +15,21 @@ from coordinator import service
 from coordinator.flower.app import GridTransport
 from coordinator.runs.transport import Silence
 from pate_fed.nodes import write_logs_as_json
+from tests.support.mortal_hospital import RECEIVED, SENT, Witness
 
 
 def main(home: Path, packets: Path) -> None:
+    witness = Witness(packets)
+
     class RecordedTransport(GridTransport):
-        """Packets over a Flower grid, and a file of them."""
+        """Packets over a Flower grid, and a witness of them."""
 
         def _carry(self, sent: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
             answers = super()._carry(sent)
-            with packets.open("ab") as file:
-                for one in (*sent.values(), *answers.values()):
+            for kind, some in ((SENT, sent), (RECEIVED, answers)):
+                for one in some.values():
                     if isinstance(one, bytes):
-                        file.write(len(one).to_bytes(8, "big") + one)
+                        witness.note(kind, one)
             return answers
 
     service.GridTransport = RecordedTransport  # type: ignore[misc]

@@ -67,6 +67,7 @@ def labels_of(federation: Worked, name: str) -> dict[bytes, str]:
         return {digests[int(row["query_id"])]: row["label"] for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 @sampled(1)
 @pytest.mark.parametrize(
     "changes",

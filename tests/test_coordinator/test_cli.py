@@ -99,6 +99,7 @@ class TestRun:
         assert (out / "report.html").read_bytes() == page
         assert {path.name for path in out.iterdir()} == RUN_FILES
 
+    @pytest.mark.slow
     def test_missing_folders_above_are_made(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -288,6 +289,7 @@ class TestRefusals:
         assert ended.out == ""
         assert leftovers(out.parent, table) == []
 
+    @pytest.mark.slow
     @sampled(1)
     @pytest.mark.parametrize(("pricing", "epsilon"), [("gdp", 3), ("label", 2.5), ("joint", 2)])
     def test_budget_for_the_first_batch_keeps_its_labels(

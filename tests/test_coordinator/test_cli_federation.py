@@ -424,6 +424,7 @@ class TestExportAfterARestore:
         assert not any(one.name in written for one in federation.coordinator.members())
         assert "PUBLIC EDITION" in written
 
+    @pytest.mark.slow
     def test_without_the_pool_it_is_said_what_is_missing(
         self, pate_fed: Command, federation: Worked, tmp_path: Path
     ) -> None:
@@ -435,6 +436,7 @@ class TestExportAfterARestore:
         assert "pool must be readable" in ended.err
         assert not (tmp_path / "out").exists()
 
+    @pytest.mark.slow
     def test_a_run_that_goes_on_is_not_written(
         self, pate_fed: Command, federation: Worked, tmp_path: Path
     ) -> None:

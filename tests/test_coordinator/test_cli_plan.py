@@ -142,6 +142,7 @@ def keys_of(value: object) -> set[str]:
     return set().union(*map(keys_of, value)) if isinstance(value, list) else set()
 
 
+@pytest.mark.slow
 def test_the_advised_sum_is_printed(pate_fed: Command) -> None:
     arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
     assert "--sum additive: " in pate_fed(*arguments).out

@@ -1,7 +1,7 @@
 """A federation of real processes over TLS on loopback, from its first command to its labels.
 
 In runs that are not exhaustive, `test_same_labels` comes to labels on PostgreSQL, and
-`test_both_services` kills a service over Flower.
+`test_deployed_marker` kills a service over Flower.
 """
 
 from __future__ import annotations

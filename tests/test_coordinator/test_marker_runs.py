@@ -237,6 +237,7 @@ def test_an_error_that_quotes_votes_is_a_silence(
     assert held_in_memory(*left_in_frames(void.value)) == []
 
 
+@pytest.mark.slow
 @sampled(1)
 @in_turn(("kind", [*KINDS[1:], KINDS[0]]))
 def test_an_error_where_the_sum_is_opened_keeps_no_sum(

@@ -747,6 +747,7 @@ def die_at(fatal: Stage, *, passes: int = 1) -> Callable[[Stage], None]:
     return die
 
 
+@pytest.mark.slow
 def test_rows_that_were_answered_keep_their_task(federation: Worked) -> None:
     """Hospitals would refuse them: a batch with one of them would be void."""
     federation.ask()
@@ -847,6 +848,7 @@ def ledgers(federation: Worked) -> list[float]:
     return [one.ledger.load().charged_epsilon() for one in federation.hospitals.values()]
 
 
+@pytest.mark.slow
 def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -> None:
     """The second run asks nobody: same labels, no exchange, no charge, whatever its noise."""
     federation.ask()
@@ -1104,6 +1106,7 @@ def test_a_database_that_does_not_store_voids_no_batch(
     assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
 
 
+@pytest.mark.slow
 @sampled(1)
 @pytest.mark.parametrize("seconds", [-3600.0 * 24 * 365, 3600.0 * 24 * 6])
 def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: float) -> None:
@@ -1180,6 +1183,7 @@ def test_runs_are_worked_on_in_their_order_whatever_the_clock_says(tmp_path: Pat
     database.close()
 
 
+@pytest.mark.slow
 @sampled(1)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
@@ -1245,6 +1249,7 @@ def test_a_run_is_offered_to_nobody_until_all_its_hospitals_are_there(federation
     require_sound(federation)
 
 
+@pytest.mark.slow
 def test_no_other_run_begins_while_one_rests_with_its_hospitals_in_it(
     federation: Worked,
 ) -> None:
@@ -1287,6 +1292,7 @@ def answer_elsewhere(federation: Worked, place: int, indices: tuple[int, ...]) -
     )
 
 
+@pytest.mark.slow
 def test_queries_that_a_hospital_refuses_are_skipped_and_listed_and_the_rest_is_asked(
     federation: Worked, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1370,6 +1376,7 @@ def restart_hospital(federation: Worked, place: int) -> None:
     others.pop(place).open(others, federation.task, approved=True)
 
 
+@pytest.mark.slow
 @sampled(1)
 @pytest.mark.parametrize("stage", [Stage.CLOSING, Stage.COMPARING, Stage.FINISHED])
 def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(

@@ -1,43 +1,50 @@
-"""A deployment gives the labels of a simulation that drew the same noise; nobody can set it.
+"""An operator's day in a real browser gives the labels of a simulation that drew the same noise.
 
-What it proves: `serve` with its SuperLink, SuperNodes, secure sum, mechanism and choice of queries
-comes to the very labels that `pate-fed simulate` comes to, where votes and noise are the same. What
-it does not: that hospitals that train by themselves vote alike. A simulation deals one table out,
-and a hospital trains on its own; so the simulation's teachers vote at the deployed hospitals, whose
-nodes are in this process. That a hospital's own teachers vote over the network is shown by
-`test_federation_demo` and `tests/test_failures/test_both_services.py`. Noise of the hospitals is
-not compared: there each draws its own.
+What it proves: from an invitation to a report everything can be done in the console. And `serve`
+with its SuperLink, SuperNodes, secure sum, mechanism and choice of queries comes to the very labels
+that `pate-fed simulate` comes to, where votes and noise are the same. Nobody can set the noise.
+
+What it does not prove: that hospitals that train by themselves vote alike. A simulation deals one
+table out, and a hospital trains on its own; so the simulation's teachers vote at the deployed
+hospitals, whose nodes are in this process. That a hospital's own teachers vote over the network is
+shown by `test_federation_demo`. Noise of the hospitals is not compared: there each draws its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
-import sys
+from contextlib import ExitStack, closing
+from functools import partialmethod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.runs.request import source_of
+from coordinator.operator import Coordinator
+from coordinator.people import Role
 from coordinator.simulation import run as simulation
 from coordinator.simulation.hospitals import Hospital as SimulatedHospital
 from pate_fed.data import Dataset
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import keyed_stream
-from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
-from protocols.envelope import DEFAULT_SUITE
+from protocols.enrollment import Invitation
 from tests.support import deployed as support
 from tests.support import postgres
+from tests.support.chromium import chromium, complaints
 from tests.support.command import Command, pate_fed
+from tests.support.console import PASSWORD, code_now, served, set_up
 from tests.support.deployed import CLASSES, LABEL, NAMES, TEACHERS, deployed
-from tests.support.loopback_home import environment
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 __all__ = ["pate_fed"]
+
+PATIENCE_MS = 300_000
 
 REPOSITORY = Path(__file__).parents[2]
 SEED, QUERIES, BATCH = 7, 12, 6
@@ -115,8 +122,99 @@ class Simulated:
         return b"".join(line.rpartition(b",")[0] + b"\n" for line in written.splitlines())
 
 
+class Operator:
+    """Someone at the console."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def sign_in(self, name: str, key: bytes) -> None:
+        self.page.goto("/sign-in")
+        self._fill({"name": name, "password": PASSWORD, "code": code_now(key)})
+        self._click("Sign in")
+        self.page.wait_for_url("**/")
+
+    def invite(self, name: str) -> Invitation:
+        self.page.goto("/hospitals")
+        self.page.get_by_label("Name of the hospital").fill(name)
+        with self.page.expect_download() as download:
+            self._click("Make the invitation")
+        self.page.get_by_text(f"{name}, until").wait_for()  # the page shows it by itself
+        return Invitation.from_json(download.value.path().read_text("utf-8"))
+
+    def approve(self, name: str, words: str) -> None:
+        self.page.goto("/hospitals")
+        self.page.get_by_label(f"The twelve words that {name} reads to you").fill(words)
+        self._click(f"Approve {name}")
+        self.page.wait_for_url("**/hospitals")
+
+    def ask(self, queries: Path, coordinator: Coordinator) -> None:
+        """Fill a run in, look at its cost, ask for it, and wait for its results."""
+        page = self.page
+        page.goto("/new-run")
+        page.locator("[name=file]").set_input_files(queries)
+        page.get_by_text("Noise, threshold and secure sum").click()
+        page.locator("[name=unit]").select_option("record")
+        page.locator("[name=mechanism]").select_option("confident")
+        self._fill({"label": LABEL, "classes": ", ".join(CLASSES), "ask": QUERIES, "name": "same"})
+        self._fill({"vote_threshold": 18, "sigma1": 6, "sigma2": 6})
+        self._fill({"epsilon": 100, "batch_size": BATCH})
+        self._click("Show the cost")
+        cost = page.locator("#quote")
+        cost.get_by_text("The cost of same").wait_for()
+        shown = cost.inner_text()
+        for term in ("epsilon", "delta 1e-5", "Unit", "Neighbors", "Method", "12 queries get a"):
+            assert term in shown, shown
+        assert coordinator.queue.all() == []
+
+        page.locator("[name=ask]").fill(str(QUERIES - 1))  # the cost is out of date
+        assert page.get_by_text("The form has changed").is_visible()
+        page.locator("[name=ask]").fill(str(QUERIES))
+        self._click("Show the cost")
+        self._click("Ask the hospitals")
+        page.wait_for_url("**/runs/same")
+        page.evaluate("window.stays = true")
+        page.locator("#results").wait_for()
+        assert page.evaluate("window.stays")  # nobody reloaded it
+        assert f"{QUERIES} of {QUERIES}" in page.inner_text("main")
+
+    def read_results(self) -> None:
+        page = self.page
+        page.goto("/runs/same/results")
+        with page.expect_download() as download:
+            page.get_by_role("link", name="report.html").click()
+        assert "<html" in download.value.path().read_text("utf-8")
+        page.goto("/audit")
+        self._click("Verify the chain now")
+        page.get_by_text("none was changed").wait_for()
+        self._click("Sign out")
+
+    def _fill(self, texts: dict[str, object]) -> None:
+        for field, text in texts.items():
+            self.page.locator(f"[name={field}]").fill(str(text))
+
+    def _click(self, name: str) -> None:
+        self.page.get_by_role("button", name=name).click()
+
+
+def require_only_a_look(page: Page, coordinator: Coordinator) -> None:
+    """Whoever is signed in may read and do nothing else."""
+    page.goto("/runs/same")
+    assert page.get_by_role("button").all_inner_texts() == ["Sign out"]
+    token = page.locator("[name=form_token]").first.get_attribute("value")
+    before = coordinator.audit_log.end
+    for path, fields in (
+        ("/hospitals/revoke", {"hospital": "North", "typed": "North"}),
+        ("/runs/same/stop", {"sure": "yes"}),
+        ("/people/add", {"name": "Eve", "role": "administrator"}),
+    ):
+        refused = page.request.post(path, form={"form_token": token or "", **fields})
+        assert refused.status == 403
+    assert coordinator.audit_log.end == before
+
+
 @pytest.mark.slow
-def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_network(
+def test_from_an_invitation_in_a_browser_to_the_labels_of_a_simulation_with_the_same_noise(
     tmp_path: Path,
     pate_fed: Command,
     monkeypatch: pytest.MonkeyPatch,
@@ -132,33 +230,44 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
         )
 
     monkeypatch.setattr(support.Hospital, "vote", vote)
-    with deployed(tmp_path, database=cluster.new_database()) as federation:
+    # A person never types the seed of the choice of rows.
+    seeded = partialmethod(Coordinator.draft, seed=medoid_seed())
+    monkeypatch.setattr(Coordinator, "draft", seeded)
+    with ExitStack() as stack:
+        federation = stack.enter_context(deployed(tmp_path, database=cluster.new_database()))
         public = simulated.write_public_table(tmp_path / "pool.csv")
         federation.task = task = LearningTask.from_public_table(
             public, label=LABEL, classes=CLASSES
         )
         # A rehearsal's pool has a digest of its inputs, a published one of its rows.
         np.testing.assert_array_equal(task.inputs, simulated.dataset.pool.features)
-        with (tmp_path / "service.log").open("ab") as log:
-            federation.service = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.support.seeded_service"),
-                    *(str(federation.home.folder), purpose_bytes("noise").hex()),
-                ],
-                stdout=log,
-                stderr=log,
-                env=environment(tmp_path),
-            )
+        federation.serve_with_noise(purpose_bytes("noise"))
+        coordinator = stack.enter_context(closing(federation.coordinator))
+        keys = {
+            name: set_up(coordinator, name, role)
+            for name, role in (("Olga", Role.OPERATOR), ("Aldo", Role.AUDITOR))
+        }
         federation.wait_until_served()
-        federation.enroll()
-        coordinator = federation.coordinator
-        coordinator.ask("same", task, settings(), source=public.name, seed=medoid_seed())
-        coordinator.close()
-        run = federation.wait_for_run("same", states=("done", "failed"), timeout_s=600)
+        browser = stack.enter_context(chromium())
+        address = stack.enter_context(served(coordinator))
+        page = browser.new_page(base_url=address, accept_downloads=True)
+        page.set_default_timeout(PATIENCE_MS)
+        said = complaints(page)
+        olga = Operator(page)
+        olga.sign_in("Olga", keys["Olga"])
+        federation.enroll(invite=olga.invite, approve=olga.approve)
+        assert len([one for one in coordinator.members() if one.state == "member"]) == 3
+        olga.ask(public, coordinator)
+        run = coordinator.queue.find("same")
         assert (run.state.value, run.reason) == ("done", "")
-        coordinator = federation.coordinator
+        olga.read_results()
+        assert not said
+        Operator(page).sign_in("Aldo", keys["Aldo"])
+        require_only_a_look(page, coordinator)
+        acts = [(one.act.value, one.actor.name) for one, _ in coordinator.audit_log.entries()]
+        assert ("run asked", "Olga") in acts
+        assert ("hospital approved", "Olga") in acts
         coordinator.export("same", tmp_path / "out", private=True)
-        coordinator.close()
     labels = (tmp_path / "out" / "labels.csv").read_bytes()
     assert labels.count(b"\n") == QUERIES + 1
     assert labels.splitlines()[0] == simulated.labels.splitlines()[0]
@@ -170,22 +279,6 @@ def test_same_votes_and_noise_give_the_same_labels_in_a_simulation_and_over_the_
     assert [line.split(b",")[0] for line in labels.splitlines()] == [
         line.split(b",")[0] for line in others.labels.splitlines()
     ]
-
-
-def settings() -> RunSettings:
-    return RunSettings(
-        data=source_of("pool.csv", LABEL),
-        suite=DEFAULT_SUITE,
-        queries=QUERIES,
-        mechanism="confident",
-        vote_threshold=18.0,
-        sigma1=6.0,
-        sigma2=6.0,
-        epsilon=100.0,
-        unit="record",
-        valid_votes=False,
-        batch_size=BATCH,
-    )
 
 
 def medoid_seed() -> int:

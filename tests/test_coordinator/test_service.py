@@ -131,6 +131,7 @@ def test_runs_are_worked_on_one_after_the_other_until_none_is_left(served: Serve
     assert all(len(one.asked) == 4 for one in served.federation.hospitals.values())
 
 
+@pytest.mark.slow
 def test_runs_and_batches_are_told_of_in_the_log_by_counts_alone(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -206,6 +207,7 @@ def test_while_the_superlink_is_silent_a_run_says_that_it_waits_for_it(served: S
     served.wait_until("first", RunState.DONE)
 
 
+@pytest.mark.slow
 def test_what_the_operator_wants_is_heard_while_the_superlink_is_silent(served: Served) -> None:
     for name in ("stopped", "paused", "waiting"):
         served.federation.ask(name)

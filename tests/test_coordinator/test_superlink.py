@@ -456,6 +456,7 @@ def test_no_machines_openssl_brings_old_tls_back(home: FederationHome) -> None:
     assert server.config.ssl.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
+@pytest.mark.slow
 def test_nothing_is_spoken_without_tls(home: FederationHome, superlink: SuperLinkChild) -> None:
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"http://127.0.0.1:{home.settings.port}/health", trust_env=False)

@@ -3,6 +3,8 @@
 Each test asks a run of its own and does harm in its middle. Charges are read in the hospitals'
 databases, where a run stands is read in what `pate-fed status` shows. The tests are in the order of
 the harm that they do; whatever it was, the federation that it was done to goes on with the next.
+
+In runs that are not exhaustive, `test_deployed_marker` kills SuperLink, service and a hospital.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from tests.support.whole_federation import (
     whole_federation,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 STORAGE = ("PF-333", "PF-350")
 """What a hospital says whose database stores nothing."""
@@ -176,7 +178,6 @@ def require_clock(federation: WholeFederation, name: str, state: str, *, by: str
     assert abs(int(wrong[1]) - HOUR_S) < A_WHILE_S
 
 
-@pytest.mark.exhaustive  # in other runs a node is killed below, and its SuperNode with it
 def test_a_supernode_that_is_killed_in_the_middle_of_a_run_is_waited_for_by_name(
     federation: WholeFederation,
 ) -> None:
@@ -196,7 +197,6 @@ def test_a_supernode_that_is_killed_in_the_middle_of_a_run_is_waited_for_by_name
     require_scored(federation, "supernode")
 
 
-@pytest.mark.exhaustive
 def test_a_hospital_behind_a_proxy_speaks_to_nobody_else(federation: WholeFederation) -> None:
     """It joined through it, and only the proxy knows the name of the coordinator."""
     hospital, proxy = federation.hospitals[PROXIED], federation.proxy
@@ -244,7 +244,6 @@ def test_superlink_service_and_a_hospital_are_killed_one_after_the_other_in_one_
     require_charged_once(federation, "killed", before, queries=queries)
 
 
-@pytest.mark.exhaustive  # other runs fill disks in `test_database` and `test_party`
 def test_a_coordinator_without_room_on_its_disk_waits_and_status_says_for_what(
     federation: WholeFederation,
 ) -> None:
@@ -265,7 +264,6 @@ def test_a_coordinator_without_room_on_its_disk_waits_and_status_says_for_what(
     assert "PF-440" in federation.service.said
 
 
-@pytest.mark.exhaustive
 def test_a_hospital_without_room_on_its_disk_answers_nothing_and_is_named(
     federation: WholeFederation,
 ) -> None:
@@ -276,7 +274,6 @@ def test_a_hospital_without_room_on_its_disk_answers_nothing_and_is_named(
     require_mended(federation, "full-site", hospital)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.skipif(not can_be_immutable(), reason="no file can be made immutable here")
 def test_a_hospital_whose_database_may_not_be_written_any_more_answers_nothing_and_is_named(
     federation: WholeFederation,
@@ -292,7 +289,6 @@ def test_a_hospital_whose_database_may_not_be_written_any_more_answers_nothing_a
     require_mended(federation, "read-only", hospital)
 
 
-@pytest.mark.exhaustive
 def test_a_hospital_whose_clock_is_an_hour_ahead_is_waited_for_and_its_doctor_says_why(
     federation: WholeFederation,
 ) -> None:
@@ -304,7 +300,6 @@ def test_a_hospital_whose_clock_is_an_hour_ahead_is_waited_for_and_its_doctor_sa
     require_whole(federation, "ahead", before)
 
 
-@pytest.mark.exhaustive
 def test_a_coordinator_whose_clock_jumps_an_hour_and_back_loses_nothing(
     federation: WholeFederation,
 ) -> None:

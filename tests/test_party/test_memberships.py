@@ -285,6 +285,7 @@ def ask_for_ever(run: LabelingRun) -> None:
 
 
 class TestBudget:
+    @pytest.mark.slow
     def test_what_one_left_is_all_that_the_other_has(
         self, tmp_path: Path, stack: ExitStack
     ) -> None:

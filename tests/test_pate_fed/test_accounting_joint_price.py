@@ -162,6 +162,7 @@ class TestVectors:
         adult = priced(ADULT, 962, 538)
         assert adult.epsilon == pytest.approx(1.9928, rel=0.005)
 
+    @pytest.mark.slow
     @sampled(1)
     @pytest.mark.parametrize(("classes", "epsilon"), [(2, 0.9974), (5, 0.9996), (10, 1.0030)])
     def test_a_run_that_mostly_agrees_costs_less_than_half(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import mpmath
 import numpy as np
@@ -30,9 +30,11 @@ from pate_fed.accounting import (
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.laplace_bounds import pure_dp_rdp
 from pate_fed.accounting.statement import (
+    BELLMAN_METHOD,
     CAPS_METHOD,
     FILTER_METHODS,
     NO_BOUND_METHOD,
+    RUNS_METHOD,
     Pricing,
 )
 from pate_fed.charging import RunLedger, caps_of, charge_of, ledger_of, lifelong_charge, outcomes_of
@@ -49,9 +51,11 @@ from pate_fed.pricing import (
     PRICINGS,
     affordable_queries,
     cheapest_pricing,
+    cost_of_runs,
     formal_bounds,
     formal_cost_at,
     priced,
+    unconditional_epsilon,
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import TeacherWeights
@@ -448,6 +452,37 @@ class TestPriced:
         ways: list[Pricing] = ["gdp", "label", "joint"] if valid else ["gdp", "label"]
         assert way in ways
         assert share == min(bounds[each].epsilon for each in ways)
+
+
+class TestSeveralRuns:
+    GNMAX: ClassVar[dict[str, Any]] = {"mechanism": "gnmax", "sigma2": 40.0, "max_refusals": 0}
+
+    def test_their_epsilons_add_up(self) -> None:
+        runs = [terms(**self.GNMAX), terms(name="later", max_answers=20, **self.GNMAX)]
+        alone = [formal_cost_at(run, 1) for run in runs]
+        together = cost_of_runs(runs, 1, unit="record")
+        whole = alone[0].epsilon + alone[1].epsilon
+        assert whole <= together.epsilon <= whole * (1 + 1e-9)
+        assert (together.method, together.holds_for) == (RUNS_METHOD, alone[0].holds_for)
+        assert cost_of_runs(runs[:1], 1, unit="record") == alone[0]
+
+    def test_a_whole_hospital_costs_more_than_a_patient(self) -> None:
+        run = terms(**self.GNMAX)
+        patient, hospital = (cost_of_runs([run], 1, unit=unit) for unit in ("record", "party"))
+        assert patient.epsilon < hospital.epsilon < math.inf
+
+    def test_what_needs_no_valid_votes_is_never_above_the_price_that_needs_none(self) -> None:
+        run = terms(**self.GNMAX)
+        bounds = formal_bounds(run, weight=1, votes_are_valid=False)
+        least = unconditional_epsilon(run, 1, unit="record")
+        assert 0 < least == min(cost.epsilon for cost in bounds.values())
+        assert unconditional_epsilon(run, 1, unit="party") > least
+
+    def test_a_constant_of_the_caps_is_said_where_it_is_below_what_is_charged(self) -> None:
+        run = priced_by("joint", budgets=(50.0,) * 3, max_answers=1, max_refusals=1)
+        charged, said = formal_cost_at(run, 0), cost_of_runs([run], 0, unit="record")
+        assert 0 < said.epsilon < charged.epsilon < 50
+        assert said.method == BELLMAN_METHOD
 
 
 class TestFormalCost:

@@ -125,6 +125,7 @@ class TestPrices:
             assert public["epsilon"] == cost.public.epsilon
             assert public["epsilon"] < offer["prices"]["coordinator"]["epsilon"]
 
+    @pytest.mark.slow
     def test_every_number_says_for_whom_by_what_and_from_where(self) -> None:
         found = plan_at_parties(request())
         for offer in (found["best"], *found["others"]):
@@ -151,6 +152,7 @@ class TestPrices:
 
 
 class TestShares:
+    @pytest.mark.slow
     def test_what_each_hospital_adds_is_what_the_honest_ones_need(self) -> None:
         found = plan_at_parties(request(form="masked", colluders=2))
         for offer in (found["best"], *found["others"]):
@@ -279,6 +281,7 @@ class TestWhatIsRecommended:
         silent = plan_at_parties(request(sigma2=3.0, epsilon=100.0))["best"]
         assert best["expected_accuracy"] >= 0.88 * silent["expected_accuracy"]
 
+    @pytest.mark.slow
     def test_a_hospital_with_a_small_budget_decides_and_each_is_told_its_own(self) -> None:
         budgets = (3.0, *(6.0,) * 9)
         found = plan_at_parties(request(party_epsilons=budgets, sigma2=12.0))

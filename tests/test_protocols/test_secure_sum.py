@@ -20,9 +20,9 @@ from protocols.plain import PlainSum
 from protocols.prg import expand, gcm_keystream
 from protocols.ring import Ring, Words
 from protocols.secure_sum import SecureSum, run_secure_sum
-from tests.support.markers import sampled
+from tests.support.markers import more, sampled
 
-PARTIES = (3, 4, 10, 31, 100)
+PARTIES = (3, 4, 10, 31, more(100))
 EDGES = st.sampled_from([-(2**31), -(2**31) + 1, -1, 0, 1, 2**30, 2**31 - 2, 2**31 - 1])
 Vector = NDArray[np.int64]
 

@@ -83,6 +83,7 @@ def test_a_transcript_with_all_heads_needs_more_than_half_to_lie_for_another(
     assert verdict.liars_needed == needed
 
 
+@pytest.mark.slow
 @sampled(1)
 @in_turn(("batches", [0, 1, 5]), ("parties", [30, 3]))
 def test_transcripts_of_many_shapes_are_good(batches: int, parties: int) -> None:
