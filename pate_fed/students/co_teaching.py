@@ -29,10 +29,11 @@ from pate_fed.students.model import Model
 from pate_fed.students.student import Lesson
 
 _WIDTH = 16
-_STEPS = 600
+_EPOCHS = 10
+_FEWEST_STEPS, _MOST_STEPS = 200, 600
+_WARM_UP_SHARE = 0.25
 _BATCH = 64
 _RATE = 1e-3
-_WARM_UP = 150
 _USUAL_NOISE = 0.15
 _ROUNDS = 3
 _DECAY = 0.5
@@ -128,16 +129,19 @@ def co_taught(
         ConvNet(channels, classes, _WIDTH, chance),
     )
     optimizers = [torch.optim.Adam(net.parameters(), _RATE) for net in pair]
-    for step in range(_STEPS):
+    steps = min(max(_EPOCHS * len(labels) // _BATCH, _FEWEST_STEPS), _MOST_STEPS)
+    warm_up = int(_WARM_UP_SHARE * steps)
+    for step in range(steps):
         for net in pair:
             net.train()
         rows = torch.randint(len(labels), (_BATCH,), generator=chance)
         seen, wanted = seen_from(images[rows], WEAK, chance), labels[rows]
-        forgotten = _USUAL_NOISE * min(1.0, step / _WARM_UP)
-        picked = _lessons(pair, seen, wanted, forgotten, where_they_differ and step >= _WARM_UP)
+        forgotten = _USUAL_NOISE * min(1.0, step / warm_up)
+        scores = [net(seen) for net in pair]
+        losses = [functional.cross_entropy(each, wanted, reduction="none") for each in scores]
+        picked = _lessons(scores, losses, forgotten, where_they_differ and step >= warm_up)
         for place, net in enumerate(pair):
-            lessons = picked[1 - place]
-            loss = functional.cross_entropy(net(seen[lessons]), wanted[lessons])
+            loss = losses[place][picked[1 - place]].mean()
             if rivals is not None:
                 loss = loss + 0.5 * rivals[place].real_or_not(net)
             optimizers[place].zero_grad()
@@ -147,17 +151,12 @@ def co_taught(
 
 
 def _lessons(
-    pair: Pair, seen: Tensor, labels: Tensor, forgotten: float, where_they_differ: bool
+    scores: list[Tensor], losses: list[Tensor], forgotten: float, where_they_differ: bool
 ) -> list[Tensor]:
     """Return the rows that each network finds easiest; at least two."""
-    with torch.no_grad():
-        scores = [net(seen) for net in pair]
-    rows = torch.arange(len(labels))
+    rows = torch.arange(len(scores[0]))
     if where_they_differ:
         differ = torch.nonzero(scores[0].argmax(dim=1) != scores[1].argmax(dim=1)).flatten()
         rows = differ if len(differ) >= 2 else rows
     count = max(2, int((1 - forgotten) * len(rows)))
-    losses = [
-        functional.cross_entropy(each[rows], labels[rows], reduction="none") for each in scores
-    ]
-    return [rows[each.argsort()[:count]] for each in losses]
+    return [rows[each.detach()[rows].argsort()[:count]] for each in losses]

@@ -67,11 +67,14 @@ class ConvNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return scores; shape (n, channels, height, width) to (n, classes)."""
-        seen = self.features(images)
+        return self.score(self.features(images))
+
+    def score(self, features: Tensor) -> Tensor:
+        """Return scores; shape (n, 4 * width) to (n, classes)."""
         if self.training:
-            kept = torch.rand(seen.shape, generator=self._chance) >= _DROPPED
-            seen = seen * kept / (1 - _DROPPED)
-        scores: Tensor = self.last(seen)
+            kept = torch.rand(features.shape, generator=self._chance) >= _DROPPED
+            features = features * kept / (1 - _DROPPED)
+        scores: Tensor = self.last(features)
         return scores
 
 

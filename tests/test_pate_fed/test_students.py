@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from pate_fed.students import (
     select_queries,
     train_student,
 )
-from pate_fed.students.propagation import neighbor_graph
+from pate_fed.students.propagation import SpreadLabels, neighbor_graph, refined_labels
 from tests.support.markers import more, sampled
 from tests.support.small_records import blobs
 
@@ -226,6 +227,22 @@ def test_an_input_that_no_label_reaches_takes_the_most_frequent_one() -> None:
     assert not spread.confidence[40:].any()
 
 
+def test_a_direction_in_which_all_classes_vary_misleads_the_first_graph_only() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=600)
+    inputs = rng.normal(size=(600, 6)) * np.array([20, 16, 1, 1, 1, 1])
+    inputs[np.arange(600), 2 + labels] += 5
+    asked = {"indices": np.arange(60), "labels": labels[:60].copy(), "classes": 3}
+    asked["labels"][:6] = (asked["labels"][:6] + 1) % 3  # type: ignore[index]  # the labels
+    first, second = (
+        (spread(inputs, **asked).labels == labels).mean()  # type: ignore[arg-type]
+        for spread in (propagate_labels, refined_labels)
+    )
+    assert first < 0.9
+    assert second > 0.97
+
+
+@pytest.mark.parametrize("spread_by", [propagate_labels, refined_labels])
 @given(
     inputs=st.integers(1, 30),
     classes=st.integers(2, 12),
@@ -234,7 +251,7 @@ def test_an_input_that_no_label_reaches_takes_the_most_frequent_one() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_propagation_is_finite_and_uses_released_classes_only(
-    inputs: int, classes: int, distinct: int, seed: int
+    spread_by: Callable[..., SpreadLabels], inputs: int, classes: int, distinct: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     # Few distinct places: many inputs coincide, distances are zero.
@@ -242,7 +259,7 @@ def test_propagation_is_finite_and_uses_released_classes_only(
     count = int(rng.integers(1, inputs + 1))
     indices = rng.choice(inputs, size=count, replace=False)
     labels = rng.integers(classes, size=count)
-    spread = propagate_labels(places, indices, labels, classes=classes)
+    spread = spread_by(places, indices, labels, classes=classes)
     assert set(spread.labels.tolist()) <= set(labels.tolist())
     assert np.isfinite(spread.confidence).all()
 
