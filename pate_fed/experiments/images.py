@@ -135,7 +135,9 @@ def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
         ("gan", "PATE 82.1 % at 5.04 (data-dependent)"),
         ("vat", ""),
     ):
-        row = _plain(f"{_FASHION_QUERIES} random queries", student, _FASHION_QUERIES, 40.0, published)
+        row = _plain(
+            f"{_FASHION_QUERIES} random queries", student, _FASHION_QUERIES, 40.0, published
+        )
         yield _measured(known, row, choose, 40.0, seeds)
 
 

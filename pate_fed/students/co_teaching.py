@@ -22,6 +22,7 @@ from pate_fed.students.convolution import (
     ConvNet,
     chances_of,
     seen_from,
+    settled,
 )
 from pate_fed.students.generative import Rivals
 from pate_fed.students.image_student import ImageStudent
@@ -73,7 +74,8 @@ class PatePlusStudent(CoTeachingStudent):
         self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
     ) -> Pair:
         rivals = Rivals.make(pool, chance), Rivals.make(pool, chance)
-        return co_taught(pool[rows], labels, classes, chance, where_they_differ=True, rivals=rivals)
+        pair = co_taught(pool[rows], labels, classes, chance, where_they_differ=True, rivals=rivals)
+        return settled(pair[0], pool), settled(pair[1], pool)
 
 
 class PatePlusPlusStudent(PatePlusStudent):

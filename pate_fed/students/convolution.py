@@ -192,6 +192,29 @@ def trained(
     return mean.eval()
 
 
+def settled(net: ConvNet, images: Tensor) -> ConvNet:
+    """Take what the network holds of its layers' means and spreads from these images alone.
+
+    A network that saw generated images, too, would else scale real ones by a mixture of both.
+
+    Args:
+        net: The network; it changes.
+        images: Real ones; shape (n, channels, height, width).
+    """
+    layers = [layer for layer in net.layers if isinstance(layer, nn.BatchNorm2d)]
+    usual = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # the plain mean over all batches
+    net.train()
+    with torch.no_grad():
+        for part in torch.split(images, _CHUNK):
+            net.features(part)
+    for layer, momentum in zip(layers, usual, strict=True):
+        layer.momentum = momentum
+    return net.eval()
+
+
 def chances_of(net: ConvNet, images: Tensor) -> Tensor:
     """Return the chance of each class; shape (n, channels, height, width) to (n, classes)."""
     net.eval()

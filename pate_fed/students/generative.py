@@ -27,6 +27,7 @@ from pate_fed.students.convolution import (
     ConvNet,
     draw_weights,
     seen_from,
+    settled,
     trained,
 )
 from pate_fed.students.image_student import ImageStudent
@@ -134,4 +135,4 @@ class GenerativeStudent(ImageStudent):
                 )
                 return own + 0.5 * rivals.real_or_not(net)
 
-            return ConvModel(trained(net, loss, steps=_STEPS), _WIDTH)
+            return ConvModel(settled(trained(net, loss, steps=_STEPS), pool), _WIDTH)

@@ -31,9 +31,9 @@ class PropagationStudent(Student):
     """Label propagation, then a scikit-learn classifier.
 
     For images labels are spread as `refined_labels` says. A first classifier learns the surest of
-    them, and a second one those that the first confirms. Classes of a table overlap more. There it learns the released
-    labels, and the propagated ones by the weight of their confidence: all together
-    `_TRUST_IN_SPREAD` times the weight of the released ones.
+    them, and a second one those that the first confirms. Classes of a table overlap more. There it
+    learns the released labels, and the propagated ones by the weight of their confidence: all
+    together `_TRUST_IN_SPREAD` times the weight of the released ones.
 
     Args:
         kind: Kind of the inputs.
@@ -148,34 +148,71 @@ def refined_labels(
         Hatch, Kajarekar, Stolcke 2006, Within-class covariance normalization for SVM-based speaker
         recognition. https://doi.org/10.21437/Interspeech.2006-183
     """
+    graph = _refined_graph(inputs, indices, labels, classes=classes)
+    kept = _unopposed(graph, indices, labels, classes=classes)
+    return _spread_over(graph, indices[kept], labels[kept], classes=classes)
+
+
+def _refined_graph(
+    inputs: NDArray[np.float64],
+    indices: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    *,
+    classes: int,
+) -> Any:
+    """Return the second graph of `refined_labels`."""
     graph = neighbor_graph(inputs)
     kept = _unopposed(graph, indices, labels, classes=classes)
-    first = _spread_over(graph, indices[kept], labels[kept], classes=classes)
-    second = neighbor_graph(_evened(inputs, first))
-    kept = _unopposed(second, indices, labels, classes=classes)
-    return _spread_over(second, indices[kept], labels[kept], classes=classes)
+    return neighbor_graph(
+        _evened(inputs, _spread_over(graph, indices[kept], labels[kept], classes=classes))
+    )
 
 
 def _unopposed(
     graph: Any, indices: NDArray[np.int64], labels: NDArray[np.int64], *, classes: int
 ) -> NDArray[np.bool_]:
-    """Tell which labels the others confirm: a fifth at a time is left out and spread anew.
+    """Tell which labels the others confirm.
 
     A class with few labels, or whose labels are mostly contradicted, keeps them all.
     """
-    confirmed = np.ones(len(labels), dtype=np.bool_)
     if len(labels) < _FEWEST_TO_DOUBT * classes:
-        return confirmed
-    fold = np.arange(len(labels)) % _FOLDS
-    for left_out in range(_FOLDS):
-        out = fold == left_out
-        spread = _spread_over(graph, indices[~out], labels[~out], classes=classes)
-        confirmed[out] = spread.labels[indices[out]] == labels[out]
+        return np.ones(len(labels), dtype=np.bool_)
+    confirmed = _left_out(graph, indices, labels, classes=classes) == labels
     for label in np.unique(labels):
         own = labels == label
         if own.sum() < _FEWEST_TO_DOUBT or confirmed[own].mean() < 0.5:
             confirmed[own] = True
     return confirmed
+
+
+def left_out_labels(
+    inputs: NDArray[np.float64],
+    indices: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    *,
+    classes: int,
+) -> NDArray[np.int64]:
+    """Predict each label from others, a fifth at a time, over the graph of `refined_labels`.
+
+    That graph was made with all labels, so the predictions are slightly too good.
+
+    Returns:
+        int64, shape (labels,). Arguments are those of `propagate_labels`.
+    """
+    graph = _refined_graph(inputs, indices, labels, classes=classes)
+    return _left_out(graph, indices, labels, classes=classes)
+
+
+def _left_out(
+    graph: Any, indices: NDArray[np.int64], labels: NDArray[np.int64], *, classes: int
+) -> NDArray[np.int64]:
+    """Predict each label from the others: a fifth at a time is left out."""
+    fold = np.arange(len(labels)) % _FOLDS
+    found = np.empty_like(labels)
+    for out in (fold == number for number in range(min(_FOLDS, len(labels)))):
+        spread = _spread_over(graph, indices[~out], labels[~out], classes=classes)
+        found[out] = spread.labels[indices[out]]
+    return found
 
 
 def _evened(inputs: NDArray[np.float64], spread: SpreadLabels) -> NDArray[np.float64]:
