@@ -177,7 +177,7 @@ def _unopposed(
     """
     if len(labels) < _FEWEST_TO_DOUBT * classes:
         return np.ones(len(labels), dtype=np.bool_)
-    confirmed = _left_out(graph, indices, labels, classes=classes) == labels
+    confirmed: NDArray[np.bool_] = _left_out(graph, indices, labels, classes=classes) == labels
     for label in np.unique(labels):
         own = labels == label
         if own.sum() < _FEWEST_TO_DOUBT or confirmed[own].mean() < 0.5:
