@@ -32,6 +32,8 @@ _TEACHERS = 250
 _RECORDS = 240
 _CAP = 290
 _GAMMA = 0.05
+_FASHION_QUERIES = 2050
+"""As many as the papers' way of pricing allows below 4.6 in every draw that was looked at."""
 
 Asked = Callable[[np.random.Generator], NDArray[np.int64]]
 
@@ -111,7 +113,7 @@ def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     data = _load("fashion-mnist", folder / "fashion_mnist")
     known = _Known(data, own_votes(data, tell), tell)
     for queries, sigma, published in (
-        (2200, 40.0, "PATE++ 82.9 % at 5.04, 79.6 % at 4.05 (data-dependent)"),
+        (_FASHION_QUERIES, 40.0, "PATE++ 82.9 % at 5.04, 79.6 % at 4.05 (data-dependent)"),
         (2200, 80.0, ""),
         (200, 60.0, ""),
     ):
@@ -125,10 +127,18 @@ def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             prices = [price_of_votes(rule, one, every, delta=DELTA) for one in chosen]
             measure = "the papers' epsilon of these votes, itself private"
             yield Result(replace(row, student="none", measure=measure), tuple(prices))
-    choose = partial(_random, data, 2200)
-    for student in ("co-teaching", "pate-plus-plus", "pate-plus", "fixmatch", "gan", "vat"):
-        row = _plain("2200 random queries", student, 2200, 40.0)
-        yield _measured(known, row, choose, 40.0, seeds[:1])
+    choose = partial(_random, data, _FASHION_QUERIES)
+    for student, published in (
+        ("co-teaching", "co-teaching 82.5 % at 5.04 (data-dependent)"),
+        ("pate-plus", ""),
+        ("pate-plus-plus", "PATE++ 82.9 % at 5.04 (data-dependent)"),
+        ("gan", "PATE 82.1 % at 5.04 (data-dependent)"),
+        ("vat", ""),
+    ):
+        row = _plain(
+            f"{_FASHION_QUERIES} random queries", student, _FASHION_QUERIES, 40.0, published
+        )
+        yield _measured(known, row, choose, 40.0, seeds)
 
 
 def own_votes(data: Dataset, tell: Tell) -> NDArray[np.int64]:

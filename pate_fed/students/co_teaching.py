@@ -22,6 +22,7 @@ from pate_fed.students.convolution import (
     ConvNet,
     chances_of,
     seen_from,
+    settled,
 )
 from pate_fed.students.generative import Rivals
 from pate_fed.students.image_student import ImageStudent
@@ -29,10 +30,11 @@ from pate_fed.students.model import Model
 from pate_fed.students.student import Lesson
 
 _WIDTH = 16
-_STEPS = 600
+_EPOCHS = 10
+_FEWEST_STEPS, _MOST_STEPS = 200, 600
+_WARM_UP_SHARE = 0.25
 _BATCH = 64
 _RATE = 1e-3
-_WARM_UP = 150
 _USUAL_NOISE = 0.15
 _ROUNDS = 3
 _DECAY = 0.5
@@ -72,7 +74,8 @@ class PatePlusStudent(CoTeachingStudent):
         self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
     ) -> Pair:
         rivals = Rivals.make(pool, chance), Rivals.make(pool, chance)
-        return co_taught(pool[rows], labels, classes, chance, where_they_differ=True, rivals=rivals)
+        pair = co_taught(pool[rows], labels, classes, chance, where_they_differ=True, rivals=rivals)
+        return settled(pair[0], pool), settled(pair[1], pool)
 
 
 class PatePlusPlusStudent(PatePlusStudent):
@@ -128,16 +131,19 @@ def co_taught(
         ConvNet(channels, classes, _WIDTH, chance),
     )
     optimizers = [torch.optim.Adam(net.parameters(), _RATE) for net in pair]
-    for step in range(_STEPS):
+    steps = min(max(_EPOCHS * len(labels) // _BATCH, _FEWEST_STEPS), _MOST_STEPS)
+    warm_up = int(_WARM_UP_SHARE * steps)
+    for step in range(steps):
         for net in pair:
             net.train()
         rows = torch.randint(len(labels), (_BATCH,), generator=chance)
         seen, wanted = seen_from(images[rows], WEAK, chance), labels[rows]
-        forgotten = _USUAL_NOISE * min(1.0, step / _WARM_UP)
-        picked = _lessons(pair, seen, wanted, forgotten, where_they_differ and step >= _WARM_UP)
+        forgotten = _USUAL_NOISE * min(1.0, step / warm_up)
+        scores = [net(seen) for net in pair]
+        losses = [functional.cross_entropy(each, wanted, reduction="none") for each in scores]
+        picked = _lessons(scores, losses, forgotten, where_they_differ and step >= warm_up)
         for place, net in enumerate(pair):
-            lessons = picked[1 - place]
-            loss = functional.cross_entropy(net(seen[lessons]), wanted[lessons])
+            loss = losses[place][picked[1 - place]].mean()
             if rivals is not None:
                 loss = loss + 0.5 * rivals[place].real_or_not(net)
             optimizers[place].zero_grad()
@@ -147,17 +153,12 @@ def co_taught(
 
 
 def _lessons(
-    pair: Pair, seen: Tensor, labels: Tensor, forgotten: float, where_they_differ: bool
+    scores: list[Tensor], losses: list[Tensor], forgotten: float, where_they_differ: bool
 ) -> list[Tensor]:
     """Return the rows that each network finds easiest; at least two."""
-    with torch.no_grad():
-        scores = [net(seen) for net in pair]
-    rows = torch.arange(len(labels))
+    rows = torch.arange(len(scores[0]))
     if where_they_differ:
         differ = torch.nonzero(scores[0].argmax(dim=1) != scores[1].argmax(dim=1)).flatten()
         rows = differ if len(differ) >= 2 else rows
     count = max(2, int((1 - forgotten) * len(rows)))
-    losses = [
-        functional.cross_entropy(each[rows], labels[rows], reduction="none") for each in scores
-    ]
-    return [rows[each.argsort()[:count]] for each in losses]
+    return [rows[each.detach()[rows].argsort()[:count]] for each in losses]

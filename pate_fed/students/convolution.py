@@ -68,11 +68,14 @@ class ConvNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return scores; shape (n, channels, height, width) to (n, classes)."""
-        seen = self.features(images)
+        return self.score(self.features(images))
+
+    def score(self, features: Tensor) -> Tensor:
+        """Return scores; shape (n, 4 * width) to (n, classes)."""
         if self.training:
-            kept = torch.rand(seen.shape, generator=self._chance) >= _DROPPED
-            seen = seen * kept / (1 - _DROPPED)
-        scores: Tensor = self.last(seen)
+            kept = torch.rand(features.shape, generator=self._chance) >= _DROPPED
+            features = features * kept / (1 - _DROPPED)
+        scores: Tensor = self.last(features)
         return scores
 
 
@@ -188,6 +191,29 @@ def trained(
                 else:
                     old.copy_(new)
     return mean.eval()
+
+
+def settled(net: ConvNet, images: Tensor) -> ConvNet:
+    """Take what the network holds of its layers' means and spreads from these images alone.
+
+    A network that saw generated images, too, would else scale real ones by a mixture of both.
+
+    Args:
+        net: The network; it changes.
+        images: Real ones; shape (n, channels, height, width).
+    """
+    layers = [layer for layer in net.layers if isinstance(layer, nn.BatchNorm2d)]
+    usual = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # the plain mean over all batches
+    net.train()
+    with torch.no_grad():
+        for part in torch.split(images, _CHUNK):
+            net.features(part)
+    for layer, momentum in zip(layers, usual, strict=True):
+        layer.momentum = momentum
+    return net.eval()
 
 
 def chances_of(net: ConvNet, images: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from pate_fed.students.convolution import (
     ConvNet,
     draw_weights,
     seen_from,
+    settled,
     trained,
 )
 from pate_fed.students.image_student import ImageStudent
@@ -37,6 +38,7 @@ _NOISE = 64
 _WIDTH = 16
 _STEPS = 600
 _BATCH = 64
+_BATCH_OF_RIVALS = 32
 _RATE = 3e-4
 
 LabelLoss = Callable[[ConvNet, Tensor, Tensor], Tensor]
@@ -100,15 +102,16 @@ class Rivals:
 
     def real_or_not(self, net: ConvNet) -> Tensor:
         """Return the loss of telling real images from generated ones, and train the generator."""
-        real = self.pool[torch.randint(len(self.pool), (_BATCH,), generator=self.chance)]
-        made = self.generator(torch.randn(_BATCH, _NOISE, generator=self.chance))
+        real = self.pool[torch.randint(len(self.pool), (_BATCH_OF_RIVALS,), generator=self.chance)]
+        made = self.generator(torch.randn(_BATCH_OF_RIVALS, _NOISE, generator=self.chance))
+        shown = made.detach().requires_grad_()
+        features = net.features(real), net.features(shown)
+        apart = features[0].mean(dim=0).detach() - features[1].mean(dim=0)
+        (slope,) = torch.autograd.grad(apart.abs().mean(), shown, retain_graph=True)
         # "Real" has the score log(sum of exp) of all classes, "made" has 0.
-        seen_real = torch.logsumexp(net(real), dim=1)
-        seen_made = torch.logsumexp(net(made.detach()), dim=1)
+        seen_real, seen_made = (torch.logsumexp(net.score(each), dim=1) for each in features)
         loss = functional.softplus(-seen_real).mean() + functional.softplus(seen_made).mean()
         self.optimizer.zero_grad()
-        apart = net.features(real).mean(dim=0).detach() - net.features(made).mean(dim=0)
-        (slope,) = torch.autograd.grad(apart.abs().mean(), made)
         made.backward(slope)
         self.optimizer.step()
         return loss
@@ -132,4 +135,4 @@ class GenerativeStudent(ImageStudent):
                 )
                 return own + 0.5 * rivals.real_or_not(net)
 
-            return ConvModel(trained(net, loss, steps=_STEPS), _WIDTH)
+            return ConvModel(settled(trained(net, loss, steps=_STEPS), pool), _WIDTH)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -48,30 +47,39 @@ class KernelRidgeStudent(Student):
         rng: np.random.Generator,  # noqa: ARG002 - nothing is drawn
     ) -> Model:
         from sklearn.kernel_ridge import KernelRidge  # noqa: PLC0415 - takes a second
-        from sklearn.metrics.pairwise import rbf_kernel  # noqa: PLC0415
 
-        features = lesson.labeled.features
-        gamma = 1.0 / (features.shape[1] * max(float(features.var()), 1e-12))
-        targets = lesson.shares
-        among = PENALTIES if lesson.counts is None else PENALTIES_OF_COUNTS
+        features, targets = lesson.labeled.features, lesson.shares
         with threadpool_limits(1):
-            penalty = _best_penalty(rbf_kernel(features, gamma=gamma), targets, among)
+            gamma, penalty, _ = _chosen(lesson)
             model = KernelRidge(alpha=penalty, kernel="rbf", gamma=gamma)
             model.fit(features, targets)
         found = SklearnModel(model, lesson.classes)
         return found if lesson.counts is None else deciding(found, lesson)
 
 
-def _best_penalty(
-    kernel: NDArray[np.float64], targets: NDArray[np.float64], among: Sequence[float]
-) -> float:
-    """Return the penalty with the smallest squared error on labels that were left out."""
-    values, vectors = np.linalg.eigh(kernel)
+def left_out_labels(lesson: Lesson) -> NDArray[np.int64]:
+    """Predict each label from the others; shape (labels,)."""
+    with threadpool_limits(1):
+        _, _, residuals = _chosen(lesson)
+    return np.asarray((lesson.shares - residuals).argmax(axis=1), dtype=np.int64)
+
+
+def _chosen(lesson: Lesson) -> tuple[float, float, NDArray[np.float64]]:
+    """Return the kernel's gamma, the penalty with the smallest errors, and these errors.
+
+    Errors are of each label, predicted from the others; shape (labels, classes).
+    """
+    from sklearn.metrics.pairwise import rbf_kernel  # noqa: PLC0415 - takes a second
+
+    features, targets = lesson.labeled.features, lesson.shares
+    gamma = 1.0 / (features.shape[1] * max(float(features.var()), 1e-12))
+    values, vectors = np.linalg.eigh(rbf_kernel(features, gamma=gamma))
     rotated = vectors.T @ targets
-    errors = []
-    for penalty in among:
+    errors = {}
+    for penalty in PENALTIES if lesson.counts is None else PENALTIES_OF_COUNTS:
         shrunk = 1.0 / (np.maximum(values, 0.0) + penalty)
         weights = vectors @ (shrunk[:, None] * rotated)
         own = (vectors**2) @ shrunk
-        errors.append(float(((weights / own[:, None]) ** 2).mean()))
-    return among[int(np.argmin(errors))]
+        errors[penalty] = weights / own[:, None]
+    best = min(errors, key=lambda penalty: float((errors[penalty] ** 2).mean()))
+    return gamma, best, errors[best]

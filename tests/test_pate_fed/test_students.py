@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import skops.io
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.neighbors import KNeighborsClassifier
 
 from coordinator.runs.interim import teach
@@ -34,7 +36,8 @@ from pate_fed.students import (
     select_queries,
     train_student,
 )
-from pate_fed.students.propagation import neighbor_graph
+from pate_fed.students.kernel_ridge import KernelRidgeStudent, left_out_labels
+from pate_fed.students.propagation import SpreadLabels, neighbor_graph, refined_labels
 from tests.support.markers import more, sampled
 from tests.support.small_records import blobs
 
@@ -226,6 +229,22 @@ def test_an_input_that_no_label_reaches_takes_the_most_frequent_one() -> None:
     assert not spread.confidence[40:].any()
 
 
+def test_a_direction_in_which_all_classes_vary_misleads_the_first_graph_only() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=600)
+    inputs = rng.normal(size=(600, 6)) * np.array([20, 16, 1, 1, 1, 1])
+    inputs[np.arange(600), 2 + labels] += 5
+    asked = {"indices": np.arange(60), "labels": labels[:60].copy(), "classes": 3}
+    asked["labels"][:6] = (asked["labels"][:6] + 1) % 3  # type: ignore[index]  # the labels
+    first, second = (
+        (spread(inputs, **asked).labels == labels).mean()  # type: ignore[arg-type]
+        for spread in (propagate_labels, refined_labels)
+    )
+    assert first < 0.9
+    assert second > 0.97
+
+
+@pytest.mark.parametrize("spread_by", [propagate_labels, refined_labels])
 @given(
     inputs=st.integers(1, 30),
     classes=st.integers(2, 12),
@@ -234,7 +253,7 @@ def test_an_input_that_no_label_reaches_takes_the_most_frequent_one() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_propagation_is_finite_and_uses_released_classes_only(
-    inputs: int, classes: int, distinct: int, seed: int
+    spread_by: Callable[..., SpreadLabels], inputs: int, classes: int, distinct: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     # Few distinct places: many inputs coincide, distances are zero.
@@ -242,7 +261,7 @@ def test_propagation_is_finite_and_uses_released_classes_only(
     count = int(rng.integers(1, inputs + 1))
     indices = rng.choice(inputs, size=count, replace=False)
     labels = rng.integers(classes, size=count)
-    spread = propagate_labels(places, indices, labels, classes=classes)
+    spread = spread_by(places, indices, labels, classes=classes)
     assert set(spread.labels.tolist()) <= set(labels.tolist())
     assert np.isfinite(spread.confidence).all()
 
@@ -383,6 +402,41 @@ def test_trees_learn_from_sure_labels_of_teachers_with_many_records(
     found, why = choose_student("table", labels=500, classes=2, facts=replace(facts, **changed))
     assert found == name
     assert why
+
+
+@pytest.mark.parametrize(
+    ("clear_groups", "name"),
+    [
+        pytest.param(True, "propagation", id="groups"),
+        pytest.param(False, "kernel-ridge", id="none"),
+    ],
+)
+def test_with_many_labels_of_images_the_left_out_ones_choose(clear_groups: bool, name: str) -> None:
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(500, 20))
+    labels = (inputs[:, 0] > 0).astype(np.int64)
+    if clear_groups:
+        inputs[:, 0] += 9 * (2 * labels - 1)
+    lesson = Lesson(Inputs(inputs), np.arange(150), labels[:150], 2)
+    student = train_student("auto", "image", lesson, rng=rng)
+    assert student.name == name
+    assert "of the left-out labels" in student.reason
+
+
+def test_kernel_ridge_predicts_each_label_as_if_it_had_never_seen_it() -> None:
+    rng = np.random.default_rng(3)
+    inputs, labels = rng.normal(size=(40, 5)), rng.integers(3, size=40)
+    lesson = Lesson(Inputs(inputs), np.arange(40), labels, 3)
+    model = KernelRidgeStudent()
+    model.fit(lesson, rng=rng)
+    ridge = model.model.estimator  # type: ignore[attr-defined]  # scikit-learn's
+    found = []
+    for place in range(40):
+        rest = np.arange(40) != place
+        again = KernelRidge(alpha=ridge.alpha, kernel="rbf", gamma=ridge.gamma)
+        again.fit(inputs[rest], np.eye(3)[labels[rest]])
+        found.append(again.predict(inputs[[place]]).argmax())
+    np.testing.assert_array_equal(left_out_labels(lesson), found)
 
 
 def test_without_prevalence_classes_get_their_shares_of_the_labels() -> None:

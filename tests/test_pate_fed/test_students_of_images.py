@@ -14,7 +14,12 @@ from pate_fed.students import IMAGE_STUDENTS, Lesson, read_student, train_studen
 from pate_fed.students.self_training import Stage
 from tests.support.markers import more, sampled
 
-MODULES = ("generative", "co_teaching")
+STEPS = (
+    ("generative", "_STEPS"),
+    ("co_teaching", "_FEWEST_STEPS"),
+    ("co_teaching", "_MOST_STEPS"),
+)
+"""Module and name of each number of steps."""
 OF_TWO_BATCHES = ("vat", "fixmatch")
 LONGEST = ("pate-plus-plus", "pate-plus", "self-training")
 """Students that learn for the longest."""
@@ -26,8 +31,8 @@ def digits() -> Dataset:
 
 
 def shortened(monkeypatch: pytest.MonkeyPatch, *, steps: int, width: int) -> None:
-    for name in MODULES:
-        monkeypatch.setattr(import_module(f"pate_fed.students.{name}"), "_STEPS", steps)
+    for module, number in STEPS:
+        monkeypatch.setattr(import_module(f"pate_fed.students.{module}"), number, steps)
     for name in OF_TWO_BATCHES:
         module, student = IMAGE_STUDENTS[name]
         known = getattr(import_module(f"pate_fed.students.{module}"), student)
