@@ -109,8 +109,10 @@ class ReadyTasks:
         def run() -> None:
             try:
                 with self._one_at_a_time:
+                    if self._closing.is_set():
+                        return
                     found = ready_evaluation(self._site, task, predict=predict)
-                if not self._closing.is_set():  # else not all patients were predicted
+                if not self._closing.is_set():  # else it did not wait for its time
                     future.set_result(found)
             except (PartyError, PateFedError) as error:
                 future.set_exception(error)
