@@ -236,8 +236,10 @@ def _measure_imports_alone(config: pytest.Config) -> None:
         for pattern in measured.get_option("run:include"):
             for path in sorted(config.rootpath.glob(pattern)):
                 import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
-        measured.stop()
         config.stash[_MEASURED] = measured
+        # Below a worker's own there is another one, which goes on once that is stopped.
+        while (started := _coverage(config)) is not None:
+            started.stop()
 
 
 _MEASURED = pytest.StashKey[Any]()
