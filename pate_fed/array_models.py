@@ -33,7 +33,7 @@ _MOST_BYTES: Final = 2**22
 _MOST_DESCRIPTION: Final = 2**12
 _NAME: Final = re.compile(r"[a-z-]{1,40}")
 _LEAST: Final = 1e-75
-"""Smaller numbers become 0. Then no long sum meets denormal numbers: a processor is slow at them."""
+"""Smaller numbers become 0: no long sum meets denormal numbers, at which a processor is slow."""
 
 _LOWEST_EXPONENT: Final = -170.0
 _LEAST_CHANCE: Final = 1e-9
