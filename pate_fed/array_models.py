@@ -1,13 +1,13 @@
 """A trained model of a table as arrays of numbers, for readers who do not trust its maker.
 
-Its file can hold no code, and no compiled library follows its numbers: numpy alone predicts. Every
-row takes the same steps, of which the arrays' shapes decide how many. So neither a failure nor the
-time tells one row from another.
+Its file can hold no code, and no compiled library follows its numbers: numpy alone predicts. No row
+makes it fail, and every row takes the same steps, few for a processor: the arrays decide how many.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
@@ -26,12 +26,14 @@ SCHEMA_VERSION: Final = 1
 
 Arrays = Mapping[str, NDArray[Any]]
 
-_MOST_NUMBERS: Final = 2**20
+_MOST_NUMBERS: Final = 2**18
 _MOST_DEPTH: Final = 256
-_MOST_STEPS: Final = 2**18
-_MOST_BYTES: Final = 2**24
+_MOST_STEPS: Final = 2**16
+_MOST_BYTES: Final = 2**22
+_MOST_DESCRIPTION: Final = 2**12
+_NAME: Final = re.compile(r"[a-z-]{1,40}")
 _LEAST: Final = 1e-75
-"""Smaller numbers become 0. Then no product is denormal: a processor takes long for these."""
+"""Smaller numbers become 0: no long sum meets denormal numbers, at which a processor is slow."""
 
 _LOWEST_EXPONENT: Final = -170.0
 _LEAST_CHANCE: Final = 1e-9
@@ -84,7 +86,7 @@ class ArrayModel:
             Float64, shape (n, classes). Rows sum to 1, or are no numbers.
         """
         with np.errstate(all="ignore"):
-            own = KINDS[self.kind].chances(_flushed(features), self.arrays)
+            own = KINDS[self.kind].chances(_flushed(features), self.arrays, self._steps)
             found = np.full((len(features), self.classes), _LEAST_CHANCE)
             found[:, self.arrays["places"]] = np.maximum(own, _LEAST_CHANCE)
             found = found * np.exp(np.clip(self.arrays["offsets"], _LOWEST_EXPONENT, 170.0))
@@ -125,7 +127,9 @@ class ArrayModel:
 class _Kind(Protocol):
     def steps(self, arrays: Arrays, features: int) -> int: ...
 
-    def chances(self, rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]: ...
+    def chances(
+        self, rows: NDArray[np.float64], arrays: Arrays, steps: int
+    ) -> NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,7 @@ class _Constant:
         return int(_fit(arrays, {"start": (_known(arrays),)}))
 
     @staticmethod
-    def chances(rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]:
+    def chances(rows: NDArray[np.float64], arrays: Arrays, _: int) -> NDArray[np.float64]:
         return np.tile(arrays["start"], (len(rows), 1))
 
 
@@ -151,7 +155,7 @@ class _Linear:
         return int(_fit(arrays, {"weights": (known, features), "start": (known,)}))
 
     @staticmethod
-    def chances(rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]:
+    def chances(rows: NDArray[np.float64], arrays: Arrays, _: int) -> NDArray[np.float64]:
         return _softmax(rows @ arrays["weights"].T + arrays["start"])
 
 
@@ -173,7 +177,7 @@ class _Network:
         return int(_fit(arrays, wanted))
 
     @staticmethod
-    def chances(rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]:
+    def chances(rows: NDArray[np.float64], arrays: Arrays, _: int) -> NDArray[np.float64]:
         scaled = _flushed((rows - arrays["mean"]) / arrays["deviation"])
         hidden = scaled @ arrays["hidden.weight"].T + arrays["hidden.bias"]
         hidden = _flushed(np.maximum(hidden, 0.0))
@@ -191,14 +195,14 @@ class _Kernel:
         return int(_fit(arrays, wanted) and bool(arrays["gamma"][0] > 0))
 
     @staticmethod
-    def chances(rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]:
-        found = []
-        for row in rows:
+    def chances(rows: NDArray[np.float64], arrays: Arrays, _: int) -> NDArray[np.float64]:
+        found = np.empty((len(rows), arrays["weights"].shape[1]))
+        for row, said in zip(rows, found, strict=True):
             apart = _flushed(arrays["points"] - row)
             exponent = -arrays["gamma"][0] * (apart * apart).sum(axis=1)
             near = _flushed(np.exp(np.maximum(exponent, _LOWEST_EXPONENT)))
-            found.append(near @ arrays["weights"])
-        return _shares(np.clip(np.array(found).reshape(len(rows), -1), _LEAST_SHARE, None))
+            said[:] = near @ arrays["weights"]
+        return _shares(np.clip(found, _LEAST_SHARE, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +210,8 @@ class _Trees:
     """The sum of what trees say.
 
     Arrays: `left`, `right`, `feature` (nodes,), int64; `threshold` (nodes,), `value` (nodes,
-    classes), `roots` (trees,), int64; `start` (classes,). A child comes after its parent; a leaf is
-    its own child. An input goes left where its feature is at most the threshold.
+    classes), `roots` (trees,), int64; `start` (classes,). A child comes after its one parent; a
+    leaf is its own child. An input goes left where its feature is at most the threshold.
     """
 
     in_float32: bool
@@ -230,19 +234,18 @@ class _Trees:
         )
         return trees * _depth(arrays["left"], arrays["right"], arrays["roots"]) if is_fit else 0
 
-    def chances(self, rows: NDArray[np.float64], arrays: Arrays) -> NDArray[np.float64]:
+    def chances(self, rows: NDArray[np.float64], arrays: Arrays, steps: int) -> NDArray[np.float64]:
         if self.in_float32:
             rows = rows.astype(np.float32).astype(np.float64)
-        depth = _depth(arrays["left"], arrays["right"], arrays["roots"])
-        found = []
-        for row in rows:
+        depth = steps // len(arrays["roots"])
+        found = np.empty((len(rows), len(arrays["start"])))
+        for row, said in zip(rows, found, strict=True):
             at = arrays["roots"]
             for _ in range(depth):  # as many steps for every row
                 goes_left = row[arrays["feature"][at]] <= arrays["threshold"][at]
                 at = np.where(goes_left, arrays["left"][at], arrays["right"][at])
-            found.append(arrays["value"][at].sum(axis=0) + arrays["start"])
-        summed = np.array(found).reshape(len(rows), -1)
-        return _shares(summed) if self.in_float32 else _softmax(summed)
+            said[:] = arrays["value"][at].sum(axis=0) + arrays["start"]
+        return _shares(found) if self.in_float32 else _softmax(found)
 
 
 KINDS: Final[Mapping[str, _Kind]] = {
@@ -257,7 +260,9 @@ KINDS: Final[Mapping[str, _Kind]] = {
 
 
 def _require_two(files: Mapping[str, bytes]) -> None:
-    are_small = all(len(content) <= _MOST_BYTES for content in files.values())
+    are_small = len(files[DESCRIPTION_FILE]) <= _MOST_DESCRIPTION and all(
+        len(content) <= _MOST_BYTES for content in files.values()
+    )
     if set(files) != {DESCRIPTION_FILE, TENSORS_FILE} or not are_small:
         raise ValueError
 
@@ -269,6 +274,8 @@ def _facts(described: Any) -> tuple[str, str, int, int]:
     types = tuple(map(type, (kind, student, features, classes)))
     if form != (FORM, SCHEMA_VERSION) or types != (str, str, int, int):
         raise TypeError
+    if not _NAME.fullmatch(student):
+        raise ValueError
     return kind, student, features, classes
 
 
@@ -307,17 +314,19 @@ def _fit(
 
 
 def _depth(left: NDArray[np.int64], right: NDArray[np.int64], roots: NDArray[np.int64]) -> int:
-    """Return the longest way through the trees; more than all steps where it is too long."""
-    at, depth = np.unique(roots), 1
+    """Return the longest way through the trees; more than all steps where they are none."""
     nodes = np.arange(len(left))
     is_leaf = (left == nodes) & (right == nodes)
-    is_later = (left > nodes) & (right > nodes)
-    if not (is_leaf | is_later).all():
+    inner = nodes[~is_leaf]
+    below = np.concatenate([left[inner], right[inner], roots])
+    is_later = bool(((left > nodes) & (right > nodes))[inner].all())
+    if not is_later or len(np.unique(below)) < len(below):
         return _MOST_STEPS + 1
-    while not is_leaf[at].all():
+    at, depth = roots, 1
+    while len(at := at[~is_leaf[at]]):
         if depth == _MOST_DEPTH:
             return _MOST_STEPS + 1
-        at = np.unique(np.concatenate([left[at], right[at]]))
+        at = np.concatenate([left[at], right[at]])
         depth += 1
     return depth
 

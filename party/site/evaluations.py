@@ -7,6 +7,7 @@ nor the time until the first one shows on whom a student fails.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation import share_interval
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.planning.evaluating import MOST_PLACES
+from pate_fed.planning.evaluating import MOST_PLACES, PLACE_S, START_S
 from pate_fed.queries import QueryBatch
 from pate_fed.wording import percent
 
@@ -38,16 +39,23 @@ _Z = 1.959963984540054
 
 
 def ready_evaluation(
-    site: Site, evaluation: EvaluationTask, *, predict: Predict = predictions
+    site: Site,
+    evaluation: EvaluationTask,
+    *,
+    predict: Predict = predictions,
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], object] = time.sleep,
 ) -> PartyTask:
-    """Make an approved evaluation ready to be asked about.
+    """Make an approved evaluation ready to be asked about, at a set time after it begins.
 
-    How long it takes follows from the number of places, whatever the patients are.
+    This time follows from the number of places, whatever the patients are.
 
     Args:
         site: The hospital's folder.
         evaluation: The approved one.
         predict: Makes a student's predictions.
+        clock: Seconds that never go back.
+        wait: Waits some seconds.
 
     Raises:
         TaskError: it is of no task that is kept here, of columns that it does not read, or of too
@@ -55,6 +63,7 @@ def ready_evaluation(
         TeachersError: the task's teachers were not trained without the patients held out now.
         DataError, DataChangedError, InvalidDataError: the table cannot be read.
     """
+    ends = clock() + START_S + PLACE_S * evaluation.places
     task, places, share = task_of(site, evaluation), evaluation.places, site.settings.held_out
     if places > MOST_PLACES:
         raise TaskError(f"an evaluation must have at most {MOST_PLACES} places", places)
@@ -64,6 +73,7 @@ def ready_evaluation(
     if share:  # a setting: whether anybody is held out by chance shows nowhere
         chances = predict(evaluation.files, records.features, classes=task.classes, places=places)
     rows = partial(evaluation.rows_of, task.schema, records, chances)
+    wait(max(0.0, ends - clock()))
     columns = 2 * max(len(one.groups) for one in evaluation.groupings(task.schema)) + 1
     return PartyTask(
         evaluation.pool,
@@ -97,13 +107,20 @@ def held_out_records(site: Site, task: LearningTask, *, most: int | None = None)
         most: Most patients: see `held_out`.
 
     Raises:
-        DataError: no table is registered, or its label is another column than the task's.
+        DataError: no table is registered, its label is another column than the task's, or it names
+            no column of patients: then one row more or less would change who is held out.
         DataChangedError, InvalidDataError: it changed, or does not fit the task.
     """
     data = site.settings.data
     if data.label != task.label:
         raise DataError(f"the table's label must be the task's, {task.label!r}", repr(data.label))
-    records = task.encode(read_registered(site), patient_column=data.patient_id or None)
+    if not data.patient_id:
+        raise DataError(
+            "the table must be registered with its patients' column: "
+            "`pate-party data add --patient-id COLUMN`",
+            "none",
+        )
+    records = task.encode(read_registered(site), patient_column=data.patient_id)
     return held_out(records, site.settings.held_out, most=most)
 
 

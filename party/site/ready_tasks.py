@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 
 from party.errors import PartyError, TaskError
 from party.site.evaluations import ready_evaluation
@@ -58,6 +57,7 @@ class ReadyTasks:
         self._vote_of = vote_of
         self._tried: tuple[object, float] | None = None
         self._predicted: dict[bytes, Future[PartyTask]] = {}
+        self._failed: dict[bytes, TaskError] = {}
         self._closing = threading.Event()
         self._one_at_a_time = threading.Lock()
         self.by_pool: dict[bytes, PartyTask] = {}
@@ -70,7 +70,8 @@ class ReadyTasks:
         A student predicts meanwhile: its pool is ready in a later call.
         """
         now = self._clock()
-        has_ended = any(self._predicted[one].done() for one in approved & self._predicted.keys())
+        waited = approved & self._predicted.keys() - self._failed.keys()
+        has_ended = any(self._predicted[one].done() for one in waited)
         if self._tried == (approved, now // _TRY_AGAIN_S) and not has_ended:
             return  # a table is hashed for it: not every second
         self._tried = approved, now // _TRY_AGAIN_S
@@ -94,7 +95,15 @@ class ReadyTasks:
         if predicted is not None:
             if not predicted.done():
                 return None
-            return self._predicted.pop(pool).result()
+            try:
+                return predicted.result()
+            except TaskError as error:
+                # Tried once: how often a student that nearly takes too long passes would tell.
+                self._failed[pool] = error
+                raise
+            except (PartyError, PateFedError):
+                del self._predicted[pool]  # the table may be mended
+                raise
         task = read_task(self._site, pool)
         if isinstance(task, EvaluationTask):
             self._predicted[pool] = self._predict(task)
@@ -104,13 +113,16 @@ class ReadyTasks:
     def _predict(self, task: EvaluationTask) -> Future[PartyTask]:
         """Have a student predict in a thread, one after another: packets are answered meanwhile."""
         future: Future[PartyTask] = Future()
-        predict = partial(predictions, wait=self._closing.wait)
 
         def run() -> None:
             try:
                 with self._one_at_a_time:
-                    found = ready_evaluation(self._site, task, predict=predict)
-                if not self._closing.is_set():  # else not all patients were predicted
+                    if self._closing.is_set():
+                        return
+                    found = ready_evaluation(
+                        self._site, task, predict=predictions, wait=self._closing.wait
+                    )
+                if not self._closing.is_set():  # else it did not wait for its time
                     future.set_result(found)
             except (PartyError, PateFedError) as error:
                 future.set_exception(error)

@@ -1,9 +1,7 @@
 """A student's predictions, made in a process of their own: its files come from the coordinator.
 
 They are arrays of numbers (`pate_fed.array_models`), so that every patient takes the same steps. A
-child makes them, with bounded memory, for every public place, free or not, each row alone. Then the
-result waits until a set time. So nobody can tell from the clock on whom a student fails, or how
-many patients there are.
+child makes them, with bounded memory, for every public place, free or not, each row alone.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -33,8 +30,6 @@ def predictions(
     *,
     classes: int,
     places: int | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    wait: Callable[[float], object] = time.sleep,
 ) -> NDArray[np.float64]:
     """Return a student's chances for some inputs.
 
@@ -42,10 +37,8 @@ def predictions(
         files: The student's, by name.
         features: Float64, shape (inputs, features).
         classes: Number of classes.
-        places: Most inputs: a public number, which then decides how long it takes. None for people
-            who may know how many inputs there are: it ends as soon as it can.
-        clock: Seconds that never go back.
-        wait: Waits some seconds.
+        places: Most inputs: a public number; as many rows are predicted. None for as many as there
+            are, which the time may then tell.
 
     Returns:
         Float64, shape (inputs, classes); no numbers where the student says none.
@@ -58,7 +51,6 @@ def predictions(
         START_S,
     )
 
-    begun = clock()
     inputs, width = features.shape
     rows = np.zeros((inputs if places is None else places, width), dtype=_NUMBER)
     rows[:inputs] = features
@@ -84,8 +76,6 @@ def predictions(
             ) from error
     if len(said) != len(rows) * classes * _NUMBER.itemsize:
         raise TaskError("a student must say how likely each class is", "another thing")
-    if places is not None:
-        wait(max(0.0, begun + seconds - clock()))
     return np.frombuffer(said, dtype=_NUMBER).reshape(-1, classes)[:inputs]
 
 

@@ -124,7 +124,7 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
             "label, patient, hospital and ignored columns must be different", "one in two roles"
         )
     unit_ids = (
-        tuple(f"row-{line}" for line in text.lines)
+        tuple(f"row-{place}" for place in range(len(text.lines)))
         if roles.patient is None
         else known_cells(text, roles.patient)
     )

@@ -100,7 +100,8 @@ class TaskSchema:
         return Records(
             features=self.preprocessing.inputs_of(text).features,
             labels=_labels(text, self.label, self.class_names),
-            unit_ids=tuple(f"row-{line}" for line in text.lines)
+            # By place, not by line: a cell with line breaks must not rename other rows.
+            unit_ids=tuple(f"row-{place}" for place in range(len(text.lines)))
             if patient_column is None
             else known_cells(text, patient_column),
         )

@@ -93,7 +93,7 @@ def as_arrays(student: Student) -> ArrayModel:
         )
     except UnreadableFileError as error:
         raise InvalidParameterError(
-            "an evaluated student must have at most a million numbers", student.name
+            "an evaluated student must have at most 262,144 numbers", student.name
         ) from error
 
 

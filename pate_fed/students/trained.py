@@ -63,7 +63,9 @@ class TrainedStudent:
 
 
 def load_student(directory: Path | str) -> TrainedStudent:
-    """Read a student's folder: nothing in it is run.
+    """Read a student's folder. No code in it is run, but take it from people you trust.
+
+    Compiled libraries follow the numbers of trees unchecked: a crafted folder can end the program.
 
     Args:
         directory: The folder `student` of a run directory.

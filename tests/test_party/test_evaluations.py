@@ -20,7 +20,7 @@ from party.site.evaluations import OwnScores, held_out_records, own_scores, read
 from party.site.folder import Site
 from party.site.held_out import held_out, is_held_out, taught
 from party.site.records import Subject
-from party.site.tasks import fetch_task
+from party.site.tasks import PartyTask, fetch_task
 from party.site.training import folder_of, load_teachers, ready_teachers
 from pate_fed.accounting import DistributedCountsEvent
 from pate_fed.charging import noise_of
@@ -29,7 +29,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluating import PLACE_S, START_S, EvaluationSettings, EvaluationShape
 from pate_fed.students import Lesson, train_student
 from pate_fed.students.arrays import as_arrays
 from protocols.additive import AdditiveSum
@@ -96,6 +96,11 @@ def right_answers(files: Any, features: np.ndarray, *, classes: int, **_: Any) -
     return np.eye(classes)[(features[:, 0] > 0).astype(int)] * 0.8 + 0.1
 
 
+def ready_at_once(site: Site, task: EvaluationTask, **_: Any) -> PartyTask:
+    """As a node makes it ready, but for the set time."""
+    return ready_evaluation(site, task, predict=right_answers, wait=lambda _: None)
+
+
 # Who is held out ----------------------------------------------------------------------------------
 
 
@@ -134,7 +139,7 @@ def test_another_share_needs_new_teachers(trained: Site, task: LearningTask) -> 
         with pytest.raises(TeachersError, match="held_out"):
             load_teachers(changed, task)
         with pytest.raises(TeachersError, match="held_out"):
-            ready_evaluation(changed, evaluation_of(task), predict=right_answers)
+            ready_at_once(changed, evaluation_of(task))
 
 
 def test_a_held_out_patient_is_removed_and_no_teacher_changes(
@@ -174,7 +179,7 @@ def test_rows_count_each_held_out_patient_and_the_places_left_free(
     trained: Site, task: LearningTask
 ) -> None:
     evaluation = evaluation_of(task, "sex", "age")
-    ready = ready_evaluation(trained, evaluation, predict=right_answers)
+    ready = ready_at_once(trained, evaluation)
     assert ready.evaluation is not None
     patients = len(held_out_records(trained, task))
     rows = ready.evaluation.rows()
@@ -182,11 +187,44 @@ def test_rows_count_each_held_out_patient_and_the_places_left_free(
     assert rows[:, -1].tolist() == [200 - patients] * 4
     assert rows[0, :2].sum() > 0.9 * patients  # right on the old
     assert str(patients) not in repr(ready.evaluation)
-    crowded = ready_evaluation(trained, replace(evaluation, places=10), predict=right_answers)
+    crowded = ready_at_once(trained, replace(evaluation, places=10))
     assert crowded.evaluation is not None
     assert crowded.evaluation.rows()[:, -1].tolist() == [0] * 4
     with pytest.raises(TaskError, match="at most 1000000 places"):
-        ready_evaluation(trained, replace(evaluation, places=1_000_001), predict=right_answers)
+        ready_at_once(trained, replace(evaluation, places=1_000_001))
+
+
+@pytest.mark.parametrize("slow", [0.0, 0.01, 1.5])
+def test_the_time_until_it_is_ready_follows_from_the_places_alone(
+    trained: Site, task: LearningTask, slow: float
+) -> None:
+    """On a clock that patients move: each takes the student so long."""
+    now, evaluation = 0.0, evaluation_of(task)
+
+    def predict(files: Any, features: np.ndarray, **named: Any) -> np.ndarray:
+        nonlocal now
+        now += slow * len(features)
+        return right_answers(files, features, **named)
+
+    def wait(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    ready_evaluation(trained, evaluation, predict=predict, clock=lambda: now, wait=wait)
+    assert now == pytest.approx(START_S + PLACE_S * evaluation.places)
+
+
+def test_a_table_without_patients_ids_cannot_be_counted_on(
+    tmp_path: Path, task: LearningTask
+) -> None:
+    """One row more would change whom all others are: then one patient moves every count."""
+    table = write_own_table(tmp_path / "own.csv")
+    site, _ = add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=None)
+    site = site.save(replace(site.settings, held_out=SHARE))
+    fetch_task(site, Door(task), task.pool.digest)
+    with pytest.raises(DataError, match="patients' column") as found:
+        held_out_records(site, task)
+    assert found.value.code == "PF-344"
 
 
 def test_an_evaluation_of_another_task_or_column_is_not_ready(
@@ -197,7 +235,7 @@ def test_an_evaluation_of_another_task_or_column_is_not_ready(
         if one.source == task.pool.digest and not one.by:
             one = replace(one, digest=bytes(32))  # noqa: PLW2901 - of another schema
         with pytest.raises(TaskError):
-            ready_evaluation(trained, one, predict=right_answers)
+            ready_at_once(trained, one)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +285,7 @@ def test_a_student_is_tried_in_a_process_of_its_own_and_beside_the_hospitals_tea
 def test_three_nodes_count_their_patients_and_a_restarted_one_sends_what_it_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ready_tasks, "predictions", right_answers)
+    monkeypatch.setattr(ready_tasks, "ready_evaluation", ready_at_once)
     hospitals = make_hospitals(tmp_path)
     hospitals.sites = [
         site.save(replace(site.settings, held_out=SHARE)) for site in hospitals.sites
@@ -402,6 +440,6 @@ def test_without_held_out_patients_there_is_nothing_to_see(
     ready_teachers(site, task, random_bytes=secrets.token_bytes)
     with pytest.raises(DataError, match="held out"):
         own_scores(site, evaluation_of(task), predict=right_answers)
-    ready = ready_evaluation(site, evaluation_of(task), predict=right_answers)
+    ready = ready_at_once(site, evaluation_of(task))
     assert ready.evaluation is not None
     assert not ready.evaluation.share

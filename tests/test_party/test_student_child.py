@@ -15,10 +15,11 @@ import pytest
 from party.errors import TaskError
 from party.service import PartyService
 from party.site import ready_tasks, student_child
+from party.site.evaluations import ready_evaluation
 from party.site.student_child import predictions
 from party.site.training import ready_teachers
 from pate_fed.array_models import ArrayModel
-from pate_fed.planning.evaluating import PLACE_S, START_S
+from pate_fed.planning.evaluating import START_S
 from tests.support.hospital_services import make_hospitals
 from tests.test_party.test_evaluations import SHARE, evaluation_of, right_answers
 
@@ -37,12 +38,10 @@ LINEAR = ArrayModel(
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
-def test_a_place_is_predicted_whether_it_is_free_or_not_and_the_end_is_set(
+def test_a_place_is_predicted_whether_it_is_free_or_not(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a clock that only waiting moves: it ends at the same time for any patients."""
     rows = np.array([[3.0, 0.0], [np.inf, 0.0], [np.nan, 1.0], [-3.0, 0.0]])[:count]
-    waited: list[float] = []
     given: list[bytes] = []
     run = student_child.subprocess.run
 
@@ -51,10 +50,7 @@ def test_a_place_is_predicted_whether_it_is_free_or_not_and_the_end_is_set(
         return run(*words, input=input, **named)
 
     monkeypatch.setattr(student_child.subprocess, "run", watched)
-    found = predictions(
-        LINEAR.to_files(), rows, classes=2, places=4, clock=lambda: 0.0, wait=waited.append
-    )
-    assert waited == [START_S + 4 * PLACE_S]
+    found = predictions(LINEAR.to_files(), rows, classes=2, places=4)
     assert [len(one) for one in given] == [4 * 2 * 8]
     assert found.shape == (count, 2)
     if count == 4:
@@ -87,20 +83,23 @@ class Predicting:
         self.begun, self.may_end, self.ended = (threading.Event() for _ in range(3))
         self.gave_up = False
 
-    def __call__(self, files: Any, features: Any, *, wait: Any, **named: Any) -> Any:
-        self.begun.set()
-        while not self.may_end.wait(0.01):
-            if wait(0.0):
-                self.gave_up = True
-                break
-        self.ended.set()
-        return right_answers(files, features, classes=named["classes"])
+    def __call__(self, site: Any, task: Any, *, predict: Any, wait: Any) -> Any:
+        def until_it_may_end(seconds: float) -> None:
+            assert seconds > START_S - 30  # what is left of the set time
+            self.begun.set()
+            while not self.may_end.wait(0.01):
+                if wait(0.0):
+                    self.gave_up = True
+                    break
+            self.ended.set()
+
+        return ready_evaluation(site, task, predict=right_answers, wait=until_it_may_end)
 
 
 @pytest.fixture
 def predicting(monkeypatch: pytest.MonkeyPatch) -> Predicting:
     found = Predicting()
-    monkeypatch.setattr(ready_tasks, "predictions", found)
+    monkeypatch.setattr(ready_tasks, "ready_evaluation", found)
     return found
 
 
@@ -152,7 +151,10 @@ def test_a_student_that_cannot_be_tried_is_trouble_and_not_the_end_of_the_node(
 ) -> None:
     service, pool = node
 
+    tries: list[int] = []
+
     def out_of_memory(*_: Any, **__: Any) -> None:
+        tries.append(1)
         raise MemoryError
 
     monkeypatch.setattr("party.site.ready_tasks.ready_evaluation", out_of_memory)
@@ -161,4 +163,7 @@ def test_a_student_that_cannot_be_tried_is_trouble_and_not_the_end_of_the_node(
     while not service.status.trouble:
         service.idle()
     assert service.status.trouble == TaskError.code
+    for _ in range(200):  # each a second
+        service.idle()
+    assert tries == [1]  # else how often it passes would tell how long patients take
     assert pool not in service._tasks.by_pool

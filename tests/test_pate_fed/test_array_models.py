@@ -114,6 +114,9 @@ def test_the_small_tree_is_one() -> None:
         forest_arrays(right=np.array([0, 1, 2])),
         forest_arrays(left=np.array([1, 0, 2])),
         forest_arrays(left=np.array([1, 2, 2]), right=np.array([2, 1, 2])),
+        forest_arrays(right=np.array([1, 1, 2])),
+        forest_arrays(roots=np.array([0, 1])),
+        forest_arrays(roots=np.array([0, 0])),
         forest_arrays(left=np.array([7, 1, 2])),
         forest_arrays(left=np.array([-1, 1, 2])),
         forest_arrays(feature=np.array([2, 0, 0])),
@@ -140,15 +143,21 @@ def test_arrays_that_do_not_fit_are_refused(arrays: dict[str, np.ndarray]) -> No
 
 def test_a_deep_tree_and_many_numbers_are_refused() -> None:
     """Otherwise one prediction would take long; honest trees are less than a tenth as deep."""
-    nodes = 600
-    chain = np.minimum(np.arange(nodes) + 1, nodes - 1)
+    inner = 300  # each has a leaf on its left, and the next on its right
+    left = np.arange(2 * inner + 1)
+    right = left.copy()
+    left[:inner] = np.arange(inner) + inner
+    right[: inner - 1] = np.arange(inner - 1) + 1
+    right[inner - 1] = 2 * inner
     deep = forest_arrays(
-        left=chain,
-        right=chain,
-        feature=np.zeros(nodes, dtype=np.int64),
-        threshold=np.zeros(nodes),
-        value=np.zeros((nodes, 2)),
+        left=left,
+        right=right,
+        feature=np.zeros(len(left), dtype=np.int64),
+        threshold=np.zeros(len(left)),
+        value=np.zeros((len(left), 2)),
     )
+    known = np.array([1, 1, 2]), np.array([2, 1, 2]), np.array([0])
+    assert array_models._depth(*known) == 2
     wide = forest_arrays(value=np.zeros((2**20, 2)))
     for arrays in (deep, wide):
         with pytest.raises(UnreadableFileError):
@@ -167,6 +176,7 @@ def test_a_deep_tree_and_many_numbers_are_refused() -> None:
         {"classes": 10**12},
         {"schema_version": 2},
         {"student": None},
+        {"student": "\x1b[2J"},
     ],
     ids=str,
 )
