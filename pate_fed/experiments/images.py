@@ -33,7 +33,7 @@ _RECORDS = 240
 _CAP = 290
 _GAMMA = 0.05
 _FASHION_QUERIES = 2050
-"""As many as the papers' way of pricing allows below 4.6 in every draw that was looked at."""
+"""Few enough for the papers' epsilon to stay below 4.6 in every draw that was looked at."""
 
 Asked = Callable[[np.random.Generator], NDArray[np.int64]]
 
