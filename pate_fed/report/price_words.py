@@ -46,8 +46,8 @@ _PRICES: Mapping[str, Price] = {
     "joint": Price(
         "Joint price",
         "a “no answer” and a label are each charged for the information that they reveal. This "
-        "price assumes valid votes: a query whose votes are nearly tied reveals most, and usually "
-        "gets no label",
+        "price counts on near ties, which reveal most, usually getting no label; invalid votes "
+        "could defeat this",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(

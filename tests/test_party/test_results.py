@@ -24,8 +24,10 @@ from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.results import AnsweredRun, answered_runs, fetch_results
 from party.storage.audit import AuditKind
+from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.report import SEAL, RunDirectory
 from pate_fed.report.run_directory import SEALED, digests_of
+from pate_fed.stored_models import SKOPS_FILE
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.identity import SigningIdentity
@@ -410,7 +412,5 @@ class TestLyingCoordinator:
 
 
 def test_every_file_that_a_student_may_have_can_be_fetched() -> None:
-    from pate_fed.students import model  # noqa: PLC0415
-
-    for name in (model.DESCRIPTION_FILE, model.SKOPS_FILE, model.TENSORS_FILE, "model_card.md"):
+    for name in (DESCRIPTION_FILE, SKOPS_FILE, TENSORS_FILE, "model_card.md"):
         assert f"student/{name}" in SEALED

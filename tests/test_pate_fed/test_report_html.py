@@ -482,7 +482,7 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     at_the_caps = privacy["views"]["public"]["bounds"]["label"]["epsilon"]
     is_exact = headline["epsilon_without_trust"] < at_the_caps
     said = (
-        f"For all votes, valid or not, another number holds: ε = {still} (method: "
+        f"Then ε = {still} holds instead, which needs no valid votes (method: "
         f"{BELLMAN_LABEL_METHOD if is_exact else 'Label level, at the caps'}; δ 1e-5; same unit, "
         "neighbors, view; source: privacy.json: parties)"
     )
@@ -535,7 +535,7 @@ def test_a_per_instance_number_above_the_formal_one_is_explained(
     formal = privacy["views"]["public"]["formal"]["epsilon"]
     privacy["per_instance"]["epsilon"] = formal * (1.01 if larger else 1.0)
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    said = "an older and coarser estimate, so it may be above the guarantee."
+    said = "computed by a rougher method, so it may be above the guarantee."
     assert (said in text) is larger
 
 
@@ -716,7 +716,7 @@ def test_the_first_page_says_what_left_a_hospital(
     metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": form}
     metrics["bytes"]["from_parties"] = 50 * 71_106
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert f"Each hospital sent the coordinator 71.11 kB on average: {votes}, public keys" in text
+    assert f"passed the simulated coordinator 71.11 kB on average: {votes}, public keys" in text
     assert ("if all teachers agree on a query, this tells each vote" in text) is (
         form == "additive"
     )
