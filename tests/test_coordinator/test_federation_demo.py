@@ -341,7 +341,7 @@ def test_told_to_end_it_stops_every_process_and_says_so(
 
 def test_where_something_fails_it_stops_every_process_and_says_what(tmp_path: Path) -> None:
     with joining(tmp_path) as process:
-        one = next(one for one in processes_of(tmp_path) if "join" in command_of(one))
+        *_, one = (one for one in processes_of(tmp_path) if "join" in command_of(one))
         os.kill(one, signal.SIGKILL)
         assert process.wait(300) == 1
         assert processes_of(tmp_path) == []

@@ -23,7 +23,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -305,9 +305,15 @@ class Demo:
 
         chosen = self.hospitals if of is None else of
         with ThreadPoolExecutor(AT_ONCE) as together:
+            doing = {together.submit(do, one): one for one in chosen}
             try:
-                for hospital, error in zip(chosen, together.map(do, chosen), strict=True):
-                    self._show(hospital, error)
+                shown, pending = list(doing), set(doing)
+                while pending:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    for failed in (one for one in done if one.result() is not None):
+                        self._show(doing[failed], failed.result())
+                    while shown and shown[0].done():
+                        self._show(doing[shown.pop(0)], None)
             except BaseException:
                 self.stage.stop()  # so that nobody waits for a command of the others
                 raise
