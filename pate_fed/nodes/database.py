@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 10
 """Longest wait for the transactions of others."""
+
+_SOON_S: Final = 0.02
 
 _PRAGMAS: Final = (
     "journal_mode=WAL",
@@ -338,10 +341,27 @@ def _make_durable(pragmas: tuple[str, ...]) -> Callable[[Any, object], None]:
         connection.isolation_level = None
         cursor = connection.cursor()
         for pragma in (*_PRAGMAS, *pragmas):
-            cursor.execute(f"PRAGMA {pragma}")
+            _execute_when_free(cursor, f"PRAGMA {pragma}")
         cursor.close()
 
     return set_up
+
+
+def _execute_when_free(cursor: Any, statement: str) -> None:
+    """Execute what SQLite refuses at once while another connection recovers the file, or closes it.
+
+    Its own patience is for transactions.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            cursor.execute(statement)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_SOON_S)
+        else:
+            return
 
 
 def _lock_at_once(connection: Connection) -> None:
