@@ -68,12 +68,12 @@ def ready_evaluation(
     if places > MOST_PLACES:
         raise TaskError(f"an evaluation must have at most {MOST_PLACES} places", places)
     require_current(site, task)
-    records = held_out_records(site, task, most=places)
-    chances = np.zeros((0, task.classes))
+    rows: Callable[[], NDArray[np.int64]] = _nobody
     if share:  # a setting: whether anybody is held out by chance shows nowhere
+        records = held_out_records(site, task, most=places)
         chances = predict(evaluation.files, records.features, classes=task.classes, places=places)
-    rows = partial(evaluation.rows_of, task.schema, records, chances)
-    wait(max(0.0, ends - clock()))
+        rows = partial(evaluation.rows_of, task.schema, records, chances)
+        wait(max(0.0, ends - clock()))
     columns = 2 * max(len(one.groups) for one in evaluation.groupings(task.schema)) + 1
     return PartyTask(
         evaluation.pool,
@@ -228,6 +228,10 @@ def own_scores(
         int((student & ~own).sum()),
         int((own & ~student).sum()),
     )
+
+
+def _nobody() -> NDArray[np.int64]:
+    raise TaskError("patients must be held out: `pate-party policy set held_out`", "nobody")
 
 
 def _no_vote(batch: QueryBatch) -> NDArray[np.int64]:
