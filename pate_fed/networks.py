@@ -156,3 +156,24 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def usable_device(name: str) -> torch.device:
+    """Return one of torch's devices.
+
+    Raises:
+        InvalidParameterError: there is none of that name, or it cannot be used here.
+    """
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InvalidParameterError(
+            "--device must be one that PyTorch can use here, such as cpu or cuda", repr(name)
+        ) from error
+    return device
+
+
+def fastest_device() -> str:
+    """Return torch's name of the device that trains networks fastest here."""
+    return "cuda" if torch.cuda.is_available() else "cpu"

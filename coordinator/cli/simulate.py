@@ -272,7 +272,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             metavar="NAME",
-            help="PyTorch's device for convolution teachers, such as cuda.",
+            help="PyTorch's device for convolutional teachers and students, such as cuda.",
             rich_help_panel=FEDERATION,
         ),
     ] = "cpu",

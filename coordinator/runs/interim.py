@@ -69,10 +69,12 @@ def teach(
     rng: np.random.Generator,
     warnings: list[str],
     counts: Mapping[int, NDArray[np.float64]] = MappingProxyType({}),
+    device: str = "cpu",
 ) -> Student | None:
     """Return the student of a run; None, with a warning, if no label is known.
 
     `counts` are the released noisy counts, by position in the pool, of all labels or of none.
+    `device` is where a student of images learns.
     """
     if not known:
         warnings.append("No query was answered: there is no student.")
@@ -82,7 +84,7 @@ def teach(
     indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
     noisy = np.stack([counts[index] for index in known]) if counts else None
     lesson = Lesson(pool.views, indices, labels, classes, facts, noisy)
-    return train_student(name, kind, lesson, rng=rng)
+    return train_student(name, kind, lesson, rng=rng, device=device)
 
 
 def predictions_for(

@@ -33,12 +33,13 @@ from coordinator.simulation.hospitals import (
     life_of,
     simulation_policy,
     train_hospitals,
+    untrained_teachers,
     yardsticks,
 )
 from coordinator.simulation.near_quota import near_notes, within_quota
 from pate_fed.accounting import delta_warning
 from pate_fed.charging import RunLedger
-from pate_fed.data import Dataset, DatasetKind, load_dataset
+from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
 from pate_fed.partition import (
@@ -72,7 +73,6 @@ from pate_fed.students import (
     least_confident,
     select_queries,
 )
-from pate_fed.teachers import TeacherEnsemble, make_ensemble
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
@@ -125,7 +125,9 @@ def simulate(
     settings.check(FORMS)
     require_engine(settings.engine)
     refuse_existing(out)
-    _make_teachers(settings, "table" if settings.data.is_table else "image")  # refused before work
+    untrained_teachers(
+        settings, "table" if settings.data.is_table else "image"
+    )  # refused before work
     rehearsal = _Rehearsal(settings, progress, tell)
     rehearsal.prepare()
     rehearsal.label()
@@ -205,7 +207,7 @@ class _Rehearsal:
             self._hospitals: list[Hospital] = train_hospitals(
                 self._dataset,
                 self._partition,
-                make_teachers=partial(_make_teachers, settings, self._dataset.kind),
+                make_teachers=partial(untrained_teachers, settings, self._dataset.kind),
                 weights=settings.weights or (),
                 generators=[self._chance.of(f"teachers {party}") for party in range(parties)],
                 workers=self._workers,
@@ -269,7 +271,7 @@ class _Rehearsal:
                 self._dataset,
                 self._partition,
                 self._hospitals,
-                make_teachers=partial(_make_teachers, self._settings, self._dataset.kind),
+                make_teachers=partial(untrained_teachers, self._settings, self._dataset.kind),
                 facts=self._facts,
                 generator=self._chance.of("yardsticks"),
                 tick=self._ticker("measuring yardsticks", self._partition.parties),
@@ -510,6 +512,7 @@ class _Rehearsal:
             rng=self._chance.of("student"),
             warnings=labels.warnings,
             counts=self._counts,
+            device=self._settings.device,
         )
 
     def _prevalence_notes(self) -> list[str]:
@@ -591,10 +594,3 @@ class _Rehearsal:
         start = time.perf_counter()
         yield
         self._seconds[stage] = time.perf_counter() - start
-
-
-def _make_teachers(settings: RunSettings, kind: DatasetKind) -> TeacherEnsemble:
-    """Make the untrained teachers of a hospital."""
-    return make_ensemble(
-        settings.teacher_model, kind, balance=settings.class_balance, device=settings.device
-    )

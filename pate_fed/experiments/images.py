@@ -25,6 +25,7 @@ from pate_fed.experiments.experiment import (
     price_of_votes,
 )
 from pate_fed.mechanisms import GaussianMax, LaplaceMax
+from pate_fed.networks import fastest_device
 from pate_fed.students import Lesson, select_queries, train_student
 from pate_fed.teachers import make_ensemble
 
@@ -83,7 +84,8 @@ def mnist_2017(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
         row = Row(words, student, epsilon, "GAN 98.0 % at 2.04 (data-dependent)")
         values = []
         for seed in seeds if student == "propagation" else seeds[:1]:
-            trained = train_student(student, data.kind, lesson, rng=np.random.default_rng(seed))
+            rng = np.random.default_rng(seed)
+            trained = train_student(student, data.kind, lesson, rng=rng, device=fastest_device())
             values.append(float((trained.predict(data.test.inputs) == data.test.labels).mean()))
             tell(f"{words}, {student}, seed {seed}: {values[-1]:.4f}")
         yield Result(row, tuple(values))
@@ -184,6 +186,7 @@ def _measured(known: _Known, row: Row, choose: Asked, sigma: float, seeds: Seque
             data.kind,
             Lesson(data.pool.inputs, asked, labels, data.classes),
             rng=rng,
+            device=fastest_device(),
         )
         values.append(float((student.predict(data.test.inputs) == data.test.labels).mean()))
         right = float((labels == data.pool.labels[asked]).mean())

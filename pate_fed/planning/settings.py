@@ -62,7 +62,7 @@ class RunSettings:
         max_refusals: Refusals after which the run ends.
         batch_size: Queries per batch.
         teacher_model: Kind of teacher.
-        device: torch's name of the device that convolutional teachers use.
+        device: torch's name of the device where convolutional teachers and students learn.
         class_balance: How teachers share their votes out over the classes.
         prevalence: Share of each class among patients; None if nobody says.
         patients: Most patients of each hospital that a simulation uses; None for all.

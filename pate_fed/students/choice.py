@@ -156,7 +156,12 @@ def make_student(name: str, kind: DatasetKind) -> Student:
 
 
 def train_student(
-    name: str, kind: DatasetKind, lesson: Lesson, *, rng: np.random.Generator
+    name: str,
+    kind: DatasetKind,
+    lesson: Lesson,
+    *,
+    rng: np.random.Generator,
+    device: str = "cpu",
 ) -> Student:
     """Train a student.
 
@@ -165,12 +170,13 @@ def train_student(
         kind: Kind of the inputs.
         lesson: All that it learns from.
         rng: Seeds the training.
+        device: See `Student`.
 
     Returns:
         The student; its `reason` says why it was chosen, if it was.
 
     Raises:
-        InvalidParameterError: an unknown name.
+        InvalidParameterError: an unknown name, or a device that cannot be used here.
     """
     reason = ""
     if name == "auto":
@@ -182,7 +188,7 @@ def train_student(
         elif kind == "image" and name == "kernel-ridge":
             name, reason = _better_on_left_out(lesson)
     student = make_student(name, kind)
-    student.reason = reason
+    student.reason, student.device = reason, device
     student.fit(lesson, rng=rng)
     return student
 

@@ -52,7 +52,7 @@ class CoTeachingStudent(ImageStudent):
         chance, pool, rows, _, labels = self.pictures_of(lesson, rng)
         with one_thread():
             pair = self._teach(pool, rows, labels, lesson.classes, chance)
-            return ConvModel(pair[0].eval(), _WIDTH)
+            return ConvModel(pair[0].eval().cpu(), _WIDTH)
 
     def _teach(
         self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
@@ -90,8 +90,7 @@ class PatePlusPlusStudent(PatePlusStudent):
     def _teach(
         self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
     ) -> Pair:
-        doubts = torch.zeros(len(labels))
-        kept = torch.ones(len(labels), dtype=torch.bool)
+        doubts = torch.zeros(len(labels), device=labels.device)
         pair = super()._teach(pool, rows, labels, classes, chance)
         for _ in range(_ROUNDS - 1):
             said = (chances_of(pair[0], pool[rows]) + chances_of(pair[1], pool[rows])) / 2
@@ -99,7 +98,7 @@ class PatePlusPlusStudent(PatePlusStudent):
             kept = doubts <= _DOUBTED
             if len(torch.unique(labels[kept])) < len(torch.unique(labels)):
                 break  # a class would have no label left
-            pair = super()._teach(pool, rows[kept], labels[kept], classes, chance)
+            pair = super()._teach(pool, rows[kept.cpu()], labels[kept], classes, chance)
         return pair
 
 
@@ -125,10 +124,10 @@ def co_taught(
     Returns:
         Both networks.
     """
-    channels = images.shape[1]
+    channels, device = images.shape[1], images.device
     pair = (
-        ConvNet(channels, classes, _WIDTH, chance),
-        ConvNet(channels, classes, _WIDTH, chance),
+        ConvNet(channels, classes, _WIDTH, chance).to(device),
+        ConvNet(channels, classes, _WIDTH, chance).to(device),
     )
     optimizers = [torch.optim.Adam(net.parameters(), _RATE) for net in pair]
     steps = min(max(_EPOCHS * len(labels) // _BATCH, _FEWEST_STEPS), _MOST_STEPS)
@@ -156,7 +155,7 @@ def _lessons(
     scores: list[Tensor], losses: list[Tensor], forgotten: float, where_they_differ: bool
 ) -> list[Tensor]:
     """Return the rows that each network finds easiest; at least two."""
-    rows = torch.arange(len(scores[0]))
+    rows = torch.arange(len(scores[0]), device=scores[0].device)
     if where_they_differ:
         differ = torch.nonzero(scores[0].argmax(dim=1) != scores[1].argmax(dim=1)).flatten()
         rows = differ if len(differ) >= 2 else rows

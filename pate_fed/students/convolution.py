@@ -1,6 +1,7 @@
 """A small convolutional network for images, its views of an image, and the loop that trains it.
 
-Students bring their own losses. Everything runs on one thread and repeats from its seed.
+Students bring their own losses. Everything runs on one thread and repeats from its seed. Random
+numbers are drawn on the processor; another device rounds differently.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class ConvNet(nn.Module):
     def score(self, features: Tensor) -> Tensor:
         """Return scores; shape (n, 4 * width) to (n, classes)."""
         if self.training:
-            kept = torch.rand(features.shape, generator=self._chance) >= _DROPPED
+            kept = (
+                torch.rand(features.shape, generator=self._chance).to(features.device) >= _DROPPED
+            )
             features = features * kept / (1 - _DROPPED)
         scores: Tensor = self.last(features)
         return scores
@@ -123,7 +126,7 @@ def seen_from(images: Tensor, view: View, generator: torch.Generator) -> Tensor:
     count, _, height, width = images.shape
 
     def drawn(most: float) -> Tensor:
-        return (2 * torch.rand(count, generator=generator) - 1) * most
+        return (2 * torch.rand(count, generator=generator).to(images.device) - 1) * most
 
     turn, shear = drawn(math.radians(view.turn)), drawn(math.radians(view.shear))
     scale = torch.exp(drawn(view.scale))
@@ -143,10 +146,10 @@ def seen_from(images: Tensor, view: View, generator: torch.Generator) -> Tensor:
     if not view.erased:
         return moved
     tall, wide = max(1, int(view.erased * height)), max(1, int(view.erased * width))
-    top = torch.randint(height - tall + 1, (count, 1, 1, 1), generator=generator)
-    left = torch.randint(width - wide + 1, (count, 1, 1, 1), generator=generator)
-    rows = torch.arange(height).reshape(1, 1, -1, 1)
-    columns = torch.arange(width).reshape(1, 1, 1, -1)
+    top = torch.randint(height - tall + 1, (count, 1, 1, 1), generator=generator).to(images.device)
+    left = torch.randint(width - wide + 1, (count, 1, 1, 1), generator=generator).to(images.device)
+    rows = torch.arange(height, device=images.device).reshape(1, 1, -1, 1)
+    columns = torch.arange(width, device=images.device).reshape(1, 1, 1, -1)
     inside = (rows >= top) & (rows < top + tall) & (columns >= left) & (columns < left + wide)
     return moved.masked_fill(inside, 0.0)
 

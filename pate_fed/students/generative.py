@@ -95,7 +95,7 @@ class Rivals:
     def make(cls, pool: Tensor, chance: torch.Generator) -> Rivals:
         """Make an untrained generator of images like the pool's."""
         channels, height, width = pool.shape[1:]
-        generator = Generator((channels, height, width), chance)
+        generator = Generator((channels, height, width), chance).to(pool.device)
         return cls(
             generator, torch.optim.Adam(generator.parameters(), _RATE, (0.5, 0.999)), pool, chance
         )
@@ -103,7 +103,8 @@ class Rivals:
     def real_or_not(self, net: ConvNet) -> Tensor:
         """Return the loss of telling real images from generated ones, and train the generator."""
         real = self.pool[torch.randint(len(self.pool), (_BATCH_OF_RIVALS,), generator=self.chance)]
-        made = self.generator(torch.randn(_BATCH_OF_RIVALS, _NOISE, generator=self.chance))
+        noise = torch.randn(_BATCH_OF_RIVALS, _NOISE, generator=self.chance)
+        made = self.generator(noise.to(real.device))
         shown = made.detach().requires_grad_()
         features = net.features(real), net.features(shown)
         apart = features[0].mean(dim=0).detach() - features[1].mean(dim=0)
@@ -125,7 +126,7 @@ class GenerativeStudent(ImageStudent):
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         chance, pool, _, known, labels = self.pictures_of(lesson, rng)
         with one_thread():
-            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, chance)
+            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, chance).to(pool.device)
             rivals = Rivals.make(pool, chance)
 
             def loss(net: ConvNet, step: int) -> Tensor:  # noqa: ARG001 - alike at every step
@@ -135,4 +136,4 @@ class GenerativeStudent(ImageStudent):
                 )
                 return own + 0.5 * rivals.real_or_not(net)
 
-            return ConvModel(settled(trained(net, loss, steps=_STEPS), pool), _WIDTH)
+            return ConvModel(settled(trained(net, loss, steps=_STEPS), pool).cpu(), _WIDTH)

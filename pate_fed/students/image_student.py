@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.networks import one_thread
+from pate_fed.networks import one_thread, usable_device
 from pate_fed.students.convolution import (
     ConvModel,
     ConvNet,
@@ -30,10 +30,10 @@ _BATCH = 64
 
 
 class Pictures(NamedTuple):
-    """A lesson as a network takes it.
+    """A lesson as a network takes it, on the device where it learns.
 
     Attributes:
-        chance: Draws weights, batches and views.
+        chance: Draws weights, batches and views, on the processor.
         pool: All public images; shape (inputs, channels, height, width).
         rows: Positions of the labeled ones.
         known: The labeled ones.
@@ -58,7 +58,8 @@ class ImageStudent(Student):
         """Return a lesson's images and labels, and a generator that follows from `rng`.
 
         Raises:
-            InvalidParameterError: the pool is a table, or its images are too small.
+            InvalidParameterError: the pool is a table, its images are too small, or torch cannot
+                use the device here.
         """
         images = lesson.pool.images
         if images is None or min(images.shape[1:3]) < 8:
@@ -67,8 +68,10 @@ class ImageStudent(Student):
                 "a table" if images is None else f"{images.shape[1]} x {images.shape[2]}",
             )
         chance = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        pool, rows = as_tensor(images), torch.from_numpy(lesson.indices.copy())
-        return Pictures(chance, pool, rows, pool[rows], torch.from_numpy(lesson.labels.copy()))
+        device = usable_device(self.device)
+        pool = as_tensor(images).to(device)
+        rows, labels = (torch.from_numpy(each.copy()) for each in (lesson.indices, lesson.labels))
+        return Pictures(chance, pool, rows, pool[rows], labels.to(device))
 
 
 class TwoBatchStudent(ImageStudent):
@@ -91,7 +94,7 @@ class TwoBatchStudent(ImageStudent):
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         generator, pool, _, known, labels = self.pictures_of(lesson, rng)
         with one_thread():
-            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, generator)
+            net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, generator).to(pool.device)
 
             def loss(net: ConvNet, step: int) -> Tensor:
                 rows = torch.randint(len(labels), (_BATCH,), generator=generator)
@@ -100,7 +103,7 @@ class TwoBatchStudent(ImageStudent):
                 others = pool[torch.randint(len(pool), (self.pool_batch,), generator=generator)]
                 return own + self._loss_of_pool(net, others, step, generator)
 
-            return ConvModel(trained(net, loss, steps=self.steps), _WIDTH)
+            return ConvModel(trained(net, loss, steps=self.steps).cpu(), _WIDTH)
 
     @abstractmethod
     def _loss_of_pool(

@@ -73,17 +73,17 @@ class SelfTrainingStudent(ImageStudent):
                 belief = torch.from_numpy(
                     np.eye(lesson.classes, dtype=np.float32)[spread.labels]
                     * spread.confidence[:, None].astype(np.float32)
-                )
+                ).to(pool.device)
                 net = _stage(stage, pool, belief, lesson.classes, generator)
                 seen = _features(net, pool)
-        return ConvModel(net, STAGES[-1].width)
+        return ConvModel(net.cpu(), STAGES[-1].width)
 
 
 def _stage(
     stage: Stage, pool: Tensor, belief: Tensor, classes: int, generator: torch.Generator
 ) -> ConvNet:
     """Train one network on the surest labels, and on its own where it grows sure."""
-    net = ConvNet(pool.shape[1], classes, stage.width, generator)
+    net = ConvNet(pool.shape[1], classes, stage.width, generator).to(pool.device)
     known = {"belief": belief, "rows": _surest(belief, stage.first)}
 
     def loss(net: ConvNet, step: int) -> Tensor:
@@ -128,5 +128,5 @@ def _features(net: ConvNet, pool: Tensor) -> NDArray[np.float64]:
     with torch.no_grad():
         parts = [net.features(part) for part in torch.split(pool, _CHUNK)]
     found = functional.normalize(torch.cat(parts), dim=1)
-    features: NDArray[np.float64] = found.double().numpy()
+    features: NDArray[np.float64] = found.double().cpu().numpy()
     return features

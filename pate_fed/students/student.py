@@ -75,12 +75,15 @@ class Student(ABC):
 
     Attributes:
         reason: Why it was chosen; empty if it was asked for by name.
+        device: torch's name of the device where a student of images learns, such as "cuda"; others
+            learn on the processor. The trained model predicts there, always.
     """
 
     name: ClassVar[str]
 
     def __init__(self) -> None:
         self.reason = ""
+        self.device = "cpu"
         self._model: Model | None = None
         self._features = 0
         self._classes = 0

@@ -53,7 +53,9 @@ def smoothness(net: ConvNet, images: Tensor, generator: torch.Generator) -> Tens
     scores = net(images)
     chances = functional.softmax(scores, dim=1)
     fixed = chances.detach()
-    direction = _unit(torch.randn(images.shape, generator=generator)).requires_grad_()
+    direction = _unit(
+        torch.randn(images.shape, generator=generator).to(images.device)
+    ).requires_grad_()
     nearby = functional.log_softmax(net(images + _SMALL * direction), dim=1)
     (slope,) = torch.autograd.grad(
         functional.kl_div(nearby, fixed, reduction="batchmean"), direction

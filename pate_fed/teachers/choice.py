@@ -47,7 +47,11 @@ def make_ensemble(
             teachers, or code of one's own that cannot be loaded.
     """
     if device != "cpu" and name != "convolution":
-        raise InvalidParameterError("--device must be cpu but for --teacher convolution", device)
+        raise InvalidParameterError(
+            "--device must be cpu but for --teacher convolution, and for students that are "
+            "networks for images",
+            device,
+        )
     shared: Balance = "natural"
     if shares_out(balance, kind):
         shared = "equal" if balance == "equal" else "as seen"

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from pate_fed.data.dataset import Records
-from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
+from pate_fed.errors import InvalidDataError, UnreadableFileError
 from pate_fed.inputs import Inputs
-from pate_fed.networks import one_thread
+from pate_fed.networks import one_thread, usable_device
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
 
 _FILTERS: Final = (16, 32)
@@ -98,22 +98,6 @@ class ConvolutionEnsemble(TeacherEnsemble):
                 "a teacher's file must hold a convolutional network's tensors", type(error).__name__
             ) from error
         return weights
-
-
-def usable_device(name: str) -> torch.device:
-    """Return one of torch's devices.
-
-    Raises:
-        InvalidParameterError: there is none of that name, or it cannot be used here.
-    """
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InvalidParameterError(
-            "--device must be one that PyTorch can use here, such as cpu or cuda", repr(name)
-        ) from error
-    return device
 
 
 def _pictures(inputs: Inputs) -> Tensor:
