@@ -20,6 +20,7 @@ from pate_fed.students.convolution import (
     WEAK,
     ConvModel,
     ConvNet,
+    Descent,
     chances_of,
     seen_from,
     settled,
@@ -30,11 +31,10 @@ from pate_fed.students.model import Model
 from pate_fed.students.student import Lesson
 
 _WIDTH = 16
-_EPOCHS = 10
-_FEWEST_STEPS, _MOST_STEPS = 200, 600
+_STEPS = 1200
 _WARM_UP_SHARE = 0.25
 _BATCH = 64
-_RATE = 1e-3
+_RATE = 0.08
 _USUAL_NOISE = 0.15
 _ROUNDS = 3
 _DECAY = 0.5
@@ -129,12 +129,9 @@ def co_taught(
         ConvNet(channels, classes, _WIDTH, chance).to(device),
         ConvNet(channels, classes, _WIDTH, chance).to(device),
     )
-    optimizers = [torch.optim.Adam(net.parameters(), _RATE) for net in pair]
-    steps = min(max(_EPOCHS * len(labels) // _BATCH, _FEWEST_STEPS), _MOST_STEPS)
-    warm_up = int(_WARM_UP_SHARE * steps)
-    for step in range(steps):
-        for net in pair:
-            net.train()
+    descents = [Descent(net, steps=_STEPS, rate=_RATE) for net in pair]
+    warm_up = int(_WARM_UP_SHARE * _STEPS)
+    for step in range(_STEPS):
         rows = torch.randint(len(labels), (_BATCH,), generator=chance)
         seen, wanted = seen_from(images[rows], WEAK, chance), labels[rows]
         forgotten = _USUAL_NOISE * min(1.0, step / warm_up)
@@ -145,10 +142,8 @@ def co_taught(
             loss = losses[place][picked[1 - place]].mean()
             if rivals is not None:
                 loss = loss + 0.5 * rivals[place].real_or_not(net)
-            optimizers[place].zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-            optimizers[place].step()
-    return pair
+            descents[place].take(loss)
+    return descents[0].mean, descents[1].mean
 
 
 def _lessons(

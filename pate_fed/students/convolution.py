@@ -159,41 +159,57 @@ def as_tensor(images: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(images.transpose(0, 3, 1, 2).astype(np.float32)) / 255
 
 
-def trained(
-    net: ConvNet,
-    loss: Callable[[ConvNet, int], Tensor],
-    *,
-    steps: int,
-    rate: float = _LEARNING_RATE,
-) -> ConvNet:
+class Descent:
+    """Gradient descent of one network: its rate rises, then falls to 0 along a cosine.
+
+    Args:
+        net: The network; it changes.
+        steps: How many steps there will be.
+        rate: Largest learning rate.
+
+    Attributes:
+        mean: The network with the running mean of all weights so far.
+    """
+
+    def __init__(self, net: ConvNet, *, steps: int, rate: float = _LEARNING_RATE) -> None:
+        self._net, self._steps, self._rate, self._step = net, steps, rate, 0
+        self.mean = copy.deepcopy(net).eval()
+        self._optimizer = torch.optim.SGD(
+            net.parameters(), lr=rate, momentum=0.9, nesterov=True, weight_decay=_WEIGHT_DECAY
+        )
+        net.train()
+
+    def take(self, loss: Tensor) -> None:
+        """Take a step against the slope of a loss."""
+        step, self._step = self._step, self._step + 1
+        warm = min(1.0, (step + 1) / 20)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate * warm * 0.5 * (1 + math.cos(math.pi * step / self._steps))
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        self._optimizer.step()
+        kept = min(_KEPT, (1 + step) / (10 + step))
+        states = self.mean.state_dict().values(), self._net.state_dict().values()
+        with torch.no_grad():
+            for old, new in zip(*states, strict=True):
+                if old.is_floating_point():
+                    old.mul_(kept).add_(new, alpha=1 - kept)
+                else:
+                    old.copy_(new)
+
+
+def trained(net: ConvNet, loss: Callable[[ConvNet, int], Tensor], *, steps: int) -> ConvNet:
     """Train a network, and return the running mean of its weights.
 
     Args:
         net: The network; it changes.
         loss: The loss at a step.
         steps: How many.
-        rate: Largest learning rate; it falls to 0 along a cosine.
     """
-    mean = copy.deepcopy(net)
-    optimizer = torch.optim.SGD(
-        net.parameters(), lr=rate, momentum=0.9, nesterov=True, weight_decay=_WEIGHT_DECAY
-    )
-    net.train()
+    descent = Descent(net, steps=steps)
     for step in range(steps):
-        warm = min(1.0, (step + 1) / 20)
-        for group in optimizer.param_groups:
-            group["lr"] = rate * warm * 0.5 * (1 + math.cos(math.pi * step / steps))
-        optimizer.zero_grad()
-        loss(net, step).backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-        optimizer.step()
-        kept = min(_KEPT, (1 + step) / (10 + step))
-        with torch.no_grad():
-            for old, new in zip(mean.state_dict().values(), net.state_dict().values(), strict=True):
-                if old.is_floating_point():
-                    old.mul_(kept).add_(new, alpha=1 - kept)
-                else:
-                    old.copy_(new)
-    return mean.eval()
+        descent.take(loss(net, step))
+    return descent.mean
 
 
 def settled(net: ConvNet, images: Tensor) -> ConvNet:

@@ -16,8 +16,7 @@ from tests.support.markers import more, sampled
 
 STEPS = (
     ("generative", "_STEPS"),
-    ("co_teaching", "_FEWEST_STEPS"),
-    ("co_teaching", "_MOST_STEPS"),
+    ("co_teaching", "_STEPS"),
 )
 """Module and name of each number of steps."""
 OF_TWO_BATCHES = ("vat", "fixmatch")
