@@ -254,7 +254,7 @@ def yardsticks(
 ) -> dict[str, dict[str, float | None]]:
     """Measure the models to compare the student with, on the public test records.
 
-    Each decides as the student does: every class for the same share of the public pool.
+    Each says a class for the same share of the public pool as the student does.
 
     Returns:
         "teacher_mean": mean of all teachers. "best_single_party": best of one model per hospital,
@@ -325,7 +325,9 @@ def vote_on_cores(
     cores: Mapping[int, NDArray[np.int64]],
     batch: QueryBatch,
 ) -> NDArray[np.int64]:
-    """Let every teacher vote for the class that it gives most of a query's core; the first if tied.
+    """Let every teacher classify the inputs of each query's core, and vote for the commonest class.
+
+    If classes tie, the first wins.
 
     Returns:
         Class voted for; int64, shape (teachers, queries).

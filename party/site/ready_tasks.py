@@ -1,4 +1,4 @@
-"""The tasks of approved pools that can be asked about."""
+"""The tasks of approved pools, ready for queries."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ class ReadyTasks:
             try:
                 return predicted.result()
             except TaskError as error:
-                # Tried once: how often a student that nearly takes too long passes would tell.
+                # No second try: how often a student passes that nearly takes too long tells
+                # something about the patients.
                 self._failed[pool] = error
                 raise
             except (PartyError, PateFedError):

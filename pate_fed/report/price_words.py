@@ -45,9 +45,9 @@ _PRICES: Mapping[str, Price] = {
     ),
     "joint": Price(
         "Joint price",
-        "a “no answer” and a label are each charged for the information that they reveal. This "
-        "price counts on near ties, which reveal most, usually getting no label; invalid votes "
-        "could defeat this",
+        "a “no answer” and a label are each charged for the information that they reveal. Near "
+        "ties reveal most. This price assumes that they usually get no label; with invalid votes "
+        "that can fail",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(

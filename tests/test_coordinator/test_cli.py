@@ -182,6 +182,9 @@ class TestWrongUsage:
             pytest.param(
                 ["--teacher", "convolution", "--device", "abacus"], "'abacus'", id="unknown device"
             ),
+            pytest.param(
+                ["--student", "vat", "--device", "abacus"], "'abacus'", id="unknown device of it"
+            ),
             pytest.param(["--sigma1", "1e-300", "--sigma2", "1e300"], "", id="absurd numbers"),
         ],
     )

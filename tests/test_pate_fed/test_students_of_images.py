@@ -109,6 +109,14 @@ class TestEvery:
         with pytest.raises(InvalidParameterError, match="images of at least 8 x 8"):
             train_student(name, "image", asked, rng=rng)
 
+    def test_a_device_that_cannot_be_used_is_refused(self, name: str, digits: Dataset) -> None:
+        # "meta" computes nothing, so that no student comes of it: torch was told of it.
+        for device in ("abacus", "meta"):
+            with pytest.raises(InvalidParameterError, match=f"--device.*'{device}'"):
+                train_student(
+                    name, "image", lesson(digits), rng=np.random.default_rng(1), device=device
+                )
+
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short")
