@@ -57,8 +57,24 @@ def share_offsets(
 
 
 def _of_two(scores: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    lead = float(np.quantile(scores[:, 1] - scores[:, 0], wanted[0]))
+    leads = scores[:, 1] - scores[:, 0]
+    lead = float(np.quantile(leads, wanted[0]))
+    if np.count_nonzero(leads == lead) > 1:
+        lead = _beside(leads, lead, float(wanted[0]))
     return np.array([lead / 2, -lead / 2])
+
+
+def _beside(leads: NDArray[np.float64], lead: float, wanted: float) -> float:
+    """Cut below or above equal leads, as trees have them: all of them fall on one side."""
+    cuts = [
+        (lead + float(nearest)) / 2
+        for nearest in (
+            leads[leads < lead].max(initial=-np.inf),
+            leads[leads > lead].min(initial=np.inf),
+        )
+        if np.isfinite(nearest)
+    ]
+    return min(cuts, key=lambda cut: abs(float((leads < cut).mean()) - wanted), default=lead)
 
 
 def _of_many(scores: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
