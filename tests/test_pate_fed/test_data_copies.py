@@ -45,7 +45,7 @@ def note(data: Dataset) -> str:
         ("digits", None),
         ("breast-cancer", None),
         ("heart-disease", "heart_disease"),
-        pytest.param("pneumoniamnist", "pneumoniamnist", marks=pytest.mark.slow),
+        pytest.param("pneumoniamnist", "pneumoniamnist", marks=pytest.mark.exhaustive),
         pytest.param("mnist", "mnist", marks=pytest.mark.exhaustive),
         pytest.param("fashion-mnist", "fashion_mnist", marks=pytest.mark.exhaustive),
         pytest.param("diabetes130", "diabetes130", marks=pytest.mark.exhaustive),

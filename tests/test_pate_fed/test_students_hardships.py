@@ -24,6 +24,9 @@ halfway; on 150 test inputs 60 % have a standard error of 4 points, so it is 5 o
 LABELED_ONLY = {"supervised", "logistic", "forest", "boosting", "kernel-ridge", "co-teaching"}
 """Students that look at labeled inputs alone."""
 
+SLOW_TO_LEARN = {"self-training", "vat"}
+"""Students of images that are still short of the level after ten steps, or close to it."""
+
 NETWORKS = {"network", *IMAGE_STUDENTS}
 """Students that decide as they learned, whatever the facts are."""
 
@@ -96,7 +99,7 @@ def test_without_a_label_of_one_class_it_knows_the_others(
 def test_it_bears_that_four_labels_in_ten_are_wrong(
     name: str, kind: DatasetKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shortened(monkeypatch, steps=15, width=8)
+    shortened(monkeypatch, steps=20 if name in SLOW_TO_LEARN else 10, width=8)
     rng = np.random.default_rng(2)
     labels = TRUE.copy()
     wrong = rng.choice(len(labels), size=4 * len(labels) // 10, replace=False)
