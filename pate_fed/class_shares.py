@@ -21,6 +21,11 @@ ENOUGH_RECORDS = 200
 
 _STEPS = 200
 _MOST_INPUTS = 2000
+_FEW = 0.01
+"""Share of inputs with equal scores that may fall on either side."""
+
+_LEAST_SHARE = 1e-9
+"""Stands for none where a logarithm is taken."""
 
 
 def is_any_rare(shares: NDArray[np.float64]) -> bool:
@@ -57,15 +62,36 @@ def share_offsets(
 
 
 def _of_two(scores: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    lead = float(np.quantile(scores[:, 1] - scores[:, 0], wanted[0]))
+    leads = scores[:, 1] - scores[:, 0]
+    lead = float(np.quantile(leads, wanted[0]))
+    if (leads == lead).mean() > _FEW:
+        lead = _beside(leads, lead, float(wanted[0]))
     return np.array([lead / 2, -lead / 2])
+
+
+def _beside(leads: NDArray[np.float64], lead: float, wanted: float) -> float:
+    """Cut below or above equal leads, as trees have them: all of them fall on one side."""
+    cuts = [
+        (lead + float(nearest)) / 2
+        for nearest in (
+            leads[leads < lead].max(initial=-np.inf),
+            leads[leads > lead].min(initial=np.inf),
+        )
+        if np.isfinite(nearest)
+    ]
+    return min(cuts, key=lambda cut: abs(float((leads < cut).mean()) - wanted), default=lead)
 
 
 def _of_many(scores: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     # Every step lowers a class that wins too often; steps shrink, so that it settles.
     spread = float(scores.std()) or 1.0
     found = np.zeros(len(wanted))
+    best, least = found, np.inf
     for step in range(_STEPS):
         won = np.bincount((scores + found).argmax(axis=1), minlength=len(wanted)) / len(scores)
+        # Where many scores are equal no step may be close; one that leaves a class out is worst.
+        missed = -float(wanted @ np.log(np.maximum(won, _LEAST_SHARE)))
+        if missed < least:
+            best, least = found.copy(), missed
         found -= 2 * spread * (won - wanted) / (1 + step) ** 0.5
-    return np.asarray(found - found.mean())
+    return np.asarray(best - best.mean())

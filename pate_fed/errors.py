@@ -4,6 +4,7 @@ A message says which rule was broken and by which value, and holds no secret::
 
     PateFedError
     |- InvalidParameterError      PF-101  an argument is out of its range
+    |  `- NoLabelError            PF-109  no query was answered: a student has nothing to learn
     |- InvalidVotesError          PF-102  counts that no teachers can have cast
     |- RowSumError                PF-103  a summed row differs from the quota: the batch is void
     |- InvalidTermsError          PF-104  terms of a run that cannot be read, or contradictory
@@ -54,6 +55,18 @@ class InvalidParameterError(PateFedError, ValueError):
     """An argument is out of its range."""
 
     code = "PF-101"
+
+
+class NoLabelError(InvalidParameterError):
+    """No query was answered: a student has nothing to learn."""
+
+    code = "PF-109"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a student must have an answered query",
+            "none; lower the vote threshold, or ask other inputs",
+        )
 
 
 class InvalidVotesError(PateFedError, ValueError):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from coordinator.database import RunStore
 from pate_fed.charging import mechanism_of
+from pate_fed.errors import NoLabelError
 from pate_fed.inputs import DatasetKind
 from pate_fed.mechanisms import InteractiveGaussianMax
 from pate_fed.queries import QueryPool
@@ -77,7 +78,8 @@ def teach(
     `device` is where a student of images learns.
     """
     if not known:
-        warnings.append("No query was answered: there is no student.")
+        error = NoLabelError()
+        warnings.append(f"There is no student. {error.code}: {error}.")
         return None
     from pate_fed.students import Lesson, train_student  # noqa: PLC0415 - takes seconds
 

@@ -37,7 +37,9 @@ from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.write_up import write_up
-from pate_fed.errors import BudgetExhaustedError, PateFedError
+from pate_fed.errors import BudgetExhaustedError, NoLabelError, PateFedError
+from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.releases import Outcome
 from protocols.errors import (
     BrokenJournalError,
     KeysGoneError,
@@ -486,7 +488,7 @@ def _has_lost_keys(error: Exception | None) -> bool:
 
 def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[str]:
     """List the faults of a run that is done."""
-    flaws = []
+    flaws = [said(NoLabelError())] if _is_unanswered(run) else []
     if run.voids:  # of a batch that an earlier life gave up nothing else tells
         why = f", the last one by {last_void}" if last_void else ""
         flaws.append(f"{run.voids} of its batches are void{why}")
@@ -497,6 +499,12 @@ def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[
     for names in dict.fromkeys(labeling.share_faults):
         flaws.append(f"a share differed from its dealer's signed hashes: {' or '.join(names)}")
     return flaws
+
+
+def _is_unanswered(run: OpenRun) -> bool:
+    """Return whether all labels that a student could learn from were refused."""
+    outcomes = () if isinstance(run.task, EvaluationTask) else run.outcomes
+    return bool(outcomes) and all(what is Outcome.REFUSED for _, _, what in outcomes)
 
 
 def said(error: Exception) -> str:

@@ -10,6 +10,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.data.copies import without_copies
 from pate_fed.data.csv_file import plain_or_packed
 from pate_fed.data.dataset import Dataset, Records
 from pate_fed.data.idx import read_idx
@@ -226,14 +227,16 @@ def image_dataset(
             row_names=part.ids,
         )
 
+    own, asked = records(private), records(pool)
+    tested, notes = without_copies(records(test), own, asked)
     return Dataset(
         name=name,
         kind="image",
         class_names=names,
-        private=records(private),
-        pool=records(pool),
-        test=records(test),
-        notes=() if name in _OF_NOBODY else (_ONE_EACH,),
+        private=own,
+        pool=asked,
+        test=tested,
+        notes=notes if name in _OF_NOBODY else (_ONE_EACH, *notes),
         preprocessing=ImagePreprocessing(encoder),
     )
 

@@ -20,6 +20,7 @@ from pate_fed.cells import (
     text_of,
 )
 from pate_fed.data.column_review import copies_of_label, uses_of
+from pate_fed.data.copies import without_copies
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import ColumnUse, Dataset, Records
 from pate_fed.data.preprocessing import TablePreprocessing
@@ -207,11 +208,13 @@ def table_dataset(
         )
         for rows in parts
     )
+    test, copies = without_copies(test, private, pool)
     notes = (
         *_column_notes(table.columns),
         *_hospital_notes(table.hospitals, private.hospitals),
         *copies_of_label(table.columns, table.labels, encoder, parts[1]),
         *_patients_twice(table),
+        *copies,
     )
     read = tuple(table.columns[one.position].name for one in encoder.encoders)
     moved = tuple(replace(one, position=place) for place, one in enumerate(encoder.encoders))

@@ -150,11 +150,12 @@ def _hospitals(run: RunRecord) -> str:
 def _processing(run: RunRecord) -> str:
     queries, listed = run.metrics["queries"], sent_words.senders(run.sent)
     sent = f" Each hospital sent {sent_words.each_text(listed)} (sent.csv)." if listed else ""
+    learns = "A student learns from them." if run.metrics["student"] else "No model learned."
     return (
         f"Each hospital trains models (teachers) on its records, {run.metrics['teachers']:,} in "
         f"all. They vote on {queries['asked']:,} public inputs; the sum of all votes gets noise, "
-        f"and {wording.plural(queries['answered'], 'label')} came out. A student learns from "
-        f"them.{sent}"
+        f"and {wording.plural(queries['answered'], 'label')} came out. "
+        f"{learns}{sent}"
     )
 
 

@@ -107,7 +107,13 @@ def _with_interval(metrics: Mapping[str, Any], key: str) -> str:
 
 
 def public_alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Say those that follow from the student and public test inputs alone."""
+    """Say those that follow from the labels, the student and public test inputs alone."""
+    if metrics["student"] is None:
+        asked = wording.plural(metrics["queries"]["asked"], "query", "queries")
+        yield (
+            f"There is no student: of {asked} none was answered. Asking has its privacy cost all "
+            "the same, as stated below."
+        )
     scores = metrics["scores"]["student"]
     if scores is not None:
         yield from _against_a_constant(scores)
@@ -116,6 +122,8 @@ def public_alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
 def accuracy_text(metrics: Mapping[str, Any]) -> str:
     """Write the student's accuracy, interval and ranking, and the accuracy of a constant."""
     accuracy, scores = metrics["accuracy"], metrics["scores"]["student"]
+    if metrics["student"] is None:
+        return "none"
     if scores is None:
         return wording.percent(accuracy["student"])
     return (

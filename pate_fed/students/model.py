@@ -168,6 +168,11 @@ def read_description(directory: Path) -> dict[str, Any]:
     Raises:
         RunDirectoryError: it is missing, no JSON object, or of another version.
     """
+    if not directory.is_dir():
+        raise RunDirectoryError(
+            "a student must be given by its folder (a run without an answer has none)",
+            "no folder there",
+        )
     try:
         described = json.loads((directory / DESCRIPTION_FILE).read_text("utf-8"))
     except (OSError, ValueError) as error:

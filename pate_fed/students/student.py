@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.array_models import DESCRIPTION_FILE, SCHEMA_VERSION
-from pate_fed.errors import InvalidParameterError
+from pate_fed.errors import InvalidParameterError, NoLabelError
 from pate_fed.inputs import Inputs
 from pate_fed.students.facts import LabelFacts
 from pate_fed.students.model import ConstantModel, Model
@@ -206,7 +206,7 @@ def _check_labels(
             "there must be one label per index", f"{labels.shape} and {indices.shape}"
         )
     if not len(labels):
-        raise InvalidParameterError("a student needs at least one label", 0)
+        raise NoLabelError
     if labels.min() < 0 or labels.max() >= classes:
         raise InvalidParameterError(f"labels must be classes in 0..{classes - 1}", "another")
     if indices.min() < 0 or indices.max() >= inputs or len(set(indices.tolist())) != len(indices):

@@ -46,7 +46,8 @@ from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.query_sketches import sketch
-from pate_fed.report import EARLIER, render_summary
+from pate_fed.report import EARLIER, read_run, render_summary
+from pate_fed.students import Lesson, Student, train_student
 from pate_fed.wording import delta_text, epsilon_text
 from protocols import wire
 from protocols.messages import Plan
@@ -939,6 +940,44 @@ def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -
     metrics = json.loads((folder / "metrics.json").read_text())
     said = " ".join(render_summary(metrics, second, folder).split())
     assert f"epsilon {epsilon} at delta {delta}, public view" in said
+
+
+@pytest.mark.slow
+def test_a_run_without_an_answer_says_so_and_a_later_student_learns_from_its_queries(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lessons: list[Lesson] = []
+
+    def train(name: str, kind: Any, lesson: Lesson, **named: Any) -> Student:
+        lessons.append(lesson)
+        return train_student(name, kind, lesson, **named)
+
+    monkeypatch.setattr("pate_fed.students.train_student", train)
+    chosen = {"mechanism": "confident", "vote_threshold": 1e3, "sigma1": 20.0, "sigma2": 10.0}
+    federation.ask(queries=5, batch_size=5, **chosen)
+    run = federation.work()
+    assert run.state is RunState.DONE
+    assert run.reason.startswith("PF-109: a student must have an answered query, got none; ")
+    assert not lessons
+    record = read_run(results_of(federation.coordinator.home, "first"))
+    assert record.metrics["student"] is None
+    assert "student/student.json" not in record.digests
+    said = " ".join(render_summary(record.metrics, record.privacy, "first").split())
+    assert "There is no student: of 5 queries none was answered." in said
+    assert "Accuracy student none" in said
+    assert privacy_of(federation)["views"]["public"]["formal"]["epsilon"] is not None
+    told = (results_of(federation.coordinator.home, "first") / "report.html").read_text("utf-8")
+    assert "Test the student on your own records" not in told
+    refused = set(labels(federation))
+    federation.ask("second", select="all", queries=None)
+    run = federation.work("second")
+    assert (run.state, run.reason) == (RunState.DONE, "")
+    [lesson] = lessons
+    np.testing.assert_array_equal(lesson.pool.features, federation.task.inputs)
+    known = set(lesson.indices.tolist())
+    assert known == {at for at, label in labels(federation, "second").items() if label}
+    assert len(refused) == 5
+    assert refused == set(range(len(lesson.pool))) - known
 
 
 @pytest.mark.slow

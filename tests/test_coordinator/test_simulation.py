@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 import tomllib
+from hashlib import sha256
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -23,10 +24,12 @@ from coordinator.flower import app as flower_app
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import KEYSTREAM, vote_on_cores
 from party.decision.ballots import Ballots
+from pate_fed.data import Dataset, load_dataset
 from pate_fed.inputs import Inputs
 from pate_fed.queries import QueryPool
 from pate_fed.report import tables
-from pate_fed.students import interim_chances
+from pate_fed.students import Lesson, Student, interim_chances, train_student
+from pate_fed.teachers.teacher import TeacherEnsemble
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
 from protocols.prg import ctr_keystream, gcm_keystream
 from tests.support.command import (
@@ -88,6 +91,53 @@ def test_a_teacher_votes_for_the_class_that_it_gives_most_of_a_core() -> None:
     cores = {0: np.array([0, 1, 2]), 3: np.array([3, 5])}
     votes = vote_on_cores(Fixed(), pool, cores, pool.ask((3, 0)))  # type: ignore[arg-type]
     assert votes.tolist() == [[0, 2], [1, 1]]  # one vote each; of equally many the first class
+
+
+@pytest.mark.slow
+def test_a_student_gets_refused_queries_without_a_label_and_nobody_gets_the_test(
+    pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = table.read_text("utf-8").splitlines()
+    table.write_text("\n".join([*lines, *(f"again-{line}" for line in lines[1::4])]), "utf-8")
+    loaded: list[Dataset] = []
+    lessons: list[Lesson] = []
+    taught: list[np.ndarray] = []
+    fit = TeacherEnsemble.fit
+
+    def load(*asked: Any, **named: Any) -> Dataset:
+        loaded.append(load_dataset(*asked, **named))
+        return loaded[0]
+
+    def train(name: str, kind: Any, lesson: Lesson, **named: Any) -> Student:
+        lessons.append(lesson)
+        return train_student(name, kind, lesson, **named)
+
+    def seen(self: TeacherEnsemble, shards: Any, *, public: Inputs, **named: Any) -> None:
+        taught.extend([*(shard.features for shard in shards), public.features])
+        fit(self, shards, public=public, **named)
+
+    monkeypatch.setattr("coordinator.simulation.run.load_dataset", load)
+    monkeypatch.setattr("pate_fed.students.train_student", train)
+    monkeypatch.setattr(TeacherEnsemble, "fit", seen)
+    run = tmp_path / "run"
+    ended = pate_fed(*small_run(table, run), "--vote-threshold", 12)
+    assert ended.code == 0, ended.err
+    [lesson], [data] = lessons, loaded
+    answered = {int(query) for query, label in labels_of(run) if label}
+    refused = {int(query) for query, label in labels_of(run) if not label}
+    assert answered
+    assert refused
+    assert set(lesson.indices.tolist()) == answered
+    np.testing.assert_array_equal(lesson.pool.features, data.pool.features)
+    assert max(refused) < len(lesson.pool)
+
+    def hashes(rows: np.ndarray) -> set[bytes]:
+        return {sha256(row.tobytes()).digest() for row in rows}
+
+    assert hashes(data.private.features) <= hashes(np.concatenate(taught))
+    assert not hashes(data.test.features) & hashes(np.concatenate([*taught, lesson.pool.features]))
+    warnings = read_json(run, "metrics.json")["warnings"]
+    assert any("test records were left out: copies" in said for said in warnings)
 
 
 @pytest.mark.slow
@@ -441,9 +491,19 @@ class TestKindsOfData:
         ended = pate_fed(*small_run(table, run), "--vote-threshold", 500)
         assert ended.code == 0
         metrics = read_json(run, "metrics.json")
-        assert metrics["accuracy"]["student"] is None
-        assert any("no student" in warning for warning in metrics["warnings"])
+        assert (metrics["student"], metrics["accuracy"]["student"]) == (None, None)
+        assert any("no student. PF-109" in warning for warning in metrics["warnings"])
         assert {label for _, label in labels_of(run)} == {""}
+        assert ended.out.startswith("!              There is no student: of 8 queries none")
+        assert "Privacy cost   epsilon" in ended.out
+        again = pate_fed("report", run)
+        assert (again.code, again.out) == (0, ended.out)
+        told = (run / "report.html").read_text("utf-8")
+        assert "there is no student" in told
+        assert "Student (this run)" not in told
+        none = pate_fed("predict", run / "student", table)
+        assert (none.code, none.error_code) == (2, "PF-140")
+        assert "a run without an answer has none" in none.err
 
     @pytest.mark.exhaustive
     def test_bundled_tables_end_well(self, pate_fed: Command, tmp_path: Path) -> None:

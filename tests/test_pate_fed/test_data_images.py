@@ -33,10 +33,10 @@ def archive(folder: Path, **arrays: np.ndarray) -> Path:
 
 def folder_of(place: Path, *, count: int = 12, color: bool = False, size: int = 20) -> Path:
     folder = place / "scans"
-    for name in ("healthy", "ill"):
+    for kind, name in enumerate(("healthy", "ill")):
         (folder / name).mkdir(parents=True)
         for number in range(count):
-            shade = np.full((size, size + 3, 3), 10 * number, dtype=np.uint8)
+            shade = np.full((size, size + 3, 3), 10 * number + 5 * kind, dtype=np.uint8)
             if color and name == "ill" and number == 0:
                 shade[..., 0] = 250
             Image.fromarray(shade).save(folder / name / f"{number}.png")
@@ -56,11 +56,9 @@ def test_an_archive_of_images_is_split(tmp_path: Path, channels: int) -> None:
 
 def test_an_archive_with_a_split_keeps_it(tmp_path: Path) -> None:
     parts = {"train": 12, "val": 6, "test": 4}
-    arrays = {
-        f"{name}_{what}": pixels(count) if what == "images" else np.arange(count)[:, None] % 3
-        for name, count in parts.items()
-        for what in ("images", "labels")
-    }
+    arrays = {f"{name}_labels": np.arange(count)[:, None] % 3 for name, count in parts.items()}
+    images = np.split(pixels(22), [12, 18])
+    arrays |= {f"{name}_images": part for name, part in zip(parts, images, strict=True)}
     data = load(archive(tmp_path, **arrays))
     assert tuple(len(part) for part in data.parts) == (12, 6, 4)
     assert data.classes == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -11,33 +10,13 @@ import pytest
 from pate_fed.data import Dataset, DataSource, Inputs, load_dataset
 from pate_fed.errors import InvalidParameterError
 from pate_fed.students import IMAGE_STUDENTS, Lesson, read_student, train_student
-from pate_fed.students.self_training import Stage
-from tests.support.markers import more, sampled
-
-STEPS = (
-    ("generative", "_STEPS"),
-    ("co_teaching", "_STEPS"),
-)
-"""Module and name of each number of steps."""
-OF_TWO_BATCHES = ("vat", "fixmatch")
-LONGEST = ("pate-plus-plus", "pate-plus", "self-training")
-"""Students that learn for the longest."""
+from tests.support.markers import sampled
+from tests.support.short_students import shortened
 
 
 @pytest.fixture(scope="module")
 def digits() -> Dataset:
     return load_dataset(DataSource("digits"), rng=np.random.default_rng(0))
-
-
-def shortened(monkeypatch: pytest.MonkeyPatch, *, steps: int, width: int) -> None:
-    for module, number in STEPS:
-        monkeypatch.setattr(import_module(f"pate_fed.students.{module}"), number, steps)
-    for name in OF_TWO_BATCHES:
-        module, student = IMAGE_STUDENTS[name]
-        known = getattr(import_module(f"pate_fed.students.{module}"), student)
-        monkeypatch.setattr(known, "steps", steps)
-    stages = (Stage(width, steps, 0.6, 0.85), Stage(width, steps, 0.85, 0.95))
-    monkeypatch.setattr(import_module("pate_fed.students.self_training"), "STAGES", stages)
 
 
 @pytest.fixture
@@ -46,15 +25,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     shortened(monkeypatch, steps=6, width=4)
 
 
-def lesson(data: Dataset, *, labels: int = 120, wrong: float = 0.0, without: int = -1) -> Lesson:
-    """Labels of some public inputs, a share of them wrong; of one class none at all."""
+def lesson(data: Dataset, *, labels: int = 120, wrong: float = 0.0) -> Lesson:
+    """Labels of some public inputs, a share of them wrong."""
     rng = np.random.default_rng(3)
-    known = np.flatnonzero(data.pool.labels != without)
-    indices = rng.choice(known, size=labels, replace=False)
+    indices = rng.choice(len(data.pool), size=labels, replace=False)
     said = data.pool.labels[indices].copy()
     is_wrong = rng.random(labels) < wrong
-    others = [label for label in range(data.classes) if label != without]
-    said[is_wrong] = rng.choice(others, size=int(is_wrong.sum()))
+    said[is_wrong] = rng.choice(data.classes, size=int(is_wrong.sum()))
     return Lesson(data.pool.inputs, indices, said, data.classes)
 
 
@@ -86,13 +63,6 @@ class TestEvery:
         np.testing.assert_array_equal(read.chances(digits.test.inputs), chances)
         assert not list((tmp_path / "student").glob("*.pkl"))
 
-    @sampled(1)
-    def test_a_missing_class_breaks_nothing(self, name: str, digits: Dataset) -> None:
-        student = train_student(
-            name, "image", lesson(digits, without=7), rng=np.random.default_rng(1)
-        )
-        assert np.isfinite(student.chances(digits.test.inputs)).all()
-
     def test_one_label_makes_a_constant(self, name: str, digits: Dataset) -> None:
         one = Lesson(digits.pool.inputs, np.array([4]), np.array([2]), digits.classes)
         student = train_student(name, "image", one, rng=np.random.default_rng(1))
@@ -118,35 +88,11 @@ class TestEvery:
                 )
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize(
-    "name",
-    [more(name) if name in LONGEST else name for name in IMAGE_STUDENTS if name != "co-teaching"],
-)
-def test_images_without_a_label_are_learned_from(name: str, digits: Dataset) -> None:
-    """A refused query stays in the pool; co-teaching alone looks at labeled images only."""
-    known = lesson(digits, labels=60)
-    images = digits.pool.inputs.images
-    assert images is not None
-    blank = images.copy()
-    blank[np.setdiff1d(np.arange(len(blank)), known.indices)] //= 3
-    told = []
-    for seen in (images, blank):
-        inputs = Inputs(digits.pool.features, seen)
-        asked = Lesson(inputs, known.indices, known.labels, digits.classes)
-        student = train_student(name, "image", asked, rng=np.random.default_rng(1))
-        told.append(student.chances(digits.test.inputs))
-    assert not np.allclose(*told, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [more(name) if name in LONGEST else name for name in IMAGE_STUDENTS]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", list(IMAGE_STUDENTS))
 @pytest.mark.parametrize(
     ("wrong", "least"),
-    [more(0.0, 0.8, id="right"), pytest.param(0.4, 0.6, id="40 % wrong")],
+    [pytest.param(0.0, 0.8, id="right"), pytest.param(0.4, 0.6, id="40 % wrong")],
 )
 def test_it_learns_from_few_labels_and_bears_wrong_ones(
     name: str, wrong: float, least: float, digits: Dataset, monkeypatch: pytest.MonkeyPatch

@@ -267,6 +267,22 @@ class TestEqualShares:
         won = np.bincount((scores + share_offsets(scores)).argmax(axis=1), minlength=classes)
         assert np.abs(won / 4000 - 1 / classes).max() < 0.02
 
+    @pytest.mark.parametrize("low", [0.1, 0.45, 0.55, 0.9])
+    def test_of_equal_scores_as_trees_have_them_no_class_takes_all(self, low: float) -> None:
+        is_low = np.arange(1000) < 1000 * low
+        scores = np.stack([np.zeros(1000), np.where(is_low, -2.0, 3.0)], axis=1)
+        won = (scores + share_offsets(scores)).argmax(axis=1)
+        np.testing.assert_array_equal(won, ~is_low)
+        one = np.ones((50, 2))  # nothing tells anybody apart
+        assert set((one + share_offsets(one)).argmax(axis=1).tolist()) == {0}
+
+    @pytest.mark.parametrize("wanted", [(0.3, 0.4, 0.3), (0.6, 0.2, 0.2), (0.05, 0.05, 0.9)])
+    def test_nor_does_one_of_many_classes(self, wanted: tuple[float, ...]) -> None:
+        group = np.arange(900) % 3
+        scores = np.log(np.array([[0.9, 0.05, 0.05], [0.01, 0.98, 0.01], [0.1, 0.1, 0.8]]))[group]
+        won = (scores + share_offsets(scores, np.array(wanted))).argmax(axis=1)
+        np.testing.assert_array_equal(won, group)
+
     def test_a_class_that_was_never_seen_wins_nothing(self) -> None:
         scores = np.random.default_rng(0).normal(size=(900, 4))
         scores[:, 1] = -np.inf
