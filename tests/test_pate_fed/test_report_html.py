@@ -482,7 +482,7 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     at_the_caps = privacy["views"]["public"]["bounds"]["label"]["epsilon"]
     is_exact = headline["epsilon_without_trust"] < at_the_caps
     said = (
-        f"Then ε = {still} holds instead, which needs no valid votes (method: "
+        f"If any vote is invalid, ε = {still} holds instead (method: "
         f"{BELLMAN_LABEL_METHOD if is_exact else 'Label level, at the caps'}; δ 1e-5; same unit, "
         "neighbors, view; source: privacy.json: parties)"
     )
