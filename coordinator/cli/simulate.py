@@ -198,7 +198,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
             is_eager=True,
             callback=_read_earlier,
             help="Stand on a finished simulation: same hospitals, teachers and pool; its labels "
-            "count, its queries are not asked again, and --epsilon is the budget of all rounds.",
+            "count, its queries are not asked again, and --epsilon is the budget of both together.",
             rich_help_panel=_DATA,
         ),
     ] = None,

@@ -179,7 +179,7 @@ class Before:
         rests = [abs(rest - error.budget) for rest in self.settings.party_epsilons or ()]
         seat = rests.index(min(rests))
         _, _, advice = error.got.partition(": ")
-        said = f"the earlier rounds cost {self.spent[seat]:.6g} of it"
+        said = f"earlier runs cost {self.spent[seat]:.6g} of it"
         return BudgetExhaustedError(
             requested=error.requested + self.spent[seat],
             budget=self.budgets[seat],
@@ -255,7 +255,7 @@ class EarlierRounds:
             if now != then:
                 option = _OPTIONS.get(path, f"--{path.rpartition('.')[2].replace('_', '-')}")
                 raise InvalidSettingError(
-                    f"{option} must be as in the earlier round: "
+                    f"{option} must be as in the earlier run: "
                     f"{'not given' if then is None else then}",
                     "none" if now is None else now,
                 )
@@ -278,11 +278,11 @@ class EarlierRounds:
         if self.record is None:
             return Before(settings)
         if pool.digest.hex() != self.record.manifest["pool_sha256"]:
-            raise InvalidDataError("the public pool must be that of the earlier round", "another")
+            raise InvalidDataError("the public pool must be that of the earlier run", "another")
         numbers = {name: place for place, name in enumerate(class_names)}
         labels = (*self.record.labels, *self.record.reinforced.items())
         if not {label for _, label in labels if label} <= numbers.keys():
-            raise InvalidDataError("classes must be those of the earlier round", "others")
+            raise InvalidDataError("classes must be those of the earlier run", "others")
         terms: tuple[RunTerms, ...] = ()
         for one in self.rounds:
             own = _with_rest(replace(settings, **_fields_of(one.tables)), terms)
@@ -322,7 +322,7 @@ class EarlierRounds:
         found = {"seed": chance.root.hex(), "records": digest}
         if self.record is not None and self.record.manifest["split"] != found:
             raise InvalidDataError(
-                "the hospitals' records must be those of the earlier round", "others"
+                "the hospitals' records must be those of the earlier run", "others"
             )
         return found
 
@@ -360,7 +360,7 @@ def _require_private(mechanism: str) -> None:
     spec = SPECS[mechanism]
     if spec.for_research or not spec.is_private:
         raise InvalidSettingError(
-            "a round beside others must release labels with a price", mechanism
+            "beside --after a mechanism must release labels at a price", mechanism
         )
 
 
@@ -412,7 +412,7 @@ def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
         raise BudgetExhaustedError(
             requested=spent[least],
             budget=budgets[least],
-            advice="the earlier rounds alone cost that, and --epsilon counts all rounds; raise it",
+            advice="the earlier runs alone cost that, and --epsilon counts them; raise it",
         )
     return Before(
         replace(settings, party_epsilons=rest), tuple(earlier), budgets=budgets, spent=spent

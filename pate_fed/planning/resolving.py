@@ -148,7 +148,7 @@ def _resolved(
     pool = len(QueryPool(dataset.pool.features).distinct) - asked
     if asked and pool < (settings.queries or 1):
         raise InvalidSettingError(
-            f"--queries must be at most {pool}, the distinct inputs that no earlier round asked",
+            f"--queries must be at most {pool}, the distinct inputs that no earlier run asked",
             settings.queries or "none",
         )
     return _filled(settled, known, pool=pool, classes=len(dataset.class_names), sums=sums)
