@@ -100,7 +100,7 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
         lines=max(most, 2),
     )
     if said := price_words.rounds_text(privacy):
-        lines += _row("rounds", said, lines=max(most, 2))
+        lines += _row("rounds", said, lines=most)
     if price_words.assumption(privacy) is not None:
         lines += _row("assumes", _assumes(privacy), lines=1)
     if price_words.row_sums_kept(privacy) is not None:
