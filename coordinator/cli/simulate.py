@@ -145,10 +145,9 @@ def _read_earlier(context: typer.Context, path: Path | None) -> Path | None:
     """Take what all rounds share as defaults, before other options are read."""
     if path is None:
         return None
-    from coordinator.simulation.rounds import KEPT  # noqa: PLC0415 - fast --help
-    from pate_fed.report import read_run  # noqa: PLC0415
+    from coordinator.simulation.rounds import KEPT, simulation_record  # noqa: PLC0415 - fast --help
 
-    found = dict(_flat(read_run(path).settings))
+    found = dict(_flat(simulation_record(path).settings))
     context.default_map = _as_options({key: found[key] for key in KEPT if key in found})
     return path
 

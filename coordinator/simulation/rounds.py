@@ -208,10 +208,7 @@ class EarlierRounds:
             BrokenTranscriptError: somebody changed its transcript.
             AlteredResultsError: somebody changed a file.
         """
-        record = read_run(folder)
-        if is_public(record) or "split" not in record.manifest:
-            kind = "a public edition" if is_public(record) else "another run"
-            raise RunDirectoryError("--after must name the directory of a simulation", kind)
+        record = simulation_record(folder)
         check_transcript(folder)
         _require_same_version(record)
         listed = [*record.settings.get("earlier", ()), {**record.settings, "run": ""}]
@@ -330,6 +327,19 @@ class EarlierRounds:
         """Return the entries of `run.toml` that tell the earlier rounds."""
         listed = [{"run": one.name, **one.tables} for one in self.rounds]
         return {"earlier": listed} if listed else {}
+
+
+def simulation_record(folder: Path) -> RunRecord:
+    """Read the directory of a simulation, unchecked: `EarlierRounds.read` checks it.
+
+    Raises:
+        RunDirectoryError: it cannot be read, or is of another kind.
+    """
+    record = read_run(folder)
+    if is_public(record) or "split" not in record.manifest:
+        kind = "a public edition" if is_public(record) else "another run"
+        raise RunDirectoryError("--after must name the directory of a simulation", kind)
+    return record
 
 
 def free_name(folder: Path, rounds: Sequence[Round]) -> str:

@@ -176,11 +176,11 @@ def test_a_third_round_hears_the_student_of_both_and_hands_on_what_it_kept(
     monkeypatch.setattr("pate_fed.students.interim_chances", watched)
     third = tmp_path / "third"
     interactive = ("--mechanism", "interactive", "--sigma1", 6, "--sigma2", 6, "--queries", 2)
-    interactive += ("--pricing", "gdp")
     # Nothing reaches such a threshold, and the student is always sure enough.
     ended = pate_fed(
         *("simulate", "--after", chain.second, "--data-file", chain.table, *interactive),
         *("--vote-threshold", 200, "--confidence", 0, "--batch-size", 2, "--epsilon", 60),
+        *("--pricing", "gdp"),
         *("--out", third),
     )
     assert ended.code == 0, ended.err
@@ -368,7 +368,7 @@ def test_a_directory_that_somebody_edited_is_refused(
 
 
 def test_a_directory_that_is_no_finished_simulation_of_this_version_is_refused(
-    chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chain: Chain, pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RunDirectoryError, match="must be a folder"):
         EarlierRounds.read(tmp_path / "none")
@@ -378,8 +378,9 @@ def test_a_directory_that_is_no_finished_simulation_of_this_version_is_refused(
         EarlierRounds.read(run)
     manifest = json_of(run, "manifest.json")
     (run / "manifest.json").write_text(json.dumps(manifest | {"edition": "public"}))
-    with pytest.raises(RunDirectoryError, match="public edition"):
-        EarlierRounds.read(run)
+    ended = pate_fed("simulate", "--after", run, "--out", tmp_path / "out")
+    assert ended.error_code == "PF-140"
+    assert "public edition" in ended.err
     del manifest["split"]  # a deployed run
     (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(RunDirectoryError, match="directory of a simulation"):
@@ -394,13 +395,10 @@ def test_records_that_changed_since_are_refused(chain: Chain, tmp_path: Path) ->
     line = 1 + int(private.removeprefix("row-"))
     lines = chain.table.read_text("utf-8").splitlines()
     cells = lines[line].split(",")
-    for place, fault in ((line, "hospitals' records"), (slice(2, None), "public pool")):
-        changed = lines.copy()
-        one = ",".join([*cells[:3], "99.99", cells[4]])
-        changed[place] = (
-            one if isinstance(place, int) else [each.replace(".", ".9") for each in lines[place]]
-        )
-        table = tmp_path / "table.csv"
+    one = [*lines[:line], ",".join([*cells[:3], "99.99", cells[4]]), *lines[line + 1 :]]
+    every = [lines[0], *(each.replace(".", ".9") for each in lines[1:])]
+    table = tmp_path / "table.csv"
+    for changed, fault in ((one, "hospitals' records"), (every, "public pool")):
         table.write_text("\n".join(changed) + "\n", "utf-8")
         with pytest.raises(InvalidDataError, match=fault):
             prepared(replace(chain, table=table), chain.first)
