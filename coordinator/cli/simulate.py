@@ -130,24 +130,47 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
             "--config must be a readable run.toml of a simulation", type(error).__name__
         ) from error
     found = dict(_flat(table))
+    if "earlier" in found:
+        raise UsageError(
+            "--config must be of a first round", "a run that stands on others: --after"
+        )
     unknown = found.keys() - CONFIG_OPTIONS.keys() - {_FILE_KEY}
     if unknown:
         raise UsageError("--config must hold the keys of a simulation", repr(min(unknown)))
-    context.default_map = {
+    context.default_map = _as_options(found)
+    return path
+
+
+def _read_earlier(context: typer.Context, path: Path | None) -> Path | None:
+    """Take what all rounds share as defaults, before other options are read."""
+    if path is None:
+        return None
+    from coordinator.simulation.rounds import KEPT, simulation_record  # noqa: PLC0415 - fast --help
+
+    found = dict(_flat(simulation_record(path).settings))
+    context.default_map = _as_options({key: found[key] for key in KEPT if key in found})
+    return path
+
+
+def _as_options(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a `run.toml` as the options that give them."""
+    return {
         CONFIG_OPTIONS[key]: ",".join(str(one) for one in value)
         if isinstance(value, list) and key not in ("source.ignored", "evaluation.by")
         else value
         for key, value in found.items()
         if key in CONFIG_OPTIONS
     }
-    return path
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _require_same_run(context: typer.Context) -> None:
     """Refuse options that other settings of the file followed from, such as the noise."""
     for name in CONFIG_OPTIONS.values():
-        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if typed and name not in _FREE:
+        if _is_typed(context, name) and name not in _FREE:
             raise UsageError(
                 "--config repeats a run: beside it only data, seed, teacher, device, student, "
                 "purpose and --out may be given",
@@ -164,6 +187,17 @@ def simulate(  # noqa: PLR0917 - one argument per option
             is_eager=True,
             callback=_read_config,
             help="run.toml of an earlier simulation: its settings are the defaults of this one.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    after: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN_DIR",
+            is_eager=True,
+            callback=_read_earlier,
+            help="Stand on a finished simulation: same hospitals, teachers and pool; its labels "
+            "count, its queries are not asked again, and --epsilon is the budget of both together.",
             rich_help_panel=_DATA,
         ),
     ] = None,
@@ -429,7 +463,11 @@ def simulate(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     if config is not None:
+        if after is not None:
+            raise UsageError("--config must come without --after", "both")
         _require_same_run(context)
+    if _is_typed(context, "epsilon") and not _is_typed(context, "party_epsilons"):
+        party_epsilons = None  # those of the earlier round
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.data import DataSource  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
@@ -490,7 +528,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     )
     target = out if out is not None else Path("runs") / f"{data}-{time.strftime('%Y%m%d-%H%M%S')}"
     with progress(shown=output_format is Format.TEXT) as shown:
-        done = run(settings, target, progress=shown, tell=_tell_people(output_format))
+        done = run(settings, target, progress=shown, tell=_tell_people(output_format), after=after)
     if output_format is Format.JSON:
         print_json({"run_dir": str(done.run_dir), "metrics": done.metrics, "privacy": done.privacy})
     else:

@@ -104,6 +104,7 @@ def privacy_of(
     simulated: bool,
     earlier: Sequence[UsedRun] = (),
     asks_nothing: bool = False,
+    budgets: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the content of `privacy.json`.
 
@@ -114,6 +115,8 @@ def privacy_of(
         simulated: Whether it was a simulation.
         earlier: Runs that drew answers which it uses again.
         asks_nothing: Whether they drew all its answers.
+        budgets: By name, each hospital's budget of all rounds of a simulation together; empty for a
+            run whose budget is its own.
     """
     form = FORMS[settings.form]
     return privacy_table(
@@ -127,6 +130,7 @@ def privacy_of(
             earlier=tuple(earlier),
             is_dealt_by_class=simulated and settings.partition == "dirichlet",
             asks_nothing=asks_nothing,
+            budgets=tuple(budgets[member.name] for member in run.members) if budgets else (),
         ),
         sealing=_SEALING[settings.suite] if form.hides_vectors else "",
         seed=settings.seed,
@@ -160,7 +164,9 @@ def write_results(
     preprocessing: Preprocessing | None,
     source: Mapping[str, object] = MappingProxyType({}),
     partition: Manifest | None = None,
+    split: Mapping[str, str] | None = None,
     drawn_in: Mapping[int, str] | None = None,
+    reinforced: Mapping[int, int] = MappingProxyType({}),
     row_names: Sequence[str] | None = None,
     earlier: Sequence[EarlierSetup] = (),
     packets: Sequence[Packet] = (),
@@ -170,8 +176,9 @@ def write_results(
 
     A run that asked nobody has no transcript. `source` holds entries of the settings that a
     federation knows better; `earlier` the failed setups, oldest first; `packets` what came from
-    nodes. Only a simulation has a `partition`, and `row_names` of its pool; only a deployed run has
-    a `federation`, by its name.
+    nodes; `reinforced` the labels that students kept for refused queries. Only a simulation has a
+    `partition`, a `split` and `row_names` of its pool; only a deployed run has a `federation`, by
+    its name.
 
     Raises:
         RunDirectoryError: it exists, or cannot be written.
@@ -182,6 +189,7 @@ def write_results(
         begun_on=begun_on,
         settings=settings,
         partition=partition,
+        split=split,
         pool_digest=pool_digest,
         earlier=earlier,
         federation=federation,
@@ -198,6 +206,7 @@ def write_results(
                 if outcome is not Outcome.NOT_ASKED
             ),
             drawn_in=drawn_in,
+            reinforced={query: class_names[label] for query, label in reinforced.items()},
             row_names=row_names,
         )
         if earlier:
@@ -248,6 +257,7 @@ def manifest_table(
     pool_digest: bytes,
     earlier: Sequence[EarlierSetup],
     federation: str = "",
+    split: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the content of `manifest.json`; arguments as for `write_results`."""
     return {
@@ -261,6 +271,7 @@ def manifest_table(
         **({"federation": federation} if federation else {}),
         # Only a simulation knows the owner of each record.
         **({} if partition is None else {"partition": partition.as_json()}),
+        **({} if split is None else {"split": dict(split)}),
         "pool_sha256": pool_digest.hex(),
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),

@@ -56,7 +56,7 @@ def write_up(
         write_evaluation(run, labeling, task)
         return
     outcomes, earlier_runs = run.outcomes, dict(Counter(run.drawn_in.values()))
-    setups = _earlier_setups(run)
+    setups, reinforced = _earlier_setups(run), reinforced_labels(run.store)
     student = _student(run, task, outcomes)
     privacy = results.privacy_of(
         labeling,
@@ -92,7 +92,7 @@ def write_up(
         queries=request.queries,
         outcomes=outcomes,
         void=void,
-        reinforced=len(reinforced_labels(run.store)),
+        reinforced=len(reinforced),
         student=student,
         scores=None,
         yardsticks={},
@@ -118,6 +118,7 @@ def write_up(
         student=student,
         preprocessing=task.schema.preprocessing,
         drawn_in=run.drawn_in,
+        reinforced=reinforced,
         earlier=setups,
         packets=run.traffic.packets,
         federation=run.home.settings.name,

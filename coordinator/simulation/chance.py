@@ -12,16 +12,30 @@ from pate_fed.mechanisms import RandomBytes, keyed_stream
 
 
 class Chance:
-    """All randomness of a simulation that a seed makes repeatable; keys are not part of it."""
+    """All randomness of a simulation that a seed makes repeatable; keys are not part of it.
 
-    def __init__(self, seed: int | None) -> None:
+    Args:
+        seed: The user's; None to draw everything afresh.
+        root: Of an earlier round, so that this one shares records out and trains as that did.
+            Fresh noise does not follow from it.
+        round_number: The round's number, from 1. Each round of a seed has noise of its own.
+
+    Attributes:
+        root: Secret of all draws but fresh noise.
+    """
+
+    def __init__(
+        self, seed: int | None, *, root: bytes | None = None, round_number: int = 1
+    ) -> None:
         self._seeded = seed is not None
-        self._root = secrets.token_bytes(32) if seed is None else str(seed).encode()
+        self._round = "" if round_number == 1 else f"round {round_number}\0"
+        fresh = secrets.token_bytes(32) if seed is None else str(seed).encode()
+        self.root = fresh if root is None else root
 
     def bytes_of(self, purpose: str) -> bytes:
         """Return 32 bytes for one purpose."""
         return hashlib.sha256(
-            b"pate-fed simulation\0" + purpose.encode() + b"\0" + self._root
+            b"pate-fed simulation\0" + purpose.encode() + b"\0" + self.root
         ).digest()
 
     def of(self, purpose: str) -> np.random.Generator:
@@ -32,10 +46,10 @@ class Chance:
         """Return the seed of each hospital's own noise; None where it is drawn afresh."""
         if not self._seeded:
             return None
-        return tuple(self.bytes_of(f"noise of {name}") for name in names)
+        return tuple(self.bytes_of(f"{self._round}noise of {name}") for name in names)
 
     def noise(self, purpose: str = "noise") -> RandomBytes:
         """Return the source of the noise for one purpose, each with a stream of its own."""
         if not self._seeded:
             return secrets.token_bytes
-        return keyed_stream(self.bytes_of(purpose), tag="coordinator noise")
+        return keyed_stream(self.bytes_of(self._round + purpose), tag="coordinator noise")

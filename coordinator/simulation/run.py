@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from coordinator.runs.interim import labels_to_learn, predictions_for, reinforce
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
-from coordinator.simulation.chance import Chance
+from coordinator.simulation import notes
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.evaluation import PrivateEvaluation, keep_back
 from coordinator.simulation.hospitals import (
@@ -37,7 +38,7 @@ from coordinator.simulation.hospitals import (
     yardsticks,
 )
 from coordinator.simulation.near_quota import near_notes, within_quota
-from pate_fed.accounting import delta_warning
+from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.charging import RunLedger
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import BudgetExhaustedError
@@ -50,13 +51,7 @@ from pate_fed.partition import (
     partition_records,
     verify_manifest,
 )
-from pate_fed.planning import (
-    DEFAULTS,
-    RunSettings,
-    affordable,
-    resolve,
-    terms_of,
-)
+from pate_fed.planning import DEFAULTS, RunSettings, terms_of
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.planning.notes import outlook_of, threshold_notes, unit_notes
 from pate_fed.queries import QueryPool
@@ -108,7 +103,12 @@ class Simulation:
 
 
 def simulate(
-    settings: RunSettings, out: Path, *, progress: Progress, tell: Tell = _say_nothing
+    settings: RunSettings,
+    out: Path,
+    *,
+    progress: Progress,
+    tell: Tell = _say_nothing,
+    after: Path | None = None,
 ) -> Simulation:
     """Run a whole federation on this machine and write its run directory.
 
@@ -117,6 +117,8 @@ def simulate(
         out: Run directory to make; must not exist.
         progress: Called with the progress.
         tell: Called with each line on the data, before anything is trained.
+        after: Directory of an earlier round that this one stands on; its budgets are then those of
+            all rounds.
 
     Raises:
         PateFedError, ProtocolError, CoordinatorError: nothing was released, and nothing is
@@ -128,7 +130,10 @@ def simulate(
     untrained_teachers(
         settings, "table" if settings.data.is_table else "image"
     )  # refused before work
-    rehearsal = _Rehearsal(settings, progress, tell)
+    rounds = EarlierRounds() if after is None else EarlierRounds.read(after)
+    rounds.require_same(settings)
+    name = _RUN if after is None else free_name(out, rounds.rounds)
+    rehearsal = _Rehearsal(settings, progress, tell, rounds, name)
     rehearsal.prepare()
     rehearsal.label()
     return rehearsal.write(out)
@@ -149,11 +154,20 @@ class _Labels:
 class _Rehearsal:
     """One simulation, stage by stage."""
 
-    def __init__(self, settings: RunSettings, progress: Progress, tell: Tell) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        progress: Progress,
+        tell: Tell,
+        rounds: EarlierRounds,
+        name: str,
+    ) -> None:
         self._settings = settings
         self._progress = progress
         self._tell = tell
-        self._chance = Chance(settings.seed)
+        self._rounds = rounds
+        self._name = name
+        self._chance = rounds.chance(settings.seed)
         self._begun_on = datetime.now(UTC).date()
         self._seconds: dict[str, float] = {}
         self._workers = os.cpu_count() or 1
@@ -172,19 +186,22 @@ class _Rehearsal:
             self._data = data_table(self._dataset)
             for line in (*data_lines(self._data), *self._dataset.notes):
                 self._tell(line)
-            self._asked = asked = settings
-            self._settings = settings = resolve(settings, self._dataset, sums=FORMS)
+            pool, names = self._dataset.pool, self._dataset.class_names
+            self._pool = QueryPool(pool.features, images=pool.images)
+            self._before = self._rounds.joined(settings, self._pool, names)
+            asked = self._before.settings
+            self._settings = settings = self._before.resolved(self._dataset)
             self._unit_notes = unit_notes(asked, settings)
             self._outlook = outlook_of(settings, self._dataset)
             if self._outlook:
                 self._tell(self._outlook)
             self._partition = self._deal()
             self._manifest = self._prove_disjoint()
-            pool = self._dataset.pool
-            self._pool = QueryPool(pool.features, images=pool.images)
+            self._split = self._rounds.split(self._chance, self._dataset.private, self._partition)
         with self._timed("queries"):
             # Hospitals answer no question twice, and equal inputs are one question.
-            distinct = self._pool.distinct
+            earlier = self._before.asked
+            distinct = sorted(set(self._pool.distinct) - set(earlier))
             queries, method = settings.queries or 0, settings.select or ""
             if settings.votes_by_cluster:
                 method = "medoids"
@@ -197,7 +214,7 @@ class _Rehearsal:
                 rng=self._chance.of("queries"),
             )
             asked_for = tuple(distinct[place] for place in chosen)
-            self._queries = within_quota(self._pool, asked_for)
+            self._queries = within_quota(self._pool, asked_for, earlier=earlier)
             self._left_out = len(asked_for) - len(self._queries)
             self._cores = (
                 cluster_cores(self._pool.inputs, self._queries) if settings.votes_by_cluster else {}
@@ -220,7 +237,7 @@ class _Rehearsal:
         identity = SigningIdentity.generate()
         terms = terms_of(
             settings,
-            name=_RUN,
+            name=self._name,
             classes=len(self._dataset.class_names),
             pool_digest=self._pool.digest,
             sums=FORMS,
@@ -256,16 +273,19 @@ class _Rehearsal:
     def write(self, out: Path) -> Simulation:
         """Train the student, measure, and write the run directory."""
         labels = self._known_labels()
-        labels.warnings[:0] = self._held_out_notes()
-        labels.warnings.extend([*self._dataset.notes, *self._unit_notes, *self._delta_warnings()])
-        labels.warnings.extend(self._prevalence_notes())
-        labels.warnings.extend(threshold_notes(self._asked, labels.run.terms))
+        labels.warnings[:0] = notes.public_patients(self._settings, self._dataset)
+        labels.warnings.extend([*self._dataset.notes, *self._unit_notes])
+        labels.warnings.extend(
+            notes.large_delta(self._settings, self._dataset, self._rounds.number)
+        )
+        labels.warnings.extend(notes.known_prevalence(self._settings, self._facts))
+        labels.warnings.extend(threshold_notes(self._before.settings, labels.run.terms))
         labels.warnings.extend(near_notes(self._left_out))
-        outcomes = results.answers_of(self._store)
-        if not outcomes and labels.stopped_by is not None:
-            raise self._advised(labels.stopped_by)
+        outcomes = [*self._before.outcomes, *results.answers_of(self._store)]
+        if not self._store.releases() and labels.stopped_by is not None:
+            raise self._before.advised(labels.stopped_by, self._dataset)
         with self._timed("student"):
-            student = self._teach(outcomes, labels)
+            student = self._teach(labels)
         with self._timed("yardsticks"):
             measured = yardsticks(
                 self._dataset,
@@ -281,6 +301,8 @@ class _Rehearsal:
             settings=self._settings,
             store=self._store,
             simulated=True,
+            earlier=self._before.used_runs(self._names, labels.run.members),
+            budgets=dict(zip(self._names, self._before.budgets, strict=False)),
         )
         evaluation = self._evaluate(student, privacy)
         labels.warnings.extend(slack_warnings(privacy))
@@ -294,16 +316,17 @@ class _Rehearsal:
                 voids=labels.run.voids,
             )
         )
+        drawn_in = self._before.drawn_in
         metrics = metrics_table(
             data={**self._data, "outlook": self._outlook},
             parties=len(self._hospitals),
             teachers=self._settings.all_teachers,
             truth=Truth(self._dataset.pool.labels, self._dataset.class_names),
             pool=len(self._pool),
-            queries=self._queries,
+            queries=(*drawn_in, *self._queries),
             outcomes=outcomes,
             void=labels.void,
-            reinforced=len(reinforced_labels(self._store)),
+            reinforced=len(self._reinforced),
             student=student,
             scores=self._scores(student),
             yardsticks=measured,
@@ -313,6 +336,7 @@ class _Rehearsal:
             batches=len(self._store.ledger().states),
             seconds=self._seconds,
             warnings=labels.warnings,
+            earlier_runs=Counter(drawn_in.values()),
             evaluation=evaluation,
         )
         self._write_files(out, student, outcomes, metrics=metrics, privacy=privacy)
@@ -334,38 +358,15 @@ class _Rehearsal:
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _held_out_notes(self) -> list[str]:
-        """Report whose records were treated as public where they are the user's own patients'."""
-        if self._settings.data.name not in ("csv", "images"):
-            return []
-        own, pool, test = (part.unit_count for part in self._dataset.parts)
-        patients = own + pool + test
-        return [
-            f"{100 * pool / patients:.0f} % of the patients (pool) and "
-            f"{100 * test / patients:.0f} % (test) were treated as public: labels.csv, the student "
-            "and its scores may show them."
-        ]
+    @property
+    def _known(self) -> Answers:
+        """The outcomes to learn from, of all rounds so far."""
+        return [*self._before.lessons, *results.answers_of(self._store)]
 
-    def _advised(self, error: Exception) -> Exception:
-        """Report how many queries fit where the requested ones did not, and nothing was spent."""
-        if not isinstance(error, BudgetExhaustedError) or self._asked.queries is None:
-            return error
-        try:
-            fit = affordable(self._asked, self._dataset, sums=FORMS)
-        except BudgetExhaustedError as nothing_fits:
-            return nothing_fits
-        queries = "1 query fits" if fit == 1 else f"{fit} queries fit"
-        return BudgetExhaustedError(
-            requested=error.requested,
-            budget=error.budget,
-            advice=f"at these settings at most {queries}; see `pate-fed plan`",
-        )
-
-    def _delta_warnings(self) -> list[str]:
-        private = self._dataset.private
-        units = self._partition.parties if self._settings.unit == "party" else private.unit_count
-        warning = delta_warning(self._settings.delta, units=units)
-        return [] if warning is None else [warning]
+    @property
+    def _reinforced(self) -> dict[int, int]:
+        """Labels that sure students kept, of all rounds so far."""
+        return {**self._before.reinforced, **reinforced_labels(self._store)}
 
     def _load(self) -> Dataset:
         """Load the records, and leave out patients beyond the number that was asked for."""
@@ -440,7 +441,7 @@ class _Rehearsal:
             try:
                 predictions = predictions_for(
                     batch,
-                    outcomes=results.answers_of(self._store),
+                    outcomes=self._known,
                     store=self._store,
                     pool=self._pool,
                 )
@@ -468,8 +469,9 @@ class _Rehearsal:
 
     def _least_sure(self, count: int) -> tuple[int, ...]:
         """Choose the next queries: those that the student so far is least sure of."""
-        known = labels_to_learn(results.answers_of(self._store), self._store)
-        others = np.array(sorted(set(self._pool.distinct) - set(self._queries)), dtype=np.int64)
+        known = labels_to_learn(self._known, self._store)
+        earlier = (*self._before.asked, *self._queries)
+        others = np.array(sorted(set(self._pool.distinct) - set(earlier)), dtype=np.int64)
         chances = interim_chances(
             self._pool.inputs[list(known)],
             np.array(list(known.values()), dtype=np.int64),
@@ -481,7 +483,7 @@ class _Rehearsal:
         else:
             chosen = least_confident(chances, count)
         wanted = others[chosen[:count]].tolist()
-        found = within_quota(self._pool, wanted, earlier=self._queries)
+        found = within_quota(self._pool, wanted, earlier=earlier)
         self._left_out += len(wanted) - len(found)
         return found
 
@@ -501,9 +503,9 @@ class _Rehearsal:
         """Put the planned terms in seat order."""
         return results.in_seat_order(self._drafted, names=self._names, members=members)
 
-    def _teach(self, outcomes: Answers, labels: _Labels) -> Student | None:
+    def _teach(self, labels: _Labels) -> Student | None:
         return teach(
-            labels_to_learn(outcomes, self._store),
+            labels_to_learn(self._known, self._store),
             name=self._settings.student,
             pool=self._pool,
             kind=self._dataset.kind,
@@ -514,15 +516,6 @@ class _Rehearsal:
             counts=self._counts,
             device=self._settings.device,
         )
-
-    def _prevalence_notes(self) -> list[str]:
-        """Report that the student knows facts that nobody would tell it in a deployment."""
-        if self._facts.prevalence is None or self._settings.prevalence is not None:
-            return []
-        return [
-            "The student was told how common each class is in the public pool, from labels that "
-            "only a simulation has. For the same in a deployment, give --prevalence."
-        ]
 
     @property
     def _facts(self) -> LabelFacts:
@@ -561,8 +554,12 @@ class _Rehearsal:
             out,
             run=self._known_labels().run,
             begun_on=self._begun_on,
-            settings=self._settings,
+            settings=self._before.with_whole_budgets(self._settings),
+            source=self._rounds.table(),
             partition=self._manifest,
+            split=self._split,
+            drawn_in=self._before.drawn_in,
+            reinforced=self._reinforced,
             pool_digest=self._pool.digest,
             metrics=metrics,
             privacy=privacy,

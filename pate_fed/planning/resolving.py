@@ -39,35 +39,37 @@ _FILLED = ("gnmax", "counts")
 """Mechanisms whose noise may fill a budget."""
 
 
-def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> RunSettings:
+def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int = 0) -> RunSettings:
     """Fill in all open settings, once the data are known.
 
     Args:
         settings: The user's settings.
         dataset: The records, split.
         sums: Forms of the secure sum.
+        asked: Distinct inputs of the pool that earlier rounds asked.
 
     Raises:
         InvalidSettingError: more queries than the pool has.
         BudgetExhaustedError: the budget does not afford a single query.
     """
-    return _resolved(settings, dataset, DEFAULTS[settings.data.name], sums)
+    return _resolved(settings, dataset, DEFAULTS[settings.data.name], sums, asked)
 
 
-def affordable(settings: RunSettings, dataset: Dataset, *, sums: Sums) -> int:
+def affordable(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int = 0) -> int:
     """Return how many of the requested queries the budgets afford at the worst.
 
     Args:
         settings: The user's settings.
         dataset: The records, split.
         sums: Forms of the secure sum.
+        asked: As for `resolve`.
 
     Raises:
         BudgetExhaustedError: not a single one.
     """
     known = DEFAULTS[settings.data.name]
     most = replace(known, queries=settings.queries or known.queries)
-    return _resolved(replace(settings, queries=None), dataset, most, sums).queries or 0
+    return _resolved(replace(settings, queries=None), dataset, most, sums, asked).queries or 0
 
 
 def resolve_for(
@@ -122,7 +124,9 @@ def terms_of(
     return replace(terms, name=name, pool_digest=pool_digest, task_digest=task_digest)
 
 
-def _resolved(settings: RunSettings, dataset: Dataset, known: Defaults, sums: Sums) -> RunSettings:
+def _resolved(
+    settings: RunSettings, dataset: Dataset, known: Defaults, sums: Sums, asked: int
+) -> RunSettings:
     has_hospitals = dataset.private.hospitals is not None
     scheme = settings.partition or ("column" if has_hospitals else "iid")
     if scheme == "column" and has_hospitals:
@@ -141,7 +145,12 @@ def _resolved(settings: RunSettings, dataset: Dataset, known: Defaults, sums: Su
     if settled.evaluate == "private":
         price = settled.evaluation_epsilon or EVALUATION_EPSILON
         settled = replace(settled, evaluation_epsilon=price)
-    pool = len(QueryPool(dataset.pool.features).distinct)
+    pool = len(QueryPool(dataset.pool.features).distinct) - asked
+    if asked and pool < (settings.queries or 1):
+        raise InvalidSettingError(
+            f"--queries must be at most {pool}, the distinct inputs that no earlier run asked",
+            settings.queries or "none",
+        )
     return _filled(settled, known, pool=pool, classes=len(dataset.class_names), sums=sums)
 
 

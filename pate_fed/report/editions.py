@@ -90,7 +90,7 @@ PRIVATE: Final = frozenset({
     *_under("privacy.per_instance", "epsilon", "order", "method", "releasable"),
     "metrics.data.**",
     "metrics.scores.student.by_hospital.**",
-    "manifest.partition.**",
+    *_under("manifest", "partition.**", "split.**"),
     # Times and sizes of messages, and texts that name hospitals, runs or a machine's files.
     *_under("metrics", "exchanges.**", "seconds.**", "bytes.**", "warnings", "earlier_runs.**"),
     *_under("manifest", "python", "versions.**", "seed", "heads_compared", "not_heard"),
@@ -99,7 +99,7 @@ PRIVATE: Final = frozenset({
     *_under("run.source", "file", "patient_id", "hospital", "ignored", "positive", "separator"),
     "run.source.decimal",
     *_under("run.federation", "teachers", "weights", "partition", "patients", "engine"),
-    *_under("run", "seed", "budget.party_epsilons"),
+    *_under("run", "seed", "budget.party_epsilons", "earlier.**"),
     *_under("run.models", "teacher", "device", "class_balance"),
 })  # fmt: skip
 """Fields that no public edition has."""

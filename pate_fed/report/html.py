@@ -126,6 +126,7 @@ def render_report(run: RunRecord) -> str:
         method=price_words.headline_method(privacy),
         assumption=price_words.assumption(privacy),
         not_covered=price_words.not_covered(privacy),
+        rounds=price_words.rounds_text(privacy),
         without=price_words.without_trust(privacy),
         bounds=price_words.bounds(privacy),
         counts_less=price_words.counts_less(privacy),

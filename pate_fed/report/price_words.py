@@ -122,6 +122,23 @@ def not_covered(privacy: Mapping[str, Any]) -> str | None:
     return said
 
 
+def rounds_text(privacy: Mapping[str, Any]) -> str:
+    """Say on which round a simulation stands, and what each cost; "" for a first round."""
+    runs = privacy["runs"]
+    if not privacy["simulated"] or len(runs) < 2:
+        return ""
+    each = ", ".join(f"{_cost_text(run['epsilon'])} for {run['run']}" for run in runs)
+    together = _cost_text(privacy["views"]["public"]["formal"]["epsilon"])
+    return (
+        f"This run stands on {runs[-2]['run']}: epsilon {each}, {together} together at delta "
+        f"{wording.delta_text(privacy['delta'])}."
+    )
+
+
+def _cost_text(epsilon: float | None) -> str:
+    return "without a bound" if epsilon is None else wording.epsilon_text(epsilon)
+
+
 class WithoutTrust(NamedTuple):
     """The guarantee that still holds, in the hospital of the headline, where votes are not valid.
 

@@ -6,7 +6,8 @@
     privacy.json      epsilon in every view
     labels.csv        query_id and the released label, empty for "no answer"; in a simulation of the
                       user's data row, its line or image there; where some were drawn in earlier
-                      runs, drawn_in names the run, empty for this one
+                      runs, drawn_in names the run, empty for this one; where a student kept labels
+                      of its own, reinforced has them
     transcript.jsonl  hashes of the messages
     sent.csv         each packet that a hospital sent: its kind, size and hash
   earlier-setups.jsonl
@@ -36,7 +37,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -81,7 +82,7 @@ SEALED = (
 """Paths of all files that a seal may name; a student has one of the two models, or none."""
 
 _LABELS_HEADER = ["query_id", "label"]
-_ROW, _DRAWN_IN = "row", "drawn_in"
+_ROW, _DRAWN_IN, _REINFORCED = "row", "drawn_in", "reinforced"
 _SENT_HEADER = ["hospital", "packet", "content", "bytes", "sha256"]
 
 
@@ -183,6 +184,7 @@ class RunDirectory:
         rows: Iterable[tuple[int | str, str]],
         *,
         drawn_in: Mapping[int, str] | None = None,
+        reinforced: Mapping[int, str] | None = None,
         row_names: Sequence[str] | None = None,
     ) -> None:
         """Write `labels.csv`: the id of each query asked, and its class name or "".
@@ -191,6 +193,7 @@ class RunDirectory:
             rows: Query id and label.
             drawn_in: Name of the earlier run that drew a label, by query id. The column is there
                 only if there are some.
+            reinforced: Class that a student kept for a query without an answer, likewise.
             row_names: Line or image of the user's file that each input of the pool is, for a column
                 that leads back to it; None where nobody could look it up.
         """
@@ -203,10 +206,11 @@ class RunDirectory:
                 [*row, row_names[int(query_id)]]
                 for row, (query_id, _) in zip(table, listed, strict=True)
             ]
-        if drawn_in:
-            header.append(_DRAWN_IN)
-            runs = {str(query_id): run for query_id, run in drawn_in.items()}
-            table = [[*row, runs.get(row[0], "")] for row in table]
+        for name, known in ((_DRAWN_IN, drawn_in), (_REINFORCED, reinforced)):
+            if known:
+                header.append(name)
+                texts = {str(query_id): text for query_id, text in known.items()}
+                table = [[*row, texts.get(row[0], "")] for row in table]
         self._write_table(LABELS, (header, *table))
 
     def write_sent(self, packets: Iterable[SentPacket]) -> None:
@@ -276,6 +280,8 @@ class RunRecord:
         audit: `audit.json`, its shape checked; None if nobody audited the run.
         digests: SHA-256 in hex of every file but the report, by its path in the directory.
         sent: The packets of `sent.csv`; none where it is absent.
+        drawn_in: Name of the earlier run that drew a label, by query id.
+        reinforced: Class name that a student kept for a query without an answer, by query id.
     """
 
     settings: Mapping[str, Any]
@@ -286,6 +292,8 @@ class RunRecord:
     digests: Mapping[str, str]
     sent: tuple[SentPacket, ...] = ()
     audit: Mapping[str, Any] | None = None
+    drawn_in: Mapping[str, str] = field(default_factory=dict)
+    reinforced: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"RunRecord(labels={len(self.labels)}, files={len(self.digests)})"
@@ -338,15 +346,18 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     manifest = _read_json(folder / MANIFEST, shapes.Manifest)
     metrics = _read_json(folder / METRICS, shapes.Metrics)
     privacy = _read_json(folder / PRIVACY, shapes.Privacy)
+    labels, drawn_in, reinforced = _read_labels(folder / LABELS)
     return RunRecord(
         settings=_read_settings(folder / SETTINGS),
         manifest=manifest,
         metrics=metrics,
         privacy=privacy,
-        labels=_read_labels(folder / LABELS),
+        labels=labels,
         digests=digests_of(folder),
         sent=_read_sent(folder / SENT),
         audit=_read_json(folder / AUDIT, shapes.Audit) if (folder / AUDIT).exists() else None,
+        drawn_in=drawn_in,
+        reinforced=reinforced,
     )
 
 
@@ -505,12 +516,22 @@ def _read_settings(path: Path) -> dict[str, Any]:
         raise RunDirectoryError(f"{path.name} must be TOML", error) from error
 
 
-def _read_labels(path: Path) -> tuple[tuple[str, str], ...]:
+def _read_labels(
+    path: Path,
+) -> tuple[tuple[tuple[str, str], ...], dict[str, str], dict[str, str]]:
+    """Return query ids and labels; the runs that drew them; and the labels that a student kept."""
     rows = _read_table(path)
-    further = [name for name in (_ROW, _DRAWN_IN) if rows and name in rows[0]]
-    if not rows or rows[0] != [*_LABELS_HEADER, *further]:
+    header = rows[0] if rows else []
+    further = [name for name in (_ROW, _DRAWN_IN, _REINFORCED) if name in header]
+    if header != [*_LABELS_HEADER, *further]:
         raise RunDirectoryError(f"{path.name} must begin with query_id,label", "another line")
-    return tuple((row[0], row[1]) for row in rows[1:])
+    drawn_in, reinforced = (
+        {row[0]: row[header.index(name)] for row in rows[1:] if row[header.index(name)]}
+        if name in header
+        else {}
+        for name in (_DRAWN_IN, _REINFORCED)
+    )
+    return tuple((row[0], row[1]) for row in rows[1:]), drawn_in, reinforced
 
 
 def _read_sent(path: Path) -> tuple[SentPacket, ...]:

@@ -99,6 +99,8 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
         f"{_epsilon(privacy)}, public view; method: {price_words.headline_method(privacy)}",
         lines=max(most, 2),
     )
+    if said := price_words.rounds_text(privacy):
+        lines += _row("rounds", said, lines=most)
     if price_words.assumption(privacy) is not None:
         lines += _row("assumes", _assumes(privacy), lines=1)
     if price_words.row_sums_kept(privacy) is not None:

@@ -44,6 +44,7 @@ SCHEMA_VERSION = 1
 
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
 _DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
+_LATER_ROUND = "not computed: the votes of the earlier rounds are gone"
 _TRUSTED = FormalCost(math.inf, "trusted")
 _NO_YARDSTICKS: Mapping[str, None] = dict.fromkeys(("teacher_mean", "best_single_party", "pooled"))
 
@@ -92,6 +93,9 @@ class EndedRun:
         is_dealt_by_class: Whether a simulation dealt out its records by looking at them.
         asks_nothing: Whether they drew all its answers. That was known before any vote, so the run
             itself costs nothing under any caps.
+        budgets: Of a simulation's later round, each party's budget of all rounds together, in seat
+            order; no number but those in `runs` is then of one round alone. Empty for a run whose
+            budget is its own.
     """
 
     terms: RunTerms
@@ -103,6 +107,7 @@ class EndedRun:
     earlier: tuple[UsedRun, ...] = ()
     is_dealt_by_class: bool = False
     asks_nothing: bool = False
+    budgets: tuple[float, ...] = ()
 
     @property
     def used(self) -> tuple[UsedRun, ...]:
@@ -126,6 +131,20 @@ class EndedRun:
         if not all(terms.at_parties for terms in self.used_terms):
             return _TRUSTED
         return cost_of_runs(self.used_terms, seat, unit=self.terms.unit, at_coordinator=True)
+
+    def budget(self, seat: int) -> float:
+        """Return one party's budget: of all rounds, or of the run."""
+        return (self.budgets or self.terms.budgets)[seat]
+
+    def charged_before(self, seat: int) -> float:
+        """Return what a later round adds to its own charges: the cost of the earlier ones."""
+        if not self.budgets:
+            return 0.0
+        terms = self.used_terms[:-1]
+        at_coordinator = self.terms.at_parties
+        return cost_of_runs(
+            terms, seat, unit=self.terms.unit, at_coordinator=at_coordinator
+        ).epsilon
 
     @property
     def most_exposed(self) -> int:
@@ -288,8 +307,8 @@ def privacy_table(
             "delta_slack": _slack(ended, seat),
         },
         "budget": {
-            "epsilon": terms.epsilon,
-            "delta": terms.delta,
+            "epsilon": max(ended.budgets or terms.budgets),
+            "delta": delta_of(ended) if ended.budgets else terms.delta,
             "order": terms.orders[seat] if terms.orders else None,
             **_tests_delta(ended),
         },
@@ -298,7 +317,7 @@ def privacy_table(
                 "formal": _public_view(ended, seat),
                 "bounds": (
                     {}
-                    if ended.asks_nothing
+                    if ended.asks_nothing or ended.budgets
                     else _bounds(terms, seat, votes_are_valid=votes_are_valid)
                 ),
             },
@@ -389,9 +408,9 @@ def _coordinator_view(ended: EndedRun, seat: int) -> dict[str, Any]:
 
 def _per_instance(ended: EndedRun, *, simulated: bool) -> dict[str, Any]:
     """Return the cost on the actual votes; a deployment never writes it down."""
-    instance = ended.instance if simulated else None
+    instance = ended.instance if simulated and not ended.budgets else None
     if instance is None:
-        why = _NO_VOTES if ended.terms.at_parties else _DEPLOYED
+        why = _NO_VOTES if ended.terms.at_parties else _LATER_ROUND if simulated else _DEPLOYED
         return {"epsilon": None, "order": None, "method": why, "releasable": False}
     return {
         "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
@@ -458,7 +477,7 @@ def _parties(ended: EndedRun) -> list[dict[str, Any]]:
                 "votes": weights.votes,
                 "unit_votes": weight,
                 "neighboring_definition": neighbors(terms.unit, weight=weight),
-                "budget": terms.budgets[seat],
+                "budget": ended.budget(seat),
                 **_number(ended.charged_cost(seat)),
                 # Holds at the caps even where somebody sends votes that are not valid.
                 "epsilon_without_trust": (unconditional if math.isfinite(unconditional) else None),
@@ -496,14 +515,16 @@ def trust(run: UsedRun) -> str:
 def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
     """Return epsilon after each step, for the party that the run may cost most.
 
-    An odometer, no guarantee. A step is a query that was looked at (with noise at the parties a
-    batch), or a void batch whose reservation was forfeited.
+    An odometer, no guarantee; a later round adds the cost of the earlier ones. A step is a query
+    that was looked at (with noise at the parties a batch), or a void batch whose reservation was
+    forfeited.
     """
     terms = ended.terms
     if terms.pricing == "none":
         return []
     rows: list[dict[str, Any]] = []
     weight, releases = terms.unit_votes_at(seat), ended.releases
+    before_all = ended.charged_before(seat)
     ledger = ledger_of(terms, seat)
     asked = answered = 0
     for batch, state in enumerate(ended.ledger.states):
@@ -511,7 +532,7 @@ def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
         if state is EntryState.FORFEITED:
             charge = charge_of(terms, held, weight=weight)
             ledger = ledger.reserve(name, charge).forfeit(name)
-            epsilon = ledger.charged_epsilon()
+            epsilon = before_all + ledger.charged_epsilon()
             rows.append({"asked": asked, "answered": answered, "epsilon": epsilon})
         if batch not in releases:
             continue
@@ -524,7 +545,7 @@ def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
                 {
                     "asked": asked + release.asked,
                     "answered": answered + release.answered,
-                    "epsilon": ledger.charged_epsilon(),
+                    "epsilon": before_all + ledger.charged_epsilon(),
                 }
             )
         for place in range(0 if terms.at_parties else release.asked):
@@ -536,7 +557,7 @@ def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
                 {
                     "asked": asked + place + 1,
                     "answered": answered + answers,
-                    "epsilon": ledger.charged_epsilon(),
+                    "epsilon": before_all + ledger.charged_epsilon(),
                 }
             )
         asked, answered = asked + release.asked, answered + release.answered

@@ -1,0 +1,429 @@
+"""Rounds: a simulation that stands on finished ones, of the same hospitals and public inputs.
+
+Each round is a run of its own, with its own mechanism, caps and ledger. It takes records, split and
+teachers from the directory of the round before, asks none of its queries again, and learns from the
+labels of all. Epsilons and deltas of all rounds add up, as for every run that uses labels of others
+(`cost_of_runs`). A budget is one of all rounds: a later one spends the rest.
+
+A directory holds all that the next round needs: `run.toml` lists the rounds before it, `labels.csv`
+has the labels of all, and `split` in `manifest.json` repeats the draws of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, Self
+
+from coordinator.runs.labeling import Member
+from coordinator.runs.results import in_seat_order
+from coordinator.runs.transcripts import check_transcript
+from coordinator.simulation.chance import Chance
+from pate_fed import __version__
+from pate_fed.charging import ROUNDING_ROOM
+from pate_fed.data import Dataset, Records
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    InvalidDataError,
+    InvalidSettingError,
+    RunDirectoryError,
+)
+from pate_fed.federation import RunTerms, is_run_name
+from pate_fed.mechanisms import SPECS
+from pate_fed.partition import Partition, build_manifest
+from pate_fed.planning import RunSettings, affordable, resolve, terms_of
+from pate_fed.pricing import cost_of_runs
+from pate_fed.queries import QueryPool
+from pate_fed.releases import ABSTAIN, Outcome
+from pate_fed.report import RunRecord, read_run
+from pate_fed.report.editions import is_public
+from pate_fed.report.tables import Answers, UsedRun
+from protocols.forms import FORMS
+
+SAME: Final = (
+    "data",
+    *(f"source.{name}" for name in ("label", "patient_id", "hospital", "ignored", "positive")),
+    *(f"source.{name}" for name in ("separator", "decimal")),
+    *(f"federation.{name}" for name in ("parties", "teachers", "weights", "partition", "patients")),
+    *(f"federation.{name}" for name in ("sum", "suite")),
+    *(f"mechanism.{name}" for name in ("noise", "colluders")),
+    *(f"budget.{name}" for name in ("delta", "unit", "valid_votes")),
+    *(f"models.{name}" for name in ("teacher", "device", "class_balance")),
+    "evaluation.patients",
+    "seed",
+)
+"""Keys of `run.toml` that are the same in all rounds."""
+
+KEPT: Final = (
+    *SAME,
+    *(f"budget.{name}" for name in ("epsilon", "party_epsilons")),
+    *(f"models.{name}" for name in ("prevalence", "student")),
+    "purpose",
+)
+"""Keys whose values a later round takes over where the user gives no others."""
+
+_OPTIONS: Final = {
+    "source.ignored": "--ignore",
+    "evaluation.patients": "--evaluate",
+    "budget.valid_votes": "--valid-votes",
+}
+_OWN: Final = ("queries", "mechanism", "budget")
+"""Tables of `run.toml` that a later one lists for each round before it."""
+
+_TRAINED_BY: Final = ("numpy", "scikit-learn", "scipy", "torch")
+"""Packages whose other versions may deal records or train teachers otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A finished round.
+
+    Attributes:
+        name: Its name in `privacy.json` and `labels.csv`.
+        tables: Its settings, as far as a round has its own: those of `_OWN`.
+    """
+
+    name: str
+    tables: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Before:
+    """The part of earlier rounds in a new one, once the data are known.
+
+    Attributes:
+        settings: The new round's, unresolved; its budgets are the rest of those of all rounds.
+        terms: Of each earlier round, hospitals in the data's order.
+        budgets: Of all rounds together, in that order; empty in a first round.
+        spent: Cost of the earlier rounds for each hospital's units, in that order.
+        outcomes: Of all earlier queries, in the order asked.
+        drawn_in: The round of each outcome, by position in the pool.
+        reinforced: Labels that a student kept, by position in the pool.
+    """
+
+    settings: RunSettings
+    terms: tuple[RunTerms, ...] = ()
+    budgets: tuple[float, ...] = ()
+    spent: tuple[float, ...] = ()
+    outcomes: tuple[tuple[int, int, Outcome], ...] = ()
+    drawn_in: Mapping[int, str] = field(default_factory=dict)
+    reinforced: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Positions in the pool of all earlier queries."""
+        return tuple(index for index, _, _ in self.outcomes)
+
+    @property
+    def lessons(self) -> Answers:
+        """The outcomes, with the labels that a sure student kept in place of refusals."""
+        return [
+            (index, self.reinforced[index], Outcome.ANSWERED)
+            if index in self.reinforced
+            else (index, label, outcome)
+            for index, label, outcome in self.outcomes
+        ]
+
+    def resolved(self, dataset: Dataset) -> RunSettings:
+        """Fill in all open settings; no query is asked again.
+
+        Raises:
+            BudgetExhaustedError: the rest of the budgets does not afford a single query.
+            See `resolve`.
+        """
+        try:
+            return resolve(self.settings, dataset, sums=FORMS, asked=len(self.outcomes))
+        except BudgetExhaustedError as error:
+            raise self._of_all_rounds(error) from error
+
+    def with_whole_budgets(self, settings: RunSettings) -> RunSettings:
+        """Return resolved settings as `run.toml` has them: with the budgets of all rounds."""
+        return replace(settings, party_epsilons=self.budgets) if self.budgets else settings
+
+    def advised(self, error: Exception, dataset: Dataset) -> Exception:
+        """Report how many queries fit where the requested ones did not, and nothing was spent."""
+        if not isinstance(error, BudgetExhaustedError) or self.settings.queries is None:
+            return error
+        try:
+            fit = affordable(self.settings, dataset, sums=FORMS, asked=len(self.outcomes))
+        except BudgetExhaustedError as nothing_fits:
+            return self._of_all_rounds(nothing_fits)
+        queries = "1 query fits" if fit == 1 else f"{fit} queries fit"
+        return self._of_all_rounds(
+            BudgetExhaustedError(
+                requested=error.requested,
+                budget=error.budget,
+                advice=f"at these settings at most {queries}; see `pate-fed plan`",
+            )
+        )
+
+    def used_runs(self, names: tuple[str, ...], members: tuple[Member, ...]) -> list[UsedRun]:
+        """Return the earlier rounds as runs whose labels are used.
+
+        Args:
+            names: The hospitals, in the data's order.
+            members: The same in the order of the new round's seats.
+        """
+        form = FORMS[self.settings.form]
+        return [
+            UsedRun(in_seat_order(terms, names=names, members=members), form)
+            for terms in self.terms
+        ]
+
+    def _of_all_rounds(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
+        """Return an error about the rest of a budget as one about the whole budget."""
+        if not self.terms:
+            return error
+        rests = [abs(rest - error.budget) for rest in self.settings.party_epsilons or ()]
+        seat = rests.index(min(rests))
+        _, _, advice = error.got.partition(": ")
+        said = f"earlier runs cost {self.spent[seat]:.6g} of it"
+        return BudgetExhaustedError(
+            requested=error.requested + self.spent[seat],
+            budget=self.budgets[seat],
+            advice=f"{said}; {advice}" if advice else said,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EarlierRounds:
+    """Finished rounds, as the directory of the last one tells them.
+
+    Attributes:
+        record: That directory's content; None before a first round.
+        rounds: The rounds, the oldest first.
+    """
+
+    record: RunRecord | None = None
+    rounds: tuple[Round, ...] = ()
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the directory of a finished round, and check it as `transcript verify` does.
+
+        Raises:
+            RunDirectoryError: it cannot be read, or no round can stand on it.
+            BrokenTranscriptError: somebody changed its transcript.
+            AlteredResultsError: somebody changed a file.
+        """
+        record = simulation_record(folder)
+        check_transcript(folder)
+        _require_same_version(record)
+        listed = [*record.settings.get("earlier", ()), {**record.settings, "run": ""}]
+        rounds: tuple[Round, ...] = ()
+        for one in listed:
+            tables = {name: one[name] for name in _OWN}
+            name = one["run"] or free_name(folder, rounds)
+            rounds += (Round(name, tables),)
+        _require_private(rounds[-1].tables["mechanism"]["name"])
+        if record.settings["evaluation"]["patients"] != "public":
+            raise InvalidSettingError(
+                "--after must name a run with --evaluate public: another evaluation of the "
+                "patients who were kept back would cost more",
+                "private",
+            )
+        return cls(record, rounds)
+
+    @property
+    def number(self) -> int:
+        """Number of the round that follows, from 1."""
+        return len(self.rounds) + 1
+
+    def chance(self, seed: int | None) -> Chance:
+        """Return the randomness of the round that follows."""
+        if self.record is None:
+            return Chance(seed)
+        root = bytes.fromhex(self.record.manifest["split"]["seed"])
+        return Chance(seed, root=root, round_number=self.number)
+
+    def require_same(self, settings: RunSettings) -> None:
+        """Refuse settings that would make other hospitals, teachers or neighbors.
+
+        Raises:
+            InvalidSettingError: names the first such option.
+        """
+        if self.record is None:
+            return
+        given = settings.as_table()
+        for path in SAME:
+            now, then = (_at(table, path) for table in (given, self.record.settings))
+            if now != then:
+                option = _OPTIONS.get(path, f"--{path.rpartition('.')[2].replace('_', '-')}")
+                raise InvalidSettingError(
+                    f"{option} must be as in the earlier run: "
+                    f"{'not given' if then is None else then}",
+                    "none" if now is None else now,
+                )
+        _require_private(settings.mechanism)
+
+    def joined(
+        self, settings: RunSettings, pool: QueryPool, class_names: tuple[str, ...]
+    ) -> Before:
+        """Return what a new round takes over.
+
+        Args:
+            settings: Its settings; budgets are those of all rounds.
+            pool: Its public inputs.
+            class_names: Names of its classes.
+
+        Raises:
+            InvalidDataError: pool or classes changed since.
+            BudgetExhaustedError: the earlier rounds used a budget up.
+        """
+        if self.record is None:
+            return Before(settings)
+        if pool.digest.hex() != self.record.manifest["pool_sha256"]:
+            raise InvalidDataError("the public pool must be that of the earlier run", "another")
+        numbers = {name: place for place, name in enumerate(class_names)}
+        labels = (*self.record.labels, *self.record.reinforced.items())
+        if not {label for _, label in labels if label} <= numbers.keys():
+            raise InvalidDataError("classes must be those of the earlier run", "others")
+        terms: tuple[RunTerms, ...] = ()
+        for one in self.rounds:
+            own = _with_rest(replace(settings, **_fields_of(one.tables)), terms)
+            terms += (
+                terms_of(
+                    own.settings,
+                    name=one.name,
+                    classes=len(class_names),
+                    pool_digest=pool.digest,
+                    sums=FORMS,
+                ),
+            )
+        last = self.rounds[-1].name
+        return replace(
+            _with_rest(settings, terms),
+            outcomes=tuple(
+                (int(query), numbers[label], Outcome.ANSWERED)
+                if label
+                else (int(query), ABSTAIN, Outcome.REFUSED)
+                for query, label in self.record.labels
+            ),
+            drawn_in={
+                int(query): self.record.drawn_in.get(query, last) for query, _ in self.record.labels
+            },
+            reinforced={
+                int(query): numbers[label] for query, label in self.record.reinforced.items()
+            },
+        )
+
+    def split(self, chance: Chance, records: Records, partition: Partition) -> dict[str, str]:
+        """Return the entry of `manifest.json` by which a next round finds the same split.
+
+        Raises:
+            InvalidDataError: the hospitals' records are not those of the earlier round.
+        """
+        digest = build_manifest(records, partition, key=chance.bytes_of("split")).root
+        found = {"seed": chance.root.hex(), "records": digest}
+        if self.record is not None and self.record.manifest["split"] != found:
+            raise InvalidDataError(
+                "the hospitals' records must be those of the earlier run", "others"
+            )
+        return found
+
+    def table(self) -> dict[str, object]:
+        """Return the entries of `run.toml` that tell the earlier rounds."""
+        listed = [{"run": one.name, **one.tables} for one in self.rounds]
+        return {"earlier": listed} if listed else {}
+
+
+def simulation_record(folder: Path) -> RunRecord:
+    """Read the directory of a simulation, unchecked: `EarlierRounds.read` checks it.
+
+    Raises:
+        RunDirectoryError: it cannot be read, or is of another kind.
+    """
+    record = read_run(folder)
+    if is_public(record) or "split" not in record.manifest:
+        kind = "a public edition" if is_public(record) else "another run"
+        raise RunDirectoryError("--after must name the directory of a simulation", kind)
+    return record
+
+
+def free_name(folder: Path, rounds: Sequence[Round]) -> str:
+    """Return the name of a round: its directory's, or its number where that cannot be.
+
+    Args:
+        folder: Its directory, present or future.
+        rounds: Those before it.
+    """
+    name = folder.resolve().name
+    is_free = is_run_name(name) and name not in {one.name for one in rounds}
+    return name if is_free else f"round-{len(rounds) + 1}"
+
+
+def _require_same_version(record: RunRecord) -> None:
+    now = {"pate_fed": __version__, **{name: version(name) for name in _TRAINED_BY}}
+    then = {**record.manifest["versions"], "pate_fed": record.manifest["pate_fed"]}
+    for name, installed in now.items():
+        if then.get(name) != installed:
+            raise RunDirectoryError(
+                f"--after must name a run of {name} {installed}, which trains the same teachers",
+                then.get(name),
+            )
+
+
+def _require_private(mechanism: str) -> None:
+    """Refuse mechanisms for comparison only: no sum of rounds holds for their readers."""
+    spec = SPECS[mechanism]
+    if spec.for_research or not spec.is_private:
+        raise InvalidSettingError(
+            "beside --after a mechanism must release labels at a price", mechanism
+        )
+
+
+def _at(table: Mapping[str, Any], path: str) -> object:
+    """Return a value by its path; None where there is none, and lists in one form."""
+    value: Any = table
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _fields_of(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a round's own settings, as fields of `RunSettings`."""
+    queries, mechanism, budget = (tables[name] for name in _OWN)
+    own = ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta", "max_answers")
+    return {
+        **{name: queries.get(name) for name in ("select", "batch_size")},
+        **{name: mechanism.get(name) for name in (*own, "max_refusals")},
+        "queries": queries["count"],
+        "mechanism": mechanism["name"],
+        "epsilon": budget["epsilon"],
+        "party_epsilons": tuple(budget["party_epsilons"]),
+        "pricing": budget["pricing"],
+    }
+
+
+def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
+    """Take the cost of earlier rounds off each hospital's budget.
+
+    Raises:
+        BudgetExhaustedError: nothing remains for a hospital.
+    """
+    budgets = settings.party_epsilons or (settings.epsilon,) * (settings.parties or 0)
+    if not earlier:
+        return Before(settings)
+    last = earlier[-1]
+    spent = tuple(
+        cost_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.at_parties).epsilon
+        for seat in range(len(last.weights))
+    )
+    if len(budgets) != len(spent):
+        raise InvalidSettingError(
+            f"--party-epsilons must have one entry for each of {len(spent)} hospitals", len(budgets)
+        )
+    # The sum of all rounds is rounded up by that factor.
+    rest = tuple(whole / ROUNDING_ROOM - cost for whole, cost in zip(budgets, spent, strict=True))
+    least = rest.index(min(rest))
+    if rest[least] <= 0:
+        raise BudgetExhaustedError(
+            requested=spent[least],
+            budget=budgets[least],
+            advice="the earlier runs alone cost that, and --epsilon counts them; raise it",
+        )
+    return Before(
+        replace(settings, party_epsilons=rest), tuple(earlier), budgets=budgets, spent=spent
+    )

@@ -1,0 +1,449 @@
+"""Rounds of a simulation: nothing twice, the price of all together, and attacks on both."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import secrets
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from coordinator.cli.simulate import CONFIG_OPTIONS
+from coordinator.errors import AlteredResultsError
+from coordinator.simulation import chance as draws
+from coordinator.simulation import rounds as rounds_of
+from coordinator.simulation.chance import Chance
+from coordinator.simulation.rounds import KEPT, SAME, EarlierRounds, free_name
+from coordinator.simulation.run import _Rehearsal
+from pate_fed.data import DataSource
+from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectoryError
+from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
+from pate_fed.planning import RunSettings
+from pate_fed.releases import Outcome
+from pate_fed.report import read_run
+from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
+from pate_fed.students import interim_chances
+from pate_fed.votes import SummedHistogram
+from protocols.envelope import DEFAULT_SUITE
+from tests.support.command import Command, exit_code_of, pate_fed, write_table
+
+__all__ = ["pate_fed"]  # a fixture
+
+SIGMA, QUERIES, DELTA = 4.0, 4, 1e-5
+_ROUND = (
+    *("--mechanism", "gnmax", "--pricing", "gdp", "--sigma2", SIGMA, "--queries", QUERIES),
+    *("--epsilon", 50),
+)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Two rounds of one seed with the same mechanism, and the coordinator's noise in each."""
+
+    table: Path
+    first: Path
+    second: Path
+    noise: tuple[bytes, bytes]
+
+
+def first_round(table: Path, out: Path, *options: object) -> list[object]:
+    return [
+        *("simulate", "--data", "csv", "--data-file", table, "--label", "sick", "--parties", 3),
+        *("--teachers", 1, "--teacher", "nearest", "--student", "logistic", "--sum", "plain"),
+        *("--purpose", "a test", *_ROUND, *options, "--out", out),
+    ]
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    folder = tmp_path_factory.mktemp("chain")
+    table = write_table(folder / "table.csv", rows=80)
+    taken: list[bytes] = []
+
+    def watched(seed: bytes, *, tag: str) -> RandomBytes:
+        source = keyed_stream(seed, tag=tag)
+
+        def next_bytes(count: int) -> bytes:
+            taken.append(source(count))
+            return taken[-1]
+
+        return next_bytes
+
+    runs, noise = [folder / "first", folder / "second"], []
+    after = ["simulate", "--after", runs[0], "--data-file", table, *_ROUND, "--out", runs[1]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draws, "keyed_stream", watched)
+        for command in (first_round(table, runs[0], "--seed", 7), after):
+            assert exit_code_of(*command) == 0
+            noise.append(b"".join(taken))
+            taken.clear()
+    return Chain(table, runs[0], runs[1], (noise[0], noise[1]))
+
+
+def rows_of(run: Path) -> list[dict[str, str]]:
+    with (run / "labels.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def json_of(run: Path, name: str) -> Any:
+    return json.loads((run / name).read_text("utf-8"))
+
+
+def settings_after(chain: Chain, **changes: Any) -> RunSettings:
+    """Settings as the command line takes them from the first round."""
+    settings = RunSettings(
+        DataSource("csv", data_file=chain.table, label_column="sick"),
+        DEFAULT_SUITE,
+        parties=3,
+        teachers=1,
+        weights=(1, 1, 1),
+        partition="iid",
+        unit="party",
+        mechanism="gnmax",
+        pricing="gdp",
+        epsilon=50.0,
+        form="plain",
+        teacher_model="nearest",
+        seed=7,
+    )
+    return replace(settings, **changes)
+
+
+def prepared(chain: Chain, run: Path | None, **changes: Any) -> _Rehearsal:
+    """A round after `run` with its teachers trained, before anything is asked."""
+    rounds = EarlierRounds() if run is None else EarlierRounds.read(run)
+    settings = settings_after(chain, **{"sigma2": SIGMA, "queries": QUERIES, **changes})
+    rounds.require_same(settings)
+    rehearsal = _Rehearsal(settings, lambda *_: None, lambda _: None, rounds, "next")
+    rehearsal.prepare()
+    return rehearsal
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Epsilon of Gaussian noise by its closed form (Balle and Wang 2018), not by our code."""
+
+    def excess(epsilon: float) -> float:
+        low, high = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+        return float(norm.cdf(low) - math.exp(epsilon) * norm.cdf(high)) - delta
+
+    return float(brentq(excess, 0, 200, xtol=1e-12))
+
+
+# Queries and labels ---------------------------------------------------------------------------
+
+
+def test_no_query_is_asked_again_and_each_label_tells_its_round(chain: Chain) -> None:
+    first, second = rows_of(chain.first), rows_of(chain.second)
+    assert len({row["query_id"] for row in second}) == len(second) == 2 * QUERIES
+    drawn = [row.pop("drawn_in") for row in second]
+    assert drawn == ["first"] * QUERIES + [""] * QUERIES
+    assert second[:QUERIES] == first
+    queries = json_of(chain.second, "metrics.json")["queries"]
+    assert (queries["asked"], queries["from_store"], queries["not_asked"]) == (8, 4, 0)
+
+
+def test_a_round_has_the_same_teachers_and_refuses_to_ask_more_than_the_pool_has_left(
+    chain: Chain,
+) -> None:
+    one, two = prepared(chain, None), prepared(chain, chain.first)
+    pool = one._dataset.pool.inputs
+    for ours, theirs in zip(one._hospitals, two._hospitals, strict=True):
+        assert (ours.ensemble.vote(pool) == theirs.ensemble.vote(pool)).all()
+    left = len(two._pool.distinct) - QUERIES
+    assert len(prepared(chain, chain.first, queries=left, epsilon=1e6)._queries) == left
+    with pytest.raises(ValueError, match=f"at most {left}, the distinct inputs"):
+        prepared(chain, chain.first, queries=left + 1)
+
+
+@pytest.mark.slow
+def test_a_third_round_hears_the_student_of_both_and_hands_on_what_it_kept(
+    chain: Chain, pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[int] = []
+
+    def watched(inputs: Any, labels: Any, others: Any, *, classes: int) -> Any:
+        known.append(len(labels))
+        return interim_chances(inputs, labels, others, classes=classes)
+
+    monkeypatch.setattr("pate_fed.students.interim_chances", watched)
+    third = tmp_path / "third"
+    interactive = ("--mechanism", "interactive", "--sigma1", 6, "--sigma2", 6, "--queries", 2)
+    # Nothing reaches such a threshold, and the student is always sure enough.
+    ended = pate_fed(
+        *("simulate", "--after", chain.second, "--data-file", chain.table, *interactive),
+        *("--vote-threshold", 200, "--confidence", 0, "--batch-size", 2, "--epsilon", 60),
+        *("--pricing", "gdp"),
+        *("--out", third),
+    )
+    assert ended.code == 0, ended.err
+    assert known == [2 * QUERIES]
+    rows = rows_of(third)
+    assert [row["drawn_in"] for row in rows] == ["first"] * 4 + ["second"] * 4 + [""] * 2
+    assert [bool(row["reinforced"]) for row in rows] == [False] * 8 + [True] * 2
+    assert [run["run"] for run in json_of(third, "privacy.json")["runs"]] == [
+        *("first", "second", "third")
+    ]
+    assert json_of(third, "metrics.json")["queries"]["reinforced"] == 2
+    rehearsal = prepared(chain, third, epsilon=100.0)
+    assert [what for _, _, what in rehearsal._before.lessons] == [Outcome.ANSWERED] * 10
+    assert [what for _, _, what in rehearsal._before.outcomes[8:]] == [Outcome.REFUSED] * 2
+
+
+# Noise ----------------------------------------------------------------------------------------
+
+
+def test_two_rounds_of_a_seed_never_draw_the_same_noise(chain: Chain) -> None:
+    """The attack: with equal noise, two releases differ by the exact votes alone."""
+    words = [{noise[at : at + 8] for at in range(0, len(noise), 8)} for noise in chain.noise]
+    assert min(map(len, words)) >= 2 * QUERIES  # a draw for each class of each query
+    assert not words[0] & words[1]
+
+    rounds = [EarlierRounds(), *map(EarlierRounds.read, (chain.first, chain.second))]
+    assert [one.number for one in rounds] == [1, 2, 3]
+    votes = SummedHistogram(np.array([[2, 1]] * 8), total_votes=3)
+    noisy = [
+        NoisePlan().perturb(votes, sigma=9.0, random_bytes=one.chance(7).noise()).counts
+        for one in (*rounds, rounds[1])
+    ]
+    assert (noisy[1] == noisy[3]).all()  # the attack works where a stream is used twice
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert (noisy[one] != noisy[other]).any(axis=1).all()
+    names = ["party-1", "round 2\0party-1", "party-1 of round 2"]
+    seeds = [seed for one in rounds for seed in one.chance(7).noise_seeds(names) or ()]
+    assert len(set(seeds)) == 9
+
+
+def test_noise_without_a_seed_does_not_follow_from_the_split_that_is_kept() -> None:
+    chance = Chance(None, root=b"known", round_number=2)
+    assert chance.noise() is secrets.token_bytes
+    assert chance.noise_seeds(["party-1"]) is None
+    assert chance.bytes_of("partition") == Chance(None, root=b"known").bytes_of("partition")
+
+
+@pytest.mark.slow
+def test_an_unseeded_round_is_followed_with_its_own_split(chain: Chain, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert exit_code_of(*first_round(chain.table, run)) == 0
+    following = prepared(chain, run, seed=None)
+    assert following._split == json_of(run, "manifest.json")["split"]
+    assert following._chance.noise() is secrets.token_bytes
+
+
+# Price ----------------------------------------------------------------------------------------
+
+
+def test_every_epsilon_is_of_all_rounds_together(chain: Chain) -> None:
+    privacy = json_of(chain.second, "privacy.json")
+    alone = gaussian_epsilon(math.sqrt(2 * QUERIES) / SIGMA, DELTA)
+    assert [run["epsilon"] for run in privacy["runs"]] == pytest.approx([alone] * 2, rel=1e-6)
+    formal = privacy["views"]["public"]["formal"]["epsilon"]
+    assert formal == pytest.approx(2 * alone, rel=1e-6)
+    assert formal >= 2 * alone
+    assert {party["epsilon"] for party in privacy["parties"]} == {formal}
+    assert {party["budget"] for party in privacy["parties"]} == {50.0}
+    assert privacy["budget"]["epsilon"] == 50.0
+    assert privacy["delta"] == privacy["budget"]["delta"] == 2 * DELTA
+    assert privacy["charged"][0]["epsilon"] > alone
+    assert privacy["charged"][-1]["epsilon"] == pytest.approx(formal, rel=1e-6)
+    # Numbers of one round are in `runs` alone.
+    assert privacy["views"]["public"]["bounds"] == {}
+    assert privacy["per_instance"]["epsilon"] is None
+
+    def others(table: Any) -> list[float]:
+        if isinstance(table, list):
+            return [found for each in table for found in others(each)]
+        if not isinstance(table, dict):
+            return []
+        own = [value for name, value in table.items() if name.startswith("epsilon") and value]
+        return own + [
+            found for name, each in table.items() if name != "runs" for found in others(each)
+        ]
+
+    assert min(others(privacy)) > alone
+
+
+def test_report_and_summary_say_what_each_round_cost(chain: Chain, pate_fed: Command) -> None:
+    alone = math.ceil(1000 * gaussian_epsilon(math.sqrt(2 * QUERIES) / SIGMA, DELTA)) / 1000
+    said = f"This run stands on first: epsilon {alone:g} for first, {alone:g} for second,"
+    page = (chain.second / "report.html").read_text("utf-8")
+    assert page.count(said) == 2
+    assert "stands on" not in (chain.first / "report.html").read_text("utf-8")
+    summary = " ".join(pate_fed("report", chain.second).out.split())
+    assert said in summary
+    assert "together at delta 2e-5" in summary
+
+
+@pytest.mark.parametrize("epsilon", [12.0, 30.0])
+def test_noise_fills_what_the_earlier_rounds_left(chain: Chain, epsilon: float) -> None:
+    first = gaussian_epsilon(math.sqrt(2 * QUERIES) / SIGMA, DELTA)
+    following = prepared(chain, chain.first, sigma2=None, queries=6, epsilon=epsilon)
+    sigma = following._settings.sigma2
+    assert sigma is not None
+    total = first + gaussian_epsilon(math.sqrt(2 * 6) / sigma, DELTA)
+    assert 0.98 * epsilon < total <= epsilon
+
+
+def test_a_budget_that_the_earlier_rounds_used_up_is_told_as_one_of_all(chain: Chain) -> None:
+    first = gaussian_epsilon(math.sqrt(2 * QUERIES) / SIGMA, DELTA)
+    with pytest.raises(BudgetExhaustedError, match="the earlier runs alone") as spent:
+        prepared(chain, chain.first, epsilon=first - 0.01)
+    assert spent.value.requested == pytest.approx(first, rel=1e-6)
+    with pytest.raises(BudgetExhaustedError, match=r"earlier runs cost .* of it") as little:
+        prepared(chain, chain.first, epsilon=first + 0.01, queries=None)
+    assert little.value.budget == first + 0.01
+    assert little.value.requested > first + 0.01
+
+
+# Refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        pytest.param(("--parties", 4), "PF-105", id="other hospitals"),
+        pytest.param(("--teachers", 2), "PF-105", id="other teachers"),
+        pytest.param(("--teacher", "forest"), "PF-105", id="another kind of teacher"),
+        pytest.param(("--unit", "record"), "PF-105", id="another unit"),
+        pytest.param(("--delta", 1e-6), "PF-105", id="another delta"),
+        pytest.param(("--seed", 8), "PF-105", id="another seed"),
+        pytest.param(("--weights", "1,1,2"), "PF-105", id="other neighbors"),
+        pytest.param(("--unchecked-votes",), "PF-105", id="other trust"),
+        pytest.param(("--sum", "additive"), "PF-105", id="another sum"),
+        pytest.param(("--evaluate", "private"), "PF-105", id="patients kept back"),
+        pytest.param(("--label", "age"), "PF-105", id="another target"),
+        pytest.param(("--mechanism", "counts"), "PF-105", id="counts"),
+        pytest.param(("--mechanism", "immutable"), "PF-105", id="no price"),
+        pytest.param(("--party-epsilons", "50,50"), "PF-105", id="a budget is missing"),
+        pytest.param(("--queries", 10_000), "PF-105", id="more than the pool"),
+        pytest.param(("--parties", 3, "--unit", "party", "--epsilon", 1), "PF-131", id="the same"),
+    ],
+)
+def test_an_option_that_contradicts_the_earlier_round_is_refused(
+    chain: Chain, pate_fed: Command, tmp_path: Path, options: tuple[object, ...], code: str
+) -> None:
+    out = tmp_path / "run"
+    after = ("simulate", "--after", chain.first, "--data-file", chain.table)
+    ended = pate_fed(*after, *options, "--out", out)
+    assert ended.error_code == code, ended.err
+    assert not out.exists()
+
+
+def test_a_config_beside_it_or_of_a_later_round_is_refused(
+    chain: Chain, pate_fed: Command, tmp_path: Path
+) -> None:
+    for options in (
+        ("--config", chain.first / "run.toml", "--after", chain.first),
+        ("--config", chain.second / "run.toml"),
+    ):
+        ended = pate_fed("simulate", *options, "--out", tmp_path / "run")
+        assert ended.error_code == "PF-402", ended.err
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        pytest.param("labels.csv", ",yes", ",no", id="a label"),
+        pytest.param("privacy.json", '"epsilon": 50.0', '"epsilon": 60.0', id="a budget"),
+        pytest.param("run.toml", "sigma2 = 4.0", "sigma2 = 40.0", id="more noise than there was"),
+        pytest.param("manifest.json", '"seed": 7', '"seed": 8', id="another split"),
+    ],
+)
+def test_a_directory_that_somebody_edited_is_refused(
+    chain: Chain, tmp_path: Path, file: str, old: str, new: str
+) -> None:
+    run = shutil.copytree(chain.first, tmp_path / "run")
+    text = (run / file).read_text("utf-8")
+    assert old in text
+    (run / file).write_text(text.replace(old, new, 1), "utf-8")
+    with pytest.raises(AlteredResultsError, match=file):
+        EarlierRounds.read(run)
+
+
+def test_a_directory_that_is_no_finished_simulation_of_this_version_is_refused(
+    chain: Chain, pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RunDirectoryError, match="must be a folder"):
+        EarlierRounds.read(tmp_path / "none")
+    run = shutil.copytree(chain.first, tmp_path / "run")
+    (run / "transcript.jsonl").unlink()
+    with pytest.raises(RunDirectoryError, match="transcript"):
+        EarlierRounds.read(run)
+    manifest = json_of(run, "manifest.json")
+    (run / "manifest.json").write_text(json.dumps(manifest | {"edition": "public"}))
+    ended = pate_fed("simulate", "--after", run, "--out", tmp_path / "out")
+    assert ended.error_code == "PF-140"
+    assert "public edition" in ended.err
+    del manifest["split"]  # a deployed run
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RunDirectoryError, match="directory of a simulation"):
+        EarlierRounds.read(run)
+    monkeypatch.setattr(rounds_of, "__version__", "9.9")
+    with pytest.raises(RunDirectoryError, match=r"pate_fed 9\.9"):
+        EarlierRounds.read(chain.first)
+
+
+def test_records_that_changed_since_are_refused(chain: Chain, tmp_path: Path) -> None:
+    private = prepared(chain, None)._dataset.private.unit_ids[0]
+    line = 1 + int(private.removeprefix("row-"))
+    lines = chain.table.read_text("utf-8").splitlines()
+    cells = lines[line].split(",")
+    one = [*lines[:line], ",".join([*cells[:3], "99.99", cells[4]]), *lines[line + 1 :]]
+    every = [lines[0], *(each.replace(".", ".9") for each in lines[1:])]
+    table = tmp_path / "table.csv"
+    for changed, fault in ((one, "hospitals' records"), (every, "public pool")):
+        table.write_text("\n".join(changed) + "\n", "utf-8")
+        with pytest.raises(InvalidDataError, match=fault):
+            prepared(replace(chain, table=table), chain.first)
+
+
+# Files ----------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> None:
+    """A new setting must be put into a list of `rounds`, or into `_fields_of`."""
+    own = {
+        f"{table}.{name}": "other"
+        for table, names in {
+            "queries": ("count", "select", "batch_size"),
+            "mechanism": ("name", "vote_threshold", "sigma1", "sigma2", "confidence"),
+            "budget": ("epsilon", "party_epsilons", "pricing"),
+        }.items()
+        for name in names
+    }
+    own |= dict.fromkeys(("mechanism.test_delta", "mechanism.max_answers"), "other")
+    own |= {"mechanism.max_refusals": "other"}
+    free = {"federation.engine", "evaluation.epsilon", "evaluation.by"}
+    assert CONFIG_OPTIONS.keys() == {*SAME, *KEPT, *own, *free}
+    tables: dict[str, dict[str, Any]] = {"queries": {}, "mechanism": {}, "budget": {}}
+    for path, value in own.items():
+        table, _, name = path.partition(".")
+        tables[table][name] = value
+    assert len(rounds_of._fields_of(tables)) == len(own)
+
+
+def test_each_field_of_a_later_round_is_in_a_list_of_the_public_edition(chain: Chain) -> None:
+    record = read_run(chain.second)
+    for name, table in (
+        ("run", record.settings),
+        ("manifest", record.manifest),
+        ("privacy", record.privacy),
+        ("metrics", record.metrics),
+    ):
+        for path in {*leaves(table, name)} - {"privacy.evaluation", "metrics.evaluation"}:
+            assert is_listed(path, PUBLIC | PUBLIC_WITH_POOL | PRIVATE), path
+    assert is_listed("manifest.split.seed", PRIVATE)
+
+
+def test_a_round_has_the_name_of_its_directory_unless_it_is_taken(tmp_path: Path) -> None:
+    rounds = [rounds_of.Round("first", {})]
+    assert free_name(tmp_path / "second", rounds) == "second"
+    assert free_name(tmp_path / "first", rounds) == "round-2"
+    assert free_name(tmp_path / "with space", rounds) == "round-2"
