@@ -23,7 +23,7 @@ from coordinator.runs.transcripts import check_transcript
 from coordinator.simulation.chance import Chance
 from pate_fed import __version__
 from pate_fed.charging import ROUNDING_ROOM
-from pate_fed.data import Dataset, Records
+from pate_fed.data import Dataset
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidDataError,
@@ -32,7 +32,7 @@ from pate_fed.errors import (
 )
 from pate_fed.federation import RunTerms, is_run_name
 from pate_fed.mechanisms import SPECS
-from pate_fed.partition import Partition, build_manifest
+from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings, affordable, resolve, terms_of
 from pate_fed.pricing import cost_of_runs
 from pate_fed.queries import QueryPool
@@ -71,6 +71,9 @@ _OPTIONS: Final = {
 }
 _OWN: Final = ("queries", "mechanism", "budget")
 """Tables of `run.toml` that a later one lists for each round before it."""
+
+_ROUNDED: Final = 1e-9
+"""Relative difference of two numbers that are the same."""
 
 _TRAINED_BY: Final = ("numpy", "scikit-learn", "scipy", "torch")
 """Packages whose other versions may deal records or train teachers otherwise."""
@@ -172,6 +175,10 @@ class Before:
             for terms in self.terms
         ]
 
+    def told(self, error: Exception | None) -> Exception | None:
+        """Return an error that ended the round; one about the rest of a budget names all of it."""
+        return self._of_all_rounds(error) if isinstance(error, BudgetExhaustedError) else error
+
     def _of_all_rounds(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
         """Return an error about the rest of a budget as one about the whole budget."""
         if not self.terms:
@@ -270,6 +277,7 @@ class EarlierRounds:
 
         Raises:
             InvalidDataError: pool or classes changed since.
+            RunDirectoryError: their cost is not the one that the last of them states.
             BudgetExhaustedError: the earlier rounds used a budget up.
         """
         if self.record is None:
@@ -292,9 +300,19 @@ class EarlierRounds:
                     sums=FORMS,
                 ),
             )
+        before = _with_rest(settings, terms)
+        public = max(
+            cost_of_runs(terms, seat, unit=settings.unit).epsilon for seat in _seats(terms)
+        )
+        stated = self.record.privacy["views"]["public"]["formal"]["epsilon"]
+        if abs(public - stated) > _ROUNDED * stated:
+            raise RunDirectoryError(
+                "privacy.json of the earlier run must state the cost that its run.toml has",
+                f"{stated:.6g} instead of {public:.6g}",
+            )
         last = self.rounds[-1].name
         return replace(
-            _with_rest(settings, terms),
+            before,
             outcomes=tuple(
                 (int(query), numbers[label], Outcome.ANSWERED)
                 if label
@@ -309,19 +327,38 @@ class EarlierRounds:
             },
         )
 
-    def split(self, chance: Chance, records: Records, partition: Partition) -> dict[str, str]:
-        """Return the entry of `manifest.json` by which a next round finds the same split.
+    def require_same_numbers(self, partition: Manifest) -> None:
+        """Refuse other numbers of records. No file holds a digest that could tell their content.
+
+        Args:
+            partition: Of the new round.
 
         Raises:
-            InvalidDataError: the hospitals' records are not those of the earlier round.
+            InvalidDataError: the teachers' numbers of records are not those of the earlier round.
         """
-        digest = build_manifest(records, partition, key=chance.bytes_of("split")).root
-        found = {"seed": chance.root.hex(), "records": digest}
-        if self.record is not None and self.record.manifest["split"] != found:
+        if self.record is None:
+            return
+        now = [(one.party, one.teacher, one.units, one.records) for one in partition.entries]
+        listed = self.record.manifest["partition"]["teachers"]
+        if now != [(one["party"], one["teacher"], one["units"], one["records"]) for one in listed]:
             raise InvalidDataError(
                 "the hospitals' records must be those of the earlier run", "others"
             )
-        return found
+
+    def raised(self, before: Before) -> list[str]:
+        """Warn where the budget of all rounds was raised once labels had been seen."""
+        earlier = [one.tables["budget"]["party_epsilons"] for one in self.rounds]
+        if not any(
+            now > then
+            for listed in earlier
+            for now, then in zip(before.budgets, listed, strict=True)
+        ):
+            return []
+        return [
+            f"The budget of all rounds is {max(before.budgets):g} now. It was "
+            f"{min(map(max, earlier)):g}, and was raised after labels had been seen: the smaller "
+            "one no longer holds."
+        ]
 
     def table(self) -> dict[str, object]:
         """Return the entries of `run.toml` that tell the earlier rounds."""
@@ -397,6 +434,10 @@ def _fields_of(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _seats(terms: Sequence[RunTerms]) -> range:
+    return range(len(terms[-1].weights))
+
+
 def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
     """Take the cost of earlier rounds off each hospital's budget.
 
@@ -409,7 +450,7 @@ def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
     last = earlier[-1]
     spent = tuple(
         cost_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.at_parties).epsilon
-        for seat in range(len(last.weights))
+        for seat in _seats(earlier)
     )
     if len(budgets) != len(spent):
         raise InvalidSettingError(

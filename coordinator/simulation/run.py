@@ -197,7 +197,7 @@ class _Rehearsal:
                 self._tell(self._outlook)
             self._partition = self._deal()
             self._manifest = self._prove_disjoint()
-            self._split = self._rounds.split(self._chance, self._dataset.private, self._partition)
+            self._rounds.require_same_numbers(self._manifest)
         with self._timed("queries"):
             # Hospitals answer no question twice, and equal inputs are one question.
             earlier = self._before.asked
@@ -278,6 +278,7 @@ class _Rehearsal:
         labels.warnings.extend(
             notes.large_delta(self._settings, self._dataset, self._rounds.number)
         )
+        labels.warnings.extend(self._rounds.raised(self._before))
         labels.warnings.extend(notes.known_prevalence(self._settings, self._facts))
         labels.warnings.extend(threshold_notes(self._before.settings, labels.run.terms))
         labels.warnings.extend(near_notes(self._left_out))
@@ -340,7 +341,7 @@ class _Rehearsal:
             evaluation=evaluation,
         )
         self._write_files(out, student, outcomes, metrics=metrics, privacy=privacy)
-        return Simulation(out, metrics, privacy, labels.stopped_by)
+        return Simulation(out, metrics, privacy, self._before.told(labels.stopped_by))
 
     def _evaluate(self, student: Student | None, privacy: dict[str, Any]) -> dict[str, Any] | None:
         """Score the student on held-out patients, where asked to; its price joins the others."""
@@ -557,7 +558,7 @@ class _Rehearsal:
             settings=self._before.with_whole_budgets(self._settings),
             source=self._rounds.table(),
             partition=self._manifest,
-            split=self._split,
+            split_seed=self._chance.root,
             drawn_in=self._before.drawn_in,
             reinforced=self._reinforced,
             pool_digest=self._pool.digest,

@@ -156,7 +156,10 @@ def render_report(run: RunRecord) -> str:
         audit=run.audit,
         leak_plot=Markup(_leak_plot(run.audit)),  # noqa: S704
         digests=run.digests,
-        manifest=list(wording.flatten(run.manifest)),
+        # Who has the seed of a simulation's split can repeat its draws: no reader needs that.
+        manifest=list(
+            wording.flatten({key: run.manifest[key] for key in run.manifest if key != "split"})
+        ),
         manifest_lists=list(wording.lists_of_tables(run.manifest)),
         settings=list(wording.flatten(run.settings)),
         effort=_effort(metrics),

@@ -385,7 +385,12 @@ def _tests_delta(ended: EndedRun) -> dict[str, float]:
     if ended.terms.test_delta is None:
         return {}
     cost = ended.ledger.costs[0]
-    return {"kept_for_tests": cost.additive_delta, "spent_by_tests": cost.charged_delta()}
+    # Earlier rounds of a simulation count with all that they kept.
+    before = [terms.test_delta or 0.0 for terms in ended.used_terms[:-1]] if ended.budgets else []
+    return {
+        "kept_for_tests": math.fsum([*before, cost.additive_delta]),
+        "spent_by_tests": math.fsum([*before, cost.charged_delta()]),
+    }
 
 
 def _public_view(ended: EndedRun, seat: int) -> dict[str, Any]:

@@ -232,8 +232,10 @@ def test_noise_without_a_seed_does_not_follow_from_the_split_that_is_kept() -> N
 def test_an_unseeded_round_is_followed_with_its_own_split(chain: Chain, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert exit_code_of(*first_round(chain.table, run)) == 0
-    following = prepared(chain, run, seed=None)
-    assert following._split == json_of(run, "manifest.json")["split"]
+    following, again = (prepared(chain, run, seed=None) for _ in range(2))
+    assert following._chance.root.hex() == json_of(run, "manifest.json")["split"]["seed"]
+    shards = [[one.rows.tolist() for one in each._partition.shards] for each in (following, again)]
+    assert shards[0] == shards[1]
     assert following._chance.noise() is secrets.token_bytes
 
 
@@ -391,17 +393,47 @@ def test_a_directory_that_is_no_finished_simulation_of_this_version_is_refused(
 
 
 def test_records_that_changed_since_are_refused(chain: Chain, tmp_path: Path) -> None:
-    private = prepared(chain, None)._dataset.private.unit_ids[0]
-    line = 1 + int(private.removeprefix("row-"))
     lines = chain.table.read_text("utf-8").splitlines()
-    cells = lines[line].split(",")
-    one = [*lines[:line], ",".join([*cells[:3], "99.99", cells[4]]), *lines[line + 1 :]]
     every = [lines[0], *(each.replace(".", ".9") for each in lines[1:])]
     table = tmp_path / "table.csv"
-    for changed, fault in ((one, "hospitals' records"), (every, "public pool")):
-        table.write_text("\n".join(changed) + "\n", "utf-8")
-        with pytest.raises(InvalidDataError, match=fault):
-            prepared(replace(chain, table=table), chain.first)
+    table.write_text("\n".join(every) + "\n", "utf-8")
+    with pytest.raises(InvalidDataError, match="public pool"):
+        prepared(replace(chain, table=table), chain.first)
+    found = prepared(chain, None)._manifest
+    less = replace(found.entries[0], records=found.entries[0].records - 1)
+    fewer = replace(found, entries=(less, *found.entries[1:]))
+    with pytest.raises(InvalidDataError, match="hospitals' records"):
+        EarlierRounds.read(chain.first).require_same_numbers(fewer)
+    # No file holds what could tell a changed cell: else a reader could test guesses.
+    assert set(json_of(chain.first, "manifest.json")["split"]) == {"seed"}
+
+
+def test_no_report_shows_the_seed_of_an_unseeded_split(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "table.csv", rows=80)
+    assert exit_code_of(*first_round(table, tmp_path / "run")) == 0
+    seed = json_of(tmp_path / "run", "manifest.json")["split"]["seed"]
+    shown = [file.name for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    assert {
+        name for name in shown if seed.encode() in next((tmp_path / "run").rglob(name)).read_bytes()
+    } == {"manifest.json"}
+
+
+def test_a_stated_cost_that_does_not_follow_from_the_settings_is_refused(chain: Chain) -> None:
+    rounds = EarlierRounds.read(chain.first)
+    assert rounds.record is not None
+    views = {"public": {"formal": {"epsilon": 0.5}}}
+    lied = replace(rounds, record=replace(rounds.record, privacy={"views": views}))
+    now = prepared(chain, None)
+    with pytest.raises(RunDirectoryError, match="must state the cost"):
+        lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
+
+
+def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) -> None:
+    rounds = EarlierRounds.read(chain.first)
+    same, raised = (prepared(chain, chain.first, epsilon=epsilon) for epsilon in (50.0, 60.0))
+    assert rounds.raised(same._before) == []
+    [told] = rounds.raised(raised._before)
+    assert "60 now. It was 50" in told
 
 
 # Files ----------------------------------------------------------------------------------------
