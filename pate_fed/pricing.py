@@ -18,6 +18,8 @@ from pate_fed.accounting.bellman import (
     bellman_epsilon,
     can_be_composed,
     is_worth_the_time,
+    labels_can_be_composed,
+    labels_epsilon,
 )
 from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
@@ -38,10 +40,14 @@ from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.charging import ROUNDING_ROOM, mechanism_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import GaussianMax
 
 _QUICKEST_FIRST: Final[tuple[Pricing, ...]] = ("gdp", "joint", "renyi", "none", "label")
 PRICINGS: Final[frozenset[Pricing]] = frozenset({"gdp", "label", "joint", "renyi", "none"})
 """Every way to charge."""
+_MOST_LABELS: Final = 2_000
+"""Labels up to which a report takes the time for their exact price: 5 to 10 ms each."""
+
 Bounds = Mapping[Pricing, FormalCost]
 
 
@@ -325,6 +331,8 @@ def _stated(cost: FormalCost, terms: RunTerms, pricing: Pricing, *, weight: int)
 
     It is a constant of the caps, which end every run. The budget is charged by prices that add up.
     """
+    if terms.mechanism == GaussianMax.name:
+        return _stated_labels(cost, terms, pricing, weight=weight)
     if terms.vote_threshold is None or terms.sigma1 is None or terms.sigma2 is None:
         return cost
     setting: JointSetting | AnyVotesSetting
@@ -349,6 +357,31 @@ def _stated(cost: FormalCost, terms: RunTerms, pricing: Pricing, *, weight: int)
         return cost
     method = BELLMAN_METHOD if pricing == "joint" else BELLMAN_LABEL_METHOD
     return FormalCost(epsilon, method, cost.holds_for)
+
+
+def _stated_labels(
+    cost: FormalCost, terms: RunTerms, pricing: Pricing, *, weight: int
+) -> FormalCost:
+    """Return the same for a run that answers every ask."""
+    sigma, classes, asks = terms.sigma2, terms.classes, min(terms.max_asks, terms.max_answers)
+    if (
+        pricing != "label"
+        or terms.at_parties
+        or sigma is None
+        or weight > 1
+        or not labels_can_be_composed(classes, sigma)
+        or asks > _MOST_LABELS
+    ):
+        return cost
+    epsilon = _labels(classes, sigma, asks, terms.delta, cost.epsilon)
+    if epsilon >= cost.epsilon:
+        return cost
+    return replace(cost, epsilon=epsilon, method=BELLMAN_LABEL_METHOD)
+
+
+@lru_cache(maxsize=256)
+def _labels(classes: int, sigma: float, asks: int, delta: float, known: float) -> float:
+    return labels_epsilon(classes, sigma, asks=asks, delta=delta, known=known)
 
 
 @lru_cache(maxsize=256)

@@ -227,16 +227,16 @@ def any_votes_checks(setting: AnyVotesSetting) -> Checks:
 
 
 def any_votes_labels(
-    setting: AnyVotesSetting, log_gammas: Table
+    classes: int, sigma: float, log_gammas: Table
 ) -> tuple[list[list[list[Box]]], Callable[[Box], Table]]:
     """Return the places, and bounds on them, that cost at least what a label of any votes does.
 
     W is revealed, and may be anything: a label's value is at most a mean of those for fixed W.
     """
-    steps, gap_sigma = whole_steps(math.sqrt(2) * setting.sigma2)
+    steps, gap_sigma = whole_steps(math.sqrt(2) * sigma)
     most = math.ceil((_FARTHEST + 2 * steps / gap_sigma) * gap_sigma)
     law = law_on_steps(most, gap_sigma / math.sqrt(2), steps)
-    bounds = LabelProfiles(law, log_gammas, most, setting.classes)
+    bounds = LabelProfiles(law, log_gammas, most, classes)
     # Far ahead or behind, i or j plays alone against W, and its count moves by one vote.
     rare = 3 * scipy.special.ndtr(-_FARTHEST) * np.maximum(1.0, np.exp(log_gammas))
     far = gaussian_profile(log_gammas, steps * math.sqrt(2) / gap_sigma) + rare
@@ -249,4 +249,4 @@ def any_votes_labels(
         return np.maximum(found, far) if max(abs(box.first), abs(box.last)) == most else found
 
     coins = Box(-most, most, right, right)
-    return [[[coins] if setting.classes == 2 else [coins, Box(-most, most, 0, right - 1)]]], profile
+    return [[[coins] if classes == 2 else [coins, Box(-most, most, 0, right - 1)]]], profile

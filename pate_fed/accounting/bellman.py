@@ -424,27 +424,87 @@ def bellman_epsilon(
             f"{LARGEST_NOISE:g} votes, a label of three classes of {LARGEST_OF_MANY:g}",
             setting,
         )
-    if not 0 < known <= _LARGEST_KNOWN:
+    grid = _grid(known, delta, fineness)
+    if grid is None:
         return known
-    spread = gdp_mu(known, delta)
-    if spread / fineness > 1:
-        return known
-    splines = Splines(-(known + 1.5 * spread), 4 * spread, spread / fineness)
-    low, high = -(known + 0.5 * spread), 1.5 * spread
-    window = slice(*np.searchsorted(np.log(splines.z), (low, high)).tolist())
+    splines, window = grid
     value = solve(splines, _ask(setting, splines, window), caps)
     return min(splines.epsilon(value, delta) * SAFETY, known)
+
+
+def labels_can_be_composed(classes: int, sigma: float) -> bool:
+    """Tell whether `labels_epsilon` covers this noise."""
+    return sigma <= (LARGEST_NOISE if classes == 2 else LARGEST_OF_MANY)
+
+
+def labels_epsilon(
+    classes: int, sigma: float, *, asks: int, delta: float, known: float, fineness: float = 22.0
+) -> float:
+    """Return epsilon of a run of GNMax, which answers every ask, at its cap.
+
+    It holds for any votes; each of two neighbors has one vote per ask that the other has not.
+
+    Args:
+        classes: Number of classes, at least 2.
+        sigma: Standard deviation of the noise in each count, in votes.
+        asks: Most asks, fixed before the run.
+        delta: In (0, 1).
+        known: An epsilon that holds: where to look.
+        fineness: As in `bellman_epsilon`.
+
+    Returns:
+        An epsilon that holds at this delta, `known` if it is smaller.
+
+    Raises:
+        InvalidParameterError: too much noise (`labels_can_be_composed`).
+
+    Source:
+        docs/explanation/joint-price.md, Theorem F without a check.
+    """
+    if not labels_can_be_composed(classes, sigma):
+        raise InvalidParameterError(
+            f"noise must be of at most {LARGEST_NOISE:g} votes with two classes, with more of "
+            f"{LARGEST_OF_MANY:g}",
+            sigma,
+        )
+    grid = _grid(known, delta, fineness)
+    if grid is None:
+        return known
+    splines, window = grid
+    log_gammas = _log_gammas(sigma)
+    boxes, profile = any_votes_labels(classes, sigma, log_gammas)
+    ask = Ask(splines, label_kernel(profile, log_gammas), boxes, None, window)
+    value = splines.end
+    for _ in range(asks):
+        value = ask.before(value, value)
+    return min(splines.epsilon(value, delta) * SAFETY, known)
+
+
+def _grid(known: float, delta: float, fineness: float) -> tuple[Splines, slice] | None:
+    """Return splines around a known epsilon, and the places that decide; None if none can be."""
+    if not 0 < known <= _LARGEST_KNOWN:
+        return None
+    spread = gdp_mu(known, delta)
+    if spread / fineness > 1:
+        return None
+    splines = Splines(-(known + 1.5 * spread), 4 * spread, spread / fineness)
+    low, high = -(known + 0.5 * spread), 1.5 * spread
+    return splines, slice(*np.searchsorted(np.log(splines.z), (low, high)).tolist())
+
+
+def _log_gammas(sigma: float) -> Table:
+    shift = math.sqrt(2) / sigma
+    return np.asarray(np.arange(-_ATOMS * 7, _ATOMS * 7 + 1) * (shift / _ATOMS))
 
 
 def _ask(
     setting: JointSetting | AnyVotesSetting, splines: Splines, window: slice
 ) -> Ask[Gaps] | Ask[Box]:
-    shift = math.sqrt(2) / setting.sigma2
-    log_gammas = np.asarray(np.arange(-_ATOMS * 7, _ATOMS * 7 + 1) * (shift / _ATOMS))
+    log_gammas = _log_gammas(setting.sigma2)
     if isinstance(setting, JointSetting):
         labels, checks = valid_votes(setting)
         kernel = label_kernel(valid_profile(setting, log_gammas), log_gammas)
         return Ask(splines, kernel, labels, checks, window)
-    boxes, profile = any_votes_labels(setting, log_gammas)
+    boxes, profile = any_votes_labels(setting.classes, setting.sigma2, log_gammas)
     checks = any_votes_checks(setting)
     return Ask(splines, label_kernel(profile, log_gammas), boxes, checks, window)

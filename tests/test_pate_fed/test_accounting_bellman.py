@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pate_fed.accounting import price
 from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.ask_kinds import Gaps, whole_steps
-from pate_fed.accounting.bellman import Ask, Kernel, Splines, bellman_epsilon
+from pate_fed.accounting.bellman import Ask, Kernel, Splines, bellman_epsilon, labels_epsilon
 from pate_fed.accounting.joint_price import price_of_any_votes
 from pate_fed.accounting.label_divergence import left_end, three_way_law
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
@@ -325,6 +325,84 @@ def test_no_reader_of_four_asks_does_better(
     assert reached <= delta
     weaker = math.exp(0.85 * found) * np.interp(math.exp(-0.85 * found), np.exp(log_z), values)
     assert weaker > delta
+
+
+def tied_epsilon(sigma: float, asks: int, delta: float) -> float:
+    """Epsilon of asks that are all tied but for one vote, between two classes: a binomial law."""
+    chance = scipy.special.ndtr(1 / (math.sqrt(2) * sigma))
+    heads = np.arange(asks + 1)
+    laws = [scipy.stats.binom.pmf(heads, asks, each) for each in (chance, 1 - chance)]
+
+    def excess(epsilon: float) -> float:
+        return float(np.maximum(laws[0] - math.exp(epsilon) * laws[1], 0.0).sum()) - delta
+
+    return float(scipy.optimize.brentq(excess, 0, 100))
+
+
+@pytest.mark.parametrize(
+    ("sigma", "asks", "known", "factor"),
+    [
+        pytest.param(37.8, 500, 2.997, 1.02, marks=pytest.mark.slow),
+        # Of few labels a reader learns more: from votes less close, once it knows something.
+        (12.0, 40, 2.7, 1.07),
+    ],
+)
+def test_labels_of_two_classes_cost_hardly_more_than_ties(
+    sigma: float, asks: int, known: float, factor: float
+) -> None:
+    found = labels_epsilon(2, sigma, asks=asks, delta=1e-5, known=known)
+    least = tied_epsilon(sigma, asks, 1e-5)
+    assert least <= found <= factor * least
+    assert found < 0.95 * known
+    # A third class can only help the reader.
+    assert labels_epsilon(3, 12.0, asks=4, delta=1e-5, known=9.0) >= labels_epsilon(
+        2, 12.0, asks=4, delta=1e-5, known=9.0
+    )
+
+
+@pytest.mark.parametrize(("classes", "sigma", "asks"), [(2, 1.2, 4), (3, 1.5, 3)])
+def test_no_reader_of_labels_alone_does_better(classes: int, sigma: float, asks: int) -> None:
+    """Every row of real votes near a tie, chosen anew after each label."""
+    delta = 1e-3
+    found = labels_epsilon(classes, sigma, asks=asks, delta=delta, known=20.0)
+    rows = itertools.product(np.arange(0, 2.6, 0.5), repeat=classes - 1)
+    pairs = []
+    for others in rows:
+        for i, j in itertools.permutations(range(classes), 2):
+            counts = [2.0, *map(float, others)]
+            moved = counts.copy()
+            moved[i] -= 1
+            moved[j] += 1
+            laws = [label_law(tuple(each), sigma) for each in (counts, moved)]
+            pairs.append((laws[0], laws[1]))
+    log_z = np.linspace(-14, 10, 2401)
+    z = np.exp(log_z)
+    value = np.maximum(z - 1, 0.0)
+    for _ in range(asks):
+        # Linear interpolation lies above a convex function by next to nothing.
+        after = [
+            sum(
+                q * np.interp(z * p / q, z, value, right=np.nan)
+                for p, q in zip(before, then, strict=True)
+            )
+            for before, then in pairs
+        ]
+        value = np.fmax(value, np.fmax.reduce([np.where(np.isnan(a), z - 1, a) for a in after]))
+    reached = math.exp(found) * float(np.interp(math.exp(-found), z, value))
+    assert reached <= delta
+    less = 0.9 * found
+    assert math.exp(less) * float(np.interp(math.exp(-less), z, value)) > delta
+
+
+def test_more_labels_and_less_noise_cost_more() -> None:
+    costs = [
+        labels_epsilon(2, sigma, asks=asks, delta=1e-5, known=30.0)
+        for sigma, asks in ((5.0, 3), (5.0, 4), (4.0, 4))
+    ]
+    assert costs == sorted(costs)
+    assert labels_epsilon(2, 5.0, asks=3, delta=1e-5, known=0.1) == 0.1
+    with pytest.raises(InvalidParameterError, match="noise must be of at most"):
+        labels_epsilon(3, 21.0, asks=3, delta=1e-5, known=1.0)
 
 
 def test_a_smaller_noise_breaks_the_price() -> None:
