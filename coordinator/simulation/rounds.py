@@ -302,7 +302,7 @@ class EarlierRounds:
             )
         before = _with_rest(settings, terms)
         public = max(
-            cost_of_runs(terms, seat, unit=settings.unit).epsilon for seat in _seats(terms)
+            cost_of_runs(terms, seat, unit=terms[-1].unit).epsilon for seat in _seats(terms)
         )
         stated = self.record.privacy["views"]["public"]["formal"]["epsilon"]
         if abs(public - stated) > _ROUNDED * stated:
