@@ -18,8 +18,8 @@ from protocols import wire
 MESSAGE_TYPE = "query.exchange"
 _POLL_S = 0.01
 _SLOW_POLL_S, _SLOWEST_POLL_S, _WAITED_SHARE = 0.2, 1.0, 0.1
-"""An exchange is looked at ever more seldom: a look costs SuperLink and coordinator 10 ms each. What
-took long is noticed at most a tenth of that time later.
+"""An exchange is looked at ever more seldom: a look costs SuperLink and coordinator 10 ms each. An
+answer that took long is noticed at most a tenth of that time later.
 """
 
 _LOOK_S = 2.0
