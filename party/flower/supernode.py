@@ -101,7 +101,9 @@ def quicken() -> None:
 
     A node that is turned away asks again.
     """
-    FleetHttpClient.ActivateNode = patient(FleetHttpClient.ActivateNode)  # type: ignore[method-assign]
+    FleetHttpClient.ActivateNode = patient(  # type: ignore[method-assign, assignment]
+        FleetHttpClient.ActivateNode
+    )
     loop = vars(start_client_internal)
     loop["time"] = Pace()
     loop["_pull_and_store_message"] = partial(whole_or_over, _pull_and_store_message)
