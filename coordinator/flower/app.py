@@ -18,8 +18,8 @@ from protocols import wire
 MESSAGE_TYPE = "query.exchange"
 _POLL_S = 0.01
 _SLOW_POLL_S, _SLOWEST_POLL_S, _WAITED_SHARE = 0.2, 1.0, 0.1
-"""An exchange is looked at ever more seldom: a look costs SuperLink and coordinator 10 ms each. An
-answer that took long is noticed at most a tenth of that time later.
+"""What is waited for is looked at ever more seldom: a look costs SuperLink and coordinator 10 ms
+each. What took long is noticed at most a tenth of that time later.
 """
 
 _LOOK_S = 2.0
@@ -76,12 +76,13 @@ class GridTransport(Transport):
 
     def nodes(self) -> list[int]:
         """Wait until all nodes are there, or the time is over; return those that are."""
-        deadline = time.monotonic() + self._wait_s
+        began = time.monotonic()
         while True:
             nodes = self.nodes_now()
-            if len(nodes) >= self._expected or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if len(nodes) >= self._expected or waited > self._wait_s:
                 return nodes
-            time.sleep(_SLOW_POLL_S)
+            time.sleep(_longest_pause(waited))
 
     def nodes_now(self) -> list[int]:
         """See `Transport.nodes_now`."""
@@ -107,8 +108,7 @@ class GridTransport(Transport):
             if waiting.keys() <= absences.gone(waiting) or waited > self._timeout_s:
                 break
             time.sleep(pause)
-            slowest = min(max(_WAITED_SHARE * waited, _SLOW_POLL_S), _SLOWEST_POLL_S)
-            pause = min(2 * pause, slowest)
+            pause = min(2 * pause, _longest_pause(waited))
         return answers
 
     def _message(self, node: int, packet: bytes) -> Message:
@@ -118,6 +118,10 @@ class GridTransport(Transport):
             message_type=MESSAGE_TYPE,
             ttl=self._timeout_s,
         )
+
+
+def _longest_pause(waited_s: float) -> float:
+    return min(max(_WAITED_SHARE * waited_s, _SLOW_POLL_S), _SLOWEST_POLL_S)
 
 
 class _Absences:
