@@ -97,9 +97,7 @@ class TestEvery:
 def test_it_learns_from_few_labels_and_bears_wrong_ones(
     name: str, wrong: float, least: float, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The others learn as much from fewer steps of narrower layers.
-    steps, width = (150, 16) if name in LONGEST or not wrong else (80, 8)
-    shortened(monkeypatch, steps=steps, width=width)
+    shortened(monkeypatch, steps=150, width=16)
     student = train_student(
         name, "image", lesson(digits, labels=200, wrong=wrong), rng=np.random.default_rng(1)
     )
