@@ -123,8 +123,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 _LONGEST = (
-    *("federation_demo", "deployed_marker", "same_labels"),
-    *("bad_day", "door", "simulation", "kills", "random_kills", "service_log", "serving"),
+    *("deployed_marker", "federation_demo", "same_labels"),
+    *("bad_day", "simulation", "door", "random_kills", "kills", "service_log", "serving"),
+    *("run_worker", "cli", "cli_plan"),
 )
 """Files of slow tests; some of their tests share processes."""
 

@@ -3,7 +3,8 @@
 Every query is voted on alike, so a run of many queries is that many independent releases in one
 world. Two runs, of two worlds that differ in one teacher's vote, then show how far its chances
 differ. With noise 30 % too small they differ by more than is claimed. Seeds are fixed; with other
-ones a test fails once in 10,000 times.
+ones a claim that holds fails once in 10,000 times, and the smaller noise, of which 4,000 queries
+show 7 standard errors where 4 are allowed, escapes once in 1,000.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.support.federation import Federation
 
 pytestmark = pytest.mark.slow
 
-TEACHERS, PARTIES, QUERIES = 7, 3, 8000
+TEACHERS, PARTIES, QUERIES = 7, 3, 4000
 ALL = TEACHERS * PARTIES
 MARGIN = 4.0
 """Standard errors that an estimate may lie above a claim."""
@@ -50,7 +51,10 @@ def released(first: int, **terms: Any) -> NDArray[np.float64]:
         teachers=TEACHERS,
         votes={place: voting(first, place) for place in range(PARTIES)},
         terms={"classes": 2, **caps, **terms},
-        policy={"most_epsilon": 1e6, "least_sigma1": 0.0, "least_sigma2": 0.0},
+        policy={
+            **{"most_epsilon": 1e6, "least_sigma1": 0.0, "least_sigma2": 0.0},
+            "most_near_queries": None,  # which are looked for in vain, among thousands of rows
+        },
         budgets=dict.fromkeys(range(PARTIES), 1e6),
         budget=1e6,
         noise=keyed_stream(b"world %d" % first, tag="distinguish"),

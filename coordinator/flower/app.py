@@ -17,7 +17,11 @@ from protocols import wire
 
 MESSAGE_TYPE = "query.exchange"
 _POLL_S = 0.01
-_SLOWEST_POLL_S = 0.2
+_SLOW_POLL_S, _SLOWEST_POLL_S, _WAITED_SHARE = 0.2, 1.0, 0.1
+"""What is waited for is looked at ever more seldom: a look costs SuperLink and coordinator 10 ms
+each. What took long is noticed at most a tenth of that time later.
+"""
+
 _LOOK_S = 2.0
 """How often to check for lost nodes during an exchange."""
 
@@ -72,12 +76,13 @@ class GridTransport(Transport):
 
     def nodes(self) -> list[int]:
         """Wait until all nodes are there, or the time is over; return those that are."""
-        deadline = time.monotonic() + self._wait_s
+        began = time.monotonic()
         while True:
             nodes = self.nodes_now()
-            if len(nodes) >= self._expected or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if len(nodes) >= self._expected or waited > self._wait_s:
                 return nodes
-            time.sleep(_SLOWEST_POLL_S)
+            time.sleep(_longest_pause(waited))
 
     def nodes_now(self) -> list[int]:
         """See `Transport.nodes_now`."""
@@ -91,7 +96,7 @@ class GridTransport(Transport):
         # reply is known by the message that it answers.
         waiting = {message_id: node for message_id, node in pushed if message_id is not None}
         answers: dict[int, bytes | Silence] = {}
-        deadline = time.monotonic() + self._timeout_s
+        began = time.monotonic()
         absences = _Absences(self._grid)
         pause = _POLL_S
         while waiting:
@@ -99,10 +104,11 @@ class GridTransport(Transport):
                 node = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if node is not None:
                     answers[node] = _body(reply)
-            if waiting.keys() <= absences.gone(waiting) or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if waiting.keys() <= absences.gone(waiting) or waited > self._timeout_s:
                 break
             time.sleep(pause)
-            pause = min(2 * pause, _SLOWEST_POLL_S)
+            pause = min(2 * pause, _longest_pause(waited))
         return answers
 
     def _message(self, node: int, packet: bytes) -> Message:
@@ -112,6 +118,10 @@ class GridTransport(Transport):
             message_type=MESSAGE_TYPE,
             ttl=self._timeout_s,
         )
+
+
+def _longest_pause(waited_s: float) -> float:
+    return min(max(_WAITED_SHARE * waited_s, _SLOW_POLL_S), _SLOWEST_POLL_S)
 
 
 class _Absences:

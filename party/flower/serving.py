@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from party.errors import ServiceError
+from party.errors import EnrollmentError, ServiceError
 from party.flower.app import build
 from party.flower.runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
 from party.service import PartyService
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.membership import CA_FILE, SiteMembership
+from party.site.proxy import proxy_to
 from pate_fed.nodes import KeptChild
 from pate_fed.nodes.forwarding import Forwarder
 
@@ -31,6 +33,9 @@ _ASK_S, _ASK_AGAIN_S = 60.0, 10.0
 
 _PAUSES = 5.0, 60.0
 """Seconds before a SuperNode is started again: at first, and at most."""
+
+_LOOK_S = 5.0
+"""How long to wait for a coordinator that may be down."""
 
 COPIES_FILE = "audit-copies.json"
 """File that remembers which audit records were copied elsewhere."""
@@ -165,7 +170,8 @@ def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) ->
     After a kill the coordinator turns it away for about a minute, and it gives up. So does one
     whose key is not approved yet. Both pass: it is started again every few seconds, after any exit
     code. Where the coordinator has revoked the hospital, the restarts become rarer: each would be
-    turned away.
+    turned away. And while nobody listens at the coordinator's address they wait: a start costs
+    seconds of a core.
     """
     settings = SuperNodeSettings(
         superlink=membership.settings.address,
@@ -183,4 +189,20 @@ def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) ->
         log=membership.supernode_log,
         pauses=_PAUSES,
         backs_off=lambda _: is_revoked(),
+        may_start=lambda: _is_open(settings.superlink),
     )
+
+
+def _is_open(address: str) -> bool:
+    """Tell whether somebody listens there; behind a proxy it cannot be seen."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        if proxy_to(host, os.environ) is not None:
+            return True
+        with socket.create_connection((host, int(port)), timeout=_LOOK_S):
+            return True
+    except EnrollmentError:
+        return True  # the variable names no proxy: the SuperNode's own log says so
+    except OSError:
+        return False

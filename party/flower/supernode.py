@@ -23,9 +23,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import httpx
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, ActivateNodeResponse
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
+from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.start_client_internal import _pull_and_store_message
 
 from pate_fed.nodes import wait_for_parent_to_end
@@ -38,6 +41,13 @@ _LOCAL_S: Final = 0.05
 """How often to look whether our own process has answered: nothing leaves the machine for it."""
 
 _END_S: Final = 15.0
+
+_TURNED_AWAY_S: Final = 20.0
+"""How long to ask again before we give up: a minute after a node or its SuperLink was killed, it
+still counts as connected, and no second one is let in. Each start of ours takes seconds of a core.
+"""
+
+_ASK_AGAIN_S: Final = 2.0
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
 """A missing part of a message is under way; Flower would wait for 1 s at least."""
@@ -87,13 +97,47 @@ def main() -> None:
 
 
 def quicken() -> None:
-    """Shorten the sleep of Flower's loop in this process, and remove its leftovers."""
+    """Shorten the sleep of Flower's loop in this process, and remove its leftovers.
+
+    A node that is turned away asks again.
+    """
+    FleetHttpClient.ActivateNode = patient(  # type: ignore[method-assign, assignment]
+        FleetHttpClient.ActivateNode
+    )
     loop = vars(start_client_internal)
     loop["time"] = Pace()
     loop["_pull_and_store_message"] = partial(whole_or_over, _pull_and_store_message)
     loop["pull_objects"] = partial(
         pull_objects, initial_backoff=_FIRST_RETRY_S, backoff_cap=_LONGEST_RETRY_S
     )
+
+
+def patient(
+    activate: Callable[[FleetHttpClient, ActivateNodeRequest], ActivateNodeResponse],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Callable[[FleetHttpClient, ActivateNodeRequest], ActivateNodeResponse]:
+    """Ask again for a while where a node is turned away.
+
+    Args:
+        activate: Flower's method, by which a node is let in.
+        sleep: Sleeps.
+        clock: Seconds that only rise.
+    """
+
+    def ask(client: FleetHttpClient, request: ActivateNodeRequest) -> ActivateNodeResponse:
+        last = clock() + _TURNED_AWAY_S
+        while True:
+            try:
+                return activate(client, request)
+            except httpx.HTTPStatusError as error:
+                is_turned_away = error.response.status_code == httpx.codes.PRECONDITION_FAILED
+                if not is_turned_away or clock() >= last:
+                    raise
+            sleep(_ASK_AGAIN_S)
+
+    return ask
 
 
 def whole_or_over(

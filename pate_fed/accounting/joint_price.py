@@ -61,6 +61,8 @@ _STRIDE = 8
 _FREE = 50.0
 """A price, times order - 1, at which a refusal counts for nothing."""
 _SEARCH_STEPS, _SEARCH_POINTS = 8, 33
+_ROUGH_STEPS = 2
+"""Steps while only the best order is looked for."""
 _SEARCH_STATES = 1000
 _LOG_ERRORS: Final[Mapping[Noise, float]] = {
     "gaussian": LOG_ERROR,
@@ -204,7 +206,7 @@ def price_of_any_votes(
 
 
 def _priced(setting: Setting, caps: tuple[tuple[float, float], ...], delta: float) -> JointPrice:
-    best = _best_on_grid(price_pairs, setting, caps, delta)
+    best = _best_on_grid(_pairs, setting, caps, delta)
     flat = _best_on_grid(_flat_pairs, setting, caps, delta)
     if flat.epsilon < best.epsilon:
         best = flat
@@ -233,7 +235,13 @@ def price_pairs(
         orders: Renyi orders, each above 1.
         caps: The (refusals, answers) at which a run can end: its cost is the largest over them.
     """
-    found = [_cheapest(_states(setting, order), caps) for order in orders]
+    return _pairs(setting, orders, caps, _SEARCH_STEPS)
+
+
+def _pairs(
+    setting: Setting, orders: Sequence[float], caps: tuple[tuple[float, float], ...], steps: int
+) -> list[PricePair]:
+    found = [_cheapest(_states(setting, order), caps, steps) for order in orders]
     if isinstance(setting, JointSetting):
         return found
     # Check and label charged apart are a valid pair too, which cells may miss by a little.
@@ -329,7 +337,7 @@ def _pass_law(setting: JointSetting, tops: NDArray[np.int64]) -> tuple[Table, Ta
     return discrete_pass_law(tops, vote_threshold=setting.vote_threshold, sigma=setting.sigma1)
 
 
-def _cheapest(states: _States, caps: tuple[tuple[float, float], ...]) -> PricePair:
+def _cheapest(states: _States, caps: tuple[tuple[float, float], ...], steps: int) -> PricePair:
     """Search the refusal's price for the cheapest run: the cost is convex in it.
 
     Any price is valid with its least answer price, so the search needs no proof, and
@@ -346,7 +354,7 @@ def _cheapest(states: _States, caps: tuple[tuple[float, float], ...]) -> PricePa
     # A refusal of a higher price would cost more than the flat price does, if there are any.
     high = max(low, flat.total / most_refusals * scale) if most_refusals else low + _FREE
 
-    refusal = _cheapest_refusal(few, caps, low, high)
+    refusal = _cheapest_refusal(few, caps, low, high, steps)
     answer = float(_least_answer(states, np.array([refusal]))[0])
     pair = refusal / scale * SAFETY, answer / scale
     total = _total(caps, *pair)
@@ -370,7 +378,11 @@ def _largest(needed: Table) -> Table:
 
 
 def _cheapest_refusal(
-    states: _States, caps: tuple[tuple[float, float], ...], low: float, high: float
+    states: _States,
+    caps: tuple[tuple[float, float], ...],
+    low: float,
+    high: float,
+    steps: int,
 ) -> float:
     """Return about where the convex cost is least, on a grid that closes in on it.
 
@@ -378,7 +390,7 @@ def _cheapest_refusal(
     are kept. So between two prices only those count that lie between the neediest at each.
     """
     log_refusal, log_answer = states.log_refusal, states.log_answer
-    for _ in range(_SEARCH_STEPS):
+    for _ in range(steps):
         points = np.linspace(low, high, _SEARCH_POINTS)
         needed = _needed(log_refusal, log_answer, points)
         answer = _largest(needed)
@@ -413,7 +425,7 @@ def _caps(
 
 
 def _flat_pairs(
-    setting: Setting, orders: Sequence[float], caps: tuple[tuple[float, float], ...]
+    setting: Setting, orders: Sequence[float], caps: tuple[tuple[float, float], ...], _: int
 ) -> list[PricePair]:
     flat = flat_prices(setting, orders)
     return [
@@ -429,7 +441,9 @@ class _Best:
     is_at_edge: bool
 
 
-_PairsAt = Callable[[Setting, Sequence[float], tuple[tuple[float, float], ...]], list[PricePair]]
+_PairsAt = Callable[
+    [Setting, Sequence[float], tuple[tuple[float, float], ...], int], list[PricePair]
+]
 
 
 def _best_on_grid(
@@ -437,23 +451,23 @@ def _best_on_grid(
 ) -> _Best:
     """Find the best order of `ORDERS`; epsilon falls, then rises along them.
 
-    Two classes are quick and have nearly the same best order, from which the walk begins.
+    Two classes and a rough search are quick and have nearly the same best order, from which the
+    walk begins.
     """
     epsilons: dict[int, tuple[float, PricePair]] = {}
 
-    def look(positions: Iterable[int], at: Setting) -> int:
+    def look(positions: Iterable[int], at: Setting, steps: int = _SEARCH_STEPS) -> int:
         for position in positions:
             if position not in epsilons:
-                pair = pairs_at(at, [float(ORDERS[position])], caps)[0]
+                pair = pairs_at(at, [float(ORDERS[position])], caps, steps)[0]
                 epsilons[position] = (_epsilon(pair, delta), pair)
         return min(epsilons, key=lambda position: (epsilons[position][0], position))
 
     quick = replace(setting, classes=2)
-    best = look(range(0, len(ORDERS), _STRIDE), quick)
-    best = look(_around(best, _STRIDE), quick)
-    if setting != quick:
-        epsilons.clear()
-        look(_around(best, 1), setting)
+    best = look(range(0, len(ORDERS), _STRIDE), quick, _ROUGH_STEPS)
+    best = look(_around(best, _STRIDE), quick, _ROUGH_STEPS)
+    epsilons.clear()
+    best = look(_around(best, 1), setting)
     while (closer := look(_around(best, 1), setting)) != best:
         best = closer
     epsilon, pair = epsilons[best]

@@ -22,6 +22,9 @@ _LAST_WORDS_S: Final = 5.0
 """How long to wait for its last lines: they name the reason of its end."""
 
 _LOOK_S: Final = 0.1
+_ASK_S: Final = 1.0
+"""How often to ask whether it may start."""
+
 _MOST_LOG_BYTES: Final = 2**20
 
 
@@ -40,6 +43,8 @@ class KeptChild:
         log: File for its output, with one older file beside it; without it, our own log.
         pauses: Seconds before it is started again: at first, and at most.
         backs_off: Given its life in seconds, tells whether the next pause doubles.
+        may_start: Asked after a pause: while it says no, there is no start but for one each
+            longest pause.
 
     Attributes:
         starts: How often it was started.
@@ -57,6 +62,7 @@ class KeptChild:
         fault_code: str,
         pauses: tuple[float, float],
         backs_off: Callable[[float], bool],
+        may_start: Callable[[], bool] = lambda: True,
         log: Path | None = None,
     ) -> None:
         self.starts = 0
@@ -70,6 +76,7 @@ class KeptChild:
         self._log = log
         self._pauses = pauses
         self._backs_off = backs_off
+        self._may_start = may_start
         self._stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
@@ -125,6 +132,9 @@ class KeptChild:
             backs_off = self._backs_off(time.monotonic() - started)
             pause = min(2 * pause, longest) if backs_off else first
             self._stopped.wait(pause)
+            latest = time.monotonic() + longest
+            while time.monotonic() < latest and not (self._stopped.is_set() or self._may_start()):
+                self._stopped.wait(_ASK_S)
 
     def _live(self) -> None:
         """Start it, and watch it until it ends or must end."""

@@ -10,7 +10,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import (  # type: ignore[import-untyped]
+    ThreadpoolController,
+    threadpool_limits,
+)
 
 from pate_fed.class_shares import ENOUGH_RECORDS, is_any_rare, share_offsets
 from pate_fed.data.dataset import Records
@@ -170,8 +173,9 @@ class TeacherEnsemble(ABC):
 
         A class that a teacher never saw has minus infinity. To measure teachers in a simulation.
         """
+        threads = ThreadpoolController()  # reads the list of all loaded libraries
         for voter in self._voters:
-            with threadpool_limits(1):
+            with threads.limit(limits=1):
                 found = self._scores_of(voter, inputs, classes=self._classes)
             yield found
 

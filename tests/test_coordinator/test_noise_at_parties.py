@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import secrets
 import tomllib
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ from pate_fed.planning import terms_of as settled_terms
 from pate_fed.pricing import formal_bounds, formal_cost_at, public_cost_at
 from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
-from tests.support.command import Command, pate_fed, write_table
+from tests.support.command import Command, exit_code_of, pate_fed, write_table
 from tests.support.markers import in_turn, more, sampled
 from tests.test_pate_fed.test_planning_settings import dataset
 
@@ -57,6 +59,16 @@ def small(table: Path, out: Path, *, parties: int = 5, seed: int | None = 7) -> 
         *("--sigma2", 6, "--epsilon", 50, "--out", out),
         *(() if seed is None else ("--seed", seed)),
     ]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a run, and what it printed."""
+    folder, shown = tmp_path_factory.mktemp("ran"), io.StringIO()
+    table = write_table(folder / "table.csv", rows=240)
+    with redirect_stdout(shown):
+        assert exit_code_of(*small(table, folder / "run")) == 0
+    return folder / "run", shown.getvalue()
 
 
 def read_json(run: Path, name: str) -> dict[str, Any]:
@@ -218,11 +230,8 @@ class TestRun:
 
 class TestPrice:
     @pytest.mark.slow
-    def test_both_views_have_their_number(
-        self, pate_fed: Command, table: Path, tmp_path: Path
-    ) -> None:
-        run = tmp_path / "run"
-        ended = pate_fed(*small(table, run))
+    def test_both_views_have_their_number(self, ran: tuple[Path, str]) -> None:
+        run, shown = ran
         privacy = read_json(run, "privacy.json")
         costs = distributed_costs(DistributedGaussianMaxEvent(8, 6.0, 4, 1), delta=DELTA)
         views = privacy["views"]
@@ -235,7 +244,7 @@ class TestPrice:
         assert privacy["mechanism"]["pricing"] == "renyi"
         assert {row["epsilon"] for row in privacy["parties"]} == {costs.coordinator.epsilon}
         assert set(views["public"]["bounds"]) == {"label", "renyi"}
-        said = " ".join(ended.out.split())
+        said = " ".join(shown.split())
         for cost in (costs.public, costs.coordinator):
             assert f"epsilon {math.ceil(cost.epsilon * 1000) / 1000:.3f}".rstrip("0") in said
         page = (run / "report.html").read_text(encoding="utf-8")
@@ -269,19 +278,15 @@ class TestPrice:
         assert charged[-1] == pytest.approx(formal, rel=1e-9)
 
     @pytest.mark.slow
-    def test_there_is_no_per_instance_number(
-        self, pate_fed: Command, table: Path, tmp_path: Path
-    ) -> None:
-        run = tmp_path / "run"
-        pate_fed(*small(table, run))
+    def test_there_is_no_per_instance_number(self, ran: tuple[Path, str]) -> None:
+        run, _ = ran
         own = read_json(run, "privacy.json")["per_instance"]
         assert (own["epsilon"], own["order"], own["releasable"]) == (None, None, False)
         assert "nobody saw the votes" in own["method"]
 
     @pytest.mark.slow
-    def test_who_is_trusted_is_said(self, pate_fed: Command, table: Path, tmp_path: Path) -> None:
-        run = tmp_path / "run"
-        pate_fed(*small(table, run))
+    def test_who_is_trusted_is_said(self, ran: tuple[Path, str]) -> None:
+        run, _ = ran
         privacy = read_json(run, "privacy.json")
         assert "exists nowhere" in privacy["threat_model"]
         assert any("More colluders" in text for text in privacy["unprotected"])
@@ -317,11 +322,8 @@ class TestPrice:
 
 class TestSettings:
     @pytest.mark.slow
-    def test_gnmax_is_the_mechanism_if_none_is_named(
-        self, pate_fed: Command, table: Path, tmp_path: Path
-    ) -> None:
-        pate_fed(*small(table, tmp_path / "run"))
-        assert read_json(tmp_path / "run", "privacy.json")["mechanism"]["name"] == "gnmax"
+    def test_gnmax_is_the_mechanism_if_none_is_named(self, ran: tuple[Path, str]) -> None:
+        assert read_json(ran[0], "privacy.json")["mechanism"]["name"] == "gnmax"
 
     @pytest.mark.parametrize(
         ("options", "told"),

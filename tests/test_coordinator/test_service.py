@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -141,8 +142,14 @@ def test_runs_and_batches_are_told_of_in_the_log_by_counts_alone(
     served.federation.ask(queries=8)
     served.start()
     served.wait_until("first", RunState.DONE)
-    told = [getattr(one, "facts", {}) for one in caplog.records]
-    told = [one for one in told if one.get("run") == "first"]
+
+    def told_of() -> list[dict[str, Any]]:
+        facts = [getattr(one, "facts", {}) for one in list(caplog.records)]
+        return [one for one in facts if one.get("run") == "first"]
+
+    # The run is done before the log says so.
+    served.wait_for(lambda: "run done" in [one["event"] for one in told_of()])
+    told = told_of()
     assert [one["event"] for one in told] == [
         *("run started", "batch asked", "batch done", "batch asked", "batch done", "run done"),
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import gc
+import io
 import json
 import re
 import secrets
 import time
 import tomllib
+from contextlib import redirect_stderr, redirect_stdout
 from hashlib import sha256
 from importlib.util import find_spec
 from itertools import count
@@ -77,6 +79,18 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     table, runs = write_table(folder / "table.csv"), [folder / "a", folder / "b"]
     assert [exit_code_of(*small_run(table, run)) for run in runs] == [0, 0]
     return runs
+
+
+@pytest.fixture(scope="module")
+def default_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a run of the bundled digits, of which nothing is typed but a seed, says as JSON."""
+    place = tmp_path_factory.mktemp("default") / "run"
+    shown, told = io.StringIO(), io.StringIO()
+    with redirect_stdout(shown), redirect_stderr(told):
+        code = exit_code_of("simulate", "--seed", 7, "--out", place, "--format", "json")
+    assert (code, told.getvalue()) == (0, "")
+    said: dict[str, Any] = json.loads(shown.getvalue())
+    return said
 
 
 def test_a_teacher_votes_for_the_class_that_it_gives_most_of_a_core() -> None:
@@ -375,12 +389,8 @@ class TestKindsOfData:
         assert told in (run / "report.html").read_text(encoding="utf-8")
 
     @pytest.mark.slow
-    def test_bundled_records_are_nobodys_patients(self, pate_fed: Command, tmp_path: Path) -> None:
-        pate_fed(
-            *("simulate", "--data", "digits", "--parties", 3, "--queries", 2, "--seed", 7),
-            *("--epsilon", 500, "--sigma1", 1, "--sigma2", 1, "--out", tmp_path / "run"),
-        )
-        warnings = read_json(tmp_path / "run", "metrics.json")["warnings"]
+    def test_bundled_records_are_nobodys_patients(self, default_run: dict[str, Any]) -> None:
+        warnings = default_run["metrics"]["warnings"]
         assert not any("treated as public" in warning for warning in warnings)
 
     @pytest.mark.slow
@@ -516,12 +526,9 @@ class TestKindsOfData:
 
     @pytest.mark.slow
     def test_default_is_digits_in_fifty_clinics_within_its_budget(
-        self, pate_fed: Command, tmp_path: Path
+        self, default_run: dict[str, Any]
     ) -> None:
-        run = tmp_path / "run"
-        ended = pate_fed("simulate", "--seed", 7, "--out", run, "--format", "json")
-        assert (ended.code, ended.err) == (0, "")
-        metrics, privacy = ended.json["metrics"], ended.json["privacy"]
+        metrics, privacy = default_run["metrics"], default_run["privacy"]
         assert (metrics["parties"], metrics["teachers"]) == (50, 50)
         assert (privacy["privacy_unit"], privacy["delta"]) == ("party", 1e-5)
         assert privacy["views"]["public"]["formal"]["epsilon"] <= 5.0

@@ -23,6 +23,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import party.flower.app
 from coordinator.flower.runtime import stub
 from party.flower import runtime as flower_runtime
+from party.flower import serving
 from party.flower.runtime import STUB_DIGEST, Executor, SuperNodeSettings
 from protocols import wire
 from tests.support.loopback_tls import listening
@@ -335,3 +336,18 @@ class TestFlowersInternals:
         assert (arguments.superlink, arguments.isolation) == ("h:1", "process")
         assert not getattr(arguments, "allow_runtime_dependency_installation", False)
         assert not arguments.insecure
+
+
+def test_a_supernode_is_not_started_while_nobody_listens_but_behind_a_proxy_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert serving._is_open(address)
+    assert not serving._is_open(address)
+    for proxy in ("http://127.0.0.1:1", "no proxy at all"):
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        monkeypatch.setenv("NO_PROXY", "intranet.example")
+        assert serving._is_open(address)

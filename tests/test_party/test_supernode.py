@@ -19,13 +19,18 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import httpx
 import pytest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, ActivateNodeResponse
+from flwr.supercore.error import ApiErrorCode
+from flwr.supercore.error.catalog import API_ERROR_MAP
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supernode import start_client_internal
 from flwr.supernode.runtime import run_clientapp
 
 from coordinator.flower.long_polling import HOLD_S
 from party.flower import runtime as flower_runtime
+from party.flower import supernode
 from party.flower.runtime import Executor, quiet_environment
 from party.flower.serving import serve
 from party.flower.supernode import IDLE_S, Pace, whole_or_over
@@ -151,6 +156,8 @@ class TestFlowersInternals:
             "from flwr.supernode import start_client_internal as loop\n"
             "quicken()\n"
             "assert type(loop.time) is Pace\n"
+            "from flwr.supernode.fleet_http_client import FleetHttpClient\n"
+            "assert FleetHttpClient.ActivateNode.__module__ == 'party.flower.supernode'\n"
             "assert loop.pull_objects.keywords['initial_backoff'] < 1\n"
         )
         subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
@@ -320,6 +327,60 @@ def test_it_ends_with_any_thread_of_flowers_that_fails_so_that_another_is_starte
         said = process.stderr.read()  # until it ends
         assert process.wait() == code
     assert b"ZeroDivisionError" in said
+
+
+class Refusing:
+    """Flower's client, which is turned away some times.
+
+    Attributes:
+        asked: How often it asked.
+    """
+
+    def __init__(self, times: int, status: int) -> None:
+        self.asked = 0
+        self._times, self._status = times, status
+
+    def activate(self, request: ActivateNodeRequest) -> ActivateNodeResponse:
+        self.asked += 1
+        if self.asked <= self._times:
+            answer = httpx.Response(self._status, request=httpx.Request("POST", "https://a"))
+            answer.raise_for_status()
+        return ActivateNodeResponse(node_id=7)
+
+
+@pytest.mark.parametrize(
+    ("times", "status", "asked"),
+    [
+        pytest.param(3, 412, 4, id="for a moment"),
+        pytest.param(1000, 412, 11, id="for ever"),
+        pytest.param(1000, 401, 1, id="whose signature is bad"),
+    ],
+)
+def test_a_node_that_is_turned_away_asks_again_for_a_while(
+    times: int, status: int, asked: int
+) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    client = Refusing(times, status)
+    activate = supernode.patient(
+        lambda self, request: self.activate(request),  # type: ignore[attr-defined]
+        sleep=sleep,
+        clock=lambda: now[0],
+    )
+    if times < 1000:
+        assert activate(client, ActivateNodeRequest()).node_id == 7  # type: ignore[arg-type]
+    else:
+        with pytest.raises(httpx.HTTPStatusError):
+            activate(client, ActivateNodeRequest())  # type: ignore[arg-type]
+    assert client.asked == asked
+
+
+def test_flower_turns_a_node_away_with_the_status_that_we_wait_at() -> None:
+    spec = API_ERROR_MAP[ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED]
+    assert spec.http_status_code == httpx.codes.PRECONDITION_FAILED
 
 
 def test_flower_asks_for_a_message_as_we_rely_on() -> None:

@@ -30,6 +30,7 @@ def kept(
     log: Path | None = None,
     pauses: tuple[float, float] = (0.01, 0.01),
     backs_off: Callable[[float], bool] = lambda _: False,
+    may_start: Callable[[], bool] = lambda: True,
 ) -> KeptChild:
     return KeptChild(
         NAME,
@@ -39,6 +40,7 @@ def kept(
         fault_code="PF-373",
         pauses=pauses,
         backs_off=backs_off,
+        may_start=may_start,
         log=log,
     )
 
@@ -94,6 +96,29 @@ def test_one_that_ends_is_started_again_whatever_it_ended_with(
     assert (child.pid, child.is_kept, child.ended_with in (305 % 256, -15)) == (None, False, True)
     time.sleep(0.1)
     assert child.starts == starts
+
+
+@pytest.mark.parametrize("longest", [600.0, 0.05])
+def test_one_that_may_not_start_waits_but_not_for_ever(
+    longest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_child, "_ASK_S", 0.01)
+    asked: list[bool] = []
+    may_start = threading.Event()
+
+    def ask() -> bool:
+        asked.append(may_start.is_set())
+        return asked[-1]
+
+    child = kept("pass", pauses=(0.01, longest), may_start=ask)
+    child.start()
+    if longest > 60:
+        wait_for(lambda: len(asked) > 3)
+        assert (child.starts, child.ends) == (1, 1)
+        may_start.set()
+    wait_for(lambda: child.starts > 1)
+    child.stop()
+    assert asked
 
 
 def test_one_that_is_killed_is_started_again() -> None:

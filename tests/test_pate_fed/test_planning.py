@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -17,7 +18,9 @@ from protocols.forms import DEPLOYED_FORMS
 from protocols.masked import MaskedSum
 
 
+@cache
 def plan(asked: PlanRequest) -> dict[str, Any]:
+    """Make each plan once: it follows from its request alone."""
     return planning.plan(asked, sums=DEPLOYED_FORMS)
 
 
@@ -61,7 +64,7 @@ def test_no_choice_that_is_tried_buys_more_right_answers() -> None:
 
 @pytest.mark.slow
 def test_a_larger_budget_buys_more() -> None:
-    small, large = (plan(request(epsilon=epsilon))["best"] for epsilon in (1.5, 4.0))
+    small, large = (plan(request(epsilon=epsilon))["best"] for epsilon in (1.5, 3.0))
     assert small["expected_right"] < large["expected_right"]
 
 
@@ -150,8 +153,8 @@ class TestHospitalsThatDiffer:
 
     @pytest.mark.slow
     def test_the_tightest_budget_decides(self) -> None:
-        alone = plan(request(epsilon=2.0))["best"]
-        tightest = plan(request(party_epsilons=(2.0, *(9.0,) * 29)))["best"]
+        alone = plan(request(epsilon=1.5))["best"]
+        tightest = plan(request(party_epsilons=(1.5, *(9.0,) * 29)))["best"]
         assert tightest["queries"] == alone["queries"]
 
     @pytest.mark.parametrize(

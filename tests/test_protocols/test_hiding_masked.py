@@ -2,7 +2,7 @@
 
 The real parties decide which streams it can take off; what is left of the victim's y is held
 against the victim's votes by chi-square, in the 8-bit ring (and in the 16-bit one, by the upper
-byte), over 2^16 words of one run and over 2^16 runs with fresh keys. Each test has a false-alarm
+byte), over 2^16 words of one run and over many runs with fresh keys. Each test has a false-alarm
 rate of 10^-6. A stream that is broken on purpose, and one colluder too many, must be caught.
 """
 
@@ -68,7 +68,7 @@ def p_values(residual: Words, secret: Votes) -> dict[str, float]:
         "it is uniform": uniformity(upper),
         "it is independent of the votes": independence(small, upper),
         "its lower byte is": independence(small, lower),
-        "it is independent of itself a block before": independence(upper[:-16], upper[16:]),
+        "it is independent of itself a block before": independence(upper[:-16] >> 5, upper[16:]),
     }
 
 
@@ -128,14 +128,16 @@ def test_one_party_more_than_c_is_caught_reading_the_votes() -> None:
     assert min(p_values(residual, votes(VICTIM)).values()) < FALSE_ALARMS
 
 
-# 2^16 runs with fresh keys ---------------------------------------------------------------------
+# Many runs with fresh keys ---------------------------------------------------------------------
 
 
-def over_runs(closed: set[int], *, bits: int, keystream: Keystream = ctr_keystream) -> Words:
-    """What is left of the victim's first word in each of 2^16 runs with their own keys."""
-    form, secret = MaskedSum(Ring(bits), keystream=keystream), votes(VICTIM)
-    left = np.empty(RUNS, dtype=form.ring.word_type)
-    for run in range(RUNS):
+def over_runs(
+    closed: set[int], secret: Votes, *, bits: int, keystream: Keystream = ctr_keystream
+) -> Words:
+    """What is left of the victim's one word in each of many runs with their own keys."""
+    form = MaskedSum(Ring(bits), keystream=keystream)
+    left = np.empty(len(secret), dtype=form.ring.word_type)
+    for run in range(len(secret)):
         keys = {peer: hashlib.sha256(b"%d %d" % (run, peer)).digest() for peer in range(N)}
         pair_keys = {peer: key for peer, key in keys.items() if peer != VICTIM}
         y = form.shard(
@@ -149,20 +151,33 @@ def over_runs(closed: set[int], *, bits: int, keystream: Keystream = ctr_keystre
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stories", "bits"), [more(DROPPED, 8), ((True, True, True), 16)], ids=str)
+@pytest.mark.parametrize(
+    ("stories", "bits", "number"),
+    [
+        ((True, True, True), 16, 2**14),
+        more((True, True, True), 16, 2**16),
+        more(DROPPED, 8, 2**16),
+    ],
+    ids=str,
+)
 def test_over_many_runs_with_c_parties_a_y_is_independent_of_its_votes(
-    stories: tuple[bool, ...], bits: int
+    stories: tuple[bool, ...], bits: int, number: int
 ) -> None:
+    """Found 99 times of 100: a byte with w = 0.11, or one that follows the votes with w = 0.13.
+
+    Of w see `test_hiding_additive`.
+    """
+    secret = np.random.default_rng(9).choice([0, 20, 40], size=number).astype(np.int64)
     closed = told(stories, colluders=COLLUDERS[2], form=form_of(8)).closed(VICTIM)
-    left = over_runs(closed, bits=bits)
-    for claim, p_value in p_values(left, votes(VICTIM)).items():
+    left = over_runs(closed, secret, bits=bits)
+    for claim, p_value in p_values(left, secret).items():
         assert p_value > FALSE_ALARMS, claim
 
 
 @pytest.mark.exhaustive
 def test_over_many_runs_one_party_more_than_c_is_caught() -> None:
     closed = told((True, False), colluders=COLLUDERS[3], form=form_of(8)).closed(VICTIM)
-    left = over_runs(closed, bits=8)
+    left = over_runs(closed, votes(VICTIM), bits=8)
     assert min(p_values(left, votes(VICTIM)).values()) < FALSE_ALARMS
 
 
@@ -210,5 +225,5 @@ def test_a_broken_stream_is_caught_over_many_runs() -> None:
     def keystream(key: bytes) -> _Spoiled:
         return _Spoiled(key, lambda stream: stream & 0x7F)
 
-    left = over_runs({VICTIM}, bits=8, keystream=keystream)
+    left = over_runs({VICTIM}, votes(VICTIM), bits=8, keystream=keystream)
     assert min(p_values(left, votes(VICTIM)).values()) < FALSE_ALARMS
