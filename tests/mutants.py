@@ -331,6 +331,7 @@ class Trial:
         self._base = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
         self._caches = []
+        gc.unfreeze()  # conftest.py hides from it what was collected
         for each in gc.get_objects():
             if isinstance(each, FunctionType):
                 code = each.__code__
@@ -479,6 +480,7 @@ def report(outcomes: dict[Mutant, Outcome]) -> bool:
     counts = Counter(outcomes.values())
     tried = len(outcomes) - len(same)
     if not tried:
+        print("no mutant was tried")
         return False
     rate = binomtest(tried - len(alive), tried).proportion_ci(0.95, method="exact")
     print("\nsurvivors:", *alive, sep="\n")
