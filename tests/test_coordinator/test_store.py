@@ -54,7 +54,7 @@ def reopen(
         database = open_database(url, is_new=True)
     else:
         cluster: postgres.Cluster = request.getfixturevalue("cluster")
-        url = cluster.new_database()
+        url = cluster.new_schema()
         database = open_database(url, is_new=True)
     RunQueue(database, clock=lambda: datetime.now(UTC)).add("run", "{}")
 
