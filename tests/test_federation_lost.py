@@ -622,7 +622,7 @@ def certificate_for(
     return wire.contain(Certificate(plan, (), chosen, signatures))
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     "forge",
     [

@@ -237,7 +237,7 @@ def test_the_run_record_says_what_is_tolerated(parties: int) -> None:
     assert record.colluders == 2 * threshold - parties - 1
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     "changed",
     [

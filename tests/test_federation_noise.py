@@ -268,7 +268,7 @@ def with_the_last_refused(release: NoisyRelease) -> NoisyRelease:
     return NoisyRelease(labels, outcomes)
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("cap", [pytest.param(3, id="at a cap"), pytest.param(9, id="not at one")])
 @pytest.mark.parametrize("change", [with_the_last_not_asked, with_the_last_refused])
 def test_no_outcome_list_gives_anything_back(

@@ -219,7 +219,7 @@ def test_values() -> None:
     fuzz("values", door, lambda chance: mutated(chance, corpus))
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "kind", "record"),
     [

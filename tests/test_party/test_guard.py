@@ -141,7 +141,7 @@ class TestRun:
             federation.run.set_up()
         assert refusal.value.cause == reason
 
-    @sampled(9)
+    @sampled(5)
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
     def test_party_refuses_a_run_outside_its_policy(
         self, terms: dict[str, Any], policy: dict[str, Any], reason: Reason
@@ -259,7 +259,7 @@ class TestPeers:
     def test_two_checked_bodies_are_enough_for_a_policy_of_two(self) -> None:
         self.review(4, checked={0: "ours", 1: "one", 3: "two"})
 
-    @sampled(5)
+    @sampled(3)
     @pytest.mark.parametrize(
         ("parties", "checked", "least"),
         [
@@ -723,7 +723,7 @@ class TestNearQueries:
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             wide.ask(0, 1)
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9])
     def test_a_distance_below_the_least_counts_as_the_least(self, distance: float) -> None:
         policy = {"most_near_queries": 0, "near_distance": distance}

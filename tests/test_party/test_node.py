@@ -288,7 +288,7 @@ def seen_of_healthy() -> list[tuple[list[str], int]]:
 
 
 class TestBrokenTeachers:
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
     def test_nothing_but_a_vector_is_seen_of_them(
         self, vote: Any, seen_of_healthy: list[tuple[list[str], int]]

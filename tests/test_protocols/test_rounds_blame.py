@@ -272,7 +272,7 @@ class TestWhatMayBeAsked:
             party.receive(request, now=now)
         assert party.state is state
 
-    @sampled(6)
+    @sampled(3)
     @FORMS
     @pytest.mark.parametrize("row_words", [1, 0, -1, 5])
     def test_one_word_is_not_told(
@@ -439,7 +439,7 @@ class TestWhatAStatementTells:
                 words = stream[BAD_ROW * CLASSES : (BAD_ROW + 1) * CLASSES]
             assert sums[seat] == sum(words) % 2**32
 
-    @sampled(2)
+    @sampled(1)
     @FORMS
     def test_other_votes_under_the_same_keys_give_the_same_statement(
         self, form: type[SecureSum], parties: int, monkeypatch: pytest.MonkeyPatch

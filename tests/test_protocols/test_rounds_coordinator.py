@@ -322,7 +322,7 @@ def _resigned(walk: Walk, envelope: bytes, **changed: object) -> bytes:
     return altered(envelope, walk.run.identities[walk.me], **changed)
 
 
-@sampled(7)
+@sampled(4)
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [

@@ -434,7 +434,7 @@ def test_what_was_revealed_is_not_said_again_once_it_is_settled() -> None:
     assert all(party.receive(frame, now=NOW).replies == () for frame in told)
 
 
-@sampled(5)
+@sampled(3)
 @pytest.mark.parametrize(
     ("survivors", "error"),
     [
@@ -802,7 +802,7 @@ def test_an_envelope_of_an_older_plan_opens_nothing() -> None:
     assert run.parties[holder].batch.wrong_dealers == (run.coordinator.seats[1],)
 
 
-@sampled(6)
+@sampled(3)
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
@@ -916,7 +916,7 @@ def with_a_bit_changed(dealt: Any, *, holder: int, secret: int) -> Any:
     return dataclasses.replace(dealt, columns=tuple(columns))
 
 
-@sampled(3)
+@sampled(2)
 @pytest.mark.parametrize("absent", [(), (1,)], ids=["all there", "seat 1 lost"])
 @pytest.mark.parametrize("secret", [1, 2], ids=["key with the lost", "key with a survivor"])
 def test_a_wrong_share_of_a_key_names_its_pair_once_a_share_is_needed(
@@ -1157,7 +1157,7 @@ def _redealt(run: MemoryRun, fp: bytes, bundle: ShareBundle, **changed: Any) -> 
     return {"dealings": (altered(bundle.dealings[0], run.identities[fp], **changed),)}
 
 
-@sampled(5)
+@sampled(3)
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [

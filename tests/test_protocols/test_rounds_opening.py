@@ -97,7 +97,7 @@ OTHERS = pytest.mark.parametrize(
 )
 
 
-@sampled(6)
+@sampled(3)
 @OTHERS
 def test_a_party_gives_one_verdict_on_a_plan(first: str, second: str) -> None:
     cheat = cheat_with()
@@ -115,7 +115,7 @@ def test_a_party_gives_one_verdict_on_a_plan(first: str, second: str) -> None:
         assert party.state is PartyState.STOPPED
 
 
-@sampled(6)
+@sampled(3)
 @OTHERS
 def test_a_party_gives_one_verdict_on_a_plan_also_after_a_restart(first: str, second: str) -> None:
     cheat = cheat_with()
@@ -254,7 +254,7 @@ def contributed_within(bound_of: Callable[[tuple[bytes, ...]], SetBound]) -> Che
     return cheat
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("bound_of", "allowed", "forbidden"),
     [
@@ -425,7 +425,7 @@ def test_a_proof_comes_after_a_verdict(by_macs: bool) -> None:
     cheat.tell(ME, ALL)
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
 @pytest.mark.parametrize("agreed", range(1, N + 1))
 def test_as_many_verdicts_as_the_threshold_open_and_one_fewer_does_not(
@@ -636,7 +636,7 @@ def _of_other_verdict(cheat: Cheat, survivors: Collection[int]) -> dict[str, Any
     return {"macs": wire.expect(wire.decode(other), VerdictMacs).macs}
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -922,7 +922,7 @@ def test_a_false_certificate_frees_nothing(spoil: Settle) -> None:
     assert is_closed_for_ever(run.journals[me])
 
 
-@sampled(4)
+@sampled(2)
 @FALSE_SETTLEMENTS
 def test_a_false_certificate_frees_nothing_at_a_restarted_party(spoil: Settle) -> None:
     run = asked()

@@ -594,7 +594,7 @@ class TestDamage:
             resumed(ready(), ())
         assert caught.value.code == "PF-249"
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         ("kind", "message_type", "changed"),
         [
@@ -619,7 +619,7 @@ class TestDamage:
             with pytest.raises(BrokenJournalError):
                 resumed(run, tuple(steps))
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         ("kind", "changed"),
         [
