@@ -26,7 +26,7 @@ from protocols.secure_sum import SecureSum
 from protocols.share_envelope import seal_shares
 from tests.support.cheating import Cheat
 from tests.support.markers import sampled
-from tests.support.rounds import NOW, MemoryRun
+from tests.support.rounds import NOW, MemoryRun, ready_run
 from tests.support.walk import altered, vector
 
 WORDS = len(vector())
@@ -35,8 +35,7 @@ forms = pytest.mark.parametrize("form", [AdditiveSum, MaskedSum])
 
 def settled_at_epoch(form: type[SecureSum], epoch: int) -> tuple[MemoryRun, bytes]:
     """A run whose parties served one batch, at an epoch that the coordinator skipped to."""
-    run = MemoryRun(form.smallest, form=form)
-    run.set_up()
+    run = ready_run(form.smallest, form=form)
     assert run.coordinator._run.history is not None
     run.coordinator._run.history = replace(run.coordinator._run.history, epoch=epoch - 1)
     run.sum([vector()] * form.smallest)

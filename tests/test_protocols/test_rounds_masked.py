@@ -43,7 +43,7 @@ from protocols.rounds.opening import ShareFault, ShareHolder
 from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
 from tests.support.markers import more, sampled
-from tests.support.rounds import NOW, MemoryRun
+from tests.support.rounds import NOW, MemoryRun, ready_run
 from tests.support.walk import altered
 
 N = 5
@@ -54,9 +54,7 @@ ALL = range(N)
 
 
 def ready(parties: int = N) -> MemoryRun:
-    run = MemoryRun(parties, form=MaskedSum)
-    run.set_up()
-    return run
+    return ready_run(parties, form=MaskedSum)
 
 
 def vectors_of(parties: int, words: int = 6, seed: int = 1) -> list[Vector]:
@@ -500,8 +498,7 @@ def test_a_proposal_that_the_coordinator_did_not_sign_changes_nothing() -> None:
 
 
 def test_an_additive_run_has_one_exchange() -> None:
-    run = MemoryRun(3)
-    run.set_up()
+    run = ready_run(3)
     plan = run.open_plan(2)
     fp = run.coordinator.seats[0]
     run.to_party("plan", fp, plan)
