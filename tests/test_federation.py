@@ -55,6 +55,7 @@ from tests.support.federation import (
     holds_vector,
     kinds,
     messages,
+    ready_federation,
     unanimous,
 )
 from tests.support.markers import each_once, in_turn, sampled
@@ -63,9 +64,7 @@ CULPRIT = 1
 
 
 def ready(**changed: Any) -> Federation:
-    federation = Federation(**changed)
-    federation.run.set_up()
-    return federation
+    return ready_federation(**changed)
 
 
 def heal(federation: Federation) -> None:
@@ -716,8 +715,7 @@ class TestSetup:
 
     @pytest.mark.parametrize("parties", [3, 4, 10])
     def test_an_additive_run_says_that_it_hides_votes_from_all_but_two(self, parties: int) -> None:
-        federation = Federation(parties=parties)
-        federation.run.set_up()
+        federation = ready_federation(parties=parties)
         record = federation.run.round.setup.record
         assert (record.colluders, record.dropouts) == (parties - 2, 0)
         assert record.threshold == parties
@@ -727,8 +725,7 @@ class TestSetup:
         self, colluders: int
     ) -> None:
         at_parties = {"noise_place": "parties", "colluders": colluders}
-        federation = Federation(parties=5, terms=at_parties)
-        federation.run.set_up()
+        federation = ready_federation(parties=5, terms=at_parties)
         record = federation.run.round.setup.record
         assert (record.colluders, record.dropouts) == (colluders, 0)
 

@@ -49,6 +49,7 @@ from tests.support.federation import (
     expected_class,
     kinds,
     messages,
+    ready_federation,
     wrapped,
 )
 from tests.support.marker import MARKED_TEACHERS, MARKERS, findings, held_in_memory, marked_votes
@@ -337,8 +338,7 @@ def test_a_hospital_takes_part_in_both_kinds_of_run_over_the_years_on_one_budget
     """Noise at the coordinator, then at the parties, in one ledger: what each cost adds up."""
     life = PrivacyLedger.for_life(5.0, 1e-5)
     assert life.order is not None
-    first = Federation(parties=4, orders={CULPRIT: life.order})
-    first.run.set_up()
+    first = ready_federation(parties=4, orders={CULPRIT: life.order})
     first.ask(0, 1, 2)
     first.run.close()
     second = built()

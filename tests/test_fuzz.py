@@ -37,7 +37,7 @@ from protocols.rounds.journal import MOST_UNSERVED
 from protocols.shamir import elements_to_secrets
 from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
-from tests.support.federation import Federation
+from tests.support.federation import Federation, ready_federation
 from tests.support.markers import more, sampled
 from tests.support.mutations import encoded, mutated, mutated_value
 from tests.support.rounds import NOW, MemoryRun, ready_run
@@ -620,8 +620,7 @@ def test_proposals() -> None:
 
 
 def test_a_node() -> None:
-    federation = Federation()
-    federation.run.set_up()
+    federation = ready_federation()
     node = federation.nodes[0]
     corpus = [wire.pack([frame]) for frame in FRAMES] + federation.transport.packets[:12]
 

@@ -55,6 +55,7 @@ from protocols.rounds.coordinator_journal import (
 from protocols.rounds.history import RunHistory
 from protocols.rounds.live_run import LiveRun
 from tests.support import rounds
+from tests.support.copied import Copies
 from tests.support.markers import sampled
 from tests.support.rounds import NOW, MemoryRun, ready_run
 from tests.support.walk import altered
@@ -420,7 +421,7 @@ class TestGoingOn:
             compared += 1
 
         monkeypatch.setattr(LiveRun, "do", do)
-        monkeypatch.setattr(rounds, "_READY", {})  # the set-up is watched, too
+        monkeypatch.setattr(rounds, "_READY", Copies())  # the set-up is watched, too
         run = whole_run(form)
         assert compared == len(steps_of(run)) > 10
 
