@@ -25,7 +25,7 @@ federation-demo: $(VENV)/.installed  ## coordinator and hospitals as processes o
 	$(BIN)/python docs/examples/federation_demo --out $(FEDERATION_RUN)
 
 test: $(VENV)/.installed-dev  ## install and run the tests
-	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 600 --timeout-method thread --durations 20 $(COVERAGE) -m "not slow and not exhaustive"
+	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 600 --timeout-method signal --durations 20 $(COVERAGE) -m "not slow and not exhaustive"
 
 test-slow: $(VENV)/.installed-dev  ## run the tests that take longer
 	$(BIN)/python -m pytest -n $(WAITING) --dist loadfile --no-loadscope-reorder --timeout 900 --timeout-method thread --durations 20 -m "slow and not exhaustive"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import Connection, Dialect, Engine
+from sqlalchemy import Connection, Dialect, Engine, event
 
 from pate_fed.nodes import database
 from pate_fed.nodes.database import NodeDatabase
@@ -107,6 +107,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 10)  # tests make many objects, and few circles
         gc.enable()
 
 
@@ -164,22 +165,33 @@ def _decoded_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _migrated_once() -> Iterator[None]:
-    """Migrate one new SQLite database of each kind; copy its empty tables into the others."""
+    """Migrate one new database of each kind; make the others' empty tables by its statements."""
     upgrade = NodeDatabase._upgrade
-    tables: dict[tuple[type, str], list[str]] = {}
+    made: dict[tuple[type, str, str], list[str]] = {}
 
     def copied(self: NodeDatabase, connection: Connection, *, found: str | None) -> None:
-        kind = (type(self), self.newest)
-        if kind in tables and found is None and connection.dialect.name == "sqlite":
+        kind = (type(self), self.newest, connection.dialect.name)
+        if found is None and kind in made:
             cursor = connection.connection.cursor()
-            for statement in tables[kind]:
+            for statement in made[kind]:
                 cursor.execute(statement)
-            cursor.execute("INSERT INTO alembic_version VALUES (?)", (self.newest,))
+            cursor.close()
             return
-        upgrade(self, connection, found=found)
-        if found is None and connection.dialect.name == "sqlite":
-            made = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite~_%' ESCAPE '~'"
-            tables[kind] = list(connection.exec_driver_sql(made).scalars())
+        statements: list[str] = []
+
+        def note(*arguments: Any) -> None:
+            statement = arguments[2].strip()
+            if statement.startswith(("CREATE ", "INSERT ")):
+                assert not arguments[3], statement
+                statements.append(statement)
+
+        event.listen(connection, "before_cursor_execute", note)
+        try:
+            upgrade(self, connection, found=found)
+        finally:
+            event.remove(connection, "before_cursor_execute", note)
+        if found is None:
+            made[kind] = statements
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NodeDatabase, "_upgrade", copied)

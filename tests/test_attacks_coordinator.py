@@ -77,7 +77,7 @@ OTHER_PLANS = [
 ]
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(("kind", KINDS), ("changed", OTHER_PLANS), every=3)
 def test_different_plans_for_different_parties_open_nothing(
     kind: Kind, changed: Callable[[Plan], dict[str, Any]]
@@ -120,7 +120,7 @@ def test_different_second_phases_for_different_parties_open_nothing(form: str) -
     assert federation.store.releases() == {}
 
 
-@sampled(2)
+@sampled(1)
 @every_kind
 def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kind) -> None:
     federation = kind.ready()
@@ -146,7 +146,7 @@ def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kin
 # Nothing twice ------------------------------------------------------------------------------------
 
 
-@sampled(2)
+@sampled(1)
 @every_kind
 def test_a_replayed_plan_gets_no_new_vote_and_after_its_settlement_no_y(kind: Kind) -> None:
     federation = kind.ready()
@@ -183,7 +183,7 @@ def _message(frame: bytes) -> Message:
     return wire.decode(frame).message
 
 
-@sampled(2)
+@sampled(1)
 @every_kind
 def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> None:
     federation = kind.ready()
@@ -196,7 +196,7 @@ def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> N
     assert votes_cast(federation) == voted
 
 
-@sampled(2)
+@sampled(1)
 @additive_kinds
 def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) -> None:
     """Drop one party's y, ask again: two sums without and with it would tell its votes."""
@@ -213,7 +213,7 @@ def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) 
     assert votes_cast(federation) == voted == [1] * PARTIES
 
 
-@sampled(2)
+@sampled(1)
 @masked_kinds
 def test_a_drop_out_that_was_claimed_is_not_made_good_by_asking_again(kind: Kind) -> None:
     federation = kind.ready()
@@ -303,7 +303,7 @@ def _fewer(federation: Federation, seated: tuple[Member, ...]) -> Any:
     return dataclasses.replace(terms, **changed)
 
 
-@sampled(2)
+@sampled(1)
 @every_kind
 def test_the_same_query_in_another_run_without_one_party_is_refused(kind: Kind) -> None:
     """sum(all) - sum(all without i) is exactly i's votes (rule R3)."""
@@ -425,7 +425,7 @@ def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     assert did_nothing(federation)
 
 
-@sampled(2)
+@sampled(1)
 @every_kind
 def test_a_settlement_of_another_set_than_the_one_that_sent_stops_the_party(kind: Kind) -> None:
     """A release that says that the victim was not in it."""
@@ -492,7 +492,7 @@ def in_phase(federation: Federation, phase: int, lie: Callable[[Message], Messag
     )
 
 
-@sampled(2)
+@sampled(1)
 @in_each_phase
 def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind, phase: int) -> None:
     """n = 5, t = 4: the last party is a survivor to three parties, and a drop-out to two."""
@@ -530,7 +530,7 @@ def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind, phase: int) 
         assert node._journal.verdict_on(plan)
 
 
-@sampled(2)
+@sampled(1)
 @in_each_phase
 def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int) -> None:
     """The coordinator shows each party all verdicts that it has as if they were for its own set."""
@@ -582,7 +582,7 @@ def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int)
     assert nobody_revealed(federation, phase=phase)
 
 
-@sampled(2)
+@sampled(1)
 @in_each_phase
 def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
     kind: Kind, phase: int
@@ -614,7 +614,7 @@ def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
     assert nobody_revealed(federation, phase=phase)
 
 
-@sampled(2)
+@sampled(1)
 @in_each_phase
 def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind, phase: int) -> None:
     """Owners wrote 4, which is the form's threshold. The coordinator lowers it by itself."""
@@ -658,7 +658,7 @@ LOWERED = [
 ]
 
 
-@sampled(3)
+@sampled(2)
 @in_turn(("kind", KINDS), ("lowered", LOWERED), every=3)
 def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     kind: Kind, lowered: dict[str, Any]
@@ -681,7 +681,7 @@ def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     assert did_nothing(federation)
 
 
-@sampled(2)
+@sampled(1)
 @every_kind
 def test_a_run_that_a_policy_finds_too_small_or_too_quiet_is_refused(kind: Kind) -> None:
     for policy, reason in (

@@ -111,7 +111,7 @@ PHASES = [(kind, phase) for kind in KINDS for phase in range(kind.phases)]
 EACH_PHASE = [pytest.param(*each, id=f"{each[0]}: phase {each[1]}") for each in PHASES]
 
 
-@sampled(2)
+@sampled(1)
 @each_once(("kind, phase", EACH_PHASE), ("forge, code", Y_ATTACKS))
 def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     kind: Kind, phase: int, forge: Forge, code: str
@@ -152,7 +152,7 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     assert federation.ask(3, 4).labels.tolist() == labels_of(3, 4)
 
 
-@sampled(11)
+@sampled(6)
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize(
     ("changed", "code"),
@@ -236,7 +236,7 @@ def bound_of(federation: Federation, phase: int) -> int:
     return noise.row_sum_bound(2, CLASSES, senders=PARTIES)
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(("kind, phase", EACH_PHASE), ("sign", [1, -1]))
 def test_rows_far_from_their_sum_void_the_batch(kind: Kind, phase: int, sign: int) -> None:
     """One vote where the coordinator adds the noise; far too large noise where parties do.

@@ -26,7 +26,7 @@ from protocols.secure_sum import SecureSum
 from protocols.share_envelope import seal_shares
 from tests.support.cheating import Cheat
 from tests.support.markers import sampled
-from tests.support.rounds import NOW, MemoryRun
+from tests.support.rounds import NOW, MemoryRun, ready_run
 from tests.support.walk import altered, vector
 
 WORDS = len(vector())
@@ -35,8 +35,7 @@ forms = pytest.mark.parametrize("form", [AdditiveSum, MaskedSum])
 
 def settled_at_epoch(form: type[SecureSum], epoch: int) -> tuple[MemoryRun, bytes]:
     """A run whose parties served one batch, at an epoch that the coordinator skipped to."""
-    run = MemoryRun(form.smallest, form=form)
-    run.set_up()
+    run = ready_run(form.smallest, form=form)
     assert run.coordinator._run.history is not None
     run.coordinator._run.history = replace(run.coordinator._run.history, epoch=epoch - 1)
     run.sum([vector()] * form.smallest)
@@ -44,7 +43,7 @@ def settled_at_epoch(form: type[SecureSum], epoch: int) -> tuple[MemoryRun, byte
     return run, run.coordinator.seats[0]
 
 
-@sampled(4)
+@sampled(2)
 @forms
 @pytest.mark.parametrize("epoch", [1, 4, 5])
 def test_an_epoch_that_was_skipped_or_served_is_not_gone_back_to(
@@ -181,7 +180,7 @@ def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
     assert reveal.opening_digest == opening_digest(verdict, digests)
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize("state", ["released", "void"])
 @pytest.mark.parametrize(
     "forged",

@@ -188,7 +188,7 @@ def fault(kind: Kind, *, exchange: int = 0, node: int = 1, a: int = 0, b: int = 
     return Fault(exchange, node, False, kind, a, b)
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [

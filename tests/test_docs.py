@@ -83,7 +83,7 @@ def anchors(page: Path) -> set[str]:
 # Pages and links --------------------------------------------------------------------------------
 
 
-@sampled(47)
+@sampled(24)
 @every_page
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target, anchor in local_links(page):
@@ -373,7 +373,11 @@ def test_what_an_owner_can_set_is_all_that_the_guard_reads_from_the_file() -> No
 # Examples ---------------------------------------------------------------------------------------
 
 EXAMPLES = [
-    pytest.param(body, id=f"{page.relative_to(ROOT)} {number}")
+    pytest.param(
+        body,
+        id=f"{page.relative_to(ROOT)} {number}",
+        marks=[pytest.mark.slow] if "simulate(" in body else [],  # a whole federation
+    )
     for page in PAGES
     for number, body in enumerate(fenced(page, "python"), start=1)
 ]
@@ -393,7 +397,6 @@ def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return run
 
 
-@sampled(1)
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.usefixtures("finished_run")
 def test_every_example_runs(example: str) -> None:

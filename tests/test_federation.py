@@ -55,6 +55,7 @@ from tests.support.federation import (
     holds_vector,
     kinds,
     messages,
+    ready_federation,
     unanimous,
 )
 from tests.support.markers import each_once, in_turn, sampled
@@ -63,9 +64,7 @@ CULPRIT = 1
 
 
 def ready(**changed: Any) -> Federation:
-    federation = Federation(**changed)
-    federation.run.set_up()
-    return federation
+    return ready_federation(**changed)
 
 
 def heal(federation: Federation) -> None:
@@ -75,7 +74,7 @@ def heal(federation: Federation) -> None:
 
 
 class TestHonestRun:
-    @sampled(2)
+    @sampled(1)
     @in_turn(("parties", [3, 4, 10]), ("mechanism", ["confident", "gnmax"]))
     def test_labels_are_what_the_teachers_say(self, parties: int, mechanism: str) -> None:
         federation = ready(parties=parties, terms={"mechanism": mechanism})
@@ -286,7 +285,7 @@ BATCH_ATTACKS = [
 
 
 class TestOnePartyFails:
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(("attack", "code"), BATCH_ATTACKS)
     def test_it_is_named_the_batch_is_void_and_the_next_goes_on(
         self, attack: Attack, code: str
@@ -439,7 +438,7 @@ class TestRowSums:
         federation.nodes[CULPRIT].lie = np.array(lie, dtype=np.int64)
         return federation
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         "lie",
         [
@@ -716,8 +715,7 @@ class TestSetup:
 
     @pytest.mark.parametrize("parties", [3, 4, 10])
     def test_an_additive_run_says_that_it_hides_votes_from_all_but_two(self, parties: int) -> None:
-        federation = Federation(parties=parties)
-        federation.run.set_up()
+        federation = ready_federation(parties=parties)
         record = federation.run.round.setup.record
         assert (record.colluders, record.dropouts) == (parties - 2, 0)
         assert record.threshold == parties
@@ -727,8 +725,7 @@ class TestSetup:
         self, colluders: int
     ) -> None:
         at_parties = {"noise_place": "parties", "colluders": colluders}
-        federation = Federation(parties=5, terms=at_parties)
-        federation.run.set_up()
+        federation = ready_federation(parties=5, terms=at_parties)
         record = federation.run.round.setup.record
         assert (record.colluders, record.dropouts) == (colluders, 0)
 
@@ -1075,7 +1072,7 @@ CAPS = [
 class TestCapsAreCountedAlike:
     """Whoever counts otherwise refuses what the others serve, and the run is void for all."""
 
-    @sampled(2)
+    @sampled(1)
     @each_once(("mix", mixes()), ("caps", CAPS))
     def test_after_a_batch_that_some_refused_and_others_served(
         self, mix: tuple[str, ...], caps: dict[str, int]
@@ -1116,7 +1113,7 @@ class TestCapsAreCountedAlike:
             assert (expected in states) is ("refuses" not in way)
             assert {"forfeited", "cancelled"}.intersection(states) <= {expected}
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_a_party_that_never_saw_a_void_batch_counts_it_as_the_others_do(
         self, place: int

@@ -15,7 +15,7 @@ from party.errors import Reason
 from protocols import wire
 from protocols.messages import BlameRequest, Refusal, StreamSums
 from protocols.rounds import PartyRound, PartyState
-from tests.support.federation import CLASSES, Answer, Federation, kinds, messages
+from tests.support.federation import CLASSES, Answer, Federation, kinds, messages, ready_federation
 from tests.support.markers import sampled
 
 CULPRIT = 1
@@ -23,8 +23,7 @@ FORMS = pytest.mark.parametrize(("form", "parties"), [("additive", 3), ("masked"
 
 
 def spoiled(form: str, parties: int, **changed: Any) -> Federation:
-    federation = Federation(form=form, parties=parties, **changed)
-    federation.run.set_up()
+    federation = ready_federation(form=form, parties=parties, **changed)
     federation.nodes[CULPRIT].lie = np.array([[0] * CLASSES, [1] + [0] * (CLASSES - 1)])
     return federation
 
@@ -180,8 +179,7 @@ def test_a_row_is_told_once_and_not_before_the_plan_is_void() -> None:
 
 
 def test_a_released_batch_is_not_told() -> None:
-    federation = Federation()
-    federation.run.set_up()
+    federation = ready_federation()
     federation.ask(0, 1)
     told = federation.unheard()[federation.identities[0].fingerprint]
     refusal = answer_to(federation, [*told, request(federation, 0)])
@@ -190,8 +188,7 @@ def test_a_released_batch_is_not_told() -> None:
 
 
 def test_with_noise_at_the_parties_nobody_asks_and_nobody_tells() -> None:
-    federation = Federation(terms={"noise_place": "parties"})
-    federation.run.set_up()
+    federation = ready_federation(terms={"noise_place": "parties"})
     federation.nodes[CULPRIT].lie = np.array([[10**6] * CLASSES, [0] * CLASSES])
     with pytest.raises(VoidBatchError) as caught:
         federation.ask(0, 1)

@@ -29,7 +29,14 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound, bound_on
-from tests.support.federation import Answer, Federation, expected_class, kinds, messages
+from tests.support.federation import (
+    Answer,
+    Federation,
+    expected_class,
+    kinds,
+    messages,
+    ready_federation,
+)
 from tests.support.markers import sampled
 from tests.support.stores import plans_in
 from tests.test_federation_phases import TERMS as TWO_PHASES
@@ -40,9 +47,7 @@ FORMS = pytest.mark.parametrize(("form", "parties"), [("additive", 4), ("masked"
 
 
 def ready(**changed: Any) -> Federation:
-    federation = Federation(**{"parties": 4, **changed})
-    federation.run.set_up()
-    return federation
+    return ready_federation(**{"parties": 4, **changed})
 
 
 def heal(federation: Federation) -> None:
@@ -622,7 +627,7 @@ def certificate_for(
     return wire.contain(Certificate(plan, (), chosen, signatures))
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     "forge",
     [

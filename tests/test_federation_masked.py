@@ -24,6 +24,7 @@ from tests.support.federation import (
     holds_vector,
     kinds,
     messages,
+    ready_federation,
 )
 from tests.support.markers import more, sampled
 
@@ -32,9 +33,7 @@ CULPRIT = 1
 
 
 def ready(parties: int = N, **changed: Any) -> Federation:
-    federation = Federation(parties=parties, form="masked", **changed)
-    federation.run.set_up()
-    return federation
+    return ready_federation(parties=parties, form="masked", **changed)
 
 
 def lose(federation: Federation, places: Collection[int], *, reveals: bool = False) -> None:
@@ -237,7 +236,7 @@ def test_the_run_record_says_what_is_tolerated(parties: int) -> None:
     assert record.colluders == 2 * threshold - parties - 1
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     "changed",
     [
@@ -329,8 +328,7 @@ def test_a_run_that_may_open_fewer_than_the_policys_floor_is_refused() -> None:
 
 def test_a_plan_that_comes_sixteen_times_in_one_packet_breaks_nothing() -> None:
     """Each time a party answers by two frames, and a packet holds no more than sixteen."""
-    federation = Federation(parties=5, form="masked")
-    federation.run.set_up()
+    federation = ready_federation(parties=5, form="masked")
     answers: list[bytes] = []
 
     def on_query(place: int, packet: bytes) -> bytes:

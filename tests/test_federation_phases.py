@@ -34,6 +34,7 @@ from tests.support.federation import (
     expected_class,
     holds_vector,
     messages,
+    ready_federation,
 )
 from tests.support.markers import in_turn, sampled
 
@@ -67,15 +68,13 @@ def stream(place: int) -> RandomBytes:
 
 
 def ready(form: str = "additive", *, terms: dict[str, Any] | None = None) -> Federation:
-    federation = Federation(
+    return ready_federation(
         parties=PARTIES,
         form=form,
         votes={place: votes_at(place) for place in range(PARTIES)},
         noises={place: stream(place) for place in range(PARTIES)},
         terms={**TERMS, **(terms or {})},
     )
-    federation.run.set_up()
-    return federation
 
 
 def clean(indices: Collection[int], places: Collection[int]) -> NDArray[np.int64]:
@@ -398,8 +397,7 @@ def test_a_batch_without_us_counts_though_its_second_phase_never_came() -> None:
 
 
 def test_plain_gnmax_has_no_second_phase() -> None:
-    federation = Federation(parties=4, terms={"noise_place": "parties"})
-    federation.run.set_up()
+    federation = ready_federation(parties=4, terms={"noise_place": "parties"})
     federation.ask(0, 1)
     answer = second_plan(federation, PhaseTerms(bytes(32), (0,), bytes(32)))
     assert isinstance(messages(answer)[0], Refusal)

@@ -37,10 +37,10 @@ from protocols.rounds.journal import MOST_UNSERVED
 from protocols.shamir import elements_to_secrets
 from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
-from tests.support.federation import Federation
+from tests.support.federation import Federation, ready_federation
 from tests.support.markers import more, sampled
 from tests.support.mutations import encoded, mutated, mutated_value
-from tests.support.rounds import NOW, MemoryRun
+from tests.support.rounds import NOW, MemoryRun, ready_run
 from tests.support.vectors import read_vectors
 
 CODED = (ProtocolError, PateFedError, PartyError)
@@ -219,7 +219,7 @@ def test_values() -> None:
     fuzz("values", door, lambda chance: mutated(chance, corpus))
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "kind", "record"),
     [
@@ -376,8 +376,7 @@ def resigned(chance: random.Random, frame: bytes, signer: Any) -> bytes:
 
 
 def test_a_party() -> None:
-    run = MemoryRun(3)
-    run.set_up()
+    run = ready_run(3)
     corpus = [run.open_plan(4), run.coordinator.setup.offer.frame, *FRAMES]
     me, rebuilt = run.coordinator.seats[0], 0
     journals = [run.journals[me]]
@@ -407,8 +406,7 @@ def test_a_party() -> None:
 
 
 def test_a_coordinator() -> None:
-    run = MemoryRun(3)
-    run.set_up()
+    run = ready_run(3)
     seats = run.coordinator.seats
     plan = run.open_plan(4)
     ys = []
@@ -444,8 +442,7 @@ def test_a_coordinator() -> None:
 
 def revealing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
     """A masked run whose set is certified: what each party of it is told next."""
-    run = MemoryRun(5, form=MaskedSum)
-    run.set_up()
+    run = ready_run(5, form=MaskedSum)
     plan = run.open_plan(4)
     for seat in run.coordinator.seats:
         run.to_party("plan", seat, plan)
@@ -511,8 +508,7 @@ def test_a_holder() -> None:
 
 def judged() -> tuple[MemoryRun, dict[bytes, bytes], dict[bytes, list[bytes]]]:
     """A masked run before its verdicts are in: the proposals, and what each party says to one."""
-    run = MemoryRun(5, form=MaskedSum)
-    run.set_up()
+    run = ready_run(5, form=MaskedSum)
     plan = run.open_plan(4)
     for seat in run.coordinator.seats:
         run.to_party("plan", seat, plan)
@@ -624,8 +620,7 @@ def test_proposals() -> None:
 
 
 def test_a_node() -> None:
-    federation = Federation()
-    federation.run.set_up()
+    federation = ready_federation()
     node = federation.nodes[0]
     corpus = [wire.pack([frame]) for frame in FRAMES] + federation.transport.packets[:12]
 
@@ -639,8 +634,7 @@ def test_a_node() -> None:
 
 def asked_about_a_row() -> tuple[MemoryRun, bytes, list[bytes]]:
     """A void batch, the request about a row of it, and what all parties state."""
-    run = MemoryRun(3)
-    run.set_up()
+    run = ready_run(3)
     run.sum([np.array([1, 2, 3, 4])] * 3, row_words=2)
     run.settle(released=False)
     request = run.coordinator.blame.ask(1)

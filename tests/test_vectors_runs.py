@@ -496,7 +496,7 @@ def test_a_party_goes_on_after_a_second_proof_of_the_same_verdict(judged: Party)
     assert judged.takes(batch["bundles_to"]["0"]) == [batch["reveals"]["0"]]
 
 
-@sampled(12)
+@sampled(6)
 @given(SPOILED["certificates_to_seat_0"])
 def test_a_party_reveals_nothing_after_a_spoiled_certificate(judged: Party, frame: bytes) -> None:
     with pytest.raises(NO_PROOF):
@@ -515,7 +515,7 @@ def test_a_party_takes_no_release_of_what_it_did_not_agree_to(
     assert revealed.round.transcript.head == head
 
 
-@sampled(27)
+@sampled(14)
 @given(SPOILED["settlements"]["released, to seat 1"])
 def test_a_lost_party_takes_no_release_that_is_not_certified(
     frame: bytes, monkeypatch: pytest.MonkeyPatch
@@ -534,7 +534,7 @@ def test_a_lost_party_takes_the_certified_release(monkeypatch: pytest.MonkeyPatc
     assert party.round.transcript.head.hex() == head
 
 
-@sampled(16)
+@sampled(8)
 @pytest.mark.parametrize("seat", [0, LOST])
 @given(SPOILED["settlements"]["void, to seats 0 and 1"])
 def test_a_party_takes_no_plan_for_closed_that_is_not(
@@ -597,7 +597,7 @@ def test_the_coordinator_relays_no_spoiled_macs(frame: bytes) -> None:
     take(coordinator, {"0": MASKED["batch"]["verdict_macs"]["0"]})
 
 
-@sampled(8)
+@sampled(4)
 @given(SPOILED["bundles_of_seat_0"])
 def test_the_coordinator_refuses_a_spoiled_bundle(frame: bytes) -> None:
     coordinator = coordinator_after_setup(MASKED, "masked")
@@ -695,7 +695,7 @@ def test_a_spoiled_y_opens_another_sum(y: str) -> None:
     assert all(one != other for one, other in zip(opened, run["sum"], strict=True))
 
 
-@sampled(42)
+@sampled(21)
 @pytest.mark.parametrize(
     ("place", "frame"),
     [
@@ -738,7 +738,7 @@ def test_a_second_reader_refuses_a_spoiled_verdict(frame: bytes) -> None:
         RunReader(MASKED).verdict_of(frame, 0)
 
 
-@sampled(13)
+@sampled(7)
 @given(SPOILED["macs_to_seat_0"])
 def test_a_second_reader_finds_no_proof_in_spoiled_macs(frame: bytes) -> None:
     with pytest.raises(Refused):
@@ -751,7 +751,7 @@ def test_a_second_reader_refuses_spoiled_macs_of_a_verdict(frame: bytes) -> None
         RunReader(MASKED).macs_of(frame, 0)
 
 
-@sampled(10)
+@sampled(5)
 @given(SPOILED["certificates_to_seat_0"])
 def test_a_second_reader_finds_no_proof_of_the_verdict(frame: bytes) -> None:
     reader = RunReader(MASKED)
@@ -820,7 +820,7 @@ def test_a_second_reader_refuses_a_bundle_that_the_coordinator_spoiled(frame: by
         RunReader(MASKED).columns_of(frame, holder=0)
 
 
-@sampled(8)
+@sampled(4)
 @given(SPOILED["bundles_to_seat_0"]["nothing of seat 3 opened"])
 def test_a_second_reader_opens_no_share_that_its_dealer_spoiled(frame: bytes) -> None:
     assert set(RunReader(MASKED).columns_of(frame, holder=0)) == {2, 4}

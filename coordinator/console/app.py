@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from functools import cache
 from typing import Final
 
 from fastapi import Depends, FastAPI
@@ -11,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from coordinator.console import (
@@ -58,18 +60,29 @@ def build(
 
 def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:
     """Make the app inside the shield; its routes are those of the table in `access`."""
-    app = FastAPI(
-        dependencies=[Depends(guard)],
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    app = _plain_app()
+    app.router.routes.extend(_guarded_routes())
     app.state.coordinator = coordinator
     app.state.cookies = Cookies(is_secure)
     app.state.sign_ins = RateLimit(SIGN_INS_PER_MINUTE, clock=time.monotonic)
     app.state.streams = live.Streams()
     app.state.openid = openid.OpenId(coordinator.home)
+    for kind in (CoordinatorError, PateFedError, ProtocolError):
+        app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(HTTPException, _not_served)
+    app.add_exception_handler(Exception, _failed)
+    return app
+
+
+def _plain_app() -> FastAPI:
+    return FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+
+
+@cache
+def _guarded_routes() -> tuple[BaseRoute, ...]:
+    """Return every route, behind the guard; made once, as they hold nothing of a federation."""
+    app = _plain_app()
+    app.router.dependencies.append(Depends(guard))
     for module in _PAGES:
         for route in module.router.routes:
             assert isinstance(route, APIRoute)
@@ -79,12 +92,8 @@ def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:
     def static(request: Request) -> Response:
         return static_file(request.path_params["name"])
 
-    for kind in (CoordinatorError, PateFedError, ProtocolError):
-        app.add_exception_handler(kind, _refused)
-    app.add_exception_handler(HTTPException, _not_served)
-    app.add_exception_handler(Exception, _failed)
     require_complete(app.routes)
-    return app
+    return tuple(app.routes)
 
 
 def _refused(request: Request, error: Exception) -> Response:

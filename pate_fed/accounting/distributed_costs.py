@@ -7,6 +7,7 @@ numbers follow from caps that were fixed before the run, so both are guarantees 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -78,6 +79,7 @@ def distributed_costs(
     )
 
 
+@lru_cache(maxsize=1024)
 def rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
     """Compute the formal cost in the coordinator's view alone, the one that parties charge.
 

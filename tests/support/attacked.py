@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from protocols import wire
 from protocols.messages import MaskedVector, Message, Refusal
-from tests.support.federation import CLASSES, SIGMA, TEACHERS, Federation, expected_class, messages
+from tests.support.federation import (
+    CLASSES,
+    SIGMA,
+    TEACHERS,
+    Federation,
+    expected_class,
+    messages,
+    ready_federation,
+)
 
 PARTIES = 5
 MOST_BYTES = 2**30
@@ -61,15 +69,17 @@ class Kind:
         self, *, parties: int = PARTIES, terms: dict[str, Any] | None = None, **changed: Any
     ) -> Federation:
         """A federation that is not set up yet."""
-        return Federation(
-            parties=parties, form=self.form, terms={**self.terms, **(terms or {})}, **changed
-        )
+        return Federation(**self._settings(parties=parties, terms=terms, **changed))
+
+    def _settings(
+        self, *, parties: int = PARTIES, terms: dict[str, Any] | None = None, **changed: Any
+    ) -> dict[str, Any]:
+        told = {**self.terms, **(terms or {})}
+        return {"parties": parties, "form": self.form, "terms": told, **changed}
 
     def ready(self, **changed: Any) -> Federation:
         """A federation that is set up."""
-        federation = self.federation(**changed)
-        federation.run.set_up()
-        return federation
+        return ready_federation(**self._settings(**changed))
 
 
 KINDS = [

@@ -34,7 +34,7 @@ from protocols.secure_sum import SecureSum
 from protocols.shamir import Shamir, elements_to_secrets, split_shares
 from protocols.share_envelope import open_shares
 from tests.support import reference_sharing as sharing
-from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.rounds import EXPIRES_AT, NOW, ready_run
 
 Place = tuple[int, int]
 """Dealer's seat, and the seat that its secret is with: its own for the self mask."""
@@ -71,8 +71,7 @@ class Cheat:
         form: Callable[[], SecureSum] = MaskedSum,
         colluders: Collection[int] = (),
     ) -> None:
-        self.run = MemoryRun(len(vectors), form=form)
-        self.run.set_up()
+        self.run = ready_run(len(vectors), form=form)
         self.colluders = set(colluders)
         self.parties = [self.run.parties[fp] for fp in self.run.coordinator.seats]
         self.plan = self.run.open_plan(len(vectors[0]))

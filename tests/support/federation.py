@@ -36,6 +36,7 @@ from protocols.messages import MaskedVector, Message, Settlement
 from protocols.plain import PlainSum
 from protocols.rounds import PlanClaim
 from protocols.secure_sum import SecureSum
+from tests.support.copied import Copies
 from tests.support.stores import run_in_memory
 
 NOW = 1_000.0
@@ -234,6 +235,18 @@ def wrapped(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return (values + 2**31) % 2**32 - 2**31
 
 
+class _FixedNoise:
+    """A stream that begins when the first noise is drawn: until then it can be copied."""
+
+    def __init__(self) -> None:
+        self._stream: RandomBytes | None = None
+
+    def __call__(self, count: int) -> bytes:
+        if self._stream is None:
+            self._stream = keyed_stream(bytes(32), tag="test noise")
+        return self._stream(count)
+
+
 class Federation:
     """A coordinator and its parties over a `MemoryTransport`.
 
@@ -345,7 +358,7 @@ class Federation:
                 patience_s=patience_s,
                 store=self._open_store,
                 random_bytes=secrets.token_bytes,
-                noise_bytes=noise or keyed_stream(bytes(32), tag="test noise"),
+                noise_bytes=noise or _FixedNoise(),
                 clock=lambda: self.now,
                 sleep=self._pass_time,
             )
@@ -586,3 +599,18 @@ class Federation:
         [vector] = [message for message in messages(answer) if isinstance(message, MaskedVector)]
         changed = MaskedVector(vector.plan_digest, vector.sender, change(vector.body))
         return wire.pack([wire.sign(changed, by).frame])
+
+
+_READY = Copies()
+
+
+def ready_federation(**settings: Any) -> Federation:
+    """Set up a federation of these settings, or copy one that was; see `Copies`."""
+    made: Federation = _READY.of(_set_up, **settings)
+    return made
+
+
+def _set_up(**settings: Any) -> Federation:
+    federation = Federation(**settings)
+    federation.run.set_up()
+    return federation

@@ -17,6 +17,7 @@ from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorRound, PartyRound, RoundJournal
 from protocols.secure_sum import SecureSum
+from tests.support.copied import Copies
 
 NOW = 1_000.0
 EXPIRES_AT = 10_000
@@ -226,3 +227,28 @@ class MemoryRun:
     def close(self) -> None:
         self.broadcast("closing", self.coordinator.closing.close())
         self.broadcast("heads", self.coordinator.closing.compare())
+
+
+_READY = Copies()
+
+
+def ready_run(parties: int, *, form: Callable[[], SecureSum] = AdditiveSum) -> MemoryRun:
+    """Set up a run, or copy one that was; see `Copies`."""
+    name = next((name for name, known in _FORMS.items() if known is form), None)
+    if name is None:
+        return _set_up(parties, form)
+    made: MemoryRun = _READY.of(
+        lambda parties, form: _set_up(parties, _FORMS[form]), parties=parties, form=name
+    )
+    return made
+
+
+def _set_up(parties: int, form: Callable[[], SecureSum]) -> MemoryRun:
+    run = MemoryRun(parties, form=form)
+    run.set_up()
+    return run
+
+
+_FORMS: dict[str, Callable[[], SecureSum]] = {
+    form.name: form for form in (AdditiveSum, MaskedSum, PlainSum)
+}

@@ -64,7 +64,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'coordinator.db'}"
     started: postgres.Cluster = request.getfixturevalue("cluster")
-    return started.new_database()
+    return started.new_schema()
 
 
 @pytest.fixture

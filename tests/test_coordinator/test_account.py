@@ -256,7 +256,7 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
     assert "may be shown" not in said
 
 
-@sampled(3)
+@sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "unit", "said"),
     [
@@ -347,7 +347,7 @@ def test_every_mechanism_can_be_priced() -> None:
     assert set(OPTIONS) == {name for name, spec in SPECS.items() if not spec.for_research}
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize("mechanism", OPTIONS)
 def test_every_mechanism_has_every_row_and_says_why_where_there_is_no_number(
     pate_fed: Command, tmp_path: Path, mechanism: str

@@ -11,7 +11,7 @@ from coordinator.errors import RunDamagedError, SetupError
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from protocols.additive import AdditiveSum
 from protocols.errors import RestoredJournalError
-from tests.support.federation import Federation, kinds
+from tests.support.federation import Federation, kinds, ready_federation
 from tests.support.killing import MortalFederation
 from tests.support.stores import journal_in_memory
 
@@ -43,8 +43,7 @@ class TestStatements:
 
     @pytest.fixture
     def federation(self) -> Federation:
-        federation = Federation()
-        federation.run.set_up()
+        federation = ready_federation()
         federation.ask(0)
         federation.run.close()
         return federation

@@ -121,7 +121,7 @@ class TestRun:
 
 
 class TestWrongUsage:
-    @sampled(22)
+    @sampled(11)
     @pytest.mark.parametrize(
         ("arguments", "told"),
         [

@@ -156,7 +156,7 @@ def places_to_die() -> list[Any]:
 
 
 class TestEveryStage:
-    @sampled(9)
+    @sampled(5)
     @pytest.mark.parametrize(("kind", "form", "stage"), places_to_die())
     def test_killed_there_the_run_ends_as_if_nothing_had_happened(
         self, tmp_path: Path, kind: str, form: str, stage: Stage

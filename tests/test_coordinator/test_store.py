@@ -54,7 +54,7 @@ def reopen(
         database = open_database(url, is_new=True)
     else:
         cluster: postgres.Cluster = request.getfixturevalue("cluster")
-        url = cluster.new_database()
+        url = cluster.new_schema()
         database = open_database(url, is_new=True)
     RunQueue(database, clock=lambda: datetime.now(UTC)).add("run", "{}")
 
@@ -92,7 +92,7 @@ def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: 
         assert (indices, kept.digest) == ((4,), release(1).digest)
 
 
-@sampled(2)
+@sampled(1)
 def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reopen: Reopen) -> None:
     for number in range(2):
         ledger = store.ledger()

@@ -104,6 +104,7 @@ def node_key() -> bytes:
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
+@pytest.mark.slow
 @sampled(18)
 @pytest.mark.parametrize("path", HIDDEN)
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -113,6 +114,7 @@ def test_the_public_port_has_nothing_but_what_nodes_need(
     assert public.request(method, path, content=b"").status_code == 404
 
 
+@pytest.mark.slow
 def test_the_public_port_tells_that_it_is_there(public: httpx.Client) -> None:
     assert public.get("/health").status_code == 200
 
@@ -224,11 +226,13 @@ def test_a_call_to_a_superlink_that_is_gone_ends_once_nobody_needs_its_answer(
     assert ended.wait(60)
 
 
+@pytest.mark.slow
 def test_nobody_is_answered_by_the_fleet_without_a_nodes_key(public: httpx.Client) -> None:
     for path in ("activate-node", "pull-messages", "register-node"):
         assert public.post(f"/v1/fleet/{path}", content=b"").status_code >= 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "most"),
     [
@@ -291,6 +295,7 @@ def test_the_bodies_of_all_strangers_together_are_bounded(monkeypatch: pytest.Mo
     assert told == ["http.request"] * 4 + ["http.disconnect"] * 2 + ["http.request"]
 
 
+@pytest.mark.slow
 def test_a_control_client_at_the_public_port_starts_nothing(
     home: FederationHome, superlink: SuperLinkChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +312,7 @@ def test_a_control_client_at_the_public_port_starts_nothing(
     assert inside.nodes() == before
 
 
+@pytest.mark.slow
 def test_another_user_of_the_machine_does_nothing_at_the_admin_port(
     home: FederationHome, superlink: SuperLinkChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +333,7 @@ def test_another_user_of_the_machine_does_nothing_at_the_admin_port(
     inside.unregister(number)
 
 
+@pytest.mark.slow
 @sampled(21)
 @pytest.mark.parametrize("path", HIDDEN)
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -342,6 +349,7 @@ def test_the_admin_port_has_nothing_for_who_knows_no_key(
         assert client.get("/health").status_code == 200
 
 
+@pytest.mark.slow
 def test_nodes_are_let_in_known_and_put_out(
     home: FederationHome, superlink: SuperLinkChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,6 +361,7 @@ def test_nodes_are_let_in_known_and_put_out(
     assert number not in [node.node_id for node in inside.nodes()]
 
 
+@pytest.mark.slow
 def test_a_node_that_asks_before_there_is_a_message_gets_it_as_its_answer(
     home: FederationHome,
     superlink: SuperLinkChild,
@@ -427,6 +436,7 @@ def test_layers_that_are_left_out_are_those_of_plugins_and_traces() -> None:
     assert (get_license_plugin(), os.environ.get("FLWR_TRACING_ENABLED")) == (None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1", "TLSv1_2", "TLSv1_3"])
 def test_old_tls_is_not_spoken(
     home: FederationHome, superlink: SuperLinkChild, version: str

@@ -13,15 +13,14 @@ from protocols.identity import SigningIdentity
 from protocols.signed_transcript import seal_files
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.markers import sampled
-from tests.support.rounds import MemoryRun
+from tests.support.rounds import MemoryRun, ready_run
 
 __all__ = ["pate_fed"]
 
 
 @pytest.fixture
 def run() -> MemoryRun:
-    run = MemoryRun(3)
-    run.set_up()
+    run = ready_run(3)
     run.sum([np.arange(3)] * 3)
     run.settle()
     run.close()
@@ -129,7 +128,7 @@ def test_people_can_pin_whose_run_it_must_be(
         assert (ended.code, ended.error_code) == (5, "PF-414")
 
 
-@sampled(6)
+@sampled(3)
 @pytest.mark.parametrize("place", range(7))
 def test_a_line_that_is_gone_is_named(pate_fed: Command, run_dir: Path, place: int) -> None:
     file = run_dir / "transcript.jsonl"
@@ -154,8 +153,7 @@ def test_a_broken_transcript_is_one_json_object_where_json_was_asked_for(
 
 
 def test_a_good_transcript_of_another_run_is_broken(pate_fed: Command, run_dir: Path) -> None:
-    other = MemoryRun(3)
-    other.set_up()
+    other = ready_run(3)
     other.close()
     lines = [
         json.dumps(line, sort_keys=True) for line in other.coordinator.closing.signed_transcript()
@@ -166,7 +164,7 @@ def test_a_good_transcript_of_another_run_is_broken(pate_fed: Command, run_dir: 
     assert "another run" in ended.err
 
 
-@sampled(6)
+@sampled(3)
 @pytest.mark.parametrize("name", ["transcript.jsonl", "manifest.json"])
 @pytest.mark.parametrize("content", [None, b"", b"\xff", b"[]", b"{}", b"[" * 100_000])
 def test_files_that_cannot_be_read_are_one_line(

@@ -133,7 +133,7 @@ class TestSet:
         assert pate_party("policy", "set", name, text, "--site", joined).code == 0
         assert getattr(Site.open(joined).settings.policy_for(frozenset()), name) == value
 
-    @sampled(10)
+    @sampled(5)
     @pytest.mark.parametrize(
         ("name", "text"),
         [

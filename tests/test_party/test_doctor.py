@@ -181,7 +181,7 @@ class TestAllIsWell:
 
 
 class TestMachine:
-    @sampled(3)
+    @sampled(2)
     @pytest.mark.parametrize(
         ("name", "changes", "state"),
         [
@@ -364,7 +364,7 @@ class TestStanding:
         check = found(site, membership=refuses)["membership"]
         assert (check.state, "does not know this hospital" in check.said) == (FAIL, True)
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         ("heard", "found_state"),
         [("member", OK), ("requested", WARN), ("revoked", FAIL), ("", WARN)],
@@ -586,7 +586,7 @@ class TestProxy:
         assert "proxy.example.org" in check.said
         assert "https_proxy" in check.advice
 
-    @sampled(3)
+    @sampled(2)
     @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
     def test_a_wrong_address_is_blamed_on_the_variable_that_holds_it(
         self, site: Site, variable: str

@@ -27,7 +27,7 @@ from protocols import wire
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
-from tests.support.federation import TEACHERS, Federation, messages
+from tests.support.federation import TEACHERS, Federation, messages, ready_federation
 from tests.support.markers import each_once, sampled
 from tests.support.stores import journal_in_memory
 
@@ -141,7 +141,7 @@ class TestRun:
             federation.run.set_up()
         assert refusal.value.cause == reason
 
-    @sampled(9)
+    @sampled(5)
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
     def test_party_refuses_a_run_outside_its_policy(
         self, terms: dict[str, Any], policy: dict[str, Any], reason: Reason
@@ -170,8 +170,7 @@ class TestRun:
         assert [refusal_of(answer) for answer in refusals] == [Reason.UNIT] * 3
 
     def test_review_that_fails_is_a_refusal(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        federation = Federation()
-        federation.run.set_up()
+        federation = ready_federation()
         monkeypatch.setattr("party.decision.guard.lifelong_charge", lambda *_, **__: 1 / 0)
         with pytest.raises(VoidBatchError, match=Reason.FAULT) as void:
             federation.ask(0)
@@ -199,8 +198,7 @@ class TestRun:
         assert refusal.value.cause == Reason.FORM
 
     def test_a_run_under_a_suite_that_the_owner_did_not_allow_is_refused(self) -> None:
-        federation = Federation()
-        federation.run.set_up()
+        federation = ready_federation()
         guard, record = federation.nodes[0]._guard, federation.nodes[0]._round.record
         seats = federation.run.round.seats
         assert record is not None
@@ -232,8 +230,7 @@ class TestPeers:
     """Who was checked by a party's own people (rule R2)."""
 
     def record_and_seats(self, parties: int) -> tuple[Federation, Any, tuple[bytes, ...]]:
-        federation = Federation(parties=parties)
-        federation.run.set_up()
+        federation = ready_federation(parties=parties)
         record = federation.nodes[0]._round.record
         return federation, record, federation.run.round.seats
 
@@ -259,7 +256,7 @@ class TestPeers:
     def test_two_checked_bodies_are_enough_for_a_policy_of_two(self) -> None:
         self.review(4, checked={0: "ours", 1: "one", 3: "two"})
 
-    @sampled(5)
+    @sampled(3)
     @pytest.mark.parametrize(
         ("parties", "checked", "least"),
         [
@@ -463,9 +460,7 @@ class TestPeers:
 
 class TestBatch:
     def ready(self, **changed: Any) -> Federation:
-        federation = Federation(**changed)
-        federation.run.set_up()
-        return federation
+        return ready_federation(**changed)
 
     def propose(self, federation: Federation, terms: object, *, words: int) -> str:
         """Send one party a plan that the coordinator signed, and read its refusal."""
@@ -660,9 +655,7 @@ class TestNearQueries:
     RECORD = np.array([3.0, -1.0, 0.5, 2.0, 1.0, -2.0])
 
     def federation(self, inputs: NDArray[np.float64], **policy: Any) -> Federation:
-        federation = Federation(pool_inputs=inputs, policy=policy)
-        federation.run.set_up()
-        return federation
+        return ready_federation(pool_inputs=inputs, policy=policy)
 
     def variants(self, count: int, *, by: float) -> NDArray[np.float64]:
         """One record, moved a little, as often as asked; each is a query of its own."""
@@ -723,7 +716,7 @@ class TestNearQueries:
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             wide.ask(0, 1)
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9])
     def test_a_distance_below_the_least_counts_as_the_least(self, distance: float) -> None:
         policy = {"most_near_queries": 0, "near_distance": distance}
@@ -754,8 +747,9 @@ class TestEarlierPlans:
     """Two that are close to each other, and another."""
 
     def ready(self, **policy: Any) -> tuple[Guard, Journal, Federation]:
-        federation = Federation(parties=6, form="masked", pool_inputs=self.INPUTS, policy=policy)
-        federation.run.set_up()
+        federation = ready_federation(
+            parties=6, form="masked", pool_inputs=self.INPUTS, policy=policy
+        )
         return federation.nodes[0]._guard, journal_in_memory(), federation
 
     def asked_before(
@@ -877,8 +871,9 @@ class TestEarlierPlans:
         chance = np.random.default_rng(seed)
         around = np.repeat(TestNearQueries().others(8), 3, axis=0)
         inputs = around + chance.normal(size=around.shape) * chance.choice([1e-4, 1.0], (24, 1))
-        federation = Federation(parties=5, pool_inputs=inputs, policy={"most_near_queries": most})
-        federation.run.set_up()
+        federation = ready_federation(
+            parties=5, pool_inputs=inputs, policy={"most_near_queries": most}
+        )
         journal, seats = journal_in_memory(), federation.run.round.seats
         guard = federation.nodes[0]._guard
         claims = (

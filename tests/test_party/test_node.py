@@ -35,6 +35,7 @@ from tests.support.federation import (
     holds_vector,
     kinds,
     messages,
+    ready_federation,
 )
 from tests.support.markers import sampled
 
@@ -42,9 +43,7 @@ CODE = re.compile(r"PF-\d{3}")
 
 
 def ready(**changed: Any) -> Federation:
-    federation = Federation(**changed)
-    federation.run.set_up()
-    return federation
+    return ready_federation(**changed)
 
 
 class TestOrder:
@@ -288,7 +287,7 @@ def seen_of_healthy() -> list[tuple[list[str], int]]:
 
 
 class TestBrokenTeachers:
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
     def test_nothing_but_a_vector_is_seen_of_them(
         self, vote: Any, seen_of_healthy: list[tuple[list[str], int]]
@@ -589,8 +588,7 @@ class TestRuns:
 
     def test_a_party_holds_a_run_to_the_runs_own_budget(self) -> None:
         # The coordinator's ledger is generous; the terms that all agreed to are not.
-        federation = Federation(budget=1.0)
-        federation.run.set_up()
+        federation = ready_federation(budget=1.0)
         generous = replace(federation.run.terms, budgets=(5.0, 5.0, 5.0))
         federation.store.save_empty(RunLedger.of(generous))
 
@@ -606,8 +604,7 @@ class TestRuns:
         assert 0 < charged.charged_epsilon() <= 1.0
 
     def test_teachers_that_outlast_the_plan_send_nothing(self) -> None:
-        federation = Federation(lifetime_s=100)
-        federation.run.set_up()
+        federation = ready_federation(lifetime_s=100)
         place = 1
         vote = federation.nodes[place]._agreed_run.task.vote
 
@@ -712,8 +709,7 @@ class TestTasks:
             asked.append(batch)
             return np.zeros((TEACHERS, len(batch)), dtype=np.int64)
 
-        federation = Federation(votes={0: vote})
-        federation.run.set_up()
+        federation = ready_federation(votes={0: vote})
         federation.nodes[0]._tell = tell
         with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
             federation.ask(0, 1)

@@ -21,7 +21,7 @@ from protocols.errors import (
 )
 from protocols.messages import Plan, Ready, Refusal
 from protocols.rounds import PartyState
-from tests.support.federation import Federation, holds_vector
+from tests.support.federation import holds_vector, ready_federation
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
 from tests.support.stores import plans_in
 from tests.support.walk import altered
@@ -154,8 +154,7 @@ class TestRestartedNode:
     """The whole party: guard, ledger, teachers; what must not happen is a second vote."""
 
     def test_a_restarted_node_answers_a_plan_with_the_same_bytes_and_asks_no_teacher(self) -> None:
-        federation = Federation()
-        federation.run.set_up()
+        federation = ready_federation()
         packets: list[bytes] = []
 
         def on_query(node: int, packet: bytes) -> bytes:
@@ -184,8 +183,7 @@ class TestRestartedNode:
         assert federation.steps[0] == steps
 
     def test_a_y_that_was_lost_on_the_way_is_kept_and_its_plan_never_begun_again(self) -> None:
-        federation = Federation()
-        federation.run.set_up()
+        federation = ready_federation()
         federation.on_vectors_of(0, lambda answer: None)
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1)

@@ -217,7 +217,7 @@ def remove(name: str) -> Callable[[Site, Path], Site]:
     return change
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     ("change", "error"),
     [

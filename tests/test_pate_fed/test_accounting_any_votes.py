@@ -150,7 +150,7 @@ def test_the_hazard_bends_less_than_claimed() -> None:
     assert bend.min() > -1e-6  # it is convex (Sampford), which the proof needs
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_no_adaptive_choice_of_votes_exceeds_the_caps(setting: AnyVotesSetting) -> None:
     """The largest moment over all strategies of up to 4 asks, from the pairs above."""

@@ -539,7 +539,7 @@ def test_profile_of_two_gaussians_is_that_of_their_densities() -> None:
     assert np.allclose(found, gaussian_profile(LOG_GAMMAS, 0.6), rtol=1e-6, atol=1e-9)
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("teachers", "classes", "sigma"), [(12, 3, 3.0), (9, 5, 2.0), (20, 10, 6.0)]
 )

@@ -43,7 +43,7 @@ def bit_divergences(
     return np.array([moment_divergence(coins[0], coins[1], order) for order in ORDERS])
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_no_votes_make_the_bit_cost_more(sigma: float, shares: int, classes: int) -> None:
@@ -150,7 +150,7 @@ def enumerated_moment(sigma: float, shares: int, order: float, *, moved: int, wi
     return largest
 
 
-@sampled(13)
+@sampled(7)
 @pytest.mark.parametrize(
     ("sigma", "shares", "moved"),
     [(2.0, 4, 1), (3.0, 2, 1), (5.0, 10, 1), (5.0, 10, 2), (4.0, 3, 3)],

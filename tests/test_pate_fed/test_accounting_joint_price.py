@@ -416,7 +416,7 @@ class TestAdaptiveRuns:
                 assert math.log(revealed) <= (order - 1) * whole + 1e-10 * order
                 assert math.log(revealed) >= 0.4 * (order - 1) * whole  # and not far below
 
-    @sampled(4)
+    @sampled(2)
     @pytest.mark.parametrize("setting", ADAPTIVE)
     def test_prices_chosen_for_each_batch_after_it_would_undercount(
         self, setting: JointSetting
@@ -899,7 +899,7 @@ BAD = [
 ]
 
 
-@sampled(7)
+@sampled(4)
 @pytest.mark.parametrize("changed", BAD)
 def test_bad_input_is_refused(changed: dict[str, Any]) -> None:
     good: dict[str, Any] = {

@@ -158,7 +158,7 @@ def test_where_a_condition_fails_the_cost_does_not_depend_on_votes(
     assert rdp_from_log_q([log_q], [order], sigma=sigma)[0, 0] == order / sigma**2
 
 
-@sampled(7)
+@sampled(4)
 @pytest.mark.parametrize("sigma", [0.7, 1.5, 4.0])
 @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (4, 4)])
 def test_the_bound_holds_for_every_neighbor(votes: int, classes: int, sigma: float) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from pate_fed.students.student import Student
 TABLES = ("logistic", "forest", "boosting", "kernel-ridge", "network", "supervised", "propagation")
 
 
+@cache
 def trained(name: str, *, classes: int = 3, labels: int = 150, lost: int | None = None) -> Student:
     """A student of a table whose classes lie on a circle; one class may have no label."""
     rng = np.random.default_rng(classes)
@@ -53,7 +56,7 @@ def test_a_student_that_knows_one_class_and_one_with_offsets_are_the_same_as_arr
     lesson = Lesson(Inputs(np.eye(4)), np.arange(2), np.array([2, 2]), 3)
     constant.fit(lesson, rng=np.random.default_rng(0))
     assert as_arrays(constant).chances(np.ones((2, 4))).argmax(axis=1).tolist() == [2, 2]
-    student = trained("logistic")
+    student = deepcopy(trained("logistic"))
     model = student.model
     assert isinstance(model, SklearnModel)
     shifted = SklearnModel(model.estimator, 3, np.array([0.5, -1.0, 0.0]))
@@ -207,7 +210,7 @@ def test_no_row_and_no_array_makes_a_number_that_a_processor_is_slow_at(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Denormal numbers take a hundred times as long: a maker could make some rows meet them."""
-    made = as_arrays(trained(name, labels=80))
+    made = as_arrays(trained(name, lost=1))
     tiny = {
         key: array * 1e-300 if array.dtype == np.float64 and key != "gamma" else array
         for key, array in made.arrays.items()

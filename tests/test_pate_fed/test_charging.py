@@ -361,7 +361,7 @@ class TestPriced:
         with pytest.raises(InvalidParameterError):
             priced(terms(), votes_are_valid=False, wanted=frozenset({"joint"}))
 
-    @sampled(2)
+    @sampled(1)
     @pytest.mark.parametrize(
         "changed",
         [
@@ -611,7 +611,7 @@ class TestAffordable:
         with pytest.raises(BudgetExhaustedError):
             RunLedger.of(over).reserve("all", caps_of(over))
 
-    @sampled(4)
+    @sampled(2)
     @pytest.mark.parametrize(("base", "way"), WHOLE_RUNS)
     def test_what_a_run_costs_by_its_caps_lets_it_end_at_them(
         self, base: RunTerms, way: Pricing

@@ -52,7 +52,7 @@ def wait_for(what: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("backs_off", "pauses"),
     [

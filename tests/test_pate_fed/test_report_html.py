@@ -250,7 +250,7 @@ def test_a_name_from_data_stays_text_wherever_it_stands(
     assert read.text.count(name) >= 8
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -801,7 +801,7 @@ def test_a_deployment_shows_what_its_coordinator_knows_and_no_empty_yardstick(
         assert f" {name} {labels} " in text
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     ("student", "best", "worse"),
     [
@@ -888,7 +888,7 @@ def test_void_batches_are_explained(make_run: Callable[..., RunRecord]) -> None:
     assert "4 cancelled 15 0 void: no label released; its sum can never open" in text
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("classes", [1, 2, 35, 100, MAX_CLASSES, MAX_CLASSES + 80])
 def test_many_classes_are_drawn_and_listed(
     make_run: Callable[..., RunRecord], classes: int

@@ -302,7 +302,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
         read_run(tmp_path / "run")
 
 
-@sampled(26)
+@sampled(13)
 @pytest.mark.parametrize("name", ["manifest.json", "metrics.json", "privacy.json"])
 @pytest.mark.parametrize(
     ("content", "message"),

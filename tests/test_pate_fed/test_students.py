@@ -72,7 +72,7 @@ FORMS = [
 class TestStudent:
     """What every form of student must do."""
 
-    @sampled(2)
+    @sampled(1)
     def test_it_learns(self, name: str, kind: str) -> None:
         test = blobs(60, seed=4)
         predicted = trained(name, kind).predict(test.inputs)
@@ -108,7 +108,7 @@ class TestStudent:
         assert np.array_equal(loaded.predict(inputs), student.predict(inputs))
         assert loaded.name == student.name
 
-    @sampled(3)
+    @sampled(2)
     def test_a_saved_student_is_no_pickle(self, name: str, kind: str, tmp_path: Path) -> None:
         trained(name, kind).save(tmp_path)
         for file in tmp_path.iterdir():
@@ -269,7 +269,7 @@ def test_a_file_with_a_foreign_type_is_not_loaded(tmp_path: Path, foreign: objec
         read_student(tmp_path)
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("name", "file"), [("propagation", "model.skops"), ("network", "model.safetensors")]
 )
@@ -331,7 +331,7 @@ def test_an_empty_folder_is_no_student(tmp_path: Path) -> None:
         read_student(tmp_path)
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize("name", ["logistic", "forest", "propagation"])
 def test_a_class_without_a_label_gets_no_share_of_the_pool(name: str) -> None:
     known = np.flatnonzero(POOL.labels != 2)[:60]

@@ -30,7 +30,7 @@ from protocols.rounds.blame import BlameCase, RowWitness
 from protocols.rounds.opening import ShareHolder
 from protocols.secure_sum import SecureSum
 from tests.support.markers import sampled
-from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
 
 ROWS, CLASSES = 4, 3
 BAD_ROW = 2
@@ -74,8 +74,7 @@ def spoiled(
     form: type[SecureSum], parties: int, lies: dict[int, Any], *, absent: tuple[int, ...] = ()
 ) -> MemoryRun:
     """A void batch of a run in which some seats sent what they should not have."""
-    run = MemoryRun(parties, form=form)
-    run.set_up()
+    run = ready_run(parties, form=form)
     vectors = [
         lies.get(seat, lambda counts: counts)(votes(seat)).ravel() for seat in range(parties)
     ]
@@ -156,8 +155,7 @@ class TestWhoIsNamed:
     def test_a_party_that_shares_another_mask_than_it_adds_is_named(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        run = MemoryRun(5, form=MaskedSum)
-        run.set_up()
+        run = ready_run(5, form=MaskedSum)
         liar, honest = run.coordinator.seats[1], ShareHolder.deal
 
         def deal(holder: ShareHolder, keys: Any, *, self_key: bytes, **arguments: Any) -> bytes:
@@ -272,7 +270,7 @@ class TestWhatMayBeAsked:
             party.receive(request, now=now)
         assert party.state is state
 
-    @sampled(6)
+    @sampled(3)
     @FORMS
     @pytest.mark.parametrize("row_words", [1, 0, -1, 5])
     def test_one_word_is_not_told(
@@ -338,15 +336,13 @@ class TestWhatMayBeAsked:
 
     @FORMS
     def test_an_open_plan_is_not_asked_about(self, form: type[SecureSum], parties: int) -> None:
-        run = MemoryRun(parties, form=form)
-        run.set_up()
+        run = ready_run(parties, form=form)
         run.sum([votes(seat).ravel() for seat in range(parties)])
         self.refused(run, self.ask(run, 0))
 
     @FORMS
     def test_a_released_plan_is_not_asked_about(self, form: type[SecureSum], parties: int) -> None:
-        run = MemoryRun(parties, form=form)
-        run.set_up()
+        run = ready_run(parties, form=form)
         run.sum([votes(seat).ravel() for seat in range(parties)])
         run.settle(released=True)
         self.refused(run, self.ask(run, 0))
@@ -401,8 +397,7 @@ class TestWhatMayBeAsked:
             party_at(run, 0).receive(forged.frame, now=NOW)
 
     def test_the_coordinator_asks_for_one_row_of_a_void_plan_only(self) -> None:
-        run = MemoryRun(3)
-        run.set_up()
+        run = ready_run(3)
         with pytest.raises(WrongStateError):
             run.coordinator.blame.ask(0)  # no plan yet
         run.sum([votes(seat).ravel() for seat in range(3)], row_words=CLASSES)
@@ -413,8 +408,7 @@ class TestWhatMayBeAsked:
             run.coordinator.blame.ask(0)
 
     def test_the_coordinator_cannot_trace_single_words(self) -> None:
-        run = MemoryRun(3)
-        run.set_up()
+        run = ready_run(3)
         for row_words in (1, 5):
             with pytest.raises(WrongStateError):
                 run.open_plan(ROWS * CLASSES, row_words=row_words)
@@ -439,7 +433,7 @@ class TestWhatAStatementTells:
                 words = stream[BAD_ROW * CLASSES : (BAD_ROW + 1) * CLASSES]
             assert sums[seat] == sum(words) % 2**32
 
-    @sampled(2)
+    @sampled(1)
     @FORMS
     def test_other_votes_under_the_same_keys_give_the_same_statement(
         self, form: type[SecureSum], parties: int, monkeypatch: pytest.MonkeyPatch

@@ -37,14 +37,13 @@ from protocols.messages import (
 )
 from protocols.rounds import CoordinatorState
 from tests.support.markers import sampled
-from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
 from tests.support.walk import WORDS, Walk, altered, vector
 
 
 def collecting(parties: int = 3) -> tuple[MemoryRun, bytes, bytes]:
     """A run whose plan is out: the run, the liar's fingerprint and the plan's digest."""
-    run = MemoryRun(parties)
-    run.set_up()
+    run = ready_run(parties)
     plan = run.open_plan(WORDS)
     for fp in run.parties:
         run.to_party("plan", fp, plan)
@@ -322,7 +321,7 @@ def _resigned(walk: Walk, envelope: bytes, **changed: object) -> bytes:
     return altered(envelope, walk.run.identities[walk.me], **changed)
 
 
-@sampled(7)
+@sampled(4)
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
@@ -477,8 +476,7 @@ def test_the_coordinator_holds_one_total_and_no_y() -> None:
     """Memory does not grow with the number of parties: nothing of a y stays but its digest."""
     words, grown = 200_000, []
     for parties in (3, 9):
-        run = MemoryRun(parties)
-        run.set_up()
+        run = ready_run(parties)
         plan = run.open_plan(words)
         gc.collect()
         tracemalloc.start()

@@ -15,15 +15,13 @@ from protocols.errors import (
 )
 from protocols.identity import SigningIdentity
 from protocols.messages import Inquiry, Readiness, Refusal
-from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
 from tests.support.walk import WORDS
 
 
 @pytest.fixture
 def run() -> MemoryRun:
-    run = MemoryRun(3)
-    run.set_up()
-    return run
+    return ready_run(3)
 
 
 def asked(run: MemoryRun) -> tuple[bytes, bytes]:

@@ -43,7 +43,7 @@ from protocols.rounds.opening import ShareFault, ShareHolder
 from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
 from tests.support.markers import more, sampled
-from tests.support.rounds import NOW, MemoryRun
+from tests.support.rounds import NOW, MemoryRun, ready_run
 from tests.support.walk import altered
 
 N = 5
@@ -54,9 +54,7 @@ ALL = range(N)
 
 
 def ready(parties: int = N) -> MemoryRun:
-    run = MemoryRun(parties, form=MaskedSum)
-    run.set_up()
-    return run
+    return ready_run(parties, form=MaskedSum)
 
 
 def vectors_of(parties: int, words: int = 6, seed: int = 1) -> list[Vector]:
@@ -434,7 +432,7 @@ def test_what_was_revealed_is_not_said_again_once_it_is_settled() -> None:
     assert all(party.receive(frame, now=NOW).replies == () for frame in told)
 
 
-@sampled(5)
+@sampled(3)
 @pytest.mark.parametrize(
     ("survivors", "error"),
     [
@@ -500,8 +498,7 @@ def test_a_proposal_that_the_coordinator_did_not_sign_changes_nothing() -> None:
 
 
 def test_an_additive_run_has_one_exchange() -> None:
-    run = MemoryRun(3)
-    run.set_up()
+    run = ready_run(3)
     plan = run.open_plan(2)
     fp = run.coordinator.seats[0]
     run.to_party("plan", fp, plan)
@@ -802,7 +799,7 @@ def test_an_envelope_of_an_older_plan_opens_nothing() -> None:
     assert run.parties[holder].batch.wrong_dealers == (run.coordinator.seats[1],)
 
 
-@sampled(6)
+@sampled(3)
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
@@ -916,7 +913,7 @@ def with_a_bit_changed(dealt: Any, *, holder: int, secret: int) -> Any:
     return dataclasses.replace(dealt, columns=tuple(columns))
 
 
-@sampled(3)
+@sampled(2)
 @pytest.mark.parametrize("absent", [(), (1,)], ids=["all there", "seat 1 lost"])
 @pytest.mark.parametrize("secret", [1, 2], ids=["key with the lost", "key with a survivor"])
 def test_a_wrong_share_of_a_key_names_its_pair_once_a_share_is_needed(
@@ -1157,7 +1154,7 @@ def _redealt(run: MemoryRun, fp: bytes, bundle: ShareBundle, **changed: Any) -> 
     return {"dealings": (altered(bundle.dealings[0], run.identities[fp], **changed),)}
 
 
-@sampled(5)
+@sampled(3)
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [

@@ -49,7 +49,7 @@ from protocols.rounds.opening import ShareFault
 from protocols.rounds.verdicts import Ballots
 from tests.support.cheating import EXPIRED, Cheat
 from tests.support.markers import sampled
-from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
 from tests.support.walk import altered
 
 N, T = 5, 4
@@ -97,7 +97,7 @@ OTHERS = pytest.mark.parametrize(
 )
 
 
-@sampled(6)
+@sampled(3)
 @OTHERS
 def test_a_party_gives_one_verdict_on_a_plan(first: str, second: str) -> None:
     cheat = cheat_with()
@@ -115,7 +115,7 @@ def test_a_party_gives_one_verdict_on_a_plan(first: str, second: str) -> None:
         assert party.state is PartyState.STOPPED
 
 
-@sampled(6)
+@sampled(3)
 @OTHERS
 def test_a_party_gives_one_verdict_on_a_plan_also_after_a_restart(first: str, second: str) -> None:
     cheat = cheat_with()
@@ -186,8 +186,7 @@ def test_two_processes_on_one_journal_give_one_verdict() -> None:
 
 
 def test_no_vector_is_sent_for_a_plan_that_was_closed_here() -> None:
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     me = run.coordinator.seats[ME]
     party, journal = run.parties[me], run.journals[me]
     plan = run.open_plan(WORDS)
@@ -254,7 +253,7 @@ def contributed_within(bound_of: Callable[[tuple[bytes, ...]], SetBound]) -> Che
     return cheat
 
 
-@sampled(2)
+@sampled(1)
 @pytest.mark.parametrize(
     ("bound_of", "allowed", "forbidden"),
     [
@@ -316,8 +315,7 @@ def test_a_party_agrees_to_no_set_that_its_journal_does_not_allow(
 def test_a_party_sends_for_no_plan_that_cannot_open_within_its_bound(
     bound_of: Callable[[tuple[bytes, ...]], SetBound], is_possible: bool
 ) -> None:
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     me = run.coordinator.seats[ME]
     party, journal = run.parties[me], run.journals[me]
     run.to_party("plan", me, run.open_plan(WORDS))
@@ -336,8 +334,7 @@ def test_a_party_sends_for_no_plan_that_cannot_open_within_its_bound(
 
 def test_a_bound_of_the_additive_form_needs_every_seat() -> None:
     for missing, is_possible in ((0, True), (1, False)):
-        run = MemoryRun(4)
-        run.set_up()
+        run = ready_run(4)
         seats = run.coordinator.seats
         run.to_party("plan", seats[ME], run.open_plan(WORDS))
         bound = SetBound(frozenset(), frozenset(seats[: len(seats) - missing]))
@@ -350,8 +347,7 @@ def test_a_bound_of_the_additive_form_needs_every_seat() -> None:
 
 @pytest.mark.parametrize("answer", ["nothing yet", "refused", "never came"])
 def test_a_party_that_sent_nothing_closes_the_plan_and_opens_no_set(answer: str) -> None:
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     coordinator = run.coordinator
     me = coordinator.seats[ME]
     party, journal = run.parties[me], run.journals[me]
@@ -425,7 +421,7 @@ def test_a_proof_comes_after_a_verdict(by_macs: bool) -> None:
     cheat.tell(ME, ALL)
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
 @pytest.mark.parametrize("agreed", range(1, N + 1))
 def test_as_many_verdicts_as_the_threshold_open_and_one_fewer_does_not(
@@ -587,8 +583,7 @@ def certified(run: MemoryRun, batch: int) -> dict[bytes, list[bytes]]:
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
 def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
     """One of an earlier plan may only be late."""
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     me, late = run.coordinator.seats[ME], []
     for batch in range(2):
         told = certified(run, batch)
@@ -613,8 +608,7 @@ def test_a_settlement_makes_no_party_check_again_a_proof_that_it_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Many parties would check many signatures each."""
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     run.show(certified(run, batch=0), mute=[run.coordinator.seats[ME]])
     run.coordinator.batch.open_total()
     checked: list[Certificate] = []
@@ -636,7 +630,7 @@ def _of_other_verdict(cheat: Cheat, survivors: Collection[int]) -> dict[str, Any
     return {"macs": wire.expect(wire.decode(other), VerdictMacs).macs}
 
 
-@sampled(4)
+@sampled(2)
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -688,8 +682,7 @@ def test_macs_of_parties_outside_the_set_do_not_count() -> None:
 
 
 def test_macs_of_one_plan_are_worth_nothing_for_another() -> None:
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     me, shown = run.coordinator.seats[ME], []
     for batch in range(2):
         told = certified(run, batch)
@@ -736,8 +729,7 @@ def is_closed_for_ever(journal: Any) -> bool:
 
 def asked(form: Any = MaskedSum, *, absent: tuple[int, ...] = ()) -> MemoryRun:
     """A batch whose queries each party claimed before it sent its y."""
-    run = MemoryRun(N, form=form)
-    run.set_up()
+    run = ready_run(N, form=form)
     plan = run.open_plan(WORDS)
     claim = PlanClaim.sent(run.coordinator.seats, survives_dropouts=form.survives_dropouts)
     for place, (seat, vector) in enumerate(zip(run.coordinator.seats, VECTORS, strict=True)):
@@ -832,8 +824,7 @@ def test_those_who_agreed_to_a_set_do_not_hinder_enough_others_to_close() -> Non
 
 
 def test_a_closing_is_proposed_to_those_that_refused_or_were_silent_too() -> None:
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     plan = run.open_plan(WORDS)
     seats = run.coordinator.seats
     for seat in seats[:2]:
@@ -922,7 +913,7 @@ def test_a_false_certificate_frees_nothing(spoil: Settle) -> None:
     assert is_closed_for_ever(run.journals[me])
 
 
-@sampled(4)
+@sampled(2)
 @FALSE_SETTLEMENTS
 def test_a_false_certificate_frees_nothing_at_a_restarted_party(spoil: Settle) -> None:
     run = asked()
@@ -1064,8 +1055,7 @@ def test_a_restarted_party_learns_from_a_settlement(was_closed: bool) -> None:
 
 
 def test_a_restarted_party_learns_who_refused_an_additive_plan() -> None:
-    run = MemoryRun(N)
-    run.set_up()
+    run = ready_run(N)
     plan = run.open_plan(WORDS)
     seats = run.coordinator.seats
     for seat, vector in zip(seats, VECTORS, strict=True):
@@ -1140,8 +1130,7 @@ def digests(count: int) -> list[bytes]:
 
 
 def test_a_restarted_party_promises_about_few_plans_of_a_run_that_it_never_served() -> None:
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     me = run.coordinator.seats[ME]
     party, journal = run.restart(me), run.journals[me]
     half = MOST_UNSERVED // 2
@@ -1164,8 +1153,7 @@ def test_a_restarted_party_promises_about_few_plans_of_a_run_that_it_never_serve
 
 
 def test_a_live_party_promises_about_few_plans_that_never_came() -> None:
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     me = run.coordinator.seats[ME]
     party, journal = run.parties[me], run.journals[me]
     for number, plan in enumerate(digests(MOST_UNSERVED + 1)):
@@ -1191,8 +1179,7 @@ def test_a_live_party_promises_about_few_plans_that_never_came() -> None:
 
 
 def test_plans_that_were_served_are_not_counted() -> None:
-    run = MemoryRun(N, form=MaskedSum)
-    run.set_up()
+    run = ready_run(N, form=MaskedSum)
     for batch in range(MOST_UNSERVED + 2):
         run.sum(VECTORS, batch=batch)
         run.settle()
@@ -1348,8 +1335,7 @@ def test_macs_of_another_shape_are_refused_and_name_their_sender(
 
 def test_a_party_that_sends_wrong_macs_does_not_hinder_the_others() -> None:
     """Whoever finds too few right MACs stops; of 7 parties 5 are needed, so one liar is too few."""
-    run = MemoryRun(7, form=MaskedSum)
-    run.set_up()
+    run = ready_run(7, form=MaskedSum)
     liar = run.coordinator.seats[3]
     vectors = [np.arange(WORDS)] * 7
 

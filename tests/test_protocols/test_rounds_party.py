@@ -675,7 +675,7 @@ def test_messages_of_an_unknown_run_change_nothing(form: type[SecureSum]) -> Non
     walk.finish()
 
 
-@sampled(2)
+@sampled(1)
 @in_turn(
     ("form", [AdditiveSum, MaskedSum]),
     (

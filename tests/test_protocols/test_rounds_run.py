@@ -13,14 +13,8 @@ from protocols.messages import MaskedVector
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorState, PartyState
 from tests.support.markers import more
-from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
+from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
 from tests.support.walk import altered
-
-
-def ready_run(parties: int = 4) -> MemoryRun:
-    run = MemoryRun(parties)
-    run.set_up()
-    return run
 
 
 @pytest.mark.parametrize("parties", [3, 4, 10, more(31)])

@@ -9,7 +9,7 @@ import pytest
 
 from protocols.run_scope import RunScope
 from protocols.wire import digest_of_values
-from tests.support.rounds import MemoryRun
+from tests.support.rounds import ready_run
 
 COORDINATOR = bytes(range(32))
 SCOPE = RunScope(COORDINATOR, b"terms", (b"a" * 32, b"b" * 32), "masked", 32, "suite", 5, 2, 1)
@@ -30,8 +30,7 @@ def test_another_fact_is_another_run(name: str) -> None:
 
 
 def test_a_scope_has_the_facts_of_its_record() -> None:
-    run = MemoryRun(4)
-    run.set_up()
+    run = ready_run(4)
     record, seats = run.parties[run.coordinator.seats[0]].record, run.coordinator.seats
     assert record is not None
     scope = RunScope.of(record, seats=seats)

@@ -246,7 +246,7 @@ class TestMaskedSum(SecureSumContract):
         assert MaskedSum.threshold(parties) == threshold
         assert MaskedSum.most_colluders(parties) == colluders
 
-    @sampled(69)
+    @sampled(35)
     @pytest.mark.parametrize("parties", range(5, 200))
     def test_colluders_never_reach_the_threshold_and_one_more_splits_the_holders(
         self, parties: int

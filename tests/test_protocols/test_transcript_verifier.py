@@ -24,7 +24,7 @@ from protocols.signed_transcript import HeadsRecord, transcript_lines
 from protocols.transcript import EntrySignature, Transcript
 from protocols.transcript_verifier import EXIT_BROKEN, EXIT_GOOD, main, verify_transcript
 from tests.support.markers import in_turn, sampled
-from tests.support.rounds import MemoryRun
+from tests.support.rounds import MemoryRun, ready_run
 
 Lines = list[str]
 
@@ -35,8 +35,7 @@ def batch(run: MemoryRun, number: int) -> None:
 
 
 def closed_run(batches: int = 2, parties: int = 3) -> MemoryRun:
-    run = MemoryRun(parties)
-    run.set_up()
+    run = ready_run(parties)
     for number in range(batches):
         batch(run, number)
     run.close()
@@ -91,8 +90,7 @@ def test_transcripts_of_many_shapes_are_good(batches: int, parties: int) -> None
 
 
 def test_a_void_batch_is_in_the_transcript_and_good() -> None:
-    run = MemoryRun(3)
-    run.set_up()
+    run = ready_run(3)
     plan = run.open_plan(4)
     for fp, party in run.parties.items():
         run.to_party("plan", fp, plan)
@@ -358,8 +356,7 @@ def test_signatures_of_a_setup_count_for_the_setup_only() -> None:
 
 
 def test_a_run_that_not_all_parties_closed_is_told_from_one_that_they_did() -> None:
-    run = MemoryRun(3)
-    run.set_up()
+    run = ready_run(3)
     batch(run, 0)
     assert first_bad_line(written(run.coordinator)) == 7
     closing = run.coordinator.closing.close()
@@ -375,8 +372,7 @@ def test_a_run_that_not_all_parties_closed_is_told_from_one_that_they_did() -> N
 
 def masked_run() -> MemoryRun:
     """A batch of all, one without a party, one that is closed, one that is void."""
-    run = MemoryRun(5, form=MaskedSum)
-    run.set_up()
+    run = ready_run(5, form=MaskedSum)
     for number, absent in enumerate(([], [2])):
         run.sum([np.arange(3)] * 5, batch=number, absent=absent)
         run.settle(result=b"labels")
