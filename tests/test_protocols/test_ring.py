@@ -33,6 +33,20 @@ def test_addition_wraps_around_the_ring(one: int, other: int) -> None:
     assert int(ring.decode(words)[0]) == (one + other + 2**31) % 2**32 - 2**31
 
 
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("length", [1, 5, 64 * 1024, 64 * 1024 + 3])
+def test_words_inside_a_frame_are_added_as_others_are(bits: int, length: int) -> None:
+    ring, rng = Ring(bits), np.random.default_rng(1)
+    one, other = (ring.encode(rng.integers(-100, 100, length)) for _ in range(2))
+    frame = np.frombuffer(b"\0" + other.tobytes(), dtype=ring.word_type, offset=1)
+    assert frame.flags.aligned == (bits == 8)
+    totals = [one.copy(), one.copy()]
+    ring.add(totals[0], other)
+    ring.add(totals[1], frame)
+    np.testing.assert_array_equal(totals[1], totals[0])
+    np.testing.assert_array_equal(frame, other)
+
+
 @pytest.mark.parametrize(
     "vector",
     [
