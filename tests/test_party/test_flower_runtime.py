@@ -341,7 +341,7 @@ class TestFlowersInternals:
 def test_a_supernode_is_not_started_while_nobody_listens_but_behind_a_proxy_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
