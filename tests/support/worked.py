@@ -142,7 +142,7 @@ class Worked:
         name: str = "first",
         *,
         patience_s: float = 120,
-        select: str = "random",
+        select: str = "medoids",
         **changed: Any,
     ) -> Run:
         """Queue a run."""

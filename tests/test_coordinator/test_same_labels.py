@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from coordinator.operator import Coordinator
 from coordinator.people import Role
 from coordinator.simulation import run as simulation
+from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import Hospital as SimulatedHospital
 from pate_fed.data import Dataset
 from pate_fed.data.task import LearningTask
@@ -273,7 +274,7 @@ def test_from_an_invitation_in_a_browser_to_the_labels_of_a_simulation_with_the_
     assert labels.splitlines()[0] == simulated.labels.splitlines()[0]
     assert labels == simulated.labels
     # It is the noise that decides here: with another, other labels come out.
-    monkeypatch.setattr(simulation.Chance, "noise", lambda _: keyed_stream(b"another", tag="noise"))
+    monkeypatch.setattr(Chance, "noise", lambda *_: keyed_stream(b"another", tag="noise"))
     others = Simulated(tmp_path, pate_fed, monkeypatch, out="others")
     assert labels.splitlines() != others.labels.splitlines()
     assert [line.split(b",")[0] for line in labels.splitlines()] == [

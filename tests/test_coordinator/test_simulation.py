@@ -618,7 +618,7 @@ class TestVoidBatches:
 
 
 @NEEDS_RAY
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")  # Ray and Flower's engine warn of themselves
 def test_rays_engine_gives_the_same_labels(pate_fed: Command, table: Path, tmp_path: Path) -> None:
     local, ray = tmp_path / "local", tmp_path / "ray"
