@@ -45,9 +45,9 @@ _PRICES: Mapping[str, Price] = {
     ),
     "joint": Price(
         "Joint price",
-        "a “no answer” and a label are each charged for the information that they reveal. Near "
-        "ties reveal most. This price assumes that they usually get no label; with invalid votes "
-        "that can fail",
+        "a “no answer” and a label are each charged for the information that they reveal. This "
+        "price assumes that queries on which two classes nearly tie, which reveal most, usually "
+        "get no label; invalid votes can break this",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(
@@ -281,7 +281,7 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
 def charged_method(privacy: Mapping[str, Any]) -> str:
     """Say how the odometer counts."""
     order = privacy["budget"]["order"]
-    so_far = "as for the cap, on the charges so far"
+    so_far = "the price that budgets are charged, added up so far"
     return so_far if order is None else f"{so_far}, at the run's fixed order {order:.4g}"
 
 

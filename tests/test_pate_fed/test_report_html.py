@@ -650,7 +650,10 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
 
 def test_the_odometer_says_at_which_order_it_counts(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
-    assert "as for the cap, on the charges so far, at the run's fixed order 6.908" in text
+    assert (
+        "the price that budgets are charged, added up so far, at the run's fixed order 6.908"
+        in text
+    )
     assert "Charges add up at one Renyi order, 6.908, which was fixed before the run." in text
     text = _Page(render_report(make_run(privacy=sample_privacy("gdp")))).words()
     assert "Renyi order" not in text
@@ -998,7 +1001,7 @@ def test_noise_at_the_parties_is_charged_and_shown_in_the_coordinators_view(
     assert "but not against a reader of the noisy counts" in page
     charged = page.partition("Charges during the run")[2].partition("</section>")[0]
     assert "<b>view</b> coordinator" in charged
-    assert "the cap is" in charged
+    assert "the guarantee is" in charged
     assert 'value="4.4375"' in charged
     hospitals = page.partition("Hospital by hospital")[2].partition("Against whom: two views")[0]
     assert "<b>view</b> coordinator · <b>method</b> RDP of every opened row" in hospitals
