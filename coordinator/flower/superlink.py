@@ -21,7 +21,7 @@ from pathlib import Path
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from flwr.supercore import sql_mixin
-from flwr.supercore.constant import SQLITE_PRAGMAS
+from flwr.supercore.constant import SQLITE_PRAGMAS, NodeStatus
 from flwr.supercore.routers.runtime.tracing import RuntimeTracingMiddleware
 from flwr.superlink.cli.flower_superlink import (
     SuperLinkLifespan,
@@ -241,7 +241,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> 
     sys.argv = settings.arguments()
     config = _parse_superlink_lifespan_config()
     _set_pragmas()
-    made = create_app(config, SuperLinkLifespan)
+    made = create_app(config, _Lifespan)
     made.user_middleware = [one for one in made.user_middleware if one.cls not in _IDLE_LAYERS]
     flower = _with_few_threads(made)
     app = Gate(
@@ -294,6 +294,19 @@ def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
     # Also where a machine's OpenSSL would still speak older versions.
     config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     return uvicorn.Server(config)
+
+
+class _Lifespan(SuperLinkLifespan):
+    """Flower's, where a SuperLink was killed before: every connection of a node ended with it.
+
+    Flower's database would still count them as connected for a minute, and turn each node away.
+    """
+
+    def startup(self) -> None:
+        super().startup()
+        state = self.state_factory.state()
+        for node in state.get_node_info(statuses=[NodeStatus.ONLINE]):
+            state.deactivate_node(node.node_id)
 
 
 def _set_pragmas() -> None:

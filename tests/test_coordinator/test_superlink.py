@@ -10,10 +10,12 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,9 @@ from anyio.to_thread import current_default_thread_limiter
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.server.superlink.linkstate.linkstate_factory import LinkStateFactory
 from flwr.supercore import sql_mixin
-from flwr.supercore.constant import SQLITE_PRAGMAS
+from flwr.supercore.constant import SQLITE_PRAGMAS, NodeStatus
 from flwr.superlink import main as superlink_main
 from flwr.superlink.routers.control.middlewares import get_license_plugin
 from flwr.supernode.fleet_http_connection import http_request_response
@@ -35,6 +38,7 @@ from coordinator.flower import superlink as superlink_module
 from coordinator.flower import superlink_child
 from coordinator.flower.runtime import SuperLinkClient
 from coordinator.flower.superlink_child import SuperLinkChild, flower_variables
+from coordinator.flower.superlink_process import settings_of
 from coordinator.service import require_ports
 from protocols import wire
 from tests.support.loopback_home import make_home
@@ -423,6 +427,33 @@ def test_flower_works_on_few_requests_at_once_and_waits_for_its_database() -> No
     assert int(before["busy_timeout"]) < int(after["busy_timeout"]) < 30_000
     assert after.pop("secure_delete") == "ON"
     assert {**before, "busy_timeout": ""} == {**after, "busy_timeout": ""}
+
+
+@pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's Alembic
+def test_a_superlink_that_starts_counts_no_node_as_connected_and_lets_each_in_at_once(
+    home: FederationHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Flower's own database would turn nodes away for a minute after a kill."""
+    settings = replace(settings_of(home), database=tmp_path / "superlink.db")
+    monkeypatch.setattr(sys, "argv", settings.arguments())
+    config = superlink_module._parse_superlink_lifespan_config()
+
+    def opened() -> LinkStateFactory:
+        manager = superlink_main.get_federation_manager(is_simulation=False)
+        return superlink_main.get_objectstore_linkstate_factories(config.database, manager)[1]
+
+    before = opened().state()
+    numbers = [before.create_node("id", name, node_key(), 30) for name in ("North", "South")]
+    assert before.activate_node(numbers[0], 30)
+    after = opened()
+    assert not after.state().activate_node(numbers[0], 30)
+    superlink_module._Lifespan(config, after).startup()
+    nodes = after.state().get_node_info()
+    assert {node.node_id: node.status for node in nodes} == {
+        numbers[0]: NodeStatus.OFFLINE,
+        numbers[1]: NodeStatus.REGISTERED,
+    }
+    assert after.state().activate_node(numbers[0], 30)
 
 
 def test_layers_that_are_left_out_are_those_of_plugins_and_traces() -> None:
