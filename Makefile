@@ -16,7 +16,7 @@ FEDERATION_RUN := runs/federation-demo-$(NOW)
 # What tests start is compiled once, not at every start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo federation-demo test test-slow test-exhaustive mutants docs bench lint format types imports check clean
+.PHONY: demo federation-demo test test-slow test-exhaustive collect mutants docs bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
@@ -32,6 +32,9 @@ test-slow: $(VENV)/.installed-dev  ## run the tests that take longer
 
 test-exhaustive: $(VENV)/.installed-dev  ## run every test that is too long for each change
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20 -m exhaustive
+
+collect: $(VENV)/.installed-dev  ## load every test, and compile what tests load, once
+	$(BIN)/python -m pytest --collect-only -qq -m "not exhaustive" >/dev/null
 
 mutants: $(VENV)/.installed-dev  ## put small faults into the code, one at a time; a test must fail for each
 	$(INSTALL) --editable '.[dev,mutants]'
@@ -56,7 +59,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 
 types: $(VENV)/.installed-dev
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.markers import sampled
 from tests.support.real_data import real_data
 
 FOLDER = Path(__file__).parent.parent / "docs" / "notebooks"
@@ -45,6 +46,7 @@ def test_every_cell_was_executed_in_order_without_an_error(notebook: Path) -> No
         assert said(cell).strip()
 
 
+@sampled(1)
 @pytest.mark.slow
 @every_notebook
 def test_it_says_the_same_again_but_for_last_digits(

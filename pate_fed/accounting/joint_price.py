@@ -31,6 +31,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -57,7 +58,7 @@ from pate_fed.errors import InvalidParameterError
 
 Setting = JointSetting | AnyVotesSetting
 _FIRST_ORDER, _LAST_ORDER, _ORDER_STEP = 1.1, 400.0, 1.04
-_STRIDE = 8
+_STRIDES = (32, 8, 2)
 _FREE = 50.0
 """A price, times order - 1, at which a refusal counts for nothing."""
 _SEARCH_STEPS, _SEARCH_POINTS = 8, 33
@@ -242,7 +243,7 @@ def _pairs(
     setting: Setting, orders: Sequence[float], caps: tuple[tuple[float, float], ...], steps: int
 ) -> list[PricePair]:
     found = [_cheapest(_states(setting, order), caps, steps) for order in orders]
-    if isinstance(setting, JointSetting):
+    if isinstance(setting, JointSetting) or steps == _ROUGH_STEPS:
         return found
     # Check and label charged apart are a valid pair too, which cells may miss by a little.
     apart = (_apart(setting, order, caps) for order in orders)
@@ -464,8 +465,9 @@ def _best_on_grid(
         return min(epsilons, key=lambda position: (epsilons[position][0], position))
 
     quick = replace(setting, classes=2)
-    best = look(range(0, len(ORDERS), _STRIDE), quick, _ROUGH_STEPS)
-    best = look(_around(best, _STRIDE), quick, _ROUGH_STEPS)
+    best = look(range(0, len(ORDERS), _STRIDES[0]), quick, _ROUGH_STEPS)
+    for before, stride in pairwise(_STRIDES):
+        best = look(_around(best, before)[::stride], quick, _ROUGH_STEPS)
     epsilons.clear()
     best = look(_around(best, 1), setting)
     while (closer := look(_around(best, 1), setting)) != best:

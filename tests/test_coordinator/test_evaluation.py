@@ -23,7 +23,6 @@ from pate_fed.students import Lesson, Student, train_student
 from pate_fed.students.facts import LabelFacts
 from protocols.forms import FORMS
 from tests.support.command import Command, pate_fed, small_run, write_table
-from tests.support.markers import sampled
 from tests.support.real_data import real_data
 
 __all__ = ["pate_fed"]  # a fixture
@@ -138,8 +137,7 @@ def test_contradictory_options_are_refused(
     assert must in ended.err
 
 
-@sampled(1)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["adult", "brfss", "diabetes130"])
 def test_the_interval_holds_the_true_accuracy_in_93_of_100_seeds(name: str) -> None:
     """1,500 held-out patients of 10 hospitals at epsilon 1; the truth is that of all patients."""

@@ -33,7 +33,7 @@ from tests.support.loopback_home import environment, free_ports, installed, make
 from tests.test_party.test_service_processes import end, wait_for
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.exhaustive,  # in-process tests of memberships try the same
     # Flower's, when it packs the stub.
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
 ]

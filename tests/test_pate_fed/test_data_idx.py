@@ -113,7 +113,7 @@ def test_the_first_test_images_are_the_pool_and_the_last_tenth_the_test(
     assert data.pool.images.shape == (27, side, side, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_real_mnist_is_split_as_in_the_papers() -> None:
     folder = real_data("data/mnist")
     data = load_dataset(source(folder), rng=np.random.default_rng(0))

@@ -44,7 +44,7 @@ def test_brfss_has_its_published_prevalence() -> None:
     assert (len(labels), int(labels.sum())) == (253_680, 35_346)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_stays_of_a_diabetes_patient_are_on_one_side() -> None:
     data = load("diabetes130", "diabetes130")
     units = [set(part.unit_ids) for part in data.parts]
