@@ -237,6 +237,6 @@ _BY_RUN: Final = {
     "batches": "Batches asked.",
     "void": "Batches that are void.",
     "exchanges": "Exchanges with all hospitals, of the last life of the service.",
-    "epsilon": "Epsilon charged or held, at the run's delta.",
-    "tests_delta": "Delta charged or held for tests of stability.",
+    "epsilon": "Epsilon charged or reserved, at the run's delta.",
+    "tests_delta": "Delta charged or reserved for tests of stability.",
 }

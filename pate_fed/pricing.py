@@ -25,6 +25,7 @@ from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
 from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
+    BELLMAN_ANSWERS_METHOD,
     BELLMAN_LABEL_METHOD,
     BELLMAN_METHOD,
     COUNTS_VIEW,
@@ -45,8 +46,11 @@ from pate_fed.mechanisms import GaussianMax
 _QUICKEST_FIRST: Final[tuple[Pricing, ...]] = ("gdp", "joint", "renyi", "none", "label")
 PRICINGS: Final[frozenset[Pricing]] = frozenset({"gdp", "label", "joint", "renyi", "none"})
 """Every way to charge."""
-_MOST_LABELS: Final = 2_000
-"""Labels up to which a report takes the time for their exact price: 5 to 10 ms each."""
+_MOST_LABELS: Final = {2: 2_000}
+_MOST_LABELS_OF_MANY: Final = 200
+"""Labels up to which a report takes the time for their price by dynamic programming: of two classes
+5 to 10 ms each, of more classes up to 0.2 s each after seconds of preparation.
+"""
 
 Bounds = Mapping[Pricing, FormalCost]
 
@@ -54,21 +58,21 @@ Bounds = Mapping[Pricing, FormalCost]
 def formal_bounds(
     terms: RunTerms, *, weight: int, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
 ) -> Bounds:
-    """Bound a run at its caps in every way that holds, for all votes.
+    """Bound the cost of a run that reaches its caps, by every pricing that holds.
 
-    In the view of the receiver of a party's messages, the one that a party charges (rule R13): the
-    public's with noise at the coordinator, the coordinator's with noise at the parties.
+    The view is the one that a party's ledger charges (rule R13): the public's with noise at the
+    coordinator, the coordinator's with noise at the parties.
 
     Args:
         terms: The run's; its pricing, orders and budgets do not matter here.
         weight: Votes that one neighboring change can move.
         votes_are_valid: Whether all parties are trusted to send valid vote rows, which the joint
             price needs.
-        wanted: Leave out all others, where several prices hold: some take a second.
+        wanted: Compute no others, where several pricings hold: some take a second.
 
     Returns:
-        By pricing; infinite, with the reason as its method, where it is not known for these
-        parameters. "none" alone, with an infinite epsilon, where nothing holds.
+        The cost by each pricing: infinite, with the reason as its method, where it is not known
+        for these parameters. Where nothing holds, "none" alone, with an infinite epsilon.
     """
     prices = terms.spec.prices_with(terms.noise_place)
     if prices == ("none",):
@@ -108,7 +112,7 @@ def _bound(caps: RunCaps, pricing: Pricing) -> FormalCost | None:
 def cheapest_pricing(
     terms: RunTerms, *, votes_are_valid: bool, wanted: frozenset[Pricing] = PRICINGS
 ) -> tuple[Pricing, float]:
-    """Find the pricing whose largest share of a budget, over all parties, is smallest.
+    """Find the pricing by which the party nearest to its budget uses the smallest share of it.
 
     Args:
         terms: The run's; its pricing and orders do not matter here.
@@ -201,7 +205,7 @@ def affordable_queries(
     """Return how many queries all budgets afford at the worst, by the smallest price.
 
     Args:
-        terms_of: Terms of a run of so many queries, which may not cost less than one of fewer.
+        terms_of: Gives the terms of a run of so many queries. More queries must not cost less.
         most: Largest number to consider, at least 0.
         votes_are_valid: As for `formal_bounds`.
         wanted: Pricings to choose from.
@@ -307,8 +311,8 @@ def cost_of_runs(
         runs: Their terms, the same parties in the same seats; at least one.
         seat: Place of the party among all, from 0.
         unit: The privacy unit to protect, in place of each run's own.
-        at_coordinator: In the view of the receiver of the parties' messages, where all runs had
-            their noise at the parties; otherwise in the public's.
+        at_coordinator: Whether the cost is that of the coordinator's view, for which all runs need
+            their noise at the parties; otherwise it is that of the public view.
 
     Returns:
         The cost at the sum of the runs' deltas.
@@ -324,6 +328,25 @@ def cost_of_runs(
         return costs[0]
     epsilon = math.fsum(cost.epsilon for cost in costs) * ROUNDING_ROOM
     return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
+
+
+def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
+    """Return the party whose units a run may cost most in the public view, and that cost.
+
+    It need not be the party that is charged most: what is stated may be less than the charge.
+
+    Args:
+        terms: The run's.
+    """
+    charged = [formal_cost_at(terms, seat).epsilon for seat in range(len(terms.weights))]
+    most, found = 0, FormalCost(-math.inf, NO_BOUND_METHOD)
+    for seat in sorted(range(len(charged)), key=lambda each: -charged[each]):
+        if charged[seat] <= found.epsilon and not terms.at_parties:
+            break  # nor does any other: no stated cost exceeds its charge
+        cost = cost_of_runs([terms], seat, unit=terms.unit)
+        if cost.epsilon > found.epsilon:
+            most, found = seat, cost
+    return most, found
 
 
 def _stated(cost: FormalCost, terms: RunTerms, pricing: Pricing, *, weight: int) -> FormalCost:
@@ -370,13 +393,13 @@ def _stated_labels(
         or sigma is None
         or weight > 1
         or not labels_can_be_composed(classes, sigma)
-        or asks > _MOST_LABELS
+        or asks > _MOST_LABELS.get(classes, _MOST_LABELS_OF_MANY)
     ):
         return cost
     epsilon = _labels(classes, sigma, asks, terms.delta, cost.epsilon)
     if epsilon >= cost.epsilon:
         return cost
-    return replace(cost, epsilon=epsilon, method=BELLMAN_LABEL_METHOD)
+    return FormalCost(epsilon, BELLMAN_ANSWERS_METHOD, cost.holds_for)
 
 
 @lru_cache(maxsize=256)
@@ -432,7 +455,7 @@ def _by_curve(terms: RunTerms, weight: int) -> FormalCost:
     )
     if accountant.additive_delta * ROUNDING_ROOM >= terms.delta:
         return FormalCost(math.inf, RENYI_METHOD, order=2.0)
-    # `_additive_delta` keeps a little more for the tests than they need.
+    # `_additive_delta` of `charging` keeps a little more for the tests than they need.
     kept_more = accountant.additive_delta * (ROUNDING_ROOM - 1)
     converted = accountant.get_converted(terms.delta - kept_more)
     return FormalCost(converted.epsilon, RENYI_METHOD, order=converted.order)

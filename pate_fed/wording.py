@@ -84,8 +84,8 @@ def unit_text(privacy: Mapping[str, Any]) -> str:
     weight = privacy["unit_votes"]
     votes = "1 vote" if weight == 1 else f"up to {weight} votes"
     if privacy["privacy_unit"] == "party":
-        return f"one whole hospital (party): all its records, {votes} on each query"
-    return f"one patient (record): all rows of the patient, {votes} on each query"
+        return f"one whole hospital with all its records (party): {votes} on each query"
+    return f"one patient with all rows (record): {votes} on each query"
 
 
 def short_unit(privacy: Mapping[str, Any]) -> str:

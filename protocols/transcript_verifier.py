@@ -173,7 +173,8 @@ def render_verdict(verdict: Verdict) -> str:
         lines = [
             f"good: {verdict.entries} entries, head {verdict.head}",
             f"{heard}{lost}",
-            f"another history of this run needs {verdict.liars_needed} parties that signed both",
+            "to forge another history of this run, "
+            f"{verdict.liars_needed} parties would have to sign both",
             f"run {verdict.run_id}",
         ]
     else:

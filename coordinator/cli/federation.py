@@ -81,7 +81,7 @@ def init(  # noqa: PLR0917 - one argument per option
         )
         return
     show(
-        f"{name} is made in {home}.",
+        f"The federation {name} was made; its folder is {home}.",
         "Its words, which hospitals compare with you by telephone:",
         f"  {words}",
         "Keep ca.key offline once the certificate is made: only `pate-fed renew` needs it.",
@@ -153,7 +153,7 @@ def invite(
         return
     show(
         f"{target} invites {invitation.party}, once, for {days:g} days.",
-        "It is secret until it was used.",
+        "Keep this file secret until it has been used.",
         "When they join, they read these words to you by telephone:",
         f"  {words}",
     )

@@ -125,7 +125,7 @@ def budget(
         print_json({"epsilon": found, "used": used, "proposal": proposed})
         return
     show("No budget is set." if found is None else f"Budget: epsilon {found:g} for all runs.")
-    show(*(f"{name:24} {one:.4g} charged or held" for name, one in sorted(used.items())))
+    show(*(f"{name:24} {one:.4g} charged or reserved" for name, one in sorted(used.items())))
     if proposal is not None:
         show(f"{proposal.by} proposes epsilon {proposal.epsilon:g}: agree in the console.")
 

@@ -373,11 +373,12 @@ def progress_line(run: Run) -> str:
     why = f": {run.reason}" if run.reason else ""
     done: dict[str, Any] = dict(run.progress)
     if not done:
-        return f"{run.name} {run.state.value}{pausing}{why}"
+        return f"run {run.name}: {run.state.value}{pausing}{why}"
     void = f" ({done['void']} void)" if done["void"] else ""
     return (
-        f"{run.name} {run.state.value}{pausing}, {done['batches']} batches{void}, "
-        f"{done['answered']} answered and {done['refused']} refused of {done['queries']}, "
+        f"run {run.name}: {run.state.value}{pausing}, {done['batches']} batches{void}, "
+        f"{done['answered']} answered and {done['refused']} without an answer of "
+        f"{done['queries']} queries, "
         f"{_charged(done)}{why}"
     )
 
@@ -406,4 +407,4 @@ def _lines(run: Run) -> list[str]:
 def _charged(done: Mapping[str, Any]) -> str:
     by_tests = done.get("tests_delta", 0.0)
     tests = f" and delta {by_tests:.3g} by tests of stability" if by_tests else ""
-    return f"epsilon {done['epsilon']:.3f}{tests} charged or held"
+    return f"epsilon {done['epsilon']:.3f}{tests} charged or reserved"

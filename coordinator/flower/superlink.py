@@ -1,9 +1,9 @@
 """Flower's SuperLink behind our gate, as a process of its own.
 
 Flower serves everything on one port: the nodes' paths, the start of runs, and the tasks, the last
-two without a login. Here the public socket serves nodes alone, `/v1/fleet/*` and `/health`; the
-rest is on loopback, for callers with the federation's secret. The process ends with its parent: it
-reads a pipe that its parent holds open.
+two without a login. Here the public socket serves `/v1/fleet/*`, for nodes and for hospitals that
+enroll, and `/health`. All paths are on loopback, for callers with a key that is derived from the
+federation's secret. The process ends with its parent: it reads a pipe that its parent holds open.
 
 Flower's parts that are named here are internal: `tests/test_coordinator/test_superlink.py` tests
 our assumptions about them.
@@ -49,13 +49,13 @@ PART_PATHS = (PUBLIC_PREFIX + "push-object", PUBLIC_PREFIX + "push-messages")
 
 MOST_PART_BYTES = 8 * 2**20
 MOST_BODY_BYTES = 64 * 2**10
-"""Of all other requests of a node: they hold numbers, keys and signatures."""
+"""Of each other request of a node: these hold numbers, keys and signatures."""
 
 MOST_HELD_BYTES = 512 * 2**20
-"""Of all parts of messages that are under way on the public socket."""
+"""Of all parts of messages together that are under way on the public socket."""
 
 ORIGIN_SHARE = 4
-"""One address may hold that part of it."""
+"""One address may hold one part in so many of it."""
 
 _THREADS = 4
 """Requests that Flower works on at once; others queue. Its database has one writer at a time, and

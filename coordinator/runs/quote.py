@@ -24,7 +24,7 @@ from pate_fed.mechanisms.preview import (
     simulated_votes,
 )
 from pate_fed.planning.worth import evidence, outlook
-from pate_fed.pricing import cost_of_runs, formal_cost_at
+from pate_fed.pricing import cost_of_runs, formal_cost_at, most_exposed
 from pate_fed.report.tables import UsedRun, trust
 from protocols.forms import FORMS
 
@@ -104,11 +104,11 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
     terms = request.terms
     preview = _preview(terms)
     costs = [formal_cost_at(terms, seat) for seat in range(len(terms.weights))]
-    most = max(range(len(costs)), key=lambda seat: costs[seat].epsilon)
+    most, public = most_exposed(terms)
     return Quote(
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
         request=request,
-        public=_view(cost_of_runs([terms], most, unit=terms.unit)),
+        public=_view(public),
         coordinator=_coordinators(terms, most),
         delta=terms.delta,
         unit=terms.unit,

@@ -1,4 +1,4 @@
-"""Takes one queued run from its first offer to its run directory, over all its lives.
+"""Takes one queued run from its first offer to its run directory, over all restarts.
 
 Every result is on disk before it is shown: after a kill at any point the next worker continues. A
 run whose setup had not finished is offered anew, as another attempt; one that was set up is resumed
@@ -73,7 +73,7 @@ class RunWorker:
         home: The federation.
         queue: Its runs.
         parties: Gives all hospitals that ever asked to join.
-        surroundings: Its resources.
+        surroundings: Channels to hospitals, random bytes and the clock.
     """
 
     def __init__(

@@ -1,12 +1,14 @@
-"""Rounds: a simulation that stands on finished ones, of the same hospitals and public inputs.
+"""Rounds: a simulation that continues finished ones, with the same hospitals and public inputs.
 
-Each round is a run of its own, with its own mechanism, caps and ledger. It takes records, split and
-teachers from the directory of the round before, asks none of its queries again, and learns from the
-labels of all. Epsilons and deltas of all rounds add up, as for every run that uses labels of others
-(`cost_of_runs`). A budget is one of all rounds: a later one spends the rest.
+Each round is a run of its own, with its own mechanism, caps and ledger. It takes settings, the seed
+of the split, queries and labels from the directory of the round before. It loads the same records,
+trains the same teachers, asks no query again, and learns from the labels of all rounds. Epsilons
+and deltas of all rounds add up, as for every run that uses labels of others (`cost_of_runs`). All
+rounds share one budget: a later one may spend the rest.
 
-A directory holds all that the next round needs: `run.toml` lists the rounds before it, `labels.csv`
-has the labels of all, and `split` in `manifest.json` repeats the draws of the first.
+Besides the data, a directory holds all that the next round needs: `run.toml` lists the rounds
+before it, `labels.csv` has the labels of all, and `split` in `manifest.json` repeats the draws of
+the first.
 """
 
 from __future__ import annotations
@@ -94,10 +96,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Before:
-    """The part of earlier rounds in a new one, once the data are known.
+    """All that a new round takes from earlier ones, once the data are known.
 
     Attributes:
-        settings: The new round's, unresolved; its budgets are the rest of those of all rounds.
+        settings: The new round's, unresolved; its budgets are the amounts left by earlier rounds.
         terms: Of each earlier round, hospitals in the data's order.
         budgets: Of all rounds together, in that order; empty in a first round.
         spent: Cost of the earlier rounds for each hospital's units, in that order.

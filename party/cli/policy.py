@@ -141,7 +141,7 @@ def set_rules(
         {"rules": now, "by": who},
         (
             *(f"{name} is {_words(value)}, by {who}." for name, value in now.items()),
-            "From the next start of the node on.",
+            "This takes effect when the node starts next.",
         ),
     )
 

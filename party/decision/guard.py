@@ -1,7 +1,8 @@
 """The hospital's veto: decides before the teachers run (rule R14). Any doubt is a refusal.
 
-Nothing that the coordinator sends can lower a `Policy`. Every refusal comes before a vote exists,
-and is a public code. So no refusal can depend on a vote (rule R12).
+Nothing that the coordinator sends can lower a `Policy`. Every refusal of a batch or of a phase
+comes before its votes exist, and is a public code. So no refusal can depend on a vote (rule R12).
+The rules R1 to R14 are in docs/explanation/threat-model.md.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Guard:
         return terms
 
     def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
-        """Refuse a run without a price in the ledgers here: each batch would be void for all.
+        """Refuse a run that our ledgers cannot price: each batch would be void for everybody.
 
         Args:
             run_ledger: Of the run, with its spending of earlier setups.
@@ -134,7 +135,7 @@ class Guard:
         earlier one, tells no more than this evaluation is charged.
 
         Args:
-            evaluation: It, as it is ready here.
+            evaluation: The evaluation, as prepared on this machine.
             ledger: The charges of all earlier runs: each evaluation is one of them.
             own: Name of its own charge, if it is there already.
 
@@ -198,7 +199,7 @@ class Guard:
             run_ledger: The charges of this run, within the run's budget and caps.
 
         Returns:
-            The batch's terms, and the worst case to be charged before anything is sent.
+            The batch's queries, and the worst case to be charged before anything is sent.
 
         Raises:
             RefusalError: with the reason to send.
@@ -243,10 +244,10 @@ class Guard:
         teachers: bytes = b"",
         after: bytes = b"",
     ) -> tuple[SketchedQueries, SetBound]:
-        """Refuse a batch that repeats or nearly repeats answered queries (rule R3).
+        """Refuse a batch whose queries repeat answered ones more than rule R3 allows.
 
-        The bound of near queries holds for any number that the policy allows: it protects the
-        hospitals of the earlier sum, which may not take part in this one.
+        The bound of near queries holds however many the policy allows: it protects the hospitals
+        of the earlier sum, even those that are absent here.
 
         Args:
             batch: The queries.
@@ -346,19 +347,19 @@ class Guard:
     ) -> QueryBatch:
         """Decide on the second phase of a batch, which was charged and noted with the first.
 
-        Nobody but the coordinator sees the rows of the first phase: a party holds it to its own
-        signed outcome of them.
+        Nobody but the coordinator sees the rows of the first phase: a party accepts only rows that
+        passed by the outcome that the coordinator signed.
 
         Args:
             plan: Of the second phase, whose history was verified.
             first_plan: Digest of the first phase's plan.
             first: The outcome that the coordinator signed.
-            batch: The terms of the first phase.
+            batch: The queries of the first phase.
             pool: The public queries that this party holds.
             classes: Number of classes.
 
         Returns:
-            The terms: the queries that passed.
+            The queries that passed.
 
         Raises:
             RefusalError: with the reason to send.

@@ -114,9 +114,9 @@ def _budget_lines(cost: Cost) -> Iterator[Line]:
         f"{cost.spent_after - cost.spent_before:.4g} at most",
     )
     if cost.spent_after - cost.spent_before > cost.run_epsilon:
-        first = "" if cost.spent_before else " The first run takes most of that difference."
+        first = "" if cost.spent_before else " A first run pays most of this extra."
         yield (
             "",
-            "(More than the run alone: the budget adds up all runs in one way, which is less "
-            f"exact for a single one.{first})",
+            "(A little more than the run alone: the budget's way to add up many runs is less "
+            f"exact for one.{first})",
         )

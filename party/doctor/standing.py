@@ -26,6 +26,7 @@ from party.site.tasks import read_task
 from party.storage import AuditLog, read_ledger
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import FAIL, OK, WARN, Check
+from pate_fed.wording import plural
 from protocols.errors import RestoredJournalError
 
 FEW_DAYS = 30
@@ -178,7 +179,7 @@ def check_peers(site: Site, around: Surroundings) -> Check:
         return Check("peers", FAIL, said, "Mend party.toml or the database first.")
     bodies = len({pin.body for pin in pins} - {policy.operator_body})
     least = max(2, policy.least_checked_peers)
-    said = f"Peers of {bodies} other bodies were checked; a run needs {least}."
+    said = f"Checked hospitals have {plural(bodies, 'owner')}; a run needs {least} different ones."
     if bodies < least:
         advice = (
             f"Telephone peers, at a terminal with `pate-party peers check`: else runs are refused "

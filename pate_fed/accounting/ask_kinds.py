@@ -28,9 +28,12 @@ _NEVER: Final = -1e4
 """Log of the chance of an impossible outcome."""
 _RAREST: Final = -80.0
 """Log of a chance so small that the outcome is counted as telling all."""
+LEAST_NOISE: Final = 0.05
 LARGEST_NOISE: Final = 200.0
 LARGEST_OF_MANY: Final = 20.0
-"""Largest noise for any votes; of a label of three classes or more, whose places take seconds."""
+"""Least noise without a check (places grow by the square of less); largest noise for any votes, and
+of a label of three classes or more, whose places take seconds.
+"""
 _FARTHEST: Final = 7.0
 """Standard deviations within which any votes are looked at."""
 _STEP: Final = 0.1
@@ -39,6 +42,10 @@ _SPREAD: Final = 1.25
 """Standard deviation of the steps that stand for a vote, given its noisy count, in steps."""
 _UNEVEN: Final = 4 * math.exp(-2 * (math.pi * _SPREAD) ** 2)
 """Twice the largest relative difference between a sum over steps and its integral."""
+LOST_BY_LABELS: Final = 4 * _UNEVEN
+"""What a label of any votes may be worth besides, in units of z: t and u are rounded to steps, each
+before and after the change.
+"""
 
 _ROOM: Final = 1.01
 """Factor on labels that two classes decide: what hardly differs from them need not be looked at."""
@@ -221,8 +228,10 @@ def any_votes_checks(setting: AnyVotesSetting) -> Checks:
         np.concatenate([scipy.special.log_ndtr(-pairs), certain, never]),
         np.concatenate([scipy.special.log_ndtr(pairs), never, certain]),
         np.zeros(len(pairs) + 2, dtype=np.int64),
-        # The check, t and u are rounded, each before and after the change.
-        lost=2 * float(scipy.special.ndtr(steps / sigma - _FARTHEST)) + 6 * _UNEVEN,
+        # The check is rounded, too, before and after the change.
+        lost=2 * float(scipy.special.ndtr(steps / sigma - _FARTHEST))
+        + 2 * _UNEVEN
+        + LOST_BY_LABELS,
     )
 
 

@@ -35,6 +35,8 @@ from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.ask_kinds import (
     LARGEST_NOISE,
     LARGEST_OF_MANY,
+    LEAST_NOISE,
+    LOST_BY_LABELS,
     Box,
     Checks,
     Gaps,
@@ -192,6 +194,8 @@ class Ask(Generic[Range]):
         labels: Sequence[Sequence[Sequence[Range]]],
         checks: Checks | None,
         window: slice,
+        *,
+        lost: float,
     ) -> None:
         """Make the ask.
 
@@ -202,8 +206,10 @@ class Ask(Generic[Range]):
                 its run; its place is that of the list among all.
             checks: That may come before; None where every ask is answered.
             window: Places of the splines where ranges that decide are divided.
+            lost: What an ask may be worth besides, in units of z.
         """
         self._splines, self._kernel, self._checks, self._window = splines, kernel, checks, window
+        self._lost = lost
         lists = [each for run in labels for each in run]
         self._ranges = [each for some in lists for each in some]
         self._set_of = np.repeat(np.arange(len(lists)), [len(each) for each in lists])
@@ -234,8 +240,7 @@ class Ask(Generic[Range]):
             labels = splines.closed_rows(self._largest(values))
             best, sets, at = self._checked(refused, labels)
             if not (decided := self._deciding(values, sets, at)):
-                lost = 0.0 if self._checks is None else self._checks.lost
-                return splines.closed(best + lost * splines.z)
+                return splines.closed(best + self._lost * splines.z)
             values = self._divide(decided, values, around)
 
     def _row(self, votes: Range) -> Table:
@@ -434,7 +439,7 @@ def bellman_epsilon(
 
 def labels_can_be_composed(classes: int, sigma: float) -> bool:
     """Tell whether `labels_epsilon` covers this noise."""
-    return sigma <= (LARGEST_NOISE if classes == 2 else LARGEST_OF_MANY)
+    return LEAST_NOISE <= sigma <= (LARGEST_NOISE if classes == 2 else LARGEST_OF_MANY)
 
 
 def labels_epsilon(
@@ -456,15 +461,15 @@ def labels_epsilon(
         An epsilon that holds at this delta, `known` if it is smaller.
 
     Raises:
-        InvalidParameterError: too much noise (`labels_can_be_composed`).
+        InvalidParameterError: too much noise, or too little (`labels_can_be_composed`).
 
     Source:
         docs/explanation/joint-price.md, Theorem F without a check.
     """
     if not labels_can_be_composed(classes, sigma):
         raise InvalidParameterError(
-            f"noise must be of at most {LARGEST_NOISE:g} votes with two classes, with more of "
-            f"{LARGEST_OF_MANY:g}",
+            f"noise must be of {LEAST_NOISE:g} to {LARGEST_NOISE:g} votes with two classes, of at "
+            f"most {LARGEST_OF_MANY:g} with more",
             sigma,
         )
     grid = _grid(known, delta, fineness)
@@ -473,7 +478,8 @@ def labels_epsilon(
     splines, window = grid
     log_gammas = _log_gammas(sigma)
     boxes, profile = any_votes_labels(classes, sigma, log_gammas)
-    ask = Ask(splines, label_kernel(profile, log_gammas), boxes, None, window)
+    kernel = label_kernel(profile, log_gammas)
+    ask = Ask(splines, kernel, boxes, None, window, lost=LOST_BY_LABELS)
     value = splines.end
     for _ in range(asks):
         value = ask.before(value, value)
@@ -504,7 +510,8 @@ def _ask(
     if isinstance(setting, JointSetting):
         labels, checks = valid_votes(setting)
         kernel = label_kernel(valid_profile(setting, log_gammas), log_gammas)
-        return Ask(splines, kernel, labels, checks, window)
+        return Ask(splines, kernel, labels, checks, window, lost=checks.lost)
     boxes, profile = any_votes_labels(setting.classes, setting.sigma2, log_gammas)
     checks = any_votes_checks(setting)
-    return Ask(splines, label_kernel(profile, log_gammas), boxes, checks, window)
+    kernel_of_any = label_kernel(profile, log_gammas)
+    return Ask(splines, kernel_of_any, boxes, checks, window, lost=checks.lost)

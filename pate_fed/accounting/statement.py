@@ -27,8 +27,9 @@ at all, for mechanisms that protect nobody and are for simulations only.
 
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
 BELLMAN_LABEL_METHOD: Final = (
-    'exact composition of labels and "no answer"s at the caps, by dynamic programming'
+    'composition of all labels and "no answer"s within the caps (dynamic programming)'
 )
+BELLMAN_ANSWERS_METHOD: Final = "composition of all labels within the caps (dynamic programming)"
 BELLMAN_METHOD: Final = f"{BELLMAN_LABEL_METHOD}; holds if all votes are valid"
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
 _RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a preset budget"
@@ -55,8 +56,9 @@ NOT_PROTECTED: Final = (
     "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
-    "A patient whose records are with two teachers, in one hospital or in two: epsilon counts what "
-    "one of them learned. For this patient it is about twice as large, or more.",
+    "A patient with records in two hospitals or, where the unit is one patient, with two teachers "
+    "of one hospital: epsilon counts one of the two. For this patient it is about twice as large, "
+    "or more.",
     "The people in the public inputs: a label says something about the person whose row it is. "
     "Epsilon does not protect them. You must be allowed to use these rows.",
     "Choices made by looking at private records, such as an amount of noise or a vote threshold "
@@ -73,8 +75,8 @@ NOT_PROTECTED: Final = (
     "no secret in the federation.",
     "Timing and traffic: an observer of the network sees who sent how much, and when.",
     "The last digits of the noise: the computer's noise differs very slightly from the noise of "
-    "the mathematics. A single draw shows the difference with a probability below one in a hundred "
-    "billion (at a standard deviation of up to 100 votes). Epsilon does not count this; "
+    "the mathematics. For a single random number the chance that this matters is below one in a "
+    "hundred billion (at a standard deviation of up to 100 votes). Epsilon does not count this; "
     "noise.delta_slack in privacy.json bounds it for the whole run.",
 )
 """The limits of the guarantee, in plain words."""
@@ -148,11 +150,11 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         InvalidParameterError: the unit is unknown, or the weight does not fit it.
     """
     if unit == "record" and weight >= 1:
-        votes = "" if weight == 1 else f" with all of its {weight} votes"
+        votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (
             "Two cases are compared: these records, and the same with all records of one patient "
-            "replaced. Only this patient's teacher may then vote differently, on every "
-            f"query{votes}."
+            "replaced. Then one teacher may vote differently, on any or all queries"
+            f"{votes}; no other teacher does."
         )
     if unit == "party" and weight >= 1:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"

@@ -91,7 +91,8 @@ def _risks(run: RunRecord) -> list[Risk]:
              f"δ = {wording.delta_text(run.privacy['delta'])}; general facts about patients"),
         Risk("The coordinator learns exact sums of votes",
              "each hospital adds noise before anything leaves it" if at_parties else
-             "it never holds one hospital's votes alone" if run.privacy["sum"] != "plain" else
+             "hidden votes: it sees one hospital's only if all teachers agree or others collude"
+             if run.privacy["sum"] != "plain" else
              "nothing: it saw all votes",
              "colluding hospitals" if at_parties else "no ε holds against it: contract, audit"),
         Risk("Messages are intercepted or changed", "TLS, signatures, a chain of fingerprints",
@@ -114,8 +115,8 @@ def _health_data(run: RunRecord) -> list[Field]:
               "student", "confirm"),
         Field("Legal basis", "", "GDPR Art. 6, 9(2); national law; ethics approval"),
         Field("Data sets (Art. 77)", _data(run), "catalogue entry, period, population, quality"),
-        Field("Minimization (Art. 66)", "records stay at the hospital; the result holds classes of "
-              "public inputs only", "why these columns"),
+        Field("Minimization (Art. 66)", "records stay at the hospital; labels of public inputs and "
+              "a student that learned from them leave the federation", "why these columns"),
         Field("Opt-out (Art. 71)", "", "how patients who opted out were left out before training"),
         Field("Processing environment (Art. 73)", "each hospital computes at home; the coordinator "
               "gets hidden votes" if run.privacy["sum"] != "plain" else
@@ -184,7 +185,7 @@ def _cost(run: RunRecord) -> str:
     assumed = ", if all votes are valid" if price_words.assumption(privacy) else ""
     return (
         f"ε = {wording.epsilon_text(formal['epsilon'])}, δ = {wording.delta_text(privacy['delta'])}"
-        f"{assumed}; unit {wording.short_unit(privacy)}, neighbors differ in all its records; "
+        f"{assumed}; unit {wording.short_unit(privacy)}, neighbors differ in all of these records; "
         f"public view; method {price_words.headline_method(privacy)}"
     )
 
@@ -201,5 +202,5 @@ def _measures(run: RunRecord) -> str:
 
 def _quality(run: RunRecord) -> str:
     if run.metrics["scores"]["student"] is None:
-        return "its accuracy was not measured"
+        return "nothing: its accuracy was not measured"
     return f"accuracy {quality_words.accuracy_text(run.metrics)}"

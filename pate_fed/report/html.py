@@ -307,7 +307,7 @@ def _charged_plot(privacy: Mapping[str, Any]) -> str:
         f"A line of the epsilon charged over the queries asked"
         f"{'' if order is None else f', at the fixed Renyi order {order:.4g}'}. It ends at epsilon "
         f"{wording.epsilon_text(last['epsilon'])} after "
-        f"{wording.plural(last['asked'], 'query', 'queries')}; the formal cap, the guarantee, is "
+        f"{wording.plural(last['asked'], 'query', 'queries')}; the guarantee of the run is "
         f"{wording.epsilon_text(cap)}. "
         f"{price_words.charged_view(privacy).capitalize()} view, unit: "
         f"{wording.short_unit(privacy)}."

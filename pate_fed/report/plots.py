@@ -147,7 +147,7 @@ def charged_plot(points: Sequence[tuple[int, float]], *, cap: float | None, summ
         axes.plot(asked[-1], epsilons[-1], "o", color=STUDENT_COLOR, markersize=6, clip_on=False)
         if cap is not None:
             axes.axhline(cap, color=CAP_COLOR, linewidth=1.6, linestyle=(0, (6, 3)))
-            axes.text(0.01 * right, cap + 0.025 * top, "formal cap: the guarantee",
+            axes.text(0.01 * right, cap + 0.025 * top, "guarantee of the run",
                       color=CAP_COLOR, fontweight="bold")  # fmt: skip
         axes.set_xlim(0, right * 1.03)
         axes.set_ylim(0, top * 1.16)

@@ -7,12 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pate_fed import wording
-from pate_fed.accounting.statement import BELLMAN_LABEL_METHOD, VALID_VOTES
+from pate_fed.accounting.statement import (
+    BELLMAN_ANSWERS_METHOD,
+    BELLMAN_LABEL_METHOD,
+    VALID_VOTES,
+)
 
 MOST_OPEN_HOSPITALS = 8
 """Most hospitals whose table is open in the page; a longer one is folded."""
 
-_TRUST = "the coordinator: to add the noise, and to show labels and “no answer” only"
+_TRUST = (
+    "the coordinator: to add the noise, to keep exact sums secret, and to show only labels and "
+    "“no answer”"
+)
 
 
 class Price(NamedTuple):
@@ -166,7 +173,8 @@ def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
     if len(privacy["runs"]) > 1:
         method = "sum over all runs whose labels are used, at the caps"
     elif listed and (row["epsilon_without_trust"] or math.inf) < (listed[0].epsilon or math.inf):
-        method = BELLMAN_LABEL_METHOD
+        refuses = privacy["mechanism"]["max_refusals"] != 0
+        method = BELLMAN_LABEL_METHOD if refuses else BELLMAN_ANSWERS_METHOD
     return WithoutTrust(
         row["epsilon_without_trust"],
         method,
@@ -255,7 +263,11 @@ def caps_text(privacy: Mapping[str, Any]) -> str:
         cap = mechanism[name]
         return "all queries" if cap is None else f"at most {wording.count(cap)}"
 
-    refusals = most("max_refusals") if mechanism["max_refusals"] != 0 else "it never refuses"
+    refusals = (
+        most("max_refusals")
+        if mechanism["max_refusals"] != 0
+        else "never, because every query is answered"
+    )
     return (
         f"queries looked at: {most('max_asks')}; answers: {most('max_answers')}; "
         f"“no answer”: {refusals}"
@@ -281,8 +293,8 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
 def charged_method(privacy: Mapping[str, Any]) -> str:
     """Say how the odometer counts."""
     order = privacy["budget"]["order"]
-    so_far = "the price that budgets are charged, added up so far"
-    return so_far if order is None else f"{so_far}, at the run's fixed order {order:.4g}"
+    so_far = "the sum of all charges so far"
+    return so_far if order is None else f"{so_far} (for specialists: at Renyi order {order:.4g})"
 
 
 def are_alike(parties: Sequence[Mapping[str, Any]]) -> bool:

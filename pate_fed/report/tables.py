@@ -511,9 +511,14 @@ def trust(run: UsedRun) -> str:
     sentence = trust_sentence(terms.noise_place, votes_trusted_valid=joint)
     parties = len(terms.weights)
     colluders = form.most_colluders(parties)
+    if not colluders:
+        limit = "as long as no hospital colludes with it"
+    else:
+        who = "1 of them colludes" if colluders == 1 else f"{colluders} of them collude"
+        limit = f"even if {who} with it"
     return (
-        f"{sentence} The votes of one hospital stay hidden from the coordinator, even if up to "
-        f"{colluders} of the {parties} hospitals collude with it (--sum {form.name})."
+        f"{sentence} The votes of each of the {parties} hospitals stay hidden from the "
+        f"coordinator, {limit} ({form.name} sum)."
     )
 
 

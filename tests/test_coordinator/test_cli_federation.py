@@ -342,18 +342,24 @@ class TestFollowing:
         return show
 
     def test_a_file_has_a_line_for_each_change(self, shown: Callable[[], str]) -> None:
-        none = "0 batches, 0 answered and 0 refused of 8, epsilon 0.000 charged or held"
-        far = "2 batches (1 void), 4 answered and 0 refused of 8, epsilon 1.250 charged or held"
+        none = (
+            "0 batches, 0 answered and 0 without an answer of 8 queries, "
+            "epsilon 0.000 charged or reserved"
+        )
+        far = (
+            "2 batches (1 void), 4 answered and 0 without an answer of 8 queries, "
+            "epsilon 1.250 charged or reserved"
+        )
         task, *rest = shown().splitlines()
         assert task.startswith("pate-fed: the task of public.csv is new")
         assert rest == [
             "pate-fed: no service runs, so nobody works on runs: see `pate-fed serve`",
-            "first queued",
-            "first running",
-            f"first running, {none}",
-            f"first running, {far}",
-            f"first waiting, {far}: waits for North",
-            f"first done, {far}",
+            "run first: queued",
+            "run first: running",
+            f"run first: running, {none}",
+            f"run first: running, {far}",
+            f"run first: waiting, {far}: waits for North",
+            f"run first: done, {far}",
         ]
 
     def test_a_terminal_has_one_line_that_changes(
@@ -364,7 +370,7 @@ class TestFollowing:
         _, *lines = shown().splitlines(keepends=True)
         assert lines[0].startswith("pate-fed: no service runs")
         said = "".join(lines[1:]).split("\r\x1b[K")
-        assert said[:3] == ["", "first queued", "first running"]
+        assert said[:3] == ["", "run first: queued", "run first: running"]
         assert [one.endswith("…") for one in said[3:]] == [True] * 3 + [False]
         assert all(len(one.rstrip("\n")) < 60 for one in said)
         assert said[-1].endswith("\n")

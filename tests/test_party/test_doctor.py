@@ -317,7 +317,10 @@ class TestStanding:
         with pytest.raises(SiteError, match="least_checked_peers must be at least 2, got 0"):
             replace(fresh.settings, policy={"least_checked_peers": 0})
         fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 2}))
-        assert "1 other bodies were checked; a run needs 2." in found(fresh)["peers"].said
+        assert (
+            "Checked hospitals have 1 owner; a run needs 2 different ones."
+            in found(fresh)["peers"].said
+        )
         assert found(fresh)["peers"].state == WARN
 
     @sampled(2)

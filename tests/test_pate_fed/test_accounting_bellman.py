@@ -401,8 +401,15 @@ def test_more_labels_and_less_noise_cost_more() -> None:
     ]
     assert costs == sorted(costs)
     assert labels_epsilon(2, 5.0, asks=3, delta=1e-5, known=0.1) == 0.1
-    with pytest.raises(InvalidParameterError, match="noise must be of at most"):
-        labels_epsilon(3, 21.0, asks=3, delta=1e-5, known=1.0)
+    for classes, sigma in ((3, 21.0), (2, 201.0), (2, 0.01)):
+        with pytest.raises(InvalidParameterError, match=r"noise must be of 0\.05 to 200 votes"):
+            labels_epsilon(classes, sigma, asks=3, delta=1e-5, known=1.0)
+
+
+def test_every_label_pays_for_the_rounding_of_votes_to_steps() -> None:
+    """Ten labels lose 6.5e-12: a smaller delta gets no smaller number than the known one."""
+    assert labels_epsilon(3, 6.0, asks=10, delta=1e-12, known=5.5) == 5.5
+    assert labels_epsilon(3, 6.0, asks=10, delta=1e-9, known=5.5) < 5.5
 
 
 def test_a_smaller_noise_breaks_the_price() -> None:
@@ -479,6 +486,7 @@ def test_splines_stay_above_the_values_that_they_stand_for() -> None:
         [[[Gaps(0, 0, (0, 0)), Gaps(1, 1, (0, 0))]]],
         None,
         slice(0, 0),
+        lost=0.0,
     )
 
     def exact(z: Table, steps: int) -> Table:

@@ -48,7 +48,7 @@ def test_the_sentence_never_shows_less_than_the_number(epsilon: float) -> None:
 def test_neighbors_name_the_unit() -> None:
     assert "one patient" in neighbors("record", weight=1)
     assert "votes" not in neighbors("record", weight=1)
-    assert "with all of its 3 votes" in neighbors("record", weight=3)
+    assert "with each of its 3 votes" in neighbors("record", weight=3)
     assert "one hospital" in neighbors("party", weight=1)
     assert "its one vote" in neighbors("party", weight=1)
     assert "each of its 4 votes" in neighbors("party", weight=4)

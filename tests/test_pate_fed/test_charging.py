@@ -54,6 +54,7 @@ from pate_fed.pricing import (
     cost_of_runs,
     formal_bounds,
     formal_cost_at,
+    most_exposed,
     priced,
     unconditional_epsilon,
 )
@@ -452,6 +453,26 @@ class TestPriced:
         ways: list[Pricing] = ["gdp", "label", "joint"] if valid else ["gdp", "label"]
         assert way in ways
         assert share == min(bounds[each].epsilon for each in ways)
+
+
+def test_the_party_that_a_run_costs_most_need_not_be_the_one_that_is_charged_most() -> None:
+    """Of one vote per patient a smaller number is known than is charged; of two it is not."""
+    weights = ((1,) * 60, (2,) * 30)
+    run = terms(
+        mechanism="gnmax",
+        sigma2=37.8,
+        max_refusals=0,
+        max_answers=100,
+        weights=weights,
+        budgets=(50.0, 1.223),
+        pricing="label",
+        orders=(10.0, 10.0),
+    )
+    charged = [formal_cost_at(run, seat).epsilon for seat in range(2)]
+    stated = [cost_of_runs([run], seat, unit="record").epsilon for seat in range(2)]
+    assert charged[0] > charged[1]
+    assert stated[0] < stated[1]
+    assert most_exposed(run) == (1, cost_of_runs([run], 1, unit="record"))
 
 
 class TestSeveralRuns:

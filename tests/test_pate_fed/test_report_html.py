@@ -374,7 +374,8 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
         "and every hospital: to send valid votes",
         f"Label level {shown[1]} a “no answer” and a label are each charged for the information",
         f"Gaussian composition (GDP) {shown[2]} each use of noise, for a check of the threshold",
-        "the coordinator: to add the noise, and to show labels and “no answer” only",
+        "the coordinator: to add the noise, to keep exact sums secret, and to show only labels and "
+        "“no answer”",
     ):
         assert said in table
     assert table.count("valid votes") == 2  # what is charged, and whom one must trust: joint only
@@ -427,7 +428,10 @@ def test_caps_on_everything_are_told(make_run: Callable[..., RunRecord]) -> None
     assert "queries looked at: at most 29; answers: at most 25; “no answer”: at most 7" in text
     privacy["mechanism"].update(max_asks=None, max_answers=None, max_refusals=0)
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    assert "looked at: all queries; answers: all queries; “no answer”: it never refuses" in text
+    assert (
+        "looked at: all queries; answers: all queries; “no answer”: never, because every query is "
+        "answered" in text
+    )
 
 
 def test_hospitals_that_are_alike_take_one_sentence(make_run: Callable[..., RunRecord]) -> None:
@@ -435,8 +439,9 @@ def test_hospitals_that_are_alike_take_one_sentence(make_run: Callable[..., RunR
     text = _Page(page).words().replace("\N{NO-BREAK SPACE}", " ")
     assert (
         "All 50 hospitals are alike: each has 1 teacher and casts 1 vote on each query. One whole "
-        "hospital can change at most 1 vote on each query. Each has a budget of ε = 5. The run "
-        "costs each at most ε = 4.987 if all votes are valid, and at most ε = 5.985 for all votes, "
+        "hospital can change at most 1 vote on each query. For this run each has a budget of "
+        "ε = 5. The run costs each at most ε = 4.987 if all votes are valid, and at most "
+        "ε = 5.985 for all votes, "
         "valid or not."
     ) in text
     assert "party-07" not in page
@@ -650,11 +655,11 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
 
 def test_the_odometer_says_at_which_order_it_counts(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
-    assert (
-        "the price that budgets are charged, added up so far, at the run's fixed order 6.908"
-        in text
+    assert "the sum of all charges so far (for specialists: at Renyi order 6.908)" in text
+    said = (
+        "For specialists: charges add up at one Renyi order, 6.908, which was fixed before the run."
     )
-    assert "Charges add up at one Renyi order, 6.908, which was fixed before the run." in text
+    assert said in text
     text = _Page(render_report(make_run(privacy=sample_privacy("gdp")))).words()
     assert "Renyi order" not in text
 
@@ -720,7 +725,7 @@ def test_the_first_page_says_what_left_a_hospital(
     metrics["bytes"]["from_parties"] = 50 * 71_106
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
     assert f"passed the simulated coordinator 71.11 kB on average: {votes}, public keys" in text
-    assert ("if all teachers agree on a query, this tells each vote" in text) is (
+    assert ("If all teachers agree on a query, this sum shows how each of them voted" in text) is (
         form == "additive"
     )
     metrics["bytes"]["from_parties"] = 0
@@ -746,8 +751,11 @@ def test_the_charged_line_is_drawn_over_queries_asked(
 
 def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
-    assert "like an odometer. The guarantee is ε at the caps, not this line." in text
-    assert "formal cap: the guarantee" in text
+    assert (
+        "The line shows what budgets were charged so far. The guarantee of the run is the dashed "
+        "line." in text
+    )
+    assert "guarantee of the run" in text
 
 
 def test_the_per_instance_number_is_boxed_as_not_for_publication(
@@ -872,7 +880,7 @@ def test_a_run_without_refusals_says_so(make_run: Callable[..., RunRecord]) -> N
         outcome["refused"] = 0
     privacy["mechanism"].update(name="gnmax", vote_threshold=None, sigma1=None, max_refusals=0)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert "labeled 30 of 30 public inputs together" in text
+    assert "labeled 30 of 30 queries together" in text
     assert "Every query got an answer." in text
     assert "GNMax. For each query noise of standard deviation 7.75 votes is added" in text
     assert "Each got an answer." in text

@@ -31,7 +31,7 @@ def test_the_card_says_what_the_student_is_and_what_it_cost() -> None:
         "- it learned from 22 labels",
         "| epsilon | 4.987, rounded up |",
         "| delta | 1e-5 |",
-        "| privacy unit | one whole hospital (party): all its records, 1 vote on each query |",
+        "| privacy unit | one whole hospital with all its records (party): 1 vote on each query |",
         "| neighbors | Two cases that differ in all the records of one hospital",
         "| view | public",
         '| method | joint price of labels and "no answer"s at the caps, converted by CKS; '

@@ -659,7 +659,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([str(file), "--coordinator", stranger]) == EXIT_BROKEN
     assert "line 1 (identities)" in capsys.readouterr().out
     assert main([str(file)]) == EXIT_GOOD
-    liars = "another history of this run needs 3 parties that signed both"
+    liars = "to forge another history of this run, 3 parties would have to sign both"
     assert liars in capsys.readouterr().out.splitlines()
     with pytest.raises(SystemExit) as end:
         main([str(tmp_path / "none")])

@@ -95,8 +95,8 @@ class Demo:
         steps: Sequence[tuple[str, Callable[[], None]]] = (
             ("The operator makes the federation and serves it.", self.make),
             (
-                "Each hospital is invited, joins and is approved. It compares twelve words with "
-                "the operator by telephone, and so does the operator.",
+                "Each hospital is invited, joins and is approved. By telephone, hospital and "
+                "operator compare the twelve words of the federation, and those of the hospital.",
                 self.enroll,
             ),
             (
@@ -236,7 +236,10 @@ class Demo:
             *("pate-fed", "run", "--name", RUN, "--queries", "public.csv"),
             *("--label", self.study.label, "--classes", ",".join(self.study.classes)),
             *("--ask", QUERIES, "--delta", DELTA),
-            *("--purpose", f"A demonstration: predict {self.study.label} without pooling records"),
+            *(
+                "--purpose",
+                f"A demonstration on published records: predict {self.study.label}, pool nothing",
+            ),
         )
         wait_until(
             "a hospital's refusal", lambda: self._says("waits for the people"), seconds=_RUN_S
