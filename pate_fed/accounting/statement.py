@@ -56,9 +56,8 @@ NOT_PROTECTED: Final = (
     "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
-    "A patient with records in two hospitals or, where the unit is one patient, with two teachers "
-    "of one hospital: epsilon counts one of the two. For this patient it is about twice as large, "
-    "or more.",
+    "A patient with records in two hospitals: epsilon counts one of them. For this patient it is "
+    "about twice as large, or more.",
     "The people in the public inputs: a label says something about the person whose row it is. "
     "Epsilon does not protect them. You must be allowed to use these rows.",
     "Choices made by looking at private records, such as an amount of noise or a vote threshold "
@@ -66,7 +65,7 @@ NOT_PROTECTED: Final = (
     "Other uses of the same records, for other models or published tables: epsilon is for this "
     "run alone.",
     "Numbers that privacy.json marks as not releasable: they depend on the votes and are for the "
-    "operator only.",
+    "coordinator's operator only.",
     "General facts about patients: a student that learned that smoking harms says so about every "
     "smoker, even if the smoker's records were never used.",
     "Completion: the coordinator can end the run, and one bad message from one hospital can make a "
@@ -80,6 +79,12 @@ NOT_PROTECTED: Final = (
     "noise.delta_slack in privacy.json bounds it for the whole run.",
 )
 """The limits of the guarantee, in plain words."""
+
+TWO_TEACHERS: Final = (
+    "A patient whose records two teachers of one hospital learned from: epsilon counts one of "
+    "them. For this patient it is about twice as large, or more."
+)
+"""The addition where the unit is one patient."""
 
 NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
     "More colluders than declared: epsilon in the coordinator's view needs enough hospitals "
@@ -153,8 +158,8 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (
             "Two cases are compared: these records, and the same with all records of one patient "
-            "replaced. Then one teacher may vote differently, on any or all queries"
-            f"{votes}; no other teacher does."
+            "replaced, which one teacher learned from. Then this teacher may vote differently, on "
+            f"any or all queries{votes}; no other does."
         )
     if unit == "party" and weight >= 1:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
@@ -265,6 +270,7 @@ def delta_warning(delta: float, *, units: int) -> str | None:
 def not_protected(
     *,
     simulated: bool,
+    unit: PrivacyUnit,
     votes_in_the_clear: bool = False,
     votes_trusted_valid: bool = False,
     noise_place: NoisePlace = "coordinator",
@@ -273,6 +279,7 @@ def not_protected(
 
     Args:
         simulated: Whether the run was a simulation.
+        unit: The privacy unit.
         votes_in_the_clear: Whether the coordinator saw each hospital's votes.
         votes_trusted_valid: Whether the number needs valid vote rows.
         noise_place: Who added the noise.
@@ -283,6 +290,7 @@ def not_protected(
         *((VOTES_IN_THE_CLEAR,) if votes_in_the_clear else ()),
         *((INVALID_VOTES,) if votes_trusted_valid else ()),
         *(NOT_PROTECTED_WITH_NOISE_AT_PARTIES if at_parties else NOT_PROTECTED),
+        *((TWO_TEACHERS,) if unit == "record" else ()),
     )
 
 

@@ -71,10 +71,12 @@ def _assessment(run: RunRecord) -> list[Field]:
         Field("Data and data subjects", _data(run), "categories, number of patients, period"),
         Field("Recipients", "; ".join(f"{one['output']}: {one['seen_by']}" for one in _seen(run))),
         Field("Storage and deletion", "the hospitals keep records and teachers; the coordinator "
-              "keeps labels, student and hashes of messages", "periods"),
+              "keeps labels, student, and fingerprints, keys and signatures of messages",
+              "periods"),
         Field("Third countries (Art. 44)", "", "none, or which"),
-        Field("Necessity, proportionality", "records are not pooled; only votes on public inputs "
-              "leave a hospital; the budget is fixed before the run", "why less would not do"),
+        Field("Necessity, proportionality", "records are not pooled: hidden votes on public "
+              "inputs, keys and signatures leave a hospital; the budget is fixed before the run",
+              "why less would not do"),
         Field("Rights of data subjects", "a hospital can erase a patient and train again; released "
               "labels cannot be taken back", "information, objection, opt-out"),
         Field("Measures (d)", _measures(run), "organizational measures"),
@@ -91,7 +93,8 @@ def _risks(run: RunRecord) -> list[Risk]:
              f"δ = {wording.delta_text(run.privacy['delta'])}; general facts about patients"),
         Risk("The coordinator learns exact sums of votes",
              "each hospital adds noise before anything leaves it" if at_parties else
-             "hidden votes: it sees one hospital's only if all teachers agree or others collude"
+             "votes are hidden: it sees those of one hospital only if all teachers agree, or if "
+             "too many other hospitals collude with it"
              if run.privacy["sum"] != "plain" else
              "nothing: it saw all votes",
              "colluding hospitals" if at_parties else "no ε holds against it: contract, audit"),
@@ -185,7 +188,7 @@ def _cost(run: RunRecord) -> str:
     assumed = ", if all votes are valid" if price_words.assumption(privacy) else ""
     return (
         f"ε = {wording.epsilon_text(formal['epsilon'])}, δ = {wording.delta_text(privacy['delta'])}"
-        f"{assumed}; unit {wording.short_unit(privacy)}, neighbors differ in all of these records; "
+        f"{assumed}; unit {wording.short_unit(privacy)}, neighbors differ in these records alone; "
         f"public view; method {price_words.headline_method(privacy)}"
     )
 

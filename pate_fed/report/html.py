@@ -252,11 +252,11 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
         ("Neighbors", "the two cases that ε compares: these records, and other ones of one unit."),
         ("View", "against whom ε holds: the public (all readers), or the coordinator."),
         ("Method", "the mathematics that computed ε."),
-        ("Cap, budget", "limits on queries and on ε, fixed before the run."),
+        ("Cap, budget", "limits on the run's queries and ε, fixed before it."),
         ("Secret shares, masks", "ways to hide votes so that only the sum of all can be read."),
         (
             "Joint price, label level, GDP, RDP",
-            "ways to compute ε, by their names in the literature; tables say what each assumes.",
+            "ways to compute ε; the tables say what those in use assume.",
         ),
         ("Batch", "queries that are asked together. A void batch releases nothing."),
     ]

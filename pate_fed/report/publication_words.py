@@ -54,8 +54,8 @@ def files(run: RunRecord) -> list[FileWords]:
         FileWords(SETTINGS, "the settings", part),
         FileWords(TRANSCRIPT, "fingerprints of all messages, signatures", _AUDITORS),
         FileWords(EARLIER, "the same of lost setups", _AUDITORS),
-        FileWords(SENT, "size and fingerprint of each packet of a hospital", _AUDITORS),
-        FileWords(SEAL, "signed fingerprints of the files", _AUDITORS),
+        FileWords(SENT, "size and fingerprint of each packet of a hospital", _TRAFFIC),
+        FileWords(SEAL, "fingerprints of the files, signed by the coordinator", _CHECKS),
         FileWords(AUDIT, "an attack on made-up votes", "yes, but it is not in the public edition"),
         FileWords(ANNEXES, "questions of data-protection law, with answers from the run", "no"),
         FileWords(REPORT, "this page", part),
@@ -70,6 +70,8 @@ def files(run: RunRecord) -> list[FileWords]:
 _PART = "no: the public edition has its public part"
 _NO_PART = "no: this run has no public edition"
 _AUDITORS = "no: for auditors; it holds hospitals' keys and signatures, but no message contents"
+_TRAFFIC = "no: for auditors; it tells who sent how much, and no message contents"
+_CHECKS = "no: for auditors, who check the other files with it"
 
 
 def _is_simulated(run: RunRecord) -> bool:

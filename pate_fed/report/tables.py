@@ -340,6 +340,7 @@ def privacy_table(
             for run in ended.used
             for gap in not_protected(
                 simulated=simulated,
+                unit=run.terms.unit,
                 votes_in_the_clear=not run.form.hides_vectors,
                 votes_trusted_valid=run.terms.pricing == "joint",
                 noise_place=run.terms.noise_place,

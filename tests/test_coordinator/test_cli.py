@@ -590,6 +590,8 @@ def test_interrupt_by_hand_leaves_nothing_whenever_it_comes(
         [
             sys.executable,
             "-c",
+            # What a shell starts in the background ignores Ctrl-C, and so would all its children.
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
             "print('here', flush=True); from coordinator.cli import main; main()",
             *map(str, small_run(table, out)),
         ],

@@ -123,7 +123,7 @@ def test_the_trust_that_noise_at_the_parties_needs_is_said() -> None:
     assert "threshold" in sentence
     with pytest.raises(InvalidParameterError):
         trust_sentence("parties", votes_trusted_valid=True)
-    said = not_protected(simulated=False, noise_place="parties")
+    said = not_protected(unit="party", simulated=False, noise_place="parties")
     assert said == NOT_PROTECTED_WITH_NOISE_AT_PARTIES
     assert any("colluders" in line for line in said)
     assert any("can choose labels" in line for line in said)

@@ -84,14 +84,23 @@ def test_a_delta_that_could_give_one_patient_away_is_warned_of() -> None:
 
 
 def test_a_simulation_says_that_pool_and_test_are_treated_as_public() -> None:
-    said = [line for line in not_protected(simulated=True) if "records of the pool" in line]
+    said = [
+        line
+        for line in not_protected(unit="party", simulated=True)
+        if "records of the pool" in line
+    ]
     assert len(said) == 1
     assert "test set" in said[0]
     assert "labels.csv" in said[0]
-    assert not any("records of the pool" in line for line in not_protected(simulated=False))
+    assert not any(
+        "records of the pool" in line for line in not_protected(unit="party", simulated=False)
+    )
 
 
 def test_a_simulation_says_that_it_protects_nothing() -> None:
-    assert not_protected(simulated=False) == NOT_PROTECTED
-    assert not_protected(simulated=True)[: len(SIMULATED_NOT_PROTECTED)] == SIMULATED_NOT_PROTECTED
-    assert all(line.endswith(".") for line in not_protected(simulated=True))
+    assert not_protected(unit="party", simulated=False) == NOT_PROTECTED
+    assert (
+        not_protected(unit="party", simulated=True)[: len(SIMULATED_NOT_PROTECTED)]
+        == SIMULATED_NOT_PROTECTED
+    )
+    assert all(line.endswith(".") for line in not_protected(unit="party", simulated=True))

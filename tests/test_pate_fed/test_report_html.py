@@ -752,8 +752,8 @@ def test_the_charged_line_is_drawn_over_queries_asked(
 def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
     assert (
-        "The line shows what budgets were charged so far. The guarantee of the run is the dashed "
-        "line." in text
+        "The line shows how much was charged to budgets after each query. The guarantee of the run "
+        "is the dashed line." in text
     )
     assert "guarantee of the run" in text
 

@@ -349,7 +349,7 @@ class Demo:
 
 def person(hospital: Hospital) -> str:
     """Name who decides at a hospital."""
-    return f"privacy officer of {hospital.table.name}"
+    return f"data owner of {hospital.table.name}"
 
 
 def fetch_results(hospital: Hospital) -> None:
@@ -397,6 +397,7 @@ def summary(demo: Demo) -> str:
     results = demo.out / "results"
     privacy = json.loads((results / "privacy.json").read_text(encoding="utf-8"))
     formal = privacy["views"]["public"]["formal"]
+    charged = privacy["charged"][-1]["epsilon"]
     right, released, student, others = scores(demo)
     return "\n".join(
         (
@@ -406,9 +407,10 @@ def summary(demo: Demo) -> str:
             f"{released} public records, {right} of them rightly. The student that learned from "
             f"these labels is right on {student} of the {others} other public records. (Nobody in "
             "the federation had the true labels; the demo counted with them.)",
-            "Cost      If all records of one patient were different, the probability of any labels "
-            f"would change at most e^epsilon-fold, epsilon = {ceiling(formal['epsilon'])}, plus "
-            f"delta = {privacy['delta']:g}. Every hospital's own ledger was charged for it.",
+            f"Cost      Epsilon {ceiling(formal['epsilon'])}: if all records of one patient were "
+            "different, the probability of any labels would change at most "
+            f"{math.ceil(math.exp(formal['epsilon']))}-fold, plus delta = {privacy['delta']:g}. "
+            f"Budgets were charged {ceiling(charged)}, by a price that adds up over many runs.",
             "Trust     Every hospital had to trust the operator to add the declared noise and to "
             "keep the exact sum of all votes secret. The protocol shows nobody a hospital's "
             "records or own votes, unless all teachers agree: then the sum shows them. Here one "
