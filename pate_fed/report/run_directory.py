@@ -38,6 +38,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -136,8 +137,15 @@ class RunDirectory:
         try:
             with _writing(target):
                 _make_parents(target, made)
-                prefix = _prefix(target)
-                folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+                # Known before it is made: Ctrl-C in between leaves nothing either.
+                for name in _partial_names(target):
+                    folder = name
+                    try:
+                        name.mkdir(mode=0o700)
+                        break
+                    except FileExistsError:
+                        folder = None  # somebody else's
+            assert folder is not None
             yield cls(folder)
             with _writing(target):
                 _publish(folder, target)
@@ -317,6 +325,12 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
 def _prefix(target: Path) -> str:
     """Return the first part of the name of the folder in which a run directory is written."""
     return f".{target.name[:64]}.partial-"
+
+
+def _partial_names(target: Path) -> Iterator[Path]:
+    """Yield names of folders in which to write a run directory; nobody else alive has the first."""
+    for number in count():
+        yield target.parent / f"{_prefix(target)}{os.getpid()}-{number}"
 
 
 def forget_unfinished(path: str | os.PathLike[str]) -> None:

@@ -525,7 +525,7 @@ class TestInterruptions:
         assert leftovers(out.parent, table) == []
 
     @sampled(1)
-    @pytest.mark.parametrize("place", ["mkdtemp", "_publish"])
+    @pytest.mark.parametrize("place", ["mkdir", "_publish"])
     def test_full_disk_is_one_line(
         self,
         pate_fed: Command,
@@ -537,8 +537,8 @@ class TestInterruptions:
         def full(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device")
 
-        owner = "tempfile.mkdtemp" if place == "mkdtemp" else "pate_fed.report.run_directory"
-        monkeypatch.setattr(owner if place == "mkdtemp" else f"{owner}.{place}", full)
+        owner = "pathlib.Path" if place == "mkdir" else "pate_fed.report.run_directory"
+        monkeypatch.setattr(f"{owner}.{place}", full)
         ended = pate_fed(*small_run(table, out))
         assert (ended.code, ended.error_code) == (2, "PF-140")
         assert "No space left" in ended.err
