@@ -46,8 +46,7 @@ from pate_fed.mechanisms import GaussianMax
 _QUICKEST_FIRST: Final[tuple[Pricing, ...]] = ("gdp", "joint", "renyi", "none", "label")
 PRICINGS: Final[frozenset[Pricing]] = frozenset({"gdp", "label", "joint", "renyi", "none"})
 """Every way to charge."""
-_MOST_LABELS: Final = {2: 2_000}
-_MOST_LABELS_OF_MANY: Final = 200
+_MOST_LABELS, _MOST_LABELS_OF_MANY = 2_000, 200
 """Labels up to which a report takes the time for their price by dynamic programming: of two classes
 5 to 10 ms each, of more classes up to 0.2 s each after seconds of preparation.
 """
@@ -340,8 +339,13 @@ def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
     """
     charged = [formal_cost_at(terms, seat).epsilon for seat in range(len(terms.weights))]
     most, found = 0, FormalCost(-math.inf, NO_BOUND_METHOD)
-    for seat in sorted(range(len(charged)), key=lambda each: -charged[each]):
-        if charged[seat] <= found.epsilon and not terms.at_parties:
+    # Parties that are alike cost the same: one of each kind is looked at.
+    kinds = {
+        (charged[seat], terms.unit_votes_at(seat), terms.budgets[seat]): seat
+        for seat in reversed(range(len(charged)))
+    }
+    for (most_charged, *_), seat in sorted(kinds.items(), reverse=True):
+        if most_charged <= found.epsilon and not terms.at_parties:
             break  # nor does any other: no stated cost exceeds its charge
         cost = cost_of_runs([terms], seat, unit=terms.unit)
         if cost.epsilon > found.epsilon:
@@ -393,7 +397,7 @@ def _stated_labels(
         or sigma is None
         or weight > 1
         or not labels_can_be_composed(classes, sigma)
-        or asks > _MOST_LABELS.get(classes, _MOST_LABELS_OF_MANY)
+        or asks > (_MOST_LABELS if classes == 2 else _MOST_LABELS_OF_MANY)
     ):
         return cost
     epsilon = _labels(classes, sigma, asks, terms.delta, cost.epsilon)

@@ -475,6 +475,20 @@ def test_the_party_that_a_run_costs_most_need_not_be_the_one_that_is_charged_mos
     assert most_exposed(run) == (1, cost_of_runs([run], 1, unit="record"))
 
 
+def test_more_labels_than_a_report_has_time_for_state_what_is_charged() -> None:
+    run = terms(
+        mechanism="gnmax",
+        sigma2=18.0,
+        classes=3,
+        max_refusals=0,
+        max_answers=201,
+        pricing="label",
+        orders=(10.0,) * 3,
+        budgets=(50.0,) * 3,
+    )
+    assert cost_of_runs([run], 0, unit="record") == formal_cost_at(run, 0)
+
+
 class TestSeveralRuns:
     GNMAX: ClassVar[dict[str, Any]] = {"mechanism": "gnmax", "sigma2": 40.0, "max_refusals": 0}
 
