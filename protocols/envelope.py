@@ -208,8 +208,8 @@ _SUITES: Mapping[str, _Suite] = {
         _Suite(SUITE_X25519, KEM.X25519, 32, _generate_x25519, X25519PublicKey.from_public_bytes),
     )
 }
-SUITES = frozenset(_SUITES)
-"""Names of all suites."""
+SUITES = tuple(_SUITES)
+"""Names of all suites, the default first."""
 
 
 def _suite_named(name: str) -> _Suite:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
-import numpy as np
 import typer
 
 from coordinator.cli.console import LINE, choice, single_threaded_kernels
@@ -270,7 +269,9 @@ def _of_votes(
     error: float,
     seed: int,
 ) -> dict[str, Any]:
-    from pate_fed.audit import Target, findings  # noqa: PLC0415 - keeps --help fast
+    import numpy as np  # noqa: PLC0415 - keeps --help fast
+
+    from pate_fed.audit import Target, findings  # noqa: PLC0415 - the same
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
 
     mechanism = _rule(name, options)
@@ -313,7 +314,7 @@ def _rebuilt(
     target = Target.of(_rule(mechanism, options).parameters())
     answers = Answers.of(load_outcomes(path), classes=classes)
     found = rebuild_votes(answers, target.noise, teachers=teachers, check=target.check)
-    errors = [float(one) if np.isfinite(one) else None for one in found.standard_errors]
+    errors = [float(one) if math.isfinite(one) else None for one in found.standard_errors]
     return {
         "asked": answers.asked,
         "answered": int(answers.labels.sum()),
@@ -370,7 +371,9 @@ def _membership(
     seed: int,
     out: Path | None,
 ) -> dict[str, Any]:
-    from pate_fed import __version__  # noqa: PLC0415 - keeps --help fast
+    import numpy as np  # noqa: PLC0415 - keeps --help fast
+
+    from pate_fed import __version__  # noqa: PLC0415 - the same
     from pate_fed.audit import findings, membership_audit, sacro_report  # noqa: PLC0415 - the same
     from pate_fed.data import DataSource, load_dataset  # noqa: PLC0415 - the same
     from pate_fed.experiments.membership import STUDENT, shadow_models  # noqa: PLC0415 - the same

@@ -184,6 +184,27 @@ def students() -> Iterable[str]:
     return ("auto", *STUDENTS)
 
 
+def sum_forms() -> Iterable[str]:
+    """Name all forms of the secure sum."""
+    from protocols.forms import FORMS  # noqa: PLC0415 - keeps --help fast
+
+    return FORMS
+
+
+def deployed_sum_forms() -> Iterable[str]:
+    """Name the forms that a deployment may use."""
+    from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - keeps --help fast
+
+    return DEPLOYED_FORMS
+
+
+def suites() -> Iterable[str]:
+    """Name all suites of sealed envelopes, the default first."""
+    from protocols.envelope import SUITES  # noqa: PLC0415 - keeps --help fast
+
+    return SUITES
+
+
 def show(*lines: str) -> None:
     """Print lines for people."""
     print_lines(lines)

@@ -12,6 +12,7 @@ from coordinator.cli.console import (
     RegistryChoice,
     accounted_mechanisms,
     choice,
+    deployed_sum_forms,
     numbers,
     single_threaded_kernels,
 )
@@ -34,7 +35,6 @@ from coordinator.errors import UsageError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
-from protocols.forms import DEPLOYED_FORMS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,7 +143,7 @@ def plan(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             "--sum",
-            click_type=RegistryChoice(lambda: DEPLOYED_FORMS),
+            click_type=RegistryChoice(deployed_sum_forms),
             help="Secure sum. [default: by the hospitals that may be lost]",
         ),
     ] = None,
@@ -174,6 +174,7 @@ def plan(  # noqa: PLR0917 - one argument per option
     single_threaded_kernels()
     from pate_fed import planning  # noqa: PLC0415 - keeps --help fast
     from pate_fed.report import plan_words  # noqa: PLC0415 - the same
+    from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - the same
 
     if noise == "parties" and plot is not None:
         raise InvalidSettingError("--plot is for --noise coordinator", noise)

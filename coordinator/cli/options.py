@@ -6,8 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from coordinator.cli.console import RegistryChoice, choice, students
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
+from coordinator.cli.console import RegistryChoice, choice, students, suites
 
 FEDERATION: Final = "Federation"
 MECHANISM: Final = "Questions and mechanism"
@@ -72,10 +71,11 @@ Colluders = Annotated[
     ),
 ]
 Suite = Annotated[
-    str,
+    str | None,
     typer.Option(
-        click_type=choice(SUITE_MLKEM768_X25519, SUITE_X25519),
-        help="Encryption between hospitals; the first resists a quantum computer, too.",
+        click_type=RegistryChoice(suites),
+        help="Encryption between hospitals. [default: the first, which resists a quantum "
+        "computer, too]",
         rich_help_panel=FEDERATION,
     ),
 ]

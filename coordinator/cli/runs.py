@@ -19,6 +19,7 @@ from coordinator.cli.console import (
     RegistryChoice,
     choice,
     deployed_mechanisms,
+    deployed_sum_forms,
     numbers,
     one_line_at_a_time,
     open_coordinator,
@@ -52,8 +53,6 @@ from coordinator.errors import RunEndedError, UsageError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, write_logs_as_json
 from pate_fed.nodes.command_line import print_json
-from protocols.envelope import DEFAULT_SUITE
-from protocols.forms import DEPLOYED_FORMS, usual_form
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
@@ -184,14 +183,14 @@ def run(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             "--sum",
-            click_type=RegistryChoice(lambda: DEPLOYED_FORMS),
+            click_type=RegistryChoice(deployed_sum_forms),
             help="masked survives lost hospitals. "
             "[default: masked from five hospitals, otherwise additive]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,
     noise: Noise = "coordinator",
-    suite: Suite = DEFAULT_SUITE,
+    suite: Suite = None,
     unit: Unit = None,
     epsilon: Epsilon = 5.0,
     delta: Delta = 1e-5,
@@ -223,6 +222,8 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415
     from coordinator.runs.request import source_of  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
+    from protocols.envelope import DEFAULT_SUITE  # noqa: PLC0415 - the same
+    from protocols.forms import usual_form  # noqa: PLC0415 - the same
 
     if not 0 < patience < float("inf"):
         raise InvalidSettingError("--patience must be above 0 and finite", patience)
@@ -239,7 +240,7 @@ def run(  # noqa: PLR0917 - one argument per option
         test_delta=test_delta,
         noise=noise,
         form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
-        suite=suite,
+        suite=suite or DEFAULT_SUITE,
         unit=unit,
         epsilon=epsilon,
         delta=delta,

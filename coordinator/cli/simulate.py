@@ -21,6 +21,7 @@ from coordinator.cli.console import (
     numbers,
     progress,
     single_threaded_kernels,
+    sum_forms,
 )
 from coordinator.cli.options import (
     BUDGET,
@@ -49,8 +50,6 @@ from coordinator.cli.options import (
 from coordinator.errors import UsageError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
-from protocols.envelope import DEFAULT_SUITE
-from protocols.forms import FORMS
 
 _DATA = "Data"
 
@@ -324,13 +323,13 @@ def simulate(  # noqa: PLR0917 - one argument per option
         str,
         typer.Option(
             "--sum",
-            click_type=RegistryChoice(lambda: FORMS),
+            click_type=RegistryChoice(sum_forms),
             help="How votes are summed: additive needs every hospital, masked survives lost ones; "
             "plain hides nothing, for comparison only.",
             rich_help_panel=FEDERATION,
         ),
     ] = "additive",
-    suite: Suite = DEFAULT_SUITE,
+    suite: Suite = None,
     queries: Annotated[
         int | None,
         typer.Option(
@@ -471,6 +470,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.data import DataSource  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
+    from protocols.envelope import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     settings = RunSettings(
         data=DataSource(
@@ -502,7 +502,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         noise=noise,
         colluders=colluders,
         form=form,
-        suite=suite,
+        suite=suite or DEFAULT_SUITE,
         unit=unit,
         weights=numbers("--weights", weights, int),
         delta=delta,
