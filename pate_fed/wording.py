@@ -106,8 +106,8 @@ def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
             )
         return "Every hospital hid its records, but showed its votes to the coordinator."
     if simulated:
-        return "The protocol hides every hospital's records and votes from the coordinator."
-    return "Every hospital hid its records and votes from the coordinator."
+        return "The protocol hides every hospital's records and own votes from the coordinator."
+    return "Every hospital hid its records and own votes from the coordinator."
 
 
 def class_rows(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:

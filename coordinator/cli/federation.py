@@ -154,7 +154,7 @@ def invite(
     show(
         f"{target} invites {invitation.party}, once, for {days:g} days.",
         "Keep this file secret until it has been used.",
-        "When they join, they read these words to you by telephone:",
+        "When they join, they telephone you. Read these words aloud; they compare:",
         f"  {words}",
     )
     if replaced is not None:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 _SEALING: Mapping[str, str] = {
     SUITE_MLKEM768_X25519: (
         "The coordinator relays messages between hospitals, sealed with ML-KEM-768 and X25519 "
-        "together. Who records them now cannot open them later, even with a quantum computer, "
-        "unless both of these are broken."
+        "together. A recording of them cannot be opened later, even with a quantum computer, "
+        "unless both methods are broken."
     ),
     SUITE_X25519: (
         "The coordinator relays messages between hospitals, sealed with X25519 alone. A later "

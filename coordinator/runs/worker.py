@@ -310,7 +310,7 @@ class RunWorker:
             self._wait_for_hospitals(
                 run,
                 f"waits for the people of {error.party} [{error.cause}]; "
-                f"the run's digest: {digest}",
+                f"the run's id there: {digest}",
             )
             return None
         except (SetupError, PartyFailedError) as error:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from party.site.tasks import AskedTask
 
 DigestArgument = Annotated[
-    str | None, typer.Argument(metavar="[DIGEST]", help="First digits of a listed item.")
+    str | None, typer.Argument(metavar="[ID]", help="First digits of a listed id.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 ReasonOption = Annotated[
@@ -60,7 +60,7 @@ def approve(  # noqa: PLR0917 - one argument per option
             if output_format is Format.TEXT and is_attended():
                 _ask_about_each(opened, waiting, by=decider(by))
             elif waiting:
-                tell("Approve one: `pate-party approve DIGEST`; reject one: `pate-party reject`.")
+                tell("Approve one: `pate-party approve ID`; reject one: `pate-party reject ID`.")
             return
         approval = opened.find(digest, federation)
         task = opened.task(approval)
@@ -103,7 +103,7 @@ def _approve(
 
 
 def reject(  # noqa: PLR0917 - one argument per option
-    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="First digits of a listed item.")],
+    digest: Annotated[str, typer.Argument(metavar="ID", help="First digits of a listed id.")],
     federation: FederationOption = None,
     by: ByOption = None,
     reason: ReasonOption = "",
@@ -156,8 +156,8 @@ def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
     asked = datetime.fromtimestamp(pool.asked_at, UTC)
     yield f"pool {pool.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
     yield f"  Federation  {opened.proposal(pool).federation}"
-    yield "  Asked for   by a run that waits, too: its public inputs. Approving that run approves"
-    yield "              this pool with it. Rejecting that run leaves this pool waiting."
+    yield "  Asked for   by the run above: its public inputs. Approving that run approves this pool"
+    yield "              with it. Rejecting that run leaves this pool waiting."
 
 
 def _lines(opened: OpenSite, approval: Approval, task: AskedTask | None) -> Iterator[str]:

@@ -113,7 +113,7 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
             ),
             *(
                 f"  run {one.run[:16] or '(unknown)'}  {one.batches} batch(es), "
-                f"{one.open_batches} of them open, epsilon {one.epsilon:.4g} alone"
+                f"{one.open_batches} of them open, epsilon {one.epsilon:.4g} of the budget"
                 f"{f', delta {one.tests_delta:.3g} by tests' if one.tests_delta else ''}; "
                 f"{opened.site.federation_of(one.coordinator)}"
                 for one in runs

@@ -160,7 +160,7 @@ def setup(
     except (click.Abort, KeyboardInterrupt):
         tell("\nStopped. The finished steps are kept: `pate-party setup` goes on from here.")
         raise typer.Exit(EXIT_FAILED) from None
-    tell("\nThe doctor looks at all that can be in the way:")
+    tell("\nThe doctor checks everything that could stop your node:")
     code = show_examination(open_site(site), Format.TEXT)
     _tell_what_is_next(left, site, code)
     raise typer.Exit(max(code, EXIT_FAILED if left else 0))
@@ -399,8 +399,8 @@ def _tell_what_is_next(left: list[str], site: Path, code: int) -> None:
         return
     tell(f"\nStart your node: pate-party start{where}")
     tell("It runs until Ctrl-C. To have systemd run it, also after a restart of the machine:")
-    folder = site.absolute()
-    tell(f'  sudo "$(command -v pate-party)" service install --user "$USER" --site "{folder}"')
+    tell(f"  pate-party service install --print{where} > pate-party.service")
+    tell("Read this file; an administrator then copies it to /etc/systemd/system and enables it.")
     tell(
         f"Once the operator offers a run, a person reads and approves it: pate-party approve{where}"
     )

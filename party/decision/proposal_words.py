@@ -36,7 +36,7 @@ def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
         yield (
             "Run",
             f"{terms.name}; the operator's `pate-fed status {terms.name}` shows the first 16 "
-            "digits of the same digest",
+            "digits of the same id",
         )
     if terms is not None:
         sigmas = ", ".join(f"{sigma:g}" for sigma in (terms.sigma1, terms.sigma2) if sigma)
@@ -117,6 +117,6 @@ def _budget_lines(cost: Cost) -> Iterator[Line]:
         first = "" if cost.spent_before else " A first run pays most of this extra."
         yield (
             "",
-            "(A little more than the run alone: the budget's way to add up many runs is less "
-            f"exact for one.{first})",
+            "(A little more than the run alone: the budget adds up many runs by a method that is "
+            f"less exact for a single one.{first})",
         )

@@ -26,11 +26,14 @@ at all, for mechanisms that protect nobody and are for simulations only.
 """
 
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
-BELLMAN_LABEL_METHOD: Final = (
-    'composition of all labels and "no answer"s within the caps (dynamic programming)'
+_BELLMAN: Final = 'composition of all labels and "no answer"s within the caps'
+BELLMAN_LABEL_METHOD: Final = f"{_BELLMAN}, for any votes (dynamic programming)"
+BELLMAN_ANSWERS_METHOD: Final = (
+    "composition of all labels within the caps, for any votes (dynamic programming)"
 )
-BELLMAN_ANSWERS_METHOD: Final = "composition of all labels within the caps (dynamic programming)"
-BELLMAN_METHOD: Final = f"{BELLMAN_LABEL_METHOD}; holds if all votes are valid"
+BELLMAN_METHOD: Final = (
+    f"{_BELLMAN}, for valid votes (dynamic programming); holds if all votes are valid"
+)
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
 _RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a preset budget"
 FILTER_METHODS: Final[Mapping[str, str]] = {
@@ -56,10 +59,10 @@ NOT_PROTECTED: Final = (
     "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
-    "A patient with records in two hospitals: epsilon counts one of them. For this patient it is "
-    "about twice as large, or more.",
+    "A patient with records in several hospitals: epsilon counts one of them. For a patient in two "
+    "hospitals it is at least about twice as large, in three at least about three times.",
     "The people in the public inputs: a label says something about the person whose row it is. "
-    "Epsilon does not protect them. You must be allowed to use these rows.",
+    "Epsilon does not protect them. The operator must be allowed to show these rows.",
     "Choices made by looking at private records, such as an amount of noise or a vote threshold "
     "tried out on the real votes: epsilon does not count them.",
     "Other uses of the same records, for other models or published tables: epsilon is for this "
@@ -82,7 +85,7 @@ NOT_PROTECTED: Final = (
 
 TWO_TEACHERS: Final = (
     "A patient whose records two teachers of one hospital learned from: epsilon counts one of "
-    "them. For this patient it is about twice as large, or more."
+    "them. For this patient it is at least about twice as large."
 )
 """The addition where the unit is one patient."""
 
@@ -107,9 +110,9 @@ VOTES_IN_THE_CLEAR: Final = (
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Invalid votes: one hospital with invalid counts (one negative, another too large, their total "
-    "right) voids epsilon for everyone, and nobody can check this. A run with --unchecked-votes is "
-    "charged the larger number that holds for any votes."
+    "Invalid votes: if one hospital sends invalid counts (one negative, another too large, their "
+    "total right), this epsilon holds for nobody, and nobody can check this. A run with "
+    "--unchecked-votes is charged the larger number, which holds for any votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
@@ -158,8 +161,8 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (
             "Two cases are compared: these records, and the same with all records of one patient "
-            "replaced, which one teacher learned from. Then this teacher may vote differently, on "
-            f"any or all queries{votes}; no other does."
+            "replaced. One teacher learned from this patient: it may then vote differently, on any "
+            f"or all queries{votes}. No other teacher does."
         )
     if unit == "party" and weight >= 1:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
@@ -193,8 +196,8 @@ def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, w
 
 VALID_VOTES: Final = (
     "Epsilon needs valid votes: on each query every teacher casts one whole vote (or several, if "
-    "it has a public weight) for one class. Nobody can check this. One hospital that sends "
-    "anything else voids this epsilon for everyone."
+    "it has a public weight) for one class. Nobody can check this. If one hospital sends "
+    "anything else, this epsilon holds for nobody."
 )
 """The assumptions of the joint price; printed beside every number that rests on it."""
 

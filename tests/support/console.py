@@ -227,7 +227,7 @@ def seeded(coordinator: Coordinator) -> None:
     add_hospitals(coordinator, "East clinic", state="requested")
     add_hospitals(coordinator, "Gone", state="revoked")
     coordinator.invite("Hôpital Saint-Louis")
-    waits = "waits for the people of North [PF-322]; the run's digest: 0123456789abcdef"
+    waits = "waits for the people of North [PF-322]; the run's id there: 0123456789abcdef"
     for state in RunState:
         reason = waits if state is RunState.WAITING else ""
         add_runs(coordinator, f"is-{state.value}", hospitals=three, state=state, reason=reason)

@@ -142,7 +142,7 @@ def test_the_first_page_has_day_purpose_and_target_and_the_page_a_line_for_a_nam
         assert "Run of 2026-03-09 (UTC) · 50 hospitals" in first
         assert f"Purpose {purpose or 'Nobody stated one. The controllers'}" in first
         assert "Target the value of disease for a patient; one of no, yes" in first
-        assert "I read this report and decided what may be published. Name: Date:" in words
+        assert "I read this report and decided what may be published. Name and role: Date:" in words
 
 
 def may_be_published(page: str) -> dict[str, str]:
@@ -540,7 +540,7 @@ def test_a_per_instance_number_above_the_formal_one_is_explained(
     formal = privacy["views"]["public"]["formal"]["epsilon"]
     privacy["per_instance"]["epsilon"] = formal * (1.01 if larger else 1.0)
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    said = "computed by a rougher method, so it may be above the guarantee."
+    said = "comes from a rougher method, so it can be larger than the guarantee."
     assert (said in text) is larger
 
 
@@ -853,7 +853,7 @@ def test_shares_and_their_differences_have_their_own_units(
     metrics = sample_metrics()
     metrics["scores"]["student"]["calibration_error"] = 0.3162
     page = _Page(render_report(make_run(metrics=metrics))).words()
-    assert "too high or too low by 31.6 percentage points on average" in page
+    assert "wrong by 31.6 percentage points on average, too high or too low" in page
     assert "Each query is counted under its true class" in page  # as `metrics.json: per_class`
 
 

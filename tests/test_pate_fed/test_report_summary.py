@@ -212,7 +212,7 @@ def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
     metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": "plain"}
     text = " ".join(render_summary(metrics, privacy, "run").split())
     assert "The protocol hides every hospital's records, but shows its votes to the" in text
-    assert "records and votes from the coordinator" not in text
+    assert "records and own votes from the coordinator" not in text
 
 
 @pytest.mark.parametrize(
@@ -221,9 +221,9 @@ def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
         (
             "additive",
             True,
-            ". The protocol hides every hospital's records and votes from the coordinator.",
+            ". The protocol hides every hospital's records and own votes from the coordinator.",
         ),
-        ("additive", False, ". Every hospital hid its records and votes from the coordinator."),
+        ("additive", False, ". Every hospital hid its records and own votes from the coordinator."),
         ("plain", False, "hospital hid its records, but showed its votes to the coordinator."),
     ],
 )

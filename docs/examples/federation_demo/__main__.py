@@ -89,6 +89,7 @@ class Demo:
             self.hospitals.append(hospital)
         self.service: Service | None = None
         self.words = ""
+        self.shown = 0
 
     def play(self) -> None:
         """Do everything, from the federation's making to its labels."""
@@ -96,7 +97,8 @@ class Demo:
             ("The operator makes the federation and serves it.", self.make),
             (
                 "Each hospital is invited, joins and is approved. By telephone, hospital and "
-                "operator compare the twelve words of the federation, and those of the hospital.",
+                "operator compare the twelve words of the federation, and those of the hospital. "
+                "(Steps 2 to 5 are single commands here: `pate-party setup` asks for all of it.)",
                 self.enroll,
             ),
             (
@@ -110,7 +112,8 @@ class Demo:
                 self.check_peers,
             ),
             (
-                "A doctor looks at all that could be in a hospital's way, here in the first one's.",
+                "The command `doctor` checks everything that could stop a node; here the first "
+                "hospital's.",
                 self.examine,
             ),
             ("Each hospital starts its node: one connection out, no port open.", self.start),
@@ -238,7 +241,7 @@ class Demo:
             *("--ask", QUERIES, "--delta", DELTA),
             *(
                 "--purpose",
-                f"A demonstration on published records: predict {self.study.label}, pool nothing",
+                f"A demonstration: predict {self.study.label} without pooling records",
             ),
         )
         wait_until(
@@ -340,8 +343,11 @@ class Demo:
         return text in self.run.printed
 
     def _show_run(self) -> None:
-        for line in self.run.printed.splitlines():
+        """Show what the run's command has printed since the last time."""
+        lines = self.run.printed.splitlines()
+        for line in lines[self.shown :]:
             print(f"       {line}", flush=True)
+        self.shown = len(lines)
 
 
 # What people do besides typing ------------------------------------------------------------------
