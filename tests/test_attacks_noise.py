@@ -171,6 +171,7 @@ def against_law(left: NDArray[np.float64], *, sigma: float, shares: int) -> floa
     return float(stats.chisquare(seen[kept], expected[kept]).pvalue)
 
 
+@sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "colluders", "lost"), CASES)
 def test_the_accountants_number_is_the_price_of_the_noise_that_was_drawn(

@@ -89,7 +89,7 @@ def test_no_story_of_two_plans_of_six_hospitals_that_most_lie_in_tells_one_hospi
     assert safe_states(chosen) >= least
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_story_of_three_plans_of_four_hospitals_that_two_lie_in_tells_one_hospital_s_votes() -> (
     None
 ):

@@ -207,7 +207,7 @@ def test_published_votes_cost_what_the_paper_says(  # noqa: PLR0917 - a table's 
     assert epsilon["per_instance_exact"]["epsilon"] < cks
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_published_votes_at_their_expected_outcomes_cost_what_is_promised(
     pate_fed: Command,
 ) -> None:

@@ -563,7 +563,7 @@ class TestWhole:
             check=False,
         )
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_json_alone_on_standard_output(self, table: Path, out: Path) -> None:
         done = self.run(*small_run(table, out), "--format", "json")
         assert (done.returncode, done.stderr) == (0, "")

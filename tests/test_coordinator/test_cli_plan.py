@@ -55,7 +55,7 @@ def test_queries_that_do_not_fit_are_said_to_the_reader(pate_fed: Command) -> No
     assert "500 queries do not fit this budget: " in text
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_more_hospitals_than_lines_are_grouped(pate_fed: Command) -> None:
     budgets = ",".join(["9"] * 13 + ["1.5", "9"])
     arguments = ("plan", "--parties", 15, "--teachers", 4, "--classes", 2)
@@ -188,7 +188,7 @@ class TestOutlook:
 
     @sampled(1)
     @sampled(1)
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_a_forecast_knows_what_hospitals_have(
         self, pate_fed: Command, pool: Path, noise: str

@@ -301,6 +301,7 @@ def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
 
 
 class TestCommandLine:
+    @sampled(1)
     @pytest.mark.slow
     @pytest.mark.usefixtures("pictures")
     @pytest.mark.parametrize("how", ["text", "json"])

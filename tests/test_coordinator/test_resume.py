@@ -172,6 +172,7 @@ class TestEveryStage:
         for place in range(1, len(undisturbed(kind, form).passed) + 1):
             die_and_go_on(tmp_path / str(place), kind, form, place)
 
+    @sampled(1)
     @pytest.mark.slow
     @in_turn(("kind", list(KINDS)), ("form", ["additive", "masked"]))
     def test_killed_again_and_again_it_gets_to_its_end(

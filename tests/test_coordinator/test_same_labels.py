@@ -214,7 +214,7 @@ def require_only_a_look(page: Page, coordinator: Coordinator) -> None:
     assert coordinator.audit_log.end == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_from_an_invitation_in_a_browser_to_the_labels_of_a_simulation_with_the_same_noise(
     tmp_path: Path,
     pate_fed: Command,

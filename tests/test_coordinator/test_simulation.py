@@ -388,7 +388,7 @@ class TestKindsOfData:
         assert told in " ".join(ended.out.split())
         assert told in (run / "report.html").read_text(encoding="utf-8")
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_bundled_records_are_nobodys_patients(self, default_run: dict[str, Any]) -> None:
         warnings = default_run["metrics"]["warnings"]
         assert not any("treated as public" in warning for warning in warnings)

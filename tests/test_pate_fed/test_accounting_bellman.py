@@ -210,7 +210,7 @@ def test_any_count_with_noise_is_a_mixture_of_whole_steps(sigma: float) -> None:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("classes", "sigma"), [(3, 2.5), (4, 6.0)])
 def test_no_real_votes_of_many_classes_do_better_in_two_asks(classes: int, sigma: float) -> None:
     """Fractions, negative counts, two rivals at any distance: none tells more than is said."""

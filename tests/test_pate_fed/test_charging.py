@@ -429,7 +429,7 @@ class TestPriced:
         bounds = formal_bounds(terms(**loud), weight=1, votes_are_valid=True)
         assert bounds["gdp"].epsilon == math.inf
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @settings(max_examples=5, deadline=None)
     @given(
         sigma1=st.floats(30, 120),

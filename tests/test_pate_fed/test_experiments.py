@@ -50,7 +50,7 @@ def test_labels_of_plain_gnmax_cost_what_the_label_level_bound_says() -> None:
     assert epsilon_of(votes=250, classes=2, sigma2=60.0, asks=500) == pytest.approx(expected)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_check_is_paid_for_at_its_caps() -> None:
     def cost(answers: int, sigma1: float = 150.0) -> float:
         return epsilon_of(
@@ -243,6 +243,7 @@ class TestRealData:
         assert best[small] >= 0.79
         assert best[large] >= 0.82
 
+    @pytest.mark.exhaustive
     def test_svhn_costs_what_the_paper_says(self) -> None:
         folder = real_data("data/pate_votes/pate2018_counts/svhn_250_teachers.npy").parents[2]
         found = {

@@ -23,7 +23,7 @@ def test_a_wrong_label_changes_one_teacher_and_moves_one_vote() -> None:
     assert many > few >= 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_trained_canaries_stay_below_true_claims_and_refute_the_false_one() -> None:
     found = list(canaries(Path(), range(5), lambda _: None))
     bounds = {one.row.protocol.rpartition("queries, ")[2]: one for one in found[1:]}

@@ -38,7 +38,7 @@ def test_damaged_votes_are_refused(tmp_path: Path, name: str) -> None:
         list(vote_leak(tmp_path, [0], silent))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_more_noise_and_more_answers_help_the_attacker() -> None:
     rows = module._histograms(
         real_data("data/pate_votes") / "mnist_svhn_15_queries_250_teachers.npz"

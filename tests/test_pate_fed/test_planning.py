@@ -146,12 +146,12 @@ class TestHospitalsThatDiffer:
             assert row["epsilon"] == pytest.approx(cost.epsilon, rel=1e-9)
         assert [row["unit_votes"] for row in rows] == [4] + [2] * 9
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_a_heavier_hospital_pays_more(self) -> None:
         rows = self.rows(weights=(2, *(1,) * 9), epsilon=6.0)
         assert rows[0]["epsilon"] > rows[1]["epsilon"]
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_the_tightest_budget_decides(self) -> None:
         alone = plan(request(epsilon=1.5))["best"]
         tightest = plan(request(party_epsilons=(1.5, *(9.0,) * 29)))["best"]

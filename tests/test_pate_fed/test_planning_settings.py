@@ -118,7 +118,7 @@ class TestDefaults:
         open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
         assert open_fields == LEFT_OPEN
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @trials(max_examples=6)  # each prices a whole run
     @given(
         parties=st.integers(3, 20),
@@ -211,7 +211,7 @@ class TestQueries:
         assert need(resolved, resolved.queries, pricing) <= 1
         assert resolved.queries == 120 or need(resolved, resolved.queries + 1, pricing) > 1
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_small_pool_bounds_them(self) -> None:
         resolved = resolved_of(settings(sigma1=1e4, sigma2=1e4), dataset(pool=7))
         assert resolved.queries == 7

@@ -14,6 +14,7 @@ from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.students import LabelFacts, Lesson, TrainedStudent, load_student, train_student
 from pate_fed.students.onnx_export import export_onnx
+from tests.support.markers import more
 from tests.test_pate_fed.test_student_files import saved, write_rows
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -63,7 +64,9 @@ def raw_of(rows: Path) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
     "name",
     [
         *("logistic", "supervised", "kernel-ridge"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("network", "forest", "boosting")),
+        pytest.param("network", marks=pytest.mark.slow),
+        more("forest"),
+        more("boosting"),
     ],
 )
 def test_raw_rows_get_the_same_labels_and_chances(tmp_path: Path, rows: Path, name: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from pate_fed.inputs import DatasetKind, Inputs
 from pate_fed.students import IMAGE_STUDENTS, STUDENTS, LabelFacts, Lesson, Student, train_student
+from tests.support.markers import more
 from tests.support.short_students import shortened
 
 CLASSES = 3
@@ -90,9 +91,7 @@ def test_without_a_label_of_one_class_it_knows_the_others(
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        pytest.param(
-            *each, id=" ".join(each), marks=[pytest.mark.slow] if each[0] in IMAGE_STUDENTS else []
-        )
+        (more if each[0] in IMAGE_STUDENTS else pytest.param)(*each, id=" ".join(each))
         for each in EVERY
     ],
 )

@@ -87,7 +87,7 @@ def test_a_masked_run_opens_the_exact_sum_batch_after_batch(parties: int) -> Non
     assert run.coordinator.state is CoordinatorState.DONE
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("parties", [50, more(100)])
 def test_a_masked_run_of_very_many_parties_opens_the_exact_sum(parties: int) -> None:
     run, numbers = ready(parties), np.random.default_rng(100)
