@@ -8,15 +8,18 @@ of it, nor is any column that the task does not read.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pate_fed.cells import Cell, is_in_form, is_text
+from pate_fed.cells import Cell, is_in_form, is_text, text_of
 from pate_fed.errors import InvalidParameterError
 
 _LABEL = b"pate-fed row\n"
+_FORMULA = frozenset("=+-@\t\r")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -56,7 +59,24 @@ class PublicRows:
         """Return some rows, in the order of `indices`."""
         return PublicRows(self.columns, tuple(self.cells[index] for index in indices))
 
+    def as_csv(self) -> str:
+        """Write them as a CSV file for a person, a header and a line for each row.
+
+        A text that a spreadsheet would run as a formula gets an apostrophe in front: somebody else
+        wrote it. So a file may not be read back as these rows.
+        """
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(map(_harmless, self.columns))
+        table.writerows([_harmless(cell) for cell in row] for row in self.cells)
+        return text.getvalue()
+
     def _digest(self, row: tuple[Cell, ...]) -> bytes:
         named = dict(zip(self.columns, row, strict=True))
         text = json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(_LABEL + text.encode("ascii")).digest()
+
+
+def _harmless(cell: Cell) -> str:
+    text = text_of(cell)
+    return f"'{text}" if isinstance(cell, str) and cell[:1] in _FORMULA else text

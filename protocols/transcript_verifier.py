@@ -174,7 +174,7 @@ def render_verdict(verdict: Verdict) -> str:
             f"good: {verdict.entries} entries, head {verdict.head}",
             f"{heard}{lost}",
             "to forge another history of this run, "
-            f"{verdict.liars_needed} parties would have to sign it as well as this one",
+            f"{verdict.liars_needed} parties would have to sign that one, too",
             f"run {verdict.run_id}",
         ]
     else:

@@ -50,7 +50,7 @@ from tests.support.hostile import (
 )
 from tests.support.markers import more, sampled
 
-QUICK, MOST = 10, 5_000
+QUICK, MOST = 18, 5_000
 """Schedules of each kind in every test run, and in exhaustive ones."""
 PART = 500
 QUESTIONS = 3

@@ -268,7 +268,9 @@ def run(  # noqa: PLR0917 - one argument per option
         patience_s=patience * 3600,
     )
     columns = ", ".join(task.columns)
-    print(f"pate-fed: the task of {task.name} is {state}; it reads {columns}", file=sys.stderr)
+    print(
+        f"pate-fed: the task of {task.name} is {state}; its columns are {columns}", file=sys.stderr
+    )
     ended = queued
     if not detach:
         # On standard error: standard output is for the result.

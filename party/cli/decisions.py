@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.errors import EnrollmentError, MembershipError, NotConfirmedError
+from party.errors import EnrollmentError, MembershipError, NotConfirmedError, UsageError
 from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="First digits of a listed id.")
 ]
+QueriesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the public inputs that may be asked about into a new CSV file; decide nothing.",
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 ReasonOption = Annotated[
     str, typer.Option(metavar="TEXT", help="Why, for your own audit log.", show_default=False)
@@ -46,6 +54,7 @@ def approve(  # noqa: PLR0917 - one argument per option
     by: ByOption = None,
     reason: ReasonOption = "",
     yes: YesOption = False,
+    queries: QueriesOption = None,
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -54,7 +63,12 @@ def approve(  # noqa: PLR0917 - one argument per option
     At a terminal, the list asks about each. Approving a run also approves its pool. The
     approval trains the teachers first, and holds in its own federation only.
     """
+    if queries is not None and (digest is None or yes):
+        raise UsageError("--queries must come with an ID and without --yes", "otherwise")
     with open_records(site) as opened:
+        if queries is not None:
+            _write_queries(opened, opened.find(digest or "", federation), queries, output_format)
+            return
         if digest is None:
             waiting = _list(opened, output_format, federation)
             if output_format is Format.TEXT and is_attended():
@@ -121,6 +135,25 @@ def reject(  # noqa: PLR0917 - one argument per option
     )
 
 
+def _write_queries(opened: OpenSite, approval: Approval, file: Path, output_format: Format) -> None:
+    """Write a pool's rows as this hospital's teachers will get them."""
+    task = opened.task(approval)
+    if isinstance(task, EvaluationTask):
+        raise UsageError("--queries must be of a run or pool with public inputs", "an evaluation")
+    try:
+        with file.open("x", encoding="utf-8", newline="") as new:
+            new.write(task.rows.as_csv())
+    except OSError as error:
+        raise UsageError(
+            "--queries must be a new file in an existing folder", error.strerror
+        ) from error
+    show(
+        output_format,
+        {"file": str(file), "rows": len(task.rows)},
+        (f"{file} has the {len(task.rows)} public inputs. Nothing was decided.",),
+    )
+
+
 # Showing -----------------------------------------------------------------------------------------
 
 
@@ -156,8 +189,8 @@ def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
     asked = datetime.fromtimestamp(pool.asked_at, UTC)
     yield f"pool {pool.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
     yield f"  Federation  {opened.proposal(pool).federation}"
-    yield "  Asked for   by the run above: its public inputs. Approving that run approves this pool"
-    yield "              with it. Rejecting that run leaves this pool waiting."
+    yield "  Of          the run above: its public inputs. Approving that run approves this pool,"
+    yield "              too. Rejecting that run leaves this pool waiting."
 
 
 def _lines(opened: OpenSite, approval: Approval, task: AskedTask | None) -> Iterator[str]:

@@ -30,7 +30,7 @@ def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
         yield "", f"wrong by class, by its certainty{by}"
     elif task is not None:
         yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
-        yield "Queries", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
+        yield "Pool", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
         yield "", printable(", ".join(task.columns))
     if terms is not None and approval.subject is Subject.RUN:
         yield (
@@ -53,11 +53,11 @@ def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
         unit = "patient" if terms is not None and terms.unit == "record" else "hospital"
         yield (
             "Cost",
-            f"this run alone: epsilon {cost.run_epsilon:.4g} at most, at delta {cost.delta:g}, "
+            f"of this run: epsilon {cost.run_epsilon:.4g} at most, at delta {cost.delta:g}, "
             f"for one {unit}",
         )
         yield "", cost.neighbors
-        yield "", f"view: {cost.view}; method: {cost.method}"
+        yield "", f"view: {cost.view}; method (for specialists): {cost.method}"
         yield from _budget_lines(cost)
         yield from _tests_lines(cost)
     for seat, name in found.peers:
@@ -117,6 +117,6 @@ def _budget_lines(cost: Cost) -> Iterator[Line]:
         first = "" if cost.spent_before else " A first run pays most of this extra."
         yield (
             "",
-            "(A little more than the run alone: the budget adds up many runs by a method that is "
-            f"less exact for a single one.{first})",
+            "(A little more than the run's own cost: the budget adds up many runs by a method that "
+            f"is less exact for a single one.{first})",
         )

@@ -27,6 +27,7 @@ from party.site.records import MOST_REASON_LETTERS, Approval, ApprovalState
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from party.storage.audit import AuditKind
+from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import place_of
 from pate_fed.nodes.forwarding import as_line
@@ -63,6 +64,7 @@ def build(opened: OpenSite, *, sessions: Sessions, hosts: Collection[str], by: s
     shown: dict[str, tuple[Show, str]] = {
         "/": (pages.waiting, "GET"),
         "/request": (pages.request, "GET"),
+        "/pool": (pages.pool, "GET"),
         "/decided": (pages.decided, "GET"),
         "/budget": (pages.budget, "GET"),
         "/sent": (pages.sent, "GET"),
@@ -150,11 +152,21 @@ class Pages:
             "request",
             one=views.request_of(opened, approval),
             terms=views.terms_of(opened, approval, task),
+            has_rows=isinstance(task, LearningTask),
             can_approve=task is not None and approval.state is not ApprovalState.APPROVED,
             can_reject=approval.state is not ApprovalState.REJECTED,
             fault=fault,
             most_letters=MOST_REASON_LETTERS,
         )
+
+    def pool(self, request: Request) -> Response:
+        """Send the public inputs that a request is about, as a CSV file."""
+        approval = self._asked(request.query_params.get("digest", ""))
+        task = self._now.task(approval)
+        if not isinstance(task, LearningTask):
+            raise ApprovalError("the request must be of public inputs", "an evaluation")
+        headers = {"content-disposition": 'attachment; filename="pool.csv"'}
+        return Response(task.rows.as_csv(), media_type="text/csv", headers=headers)
 
     def decided(self, request: Request) -> Response:
         """Show what was decided."""

@@ -35,7 +35,7 @@ MOST_SEARCH_LETTERS: Final = 200
 EXPLAINED: Final[Mapping[str, str]] = {
     "Federation": "The group of hospitals whose coordinator asks.",
     "Task": "What the models learn to predict: a column of your table, and its possible values.",
-    "Queries": "Public cases that your teachers label. They are none of your patients. Read the "
+    "Pool": "Public cases that your teachers label. They are none of your patients. Read the "
     "columns: a column that says nothing about a patient lets its author ask one question often.",
     "Run": "The coordinator's name for this round of questions.",
     "Mechanism": "The rule that turns votes into labels. Noise is added to the counted votes, so "

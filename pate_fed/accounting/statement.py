@@ -57,6 +57,8 @@ NOT_PROTECTED: Final = (
     "The coordinator's view: the coordinator holds the exact sum of the votes in memory until the "
     "batch is released. You must trust it to keep this sum secret.",
     "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
+    "Invented hospitals: a coordinator could invent hospitals that collude with it. People at each "
+    "hospital check the others, and their node votes only with enough checked ones.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
     "A patient with records in several hospitals: epsilon counts one of them. For a patient in two "
@@ -84,8 +86,9 @@ NOT_PROTECTED: Final = (
 """The limits of the guarantee, in plain words."""
 
 TWO_TEACHERS: Final = (
-    "A patient whose records two teachers of one hospital learned from: epsilon counts one of "
-    "them. For this patient it is at least about twice as large."
+    "A patient from whom two teachers of one hospital learned (possible where records have no "
+    "patient ids, or wrong ones): epsilon counts one of these teachers. For this patient it is at "
+    "least about twice as large."
 )
 """The addition where the unit is one patient."""
 
@@ -110,15 +113,15 @@ VOTES_IN_THE_CLEAR: Final = (
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Invalid votes: if one hospital sends invalid counts (one negative, another too large, their "
-    "total right), this epsilon holds for nobody, and nobody can check this. A run with "
-    "--unchecked-votes is charged the larger number, which holds for any votes."
+    "Invalid votes: if one hospital sends invalid counts (such as a negative one and one that is "
+    "too large, with the right total), this epsilon holds for nobody, and nobody can check this. A "
+    "run with --unchecked-votes is charged the larger number, which holds for any votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
-    "Everything, in a simulation: all hospitals ran on one machine, and with --seed anybody can "
-    "compute the noise. The numbers hold for a real run with the same settings.",
+    "Everything, in a simulation: all hospitals ran on one machine; if it has a --seed, anybody "
+    "can also compute the noise. The numbers hold for a real run with the same settings.",
     "The comparison models of a simulation (average teacher, best single hospital, all records "
     "without privacy) and the number of records of each teacher: they come from private records, "
     "without noise.",
@@ -161,8 +164,8 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (
             "Two cases are compared: these records, and the same with all records of one patient "
-            "replaced. One teacher learned from this patient: it may then vote differently, on any "
-            f"or all queries{votes}. No other teacher does."
+            "replaced. One teacher learned from this patient: it alone may then vote differently, "
+            f"on any or all queries{votes}."
         )
     if unit == "party" and weight >= 1:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"

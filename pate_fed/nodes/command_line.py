@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 import click
 import typer
+from typer.core import TyperGroup
 
 from pate_fed import __version__
 from pate_fed.nodes.console import (
@@ -33,6 +34,25 @@ _INTERRUPTED: Final = 130  # Typer's return value after Ctrl-C, without a word
 
 Fault = Callable[[str, object], CodedError]
 """Makes an error from a rule and the value that broke it."""
+
+
+class _CommandList(TyperGroup):
+    """Lists a program's commands without Rich, which takes as long to load as everything else."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write it as Click does."""
+        click.Group.format_help(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command's first sentence, whole: Click would cut it to a line."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, command.get_short_help_str(limit=sys.maxsize))
+                    for name, command in self.commands.items()
+                ]
+            )
 
 
 class CommandLine:
@@ -76,6 +96,7 @@ class CommandLine:
         self._code_of = code_of
         self.app = typer.Typer(
             name=program,
+            cls=_CommandList,
             help=about,
             rich_markup_mode="markdown",  # "rich" hides text in brackets, such as defaults
             pretty_exceptions_enable=False,

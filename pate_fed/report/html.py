@@ -65,7 +65,7 @@ _SOURCES = (
     "Privacy (arXiv 1905.02383)",
     "Renyi differential privacy: Mironov 2017 (arXiv 1702.07476); its conversion to ε and δ (CKS): "
     "Canonne, Kamath and Steinke 2020 (arXiv 2004.00010)",
-    "Filters (running totals), which keep a budget for any next queries: Feldman and Zrnic 2021 "
+    "Filters (running totals), which keep a budget whatever is asked next: Feldman and Zrnic 2021 "
     "(arXiv 2008.11193) for RDP, Smith and Thakurta 2022 (arXiv 2210.17520) for GDP",
     "Stable argmax: Dwork and Lei 2009; Smith and Thakurta 2013",
     "Label level and joint price: proofs in the documentation of pate_fed",
@@ -256,7 +256,7 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
         ("Secret shares, masks", "ways to hide votes so that only the sum of all can be read."),
         (
             "Joint price, label level, GDP, RDP",
-            "ways to compute ε; the tables say what those in use assume.",
+            "ways to compute ε; the tables show which are used here, and what each assumes.",
         ),
         ("Batch", "queries that are asked together. A void batch releases nothing."),
     ]

@@ -70,8 +70,11 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
 
 
 def _hidden_votes(*, noisy: bool) -> str:
-    also = "" if noisy else "all teachers agree (the exact sum then shows each vote), or "
-    return f"hidden before they leave, unless {also}too many hospitals collude with the coordinator"
+    also = "" if noisy else "all teachers agree (the exact sum then shows each vote), or if "
+    return (
+        f"hidden before they leave; known only if {also}too many hospitals collude with the "
+        "coordinator"
+    )
 
 
 def _row(output: str, seen_by: str, bounded_by: str) -> dict[str, str]:

@@ -40,21 +40,21 @@ _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
         "each use of noise, for a check of the threshold or for a label, is charged separately; "
-        "these costs add up exactly. The number would hold even against a reader of the noisy "
-        "counts",
-        "the coordinator: to add the noise",
+        "these costs add up exactly. The number would also hold against a reader who saw the noisy "
+        "counts and nothing else",
+        "the coordinator: to add the noise and to keep exact sums secret",
     ),
     "label": Price(
         "Label level",
-        "a “no answer” and a label are each charged for the information that they reveal. This "
-        "price holds for any votes",
+        "each “no answer” and each label is charged for the most that it can reveal. This price "
+        "holds for any votes",
         _TRUST,
     ),
     "joint": Price(
         "Joint price",
-        "a “no answer” and a label are each charged for the information that they reveal. This "
-        "price assumes that queries on which two classes nearly tie, which reveal most, usually "
-        "get no label; invalid votes can break this",
+        "each “no answer” and each label is charged for the most that it can reveal if votes are "
+        "valid: then classes that nearly tie, whose label reveals most, share the votes and pass "
+        "the check less often. Invalid votes can break this",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from pate_fed.one_thread import one_thread
 
 _ITERATIONS = 500
 
@@ -36,7 +37,7 @@ def interim_chances(
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
     scaler = StandardScaler().fit(known)
-    with threadpool_limits(1):
+    with one_thread():
         model = LogisticRegression(max_iter=_ITERATIONS).fit(scaler.transform(known), labels)
         found = model.predict_proba(scaler.transform(inputs))
     chances = np.zeros((len(inputs), classes))

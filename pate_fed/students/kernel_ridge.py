@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from pate_fed.one_thread import one_thread
 from pate_fed.students.logistic import deciding
 from pate_fed.students.model import Model, SklearnModel, read_sklearn
 from pate_fed.students.student import Lesson, Student
@@ -49,7 +49,7 @@ class KernelRidgeStudent(Student):
         from sklearn.kernel_ridge import KernelRidge  # noqa: PLC0415 - takes a second
 
         features, targets = lesson.labeled.features, lesson.shares
-        with threadpool_limits(1):
+        with one_thread():
             gamma, penalty, _ = _chosen(lesson)
             model = KernelRidge(alpha=penalty, kernel="rbf", gamma=gamma)
             model.fit(features, targets)
@@ -59,7 +59,7 @@ class KernelRidgeStudent(Student):
 
 def left_out_labels(lesson: Lesson) -> NDArray[np.int64]:
     """Predict each label from the others; shape (labels,)."""
-    with threadpool_limits(1):
+    with one_thread():
         _, _, residuals = _chosen(lesson)
     return np.asarray((lesson.shares - residuals).argmax(axis=1), dtype=np.int64)
 

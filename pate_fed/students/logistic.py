@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pate_fed.class_shares import share_offsets
+from pate_fed.one_thread import one_thread
 from pate_fed.students.facts import LabelFacts
 from pate_fed.students.model import Model, SklearnModel, read_sklearn
 from pate_fed.students.student import Lesson, Student
@@ -41,7 +41,7 @@ class LogisticStudent(Student):
             max_iter=5000,
             random_state=int(rng.integers(2**31)),
         )
-        with threadpool_limits(1):
+        with one_thread():
             estimator.fit(lesson.labeled.features, lesson.labels)
         return deciding(SklearnModel(estimator, lesson.classes), lesson)
 

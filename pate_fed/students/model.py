@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from pate_fed.array_models import DESCRIPTION_FILE, SCHEMA_VERSION
 from pate_fed.errors import RunDirectoryError, UnreadableFileError
 from pate_fed.inputs import Inputs
+from pate_fed.one_thread import one_thread
 from pate_fed.stored_models import SKOPS_FILE, restored, stored
-
-_threads = cache(ThreadpoolController)  # it looks for libraries in files, which takes time
 
 
 class Model(ABC):
@@ -91,7 +88,7 @@ class SklearnModel(Model):
 
     def chances(self, inputs: Inputs) -> NDArray[np.float64]:
         """Ask the estimator."""
-        with _threads().limit(limits=1):
+        with one_thread():
             found = self._asked(inputs.features)
         if self.offsets is not None:
             found = found * np.exp(self.offsets)

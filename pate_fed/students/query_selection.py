@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.one_thread import one_thread
 from pate_fed.students.propagation import neighbor_graph
 
 SELECTION_METHODS = ("medoids", "spectral", "stratified", "random")
@@ -105,7 +105,7 @@ def cluster_cores(
     from sklearn.metrics import pairwise_distances_argmin_min  # noqa: PLC0415 - takes a second
 
     asked = np.array(queries, dtype=np.int64)
-    with threadpool_limits(limits=1):
+    with one_thread():
         owner, distance = pairwise_distances_argmin_min(inputs, inputs[asked])
     owner[asked], distance[asked] = np.arange(len(asked)), -1.0
     cores = {}
@@ -147,7 +147,7 @@ def _spectral(
     from scipy.sparse.linalg import eigsh  # noqa: PLC0415 - takes a moment
 
     graph = neighbor_graph(inputs)
-    with threadpool_limits(limits=1):
+    with one_thread():
         _, axes = eigsh(graph, k=wanted, v0=rng.normal(size=len(inputs)))
     places = axes / np.maximum(np.linalg.norm(axes, axis=1, keepdims=True), _TINY)
     chosen = []
@@ -169,7 +169,7 @@ def _clusters(
     clusters = min(count, len(np.unique(places, axis=0)))
     restarts = _RESTARTS if clusters <= _MANY_CLUSTERS else _RESTARTS_OF_MANY
     # One thread: the order in which threads add up could change the last digit of a center.
-    with threadpool_limits(limits=1):
+    with one_thread():
         fitted = KMeans(n_clusters=clusters, n_init=restarts, random_state=seed).fit(places)
     distances = fitted.transform(places)
     sizes = np.bincount(fitted.labels_, minlength=clusters)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from pate_fed.one_thread import one_thread
 from pate_fed.students.logistic import deciding
 from pate_fed.students.model import Model, SklearnModel, read_sklearn
 from pate_fed.students.student import Lesson, Student
@@ -57,7 +57,7 @@ class BoostingStudent(Student):
             early_stopping=False,
             random_state=int(rng.integers(2**31)),
         )
-        with threadpool_limits(1):
+        with one_thread():
             model.fit(lesson.labeled.features, lesson.labels)
         return deciding(SklearnModel(model, lesson.classes), lesson)
 

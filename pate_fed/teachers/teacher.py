@@ -10,15 +10,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import (  # type: ignore[import-untyped]
-    ThreadpoolController,
-    threadpool_limits,
-)
 
 from pate_fed.class_shares import ENOUGH_RECORDS, is_any_rare, share_offsets
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
 from pate_fed.inputs import Inputs
+from pate_fed.one_thread import one_thread
 
 INDEX_FILE = "teachers.json"
 SCHEMA_VERSION = 1
@@ -130,7 +127,7 @@ class TeacherEnsemble(ABC):
         # A seed of its own for each: the content of one shard must not shift another's randomness.
         seeds = rng.spawn(len(records_per_teacher))
         voters = []
-        with threadpool_limits(1):
+        with one_thread():
             for shard, seed in zip(records_per_teacher, seeds, strict=True):
                 voters.append(self._fit_one(shard, public, classes=classes, rng=seed))
                 if on_trained is not None:
@@ -148,7 +145,7 @@ class TeacherEnsemble(ABC):
             rng: Seeds it.
             public: The public pool; needed unless votes are natural.
         """
-        with threadpool_limits(1):
+        with one_thread():
             self._voters[place] = self._fit_one(shard, public, classes=self._classes, rng=rng)
 
     def vote(self, inputs: Inputs) -> NDArray[np.int64]:
@@ -165,7 +162,7 @@ class TeacherEnsemble(ABC):
         """
         if not self._voters:
             raise InvalidParameterError("teachers must be trained before they vote", "none trained")
-        with threadpool_limits(1):
+        with one_thread():
             return np.stack([self._vote_one(voter, inputs) for voter in self._voters])
 
     def scores(self, inputs: Inputs) -> Iterator[NDArray[np.float64]]:
@@ -173,9 +170,8 @@ class TeacherEnsemble(ABC):
 
         A class that a teacher never saw has minus infinity. To measure teachers in a simulation.
         """
-        threads = ThreadpoolController()  # reads the list of all loaded libraries
         for voter in self._voters:
-            with threads.limit(limits=1):
+            with one_thread():
                 found = self._scores_of(voter, inputs, classes=self._classes)
             yield found
 

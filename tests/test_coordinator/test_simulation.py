@@ -249,7 +249,7 @@ class TestRepeatable:
         [
             pytest.param(
                 SUITE_MLKEM768_X25519,
-                "cannot open them later, even with a quantum computer",
+                "cannot be opened later, even with a quantum computer",
                 id="post-quantum",
             ),
             pytest.param(SUITE_X25519, "X25519 alone", id="X25519 alone"),
@@ -388,7 +388,7 @@ class TestKindsOfData:
         assert told in " ".join(ended.out.split())
         assert told in (run / "report.html").read_text(encoding="utf-8")
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_bundled_records_are_nobodys_patients(self, default_run: dict[str, Any]) -> None:
         warnings = default_run["metrics"]["warnings"]
         assert not any("treated as public" in warning for warning in warnings)

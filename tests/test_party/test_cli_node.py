@@ -157,6 +157,22 @@ class TestApprove:
         assert waiting.path("teachers", hospitals.task.digest.hex()).is_dir()
         assert waiting.path("pools", hospitals.task.pool.digest.hex()).is_file()
 
+    def test_the_public_inputs_can_be_read_before_they_are_approved(
+        self, pate_party: PateParty, waiting: Site, hospitals: Hospitals, tmp_path: Path
+    ) -> None:
+        """The rows that teachers would get, not a file that the operator sends beside them."""
+        asked = ("approve", digest_of(waiting, Subject.RUN)[:12], "--site", waiting.folder)
+        file = tmp_path / "queries.csv"
+        ended = pate_party(*asked, "--queries", file)
+        assert (ended.code, "60 public inputs. Nothing was decided." in ended.out) == (0, True)
+        assert file.read_text("utf-8") == hospitals.task.rows.as_csv()
+        assert len(approvals_of(waiting, ApprovalState.PENDING)) == 2
+        for others, place in (((), file), ((), tmp_path / "no" / "file"), (("--yes",), tmp_path)):
+            refused = pate_party(*asked, *others, "--queries", place)
+            assert (refused.code, error_code(refused)) == (2, "PF-302")
+        refused = pate_party("approve", "--site", waiting.folder, "--queries", tmp_path / "x.csv")
+        assert (refused.code, error_code(refused)) == (2, "PF-302")
+
     def test_at_a_terminal_each_is_asked_about(
         self, pate_party: PateParty, waiting: Site, hospitals: Hospitals
     ) -> None:

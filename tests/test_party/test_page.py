@@ -336,6 +336,14 @@ class TestPages:
         assert (answer.status_code, "PF-371" in answer.text) == (400, True)
         assert owner.post("reject", digest=digest, reason="no").status_code == 400
 
+    def test_the_public_inputs_can_be_read(self, owner: Browser, hospitals: Hospitals) -> None:
+        digest = asked(hospitals, name="read")
+        assert f'href="pool?digest={digest}"' in owner.get(f"request?digest={digest}").text
+        answer = owner.get(f"pool?digest={digest}")
+        assert answer.headers["content-disposition"] == 'attachment; filename="pool.csv"'
+        assert answer.text == hospitals.task.rows.as_csv()
+        assert owner.get("pool?digest=00").status_code == 400
+
     def test_what_left_is_listed_as_it_left(self, owner: Browser, hospitals: Hospitals) -> None:
         text = owner.get("sent").text
         with opened_records(hospitals.sites[0]) as opened:

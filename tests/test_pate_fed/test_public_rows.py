@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import itertools
 import json
 
@@ -102,6 +104,20 @@ def test_a_row_shows_nothing() -> None:
     rows = PublicRows(("age",), ((41.25,), (40.0,)))
     assert repr(rows) == "PublicRows(rows=2, columns=1)"
     assert rows.pick((1,)).digests == rows.digests[1:]
+
+
+def test_a_csv_file_has_every_cell_and_no_formula() -> None:
+    """Whoever made the rows is a stranger to the person who opens them in a spreadsheet."""
+    rows = PublicRows(
+        ("age", "=HYPERLINK(1)", "note"),
+        ((-41.0, "@SUM(A1)", 'a "b", c'), (0.1, None, "-1+2"), (1e20, "two\nlines", "+49 30")),
+    )
+    assert list(csv.reader(io.StringIO(rows.as_csv()))) == [
+        ["age", "'=HYPERLINK(1)", "note"],
+        ["-41", "'@SUM(A1)", 'a "b", c'],
+        ["0.1", "", "'-1+2"],
+        ["100000000000000000000", "two\nlines", "'+49 30"],
+    ]
 
 
 def test_half_a_surrogate_pair_is_no_text() -> None:

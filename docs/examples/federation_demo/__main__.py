@@ -409,8 +409,9 @@ def summary(demo: Demo) -> str:
         (
             f"Report    {results / 'report.html'}",
             "",
-            f"Learned   From {demo.study.source}, {len(demo.hospitals)} hospitals labeled "
-            f"{released} public records, {right} of them rightly. The student that learned from "
+            f"Learned   The data are {demo.study.source}: a part is public, {len(demo.hospitals)} "
+            f"hospitals have the rest. They labeled {released} public records, {right} of them "
+            "rightly. The student that learned from "
             f"these labels is right on {student} of the {others} other public records. (Nobody in "
             "the federation had the true labels; the demo counted with them.)",
             f"Cost      Epsilon {ceiling(formal['epsilon'])}: if all records of one patient were "

@@ -139,7 +139,7 @@ def _tumor_study() -> Study:
     }
     return _study(
         title="tumor study",
-        source="569 real breast tumors that scikit-learn brings along, dealt to three clinics",
+        source="569 real breast tumors that scikit-learn brings along",
         label="tumor",
         classes=tuple(str(name) for name in bunch.target_names),
         columns=names,
