@@ -37,7 +37,7 @@ def _planned_once() -> Iterator[None]:
         yield
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
     arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
     found = json.loads(pate_fed(*arguments, "--format", "json").out)

@@ -663,7 +663,7 @@ class TestProcess:
     `check` looks at the end of each as at those that were stopped at a stage.
     """
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize(
         ("kind", "form"),
         [

@@ -1522,7 +1522,7 @@ def test_hospitals_hear_in_the_next_run_how_the_last_batch_of_this_one_ended(
     federation.coordinator.close()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Path) -> None:
     federation = Worked(tmp_path, names=(*NAMES, "East", "Mid"))
     federation.ask(form="masked", queries=20, batch_size=1)

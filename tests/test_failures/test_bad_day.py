@@ -76,6 +76,7 @@ def quiet_day(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
         return charged(seen)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "packet",
     [

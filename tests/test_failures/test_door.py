@@ -226,6 +226,7 @@ client = ClientApp()
 """
 
 
+@pytest.mark.exhaustive
 def test_a_stock_flwr_run_from_a_hospital_starts_nothing(served: Served, tmp_path: Path) -> None:
     """A hospital's machine reaches the public port alone: what pushes code is not behind it.
 

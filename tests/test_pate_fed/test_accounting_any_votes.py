@@ -190,7 +190,7 @@ def test_known_prices(
 
 
 @sampled(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("sigma1", "sigma2", "weight"), [(20.0, 8.0, 1), (150.0, 40.0, 1), (25.0, 25.0, 10), (9, 6, 3)]
 )

@@ -162,7 +162,7 @@ class TestVectors:
         adult = priced(ADULT, 962, 538)
         assert adult.epsilon == pytest.approx(1.9928, rel=0.005)
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @sampled(1)
     @pytest.mark.parametrize(("classes", "epsilon"), [(2, 0.9974), (5, 0.9996), (10, 1.0030)])
     def test_a_run_that_mostly_agrees_costs_less_than_half(
@@ -473,7 +473,7 @@ SETTINGS = st.builds(
 
 
 class TestLaws:
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @settings(max_examples=6, deadline=None)
     @given(setting=SETTINGS, refusals=st.integers(1, 300), answers=st.integers(1, 300))
     def test_more_of_anything_never_costs_less(
@@ -522,7 +522,7 @@ class TestLaws:
         joint = price_pairs(setting, [order], ((10.0, 10.0),))[0]
         assert joint.total <= apart * (1 + 1e-9)
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_the_joint_price_is_never_above_separate_charges(self) -> None:
         for case in VECTORS["totals"]:
             joint = priced(
@@ -725,7 +725,7 @@ class TestDivergence:
             assert found[:, 2:].tolist() == wanted[:, 2:].tolist()
             assert (found[:, :2] >= wanted[:, :2]).all()
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_log_chances_have_the_claimed_error(self) -> None:
         law = label_divergence.three_way_law(
             250, 40.0, 1, label_divergence.left_end(250, 40.0, 1, 10.0)

@@ -167,7 +167,7 @@ class TestHypothesis:
         assert (exact <= label * (1 + 1e-9)).all()
         assert (np.maximum(paper, label) <= ORDERS / sigma**2 * (1 + 1e-12)).all()
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @given(
         rows=st.lists(st.lists(st.integers(0, 60), min_size=3, max_size=3), min_size=2, max_size=6),
         sigma=st.floats(1.0, 60.0),

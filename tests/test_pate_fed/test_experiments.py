@@ -230,6 +230,7 @@ def test_the_command_writes_results_and_their_plot(
 class TestRealData:
     """One seed each, so bounds are below the means of ten seeds that the documentation has."""
 
+    @pytest.mark.exhaustive
     def test_adult_at_two_budgets(self) -> None:
         folder = real_data("data/pate_votes/pate2018_counts/adult_250_teachers.npy").parents[2]
         best: dict[float, float] = {}

@@ -178,14 +178,14 @@ class TestShares:
         assert "at least 3" in refusal.value.must
         assert plan_at_parties(request(**{name: 3.0}, epsilon=50.0))["best"]["queries"] > 0
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_small_federations_get_noise_that_is_wide_enough(self) -> None:
         found = plan_at_parties(request(parties=40, teachers=1, unit="party", epsilon=8.0))
         assert found["best"]["mechanism"]["sigma2"] >= math.ceil(math.sqrt(39))
 
 
 class TestWhatPasses:
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_the_two_phase_check_lets_flat_rows_through_that_the_coordinators_would_not(
         self,
     ) -> None:
@@ -220,7 +220,7 @@ class TestWhatPasses:
         assert (tops[0], tops[-1]) == (14, 40)
 
     @sampled(1)
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize("classes", [2, more(3), 10])
     def test_the_chosen_threshold_refuses_flat_rows_and_is_the_lowest_that_does(
         self, classes: int
