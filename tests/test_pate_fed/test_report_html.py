@@ -370,9 +370,9 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
     shown = [epsilon_text(bound["epsilon"], padded=True) for bound in bounds.values()]
     assert [table.index(number) for number in shown] == sorted(map(table.index, shown))
     for said in (
-        f"Joint price charged {shown[0]} a “no answer” and a label are each charged for the",
+        f"Joint price charged {shown[0]} each “no answer” and each label is charged for the",
         "and every hospital: to send valid votes",
-        f"Label level {shown[1]} a “no answer” and a label are each charged for the information",
+        f"Label level {shown[1]} each “no answer” and each label is charged for the most that",
         f"Gaussian composition (GDP) {shown[2]} each use of noise, for a check of the threshold",
         "the coordinator: to add the noise, to keep exact sums secret, and to show only labels and "
         "“no answer”",
