@@ -12,6 +12,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,8 @@ from pate_fed.cells import Cell, is_in_form, is_text, text_of
 from pate_fed.errors import InvalidParameterError
 
 _LABEL = b"pate-fed row\n"
-_FORMULA = frozenset("=+-@\t\r")
+_FORMULA = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=\s*[=+@\uff1d\uff0b\uff0d\uff20-])")
+"""Where a spreadsheet may see a formula: it begins a cell, whichever mark separates cells there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -79,4 +81,4 @@ class PublicRows:
 
 def _harmless(cell: Cell) -> str:
     text = text_of(cell)
-    return f"'{text}" if isinstance(cell, str) and cell[:1] in _FORMULA else text
+    return _FORMULA.sub("'", text) if isinstance(cell, str) else text

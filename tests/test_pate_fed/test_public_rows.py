@@ -110,13 +110,19 @@ def test_a_csv_file_has_every_cell_and_no_formula() -> None:
     """Whoever made the rows is a stranger to the person who opens them in a spreadsheet."""
     rows = PublicRows(
         ("age", "=HYPERLINK(1)", "note"),
-        ((-41.0, "@SUM(A1)", 'a "b", c'), (0.1, None, "-1+2"), (1e20, "two\nlines", "+49 30")),
+        (
+            (-41.0, "@SUM(A1)", 'a "b", c'),
+            (0.1, None, "-1+2"),
+            (1e20, "two\nlines", "+49 30"),
+            (0.0, "good; =1;\n\uff1d2", "a-b = c"),  # where ";" separates cells
+        ),
     )
     assert list(csv.reader(io.StringIO(rows.as_csv()))) == [
         ["age", "'=HYPERLINK(1)", "note"],
         ["-41", "'@SUM(A1)", 'a "b", c'],
         ["0.1", "", "'-1+2"],
         ["100000000000000000000", "two\nlines", "'+49 30"],
+        ["0", "good;' =1;'\n'\uff1d2", "a-b = c"],
     ]
 
 
