@@ -8,20 +8,20 @@ of it, nor is any column that the task does not read.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pate_fed.cells import Cell, is_in_form, is_text, text_of
 from pate_fed.errors import InvalidParameterError
 
 _LABEL = b"pate-fed row\n"
-_FORMULA = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=\s*[=+@\uff1d\uff0b\uff0d\uff20-])")
-"""Where a spreadsheet may see a formula: it begins a cell, whichever mark separates cells there."""
+_FORMULA = re.compile(
+    r"((?:^|[;,|])[^\w;,|=+@\uff1d\uff0b\uff0d\uff20-]*)(?=[=+@\uff1d\uff0b\uff0d\uff20-])"
+)
+"""Where a spreadsheet may see a formula: at a cell's beginning, whichever mark separates cells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -61,17 +61,15 @@ class PublicRows:
         """Return some rows, in the order of `indices`."""
         return PublicRows(self.columns, tuple(self.cells[index] for index in indices))
 
-    def as_csv(self) -> str:
-        """Write them as a CSV file for a person, a header and a line for each row.
+    def csv_lines(self) -> Iterator[str]:
+        """Yield them as lines of a CSV file for a person: a header, then a line for each row.
 
-        A text that a spreadsheet would run as a formula gets an apostrophe in front: somebody else
-        wrote it. So a file may not be read back as these rows.
+        A stranger wrote the texts. So a character that cannot be seen is written as its escape, and
+        what a spreadsheet would run as a formula gets an apostrophe: a line is a row, whatever is
+        in it. Such a file may not be read back as these rows.
         """
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(map(_harmless, self.columns))
-        table.writerows([_harmless(cell) for cell in row] for row in self.cells)
-        return text.getvalue()
+        for row in (self.columns, *self.cells):
+            yield ",".join(map(_quoted, row)) + "\n"
 
     def _digest(self, row: tuple[Cell, ...]) -> bytes:
         named = dict(zip(self.columns, row, strict=True))
@@ -79,6 +77,9 @@ class PublicRows:
         return hashlib.sha256(_LABEL + text.encode("ascii")).digest()
 
 
-def _harmless(cell: Cell) -> str:
+def _quoted(cell: Cell) -> str:
     text = text_of(cell)
-    return _FORMULA.sub("'", text) if isinstance(cell, str) else text
+    if isinstance(cell, str):
+        seen = (one if one.isprintable() else repr(one)[1:-1] for one in text)
+        text = _FORMULA.sub(r"\1'", "".join(seen)).replace('"', '""')
+    return f'"{text}"'

@@ -173,8 +173,8 @@ def render_verdict(verdict: Verdict) -> str:
         lines = [
             f"good: {verdict.entries} entries, head {verdict.head}",
             f"{heard}{lost}",
-            "to forge another history of this run, "
-            f"{verdict.liars_needed} parties would have to sign that one, too",
+            "a forged history of this run would also need the signatures of "
+            f"{verdict.liars_needed} parties",
             f"run {verdict.run_id}",
         ]
     else:

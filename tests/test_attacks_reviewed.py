@@ -489,8 +489,7 @@ def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     in_both = set(verdict.heads_compared) & set(second.heads_compared)
     assert in_both == {run.fingerprint(place).hex() for place in run.liars}
     assert verdict.liars_needed == len(in_both) == needed
-    liars = f"{needed} parties would have to sign that one, too"
-    line = f"to forge another history of this run, {liars}"
+    line = f"a forged history of this run would also need the signatures of {needed} parties"
     assert line in render_verdict(verdict).splitlines()
 
     run, one, other = two_histories(form, hospitals, heads, needed - 1)

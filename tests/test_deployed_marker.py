@@ -3,8 +3,8 @@
 Nor is a secret of either side: a private key, an invitation's token, or what Flower's parts must
 know to hand out tasks is in the one file that keeps it, and nowhere else.
 
-SuperLink, service and a hospital are killed in the middle of the run: what kills leave behind is
-looked at as well.
+In exhaustive runs SuperLink, service and a hospital are killed in the middle of the run: what kills
+leave behind is looked at as well. (`test_service_log` kills a SuperLink, `test_failures` the rest.)
 
 One hospital's teachers vote a histogram that is recognized in whatever form. Recorded is every
 byte between hospitals and coordinator, what TLS hides too (the packets of Flower's messages, as
@@ -58,6 +58,7 @@ from tests.support.marker import (
     private_forms,
     secrets_within,
 )
+from tests.support.markers import more
 from tests.support.mortal_hospital import exchanges_in, plans_voted_on, records_in
 from tests.support.recording_proxy import Recording, recording_proxy
 from tests.support.whole_federation import children_of
@@ -213,9 +214,13 @@ def kill(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Services, Recording]]:
-    """SuperLink, service and a hospital are killed in the middle of a run that comes to its end."""
+@pytest.fixture(
+    scope="module", params=[pytest.param(False, id="undisturbed"), more(True, id="killed")]
+)
+def ran(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Services, Recording]]:
+    """A run that comes to its end; SuperLink, service and a hospital are killed in its middle."""
     with marked_federation(tmp_path_factory.mktemp("marked")) as (services, wire):
         services.serve()
         services.enroll()
@@ -229,7 +234,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Services, Re
         )
         (services.folder / "run.log").write_text(asked.stdout + asked.stderr)
         assert asked.returncode == 0, asked.stdout + asked.stderr + federation.log
-        kill_one_after_the_other(services)
+        if request.param:
+            kill_one_after_the_other(services)
         run = federation.wait_for_run("marked", states=("done", "failed"), timeout_s=PATIENCE_S)
         assert run.state.value == "done", federation.log
         yield services, wire
@@ -328,7 +334,7 @@ def holds_row(stream: bytes, row: tuple[int, ...] = MARKERS) -> bool:
     return all(findings_within(stream, (number,)) for number in row)
 
 
-def test_a_run_whose_processes_are_killed_costs_each_hospital_every_batch_once(
+def test_it_costs_each_hospital_every_batch_once_whoever_is_killed(
     ran: tuple[Services, Recording],
 ) -> None:
     services, _ = ran

@@ -140,12 +140,16 @@ def _write_queries(opened: OpenSite, approval: Approval, file: Path, output_form
     task = opened.task(approval)
     if isinstance(task, EvaluationTask):
         raise UsageError("--queries must be of a run or pool with public inputs", "an evaluation")
+    made = False
     try:
         with file.open("x", encoding="utf-8", newline="") as new:
-            new.write(task.rows.as_csv())
+            made = True
+            new.writelines(task.rows.csv_lines())
     except OSError as error:
+        if made:
+            file.unlink()
         raise UsageError(
-            "--queries must be a new file in an existing folder", error.strerror
+            "--queries must be a new file that can be written", error.strerror
         ) from error
     show(
         output_format,

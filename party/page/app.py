@@ -166,7 +166,8 @@ class Pages:
         if not isinstance(task, LearningTask):
             raise ApprovalError("the request must be of public inputs", "an evaluation")
         headers = {"content-disposition": 'attachment; filename="pool.csv"'}
-        return Response(task.rows.as_csv(), media_type="text/csv", headers=headers)
+        lines = (line.encode() for line in task.rows.csv_lines())
+        return StreamingResponse(lines, media_type="text/csv", headers=headers)
 
     def decided(self, request: Request) -> Response:
         """Show what was decided."""

@@ -62,7 +62,7 @@ NOT_PROTECTED: Final = (
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
     "A patient with records in several hospitals: epsilon counts one of them. For a patient in two "
-    "hospitals it is at least about twice as large, in three at least about three times.",
+    "hospitals it is about twice as large or more; no number is computed.",
     "The people in the public inputs: a label says something about the person whose row it is. "
     "Epsilon does not protect them. The operator must be allowed to show these rows.",
     "Choices made by looking at private records, such as an amount of noise or a vote threshold "
@@ -88,7 +88,7 @@ NOT_PROTECTED: Final = (
 TWO_TEACHERS: Final = (
     "A patient from whom two teachers of one hospital learned (possible where records have no "
     "patient ids, or wrong ones): epsilon counts one of these teachers. For this patient it is at "
-    "least about twice as large."
+    "least about twice as large; no number is computed."
 )
 """The addition where the unit is one patient."""
 
@@ -100,7 +100,8 @@ NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
     "threshold and to release the right labels.",
     "Correct labels: a hospital that adds wrong noise or wrong votes can choose labels, and nobody "
     "can tell.",
-    *NOT_PROTECTED[3:-1],
+    NOT_PROTECTED[2],
+    *NOT_PROTECTED[4:-1],
     "The last digits of the noise: a draw differs from the noise of the mathematics with a "
     "probability below 1e-30. Epsilon does not count this.",
 )

@@ -249,7 +249,10 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
         ),
         ("δ (delta)", "the small probability that the promise of ε may fail."),
         ("Unit", f"the records that ε protects as a whole: here {unit}."),
-        ("Neighbors", "the two cases that ε compares: these records, and other ones of one unit."),
+        (
+            "Neighbors",
+            "the two cases that ε compares: all records, and the same with one unit's replaced.",
+        ),
         ("View", "against whom ε holds: the public (all readers), or the coordinator."),
         ("Method", "the mathematics that computed ε."),
         ("Cap, budget", "limits on the run's queries and ε, fixed before it."),

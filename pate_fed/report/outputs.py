@@ -70,11 +70,9 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
 
 
 def _hidden_votes(*, noisy: bool) -> str:
-    also = "" if noisy else "all teachers agree (the exact sum then shows each vote), or if "
-    return (
-        f"hidden before they leave; known only if {also}too many hospitals collude with the "
-        "coordinator"
-    )
+    also = "" if noisy else "the exact sum can show some, and all if all teachers agree; "
+    colluders = "known if too many hospitals collude with the coordinator"
+    return f"hidden before they leave; {also}{colluders}"
 
 
 def _row(output: str, seen_by: str, bounded_by: str) -> dict[str, str]:

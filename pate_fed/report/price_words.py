@@ -40,21 +40,21 @@ _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
         "each use of noise, for a check of the threshold or for a label, is charged separately; "
-        "these costs add up exactly. The number would also hold against a reader who saw the noisy "
-        "counts and nothing else",
+        "these costs add up exactly. The number would hold even if a reader saw the noisy counts, "
+        "but nothing beyond them",
         "the coordinator: to add the noise and to keep exact sums secret",
     ),
     "label": Price(
         "Label level",
-        "each “no answer” and each label is charged for the most that it can reveal. This price "
-        "holds for any votes",
+        "“no answer” and label each have a fixed charge; together these cover the most that any "
+        "query can reveal. This price holds for any votes",
         _TRUST,
     ),
     "joint": Price(
         "Joint price",
-        "each “no answer” and each label is charged for the most that it can reveal if votes are "
-        "valid: then classes that nearly tie, whose label reveals most, share the votes and pass "
-        "the check less often. Invalid votes can break this",
+        "“no answer” and label each have a fixed charge; together these cover the most that any "
+        "query with valid votes can reveal: classes that nearly tie, whose label reveals most, "
+        "then share the votes and pass the check less often. Other votes can break this",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(

@@ -519,8 +519,8 @@ def trust(run: UsedRun) -> str:
         limit = f"even if {who} with it"
     return (
         f"{sentence} The votes of each of the {parties} hospitals stay hidden from the "
-        f"coordinator, {limit} ({form.name} sum). Colluders know the sum of all votes but "
-        "their own."
+        f"coordinator, {limit} ({form.name} sum). Colluders can subtract their own votes: "
+        f"then they know the {'noisy ' if terms.at_parties else ''}sum of the votes of all others."
     )
 
 

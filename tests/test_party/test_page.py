@@ -341,7 +341,7 @@ class TestPages:
         assert f'href="pool?digest={digest}"' in owner.get(f"request?digest={digest}").text
         answer = owner.get(f"pool?digest={digest}")
         assert answer.headers["content-disposition"] == 'attachment; filename="pool.csv"'
-        assert answer.text == hospitals.task.rows.as_csv()
+        assert answer.text == "".join(hospitals.task.rows.csv_lines())
         assert owner.get("pool?digest=00").status_code == 400
 
     def test_what_left_is_listed_as_it_left(self, owner: Browser, hospitals: Hospitals) -> None:

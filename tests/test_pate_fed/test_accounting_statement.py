@@ -14,6 +14,7 @@ from pate_fed.accounting.statement import (
     NOT_PROTECTED,
     SIMULATED_NOT_PROTECTED,
     FormalCost,
+    NoisePlace,
     PrivacyUnit,
     delta_warning,
     guarantee_sentence,
@@ -95,6 +96,18 @@ def test_a_simulation_says_that_pool_and_test_are_treated_as_public() -> None:
     assert not any(
         "records of the pool" in line for line in not_protected(unit="party", simulated=False)
     )
+
+
+@pytest.mark.parametrize("unit", ["record", "party"])
+@pytest.mark.parametrize("noise_place", ["coordinator", "parties"])
+@pytest.mark.parametrize("simulated", [True, False])
+def test_each_gap_is_listed_once_and_the_common_ones_always(
+    unit: PrivacyUnit, noise_place: NoisePlace, *, simulated: bool
+) -> None:
+    said = not_protected(unit=unit, simulated=simulated, noise_place=noise_place)
+    gaps = [line.partition(":")[0] for line in said]
+    assert len({*gaps}) == len(gaps)
+    assert {"Invented hospitals", "Correct labels", "Completion", "Timing and traffic"} <= {*gaps}
 
 
 def test_a_simulation_says_that_it_protects_nothing() -> None:

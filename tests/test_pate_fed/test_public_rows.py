@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import itertools
 import json
 
@@ -106,24 +104,40 @@ def test_a_row_shows_nothing() -> None:
     assert rows.pick((1,)).digests == rows.digests[1:]
 
 
-def test_a_csv_file_has_every_cell_and_no_formula() -> None:
-    """Whoever made the rows is a stranger to the person who opens them in a spreadsheet."""
-    rows = PublicRows(
-        ("age", "=HYPERLINK(1)", "note"),
-        (
-            (-41.0, "@SUM(A1)", 'a "b", c'),
-            (0.1, None, "-1+2"),
-            (1e20, "two\nlines", "+49 30"),
-            (0.0, "good; =1;\n\uff1d2", "a-b = c"),  # where ";" separates cells
-        ),
+def test_a_csv_file_has_every_cell_in_a_line_of_its_row() -> None:
+    rows = PublicRows(("age", 'a "b", c'), ((-41.0, "one; two"), (0.1, None), (1e20, "\\n")))
+    assert "".join(rows.csv_lines()) == (
+        '"age","a ""b"", c"\n"-41","one; two"\n"0.1",""\n"100000000000000000000","\\n"\n'
     )
-    assert list(csv.reader(io.StringIO(rows.as_csv()))) == [
-        ["age", "'=HYPERLINK(1)", "note"],
-        ["-41", "'@SUM(A1)", 'a "b", c'],
-        ["0.1", "", "'-1+2"],
-        ["100000000000000000000", "two\nlines", "'+49 30"],
-        ["0", "good;' =1;'\n'\uff1d2", "a-b = c"],
-    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("-1+2", "'-1+2"),
+        ("good; =1;+2", "good; '=1;'+2"),  # where ";" separates cells
+        ('x;"=1+1;y', 'x;""\'=1+1;y'),
+        ("\uff1d2", "'\uff1d2"),
+        ("\x00=1+1", "\\x00=1+1"),
+        ("a-b = c", "a-b = c"),
+        ("a\rb", "a\\rb"),
+        ("x\n61,M,no", "x\\n61,M,no"),
+        ("x\x1b[8m", "x\\x1b[8m"),
+        ("\u202eno", "\\u202eno"),
+    ],
+)
+def test_no_text_of_a_csv_file_is_a_formula_a_row_or_unseen(text: str, written: str) -> None:
+    """Whoever made the rows is a stranger to the person who opens them."""
+    rows = PublicRows((text,), ((text,),))
+    assert "".join(rows.csv_lines()).splitlines() == [f'"{written}"'] * 2
+
+
+def test_a_text_without_end_takes_no_time_without_end() -> None:
+    """A search that begins anew at each blank would take a million times as long."""
+    text = "a" + ";" + "\t" * 10**6 + "b"
+    assert len("".join(PublicRows((text,), ()).csv_lines())) == 2 * 10**6 + 6
 
 
 def test_half_a_surrogate_pair_is_no_text() -> None:

@@ -370,9 +370,9 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
     shown = [epsilon_text(bound["epsilon"], padded=True) for bound in bounds.values()]
     assert [table.index(number) for number in shown] == sorted(map(table.index, shown))
     for said in (
-        f"Joint price charged {shown[0]} each “no answer” and each label is charged for the",
+        f"Joint price charged {shown[0]} “no answer” and label each have a fixed charge",
         "and every hospital: to send valid votes",
-        f"Label level {shown[1]} each “no answer” and each label is charged for the most that",
+        f"Label level {shown[1]} “no answer” and label each have a fixed charge; together",
         f"Gaussian composition (GDP) {shown[2]} each use of noise, for a check of the threshold",
         "the coordinator: to add the noise, to keep exact sums secret, and to show only labels and "
         "“no answer”",
@@ -752,8 +752,8 @@ def test_the_charged_line_is_drawn_over_queries_asked(
 def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
     assert (
-        "The line shows how much was charged to budgets after each query. The guarantee of the run "
-        "is the dashed line." in text
+        "The line shows how much was charged to budgets after each query. The dashed line is the "
+        "guarantee of this run alone; charges may end above it." in text
     )
     assert "guarantee of the run" in text
 

@@ -659,7 +659,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([str(file), "--coordinator", stranger]) == EXIT_BROKEN
     assert "line 1 (identities)" in capsys.readouterr().out
     assert main([str(file)]) == EXIT_GOOD
-    liars = "to forge another history of this run, 3 parties would have to sign that one, too"
+    liars = "a forged history of this run would also need the signatures of 3 parties"
     assert liars in capsys.readouterr().out.splitlines()
     with pytest.raises(SystemExit) as end:
         main([str(tmp_path / "none")])
