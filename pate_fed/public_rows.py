@@ -18,10 +18,12 @@ from pate_fed.cells import Cell, is_in_form, is_text, text_of
 from pate_fed.errors import InvalidParameterError
 
 _LABEL = b"pate-fed row\n"
-_FORMULA = re.compile(
-    r"((?:^|[;,|])[^\w;,|=+@\uff1d\uff0b\uff0d\uff20-]*)(?=[=+@\uff1d\uff0b\uff0d\uff20-])"
+_BYTE_ORDER = "\ufeff"  # without it some spreadsheets misread letters with accents
+_FORMULA = re.compile(r"[^\w=+@\uff1d\uff0b\uff0d\uff20-]*[=+@\uff1d\uff0b\uff0d\uff20-]")
+_UNSEEN_OR_A_MARK = re.compile(
+    '[,;|"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0'
+    "\U000e0100-\U000e01ef]"
 )
-"""Where a spreadsheet may see a formula: at a cell's beginning, whichever mark separates cells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -64,12 +66,14 @@ class PublicRows:
     def csv_lines(self) -> Iterator[str]:
         """Yield them as lines of a CSV file for a person: a header, then a line for each row.
 
-        A stranger wrote the texts. So a character that cannot be seen is written as its escape, and
-        what a spreadsheet would run as a formula gets an apostrophe: a line is a row, whatever is
-        in it. Such a file may not be read back as these rows.
+        A stranger wrote the texts. So marks that separate or quote cells, and characters that
+        cannot be seen, are written as escapes, and what a spreadsheet would run as a formula gets
+        an apostrophe: a line is a row, by whatever program. Such a file may not be read back as
+        these rows.
         """
-        for row in (self.columns, *self.cells):
-            yield ",".join(map(_quoted, row)) + "\n"
+        yield _BYTE_ORDER + ",".join(map(_plain_to_see, self.columns)) + "\n"
+        for row in self.cells:
+            yield ",".join(map(_plain_to_see, row)) + "\n"
 
     def _digest(self, row: tuple[Cell, ...]) -> bytes:
         named = dict(zip(self.columns, row, strict=True))
@@ -77,9 +81,20 @@ class PublicRows:
         return hashlib.sha256(_LABEL + text.encode("ascii")).digest()
 
 
-def _quoted(cell: Cell) -> str:
+def _plain_to_see(cell: Cell) -> str:
+    if cell is None:
+        return "?"
     text = text_of(cell)
     if isinstance(cell, str):
-        seen = (one if one.isprintable() else repr(one)[1:-1] for one in text)
-        text = _FORMULA.sub(r"\1'", "".join(seen)).replace('"', '""')
-    return f'"{text}"'
+        text = "".join(_escape(one) if _is_to_escape(one) else one for one in text)
+        return f"'{text}" if _FORMULA.match(text) else text
+    return text
+
+
+def _is_to_escape(letter: str) -> bool:
+    return not letter.isprintable() or _UNSEEN_OR_A_MARK.match(letter) is not None
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

@@ -70,9 +70,12 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
 
 
 def _hidden_votes(*, noisy: bool) -> str:
-    also = "" if noisy else "the exact sum can show some, and all if all teachers agree; "
-    colluders = "known if too many hospitals collude with the coordinator"
-    return f"hidden before they leave; {also}{colluders}"
+    known = (
+        "known together with the hospital's own noise"
+        if noisy
+        else "the exact sum can show some, and all if all teachers agree; known"
+    )
+    return f"hidden before they leave; {known} if too many hospitals collude with the coordinator"
 
 
 def _row(output: str, seen_by: str, bounded_by: str) -> dict[str, str]:

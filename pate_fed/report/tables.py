@@ -506,7 +506,8 @@ def trust(run: UsedRun) -> str:
     if not form.hides_vectors:
         seen = (
             "Every hospital trusts the coordinator with its votes: they were summed in the clear "
-            f"(--sum {form.name}), so the coordinator saw them. For comparison only."
+            f"(--sum {form.name}), so the coordinator saw them. It also had to add the noise. For "
+            "comparison only."
         )
         return f"{seen} {VALID_VOTES}" if joint else seen
     sentence = trust_sentence(terms.noise_place, votes_trusted_valid=joint)
