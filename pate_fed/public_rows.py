@@ -67,8 +67,8 @@ class PublicRows:
         """Yield them as lines of a CSV file for a person: a header, then a line for each row.
 
         A stranger wrote the texts. So marks that separate or quote cells, and characters that
-        cannot be seen, are written as escapes, and what a spreadsheet would run as a formula gets
-        an apostrophe: a line is a row, by whatever program. Such a file may not be read back as
+        cannot be seen, are written as escapes, and a text that a spreadsheet would run as a formula
+        gets an apostrophe: a line is a row in any program. Such a file may not be read back as
         these rows.
         """
         yield _BYTE_ORDER + ",".join(map(_plain_to_see, self.columns)) + "\n"

@@ -1,4 +1,4 @@
-"""The hospital's own page: what waits, what was paid, what left, on this machine alone."""
+"""The hospital's own page, on this machine alone: requests, budget, sent messages."""
 
 from party.page.server import serve_page
 

@@ -135,7 +135,7 @@ class Pages:
     # Pages ------------------------------------------------------------------------------------
 
     def waiting(self, request: Request) -> Response:
-        """Show what waits for a decision."""
+        """Show the requests that wait for a decision."""
         return self._show(request, "waiting", waiting=views.waiting(self._now))
 
     def request(self, request: Request) -> Response:
@@ -170,7 +170,7 @@ class Pages:
         return StreamingResponse(lines, media_type="text/csv", headers=headers)
 
     def decided(self, request: Request) -> Response:
-        """Show what was decided."""
+        """Show past decisions."""
         return self._show(request, "decided", decided=views.decided(self._now))
 
     def data(self, request: Request) -> Response:
@@ -178,11 +178,11 @@ class Pages:
         return self._show(request, "data", **views.data_sets(self._now))
 
     def budget(self, request: Request) -> Response:
-        """Show the budget for life, and what each run has paid."""
+        """Show the budget for life, and each run's charge."""
         return self._show(request, "budget", **self._at_head(views.budget))
 
     def sent(self, request: Request) -> Response:
-        """Show what left this site."""
+        """Show the messages that left this site."""
         skip = _number(request, "skip") or 0
         return self._show(request, "sent", **views.sent(self._now, skip=skip))
 

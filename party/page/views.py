@@ -124,13 +124,13 @@ def request_of(opened: OpenSite, one: Approval) -> dict[str, Any]:
 
 
 def waiting(opened: OpenSite) -> list[dict[str, Any]]:
-    """Return what a person decides next; a run includes its pool."""
+    """Return the requests to decide next; a run includes its pool."""
     pending = list(opened.records.approvals(ApprovalState.PENDING))
     return [request_of(opened, one) for one in opened.to_decide(pending)]
 
 
 def decided(opened: OpenSite) -> list[dict[str, Any]]:
-    """Return what was decided, newest first."""
+    """Return past decisions, newest first."""
     known = [one for one in opened.approvals() if one.state is not ApprovalState.PENDING]
     known.sort(key=lambda one: one.decided_at or 0, reverse=True)
     return [request_of(opened, one) for one in known]
@@ -172,7 +172,7 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
 
 
 def budget(opened: OpenSite) -> dict[str, Any]:
-    """Return the budget for life, and what each run has paid."""
+    """Return the budget for life, and each run's charge."""
     ledger, runs = opened.spending()
     spent = ledger.charged_epsilon()
     asked = {one.digest: one for one in opened.approvals()}
@@ -232,7 +232,7 @@ def _terms_in(opened: OpenSite, approval: Approval | None) -> Any:
 
 
 def sent(opened: OpenSite, *, skip: int) -> dict[str, Any]:
-    """Return what left this site, newest first, and the totals."""
+    """Return the messages that left this site, newest first, and the totals."""
     rows, times, size = opened.sent.total()
     found = opened.sent.newest(SENT_AT_ONCE, skip=skip)
     return {
