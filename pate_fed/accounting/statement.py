@@ -61,8 +61,8 @@ NOT_PROTECTED: Final = (
     "hospital check the others, and their node votes only with enough checked ones.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
-    "A patient with records in several hospitals: epsilon counts one of them. For a patient in two "
-    "hospitals it is about twice as large or more; no number is computed.",
+    "A patient with records in several hospitals: epsilon counts the records in one of them only. "
+    "For a patient in two hospitals it is about twice as large or more; no number is computed.",
     "The people in the public inputs: a label says something about the person whose row it is. "
     "Epsilon does not protect them. The operator must be allowed to show these rows.",
     "Choices made by looking at private records, such as an amount of noise or a vote threshold "
@@ -116,7 +116,7 @@ VOTES_IN_THE_CLEAR: Final = (
 INVALID_VOTES: Final = (
     "Invalid votes: if one hospital sends invalid counts (such as a negative one and one that is "
     "too large, with the right total), this epsilon holds for nobody, and nobody can check this. A "
-    "run with --unchecked-votes is charged the larger number, which holds for any votes."
+    "run with --unchecked-votes is charged a larger price, which holds for any votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
@@ -172,8 +172,8 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
         return (
             "Two cases are compared: these records, and the same with all records of one hospital "
-            f"replaced. On every query {votes} may then change. This covers each patient of the "
-            "hospital."
+            f"replaced. On every query {votes} may then change. This covers each patient's "
+            "records in the hospital."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',

@@ -53,8 +53,9 @@ _PRICES: Mapping[str, Price] = {
     "joint": Price(
         "Joint price",
         "“no answer” and label each have a fixed charge; together these cover the most that any "
-        "query with valid votes can reveal: classes that nearly tie, whose label reveals most, "
-        "then share the votes and pass the check less often. Other votes can break this",
+        "query with valid votes can reveal. A label reveals most when classes nearly tie; such "
+        "classes then share the votes, so the query passes the check less often. Other votes can "
+        "break this",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(

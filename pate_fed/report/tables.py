@@ -521,7 +521,8 @@ def trust(run: UsedRun) -> str:
     return (
         f"{sentence} The votes of each of the {parties} hospitals stay hidden from the "
         f"coordinator, {limit} ({form.name} sum). Colluders can subtract their own votes: "
-        f"then they know the {'noisy ' if terms.at_parties else ''}sum of the votes of all others."
+        f"then they know the {'noisy ' if terms.at_parties else ''}sum of the votes of all others "
+        "(and each vote, if it shows that these agree)."
     )
 
 
