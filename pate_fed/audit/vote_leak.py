@@ -354,6 +354,8 @@ def _constrained(
         negative = best < 0
         if negative.any():
             free &= ~negative
+            if teachers is not None and not free.any():  # nothing is left to share their votes
+                return votes
             continue
         pull = linear - damped @ best - price
         pull[free] = -np.inf

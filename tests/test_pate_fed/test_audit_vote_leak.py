@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.integrate import quad
@@ -190,6 +190,15 @@ class TestRebuilding:
         sigma=st.sampled_from([0.3, 40.0, 1e4]),
         in_each=st.booleans(),
         teachers=st.sampled_from([None, 1, 250]),
+    )
+    @example(  # every count would be negative, and none is left to have the one vote
+        labels=[0, 244],
+        refusals=10**6,
+        threshold=-1e4,
+        sigma1=0.5,
+        sigma=40.0,
+        in_each=True,
+        teachers=1,
     )
     def test_answers_that_contradict_the_check_give_votes_nevertheless(
         self,
