@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from party.doctor import Check
 from party.site.folder import DATABASE_FILE, Site
 from party.site.records import Approval, ApprovalState, Subject
 from party.storage import is_budget_fixed
+from pate_fed.public_rows import PublicRows
 from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.envelope import DEFAULT_SUITE
@@ -172,6 +175,23 @@ class TestApprove:
             assert (refused.code, error_code(refused)) == (2, "PF-302")
         refused = pate_party("approve", "--site", waiting.folder, "--queries", tmp_path / "x.csv")
         assert (refused.code, error_code(refused)) == (2, "PF-302")
+
+    def test_a_full_disk_leaves_no_part_of_the_public_inputs(
+        self,
+        pate_party: PateParty,
+        waiting: Site,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def some(rows: PublicRows) -> Iterator[str]:
+            yield ",".join(rows.columns) + "\n"
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(PublicRows, "csv_lines", some)
+        asked = ("approve", digest_of(waiting, Subject.RUN), "--site", waiting.folder)
+        ended = pate_party(*asked, "--queries", tmp_path / "queries.csv")
+        assert (ended.code, error_code(ended)) == (2, "PF-302")
+        assert not (tmp_path / "queries.csv").exists()
 
     def test_at_a_terminal_each_is_asked_about(
         self, pate_party: PateParty, waiting: Site, hospitals: Hospitals

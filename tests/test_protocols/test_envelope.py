@@ -25,6 +25,11 @@ INFO = b"pate-fed/1/envelope\0pair root\0" + RUN + ANN + BOB
 every_suite = pytest.mark.parametrize("suite", SUITES)
 
 
+def test_the_default_suite_is_named_first() -> None:
+    """The command line's help says so."""
+    assert SUITES[0] == DEFAULT_SUITE
+
+
 def sealed_to(key: SealingKey) -> bytes:
     return seal(HALF, key.public_bytes, suite=key.suite, run_id=RUN, sender=ANN, receiver=BOB)
 
