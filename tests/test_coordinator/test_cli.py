@@ -697,7 +697,10 @@ def test_columns_that_look_like_numbers_are_pointed_at(pate_fed: Command, tmp_pa
 
 def test_the_command_line_is_there_before_anything_that_is_slow_to_load() -> None:
     """`--help` within half a second: no database, no numerics, no ciphers, no models of files."""
-    slow = "{'cryptography', 'flwr', 'numpy', 'pydantic', 'rich', 'sklearn', 'sqlalchemy', 'torch'}"
+    slow = (
+        "{'cryptography', 'flwr', 'numpy', 'pydantic', 'rich', 'scipy', 'sklearn', 'sqlalchemy', "
+        "'torch'}"
+    )
     program = (
         "import atexit, sys; from coordinator.cli import main; sys.argv[1:] = ['--help']; "
         f"atexit.register(lambda: print('loaded:', sorted({slow} & set(sys.modules)))); main()"
