@@ -4,7 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := dev  # of pyproject.toml, for contributors
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile  # each library is compiled when it is first imported
+TORCH = import tomllib; print(*[d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"] if d.startswith("torch")])
+# uv takes a third of pip's time; pip goes on where uv cannot. Neither compiles: a library is when it is first imported.
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python --editable $(1) || $(PIP) --editable $(1)
+PIP := $(BIN)/python -m pip install --quiet --no-compile
 COMPILE := $(BIN)/python -m compileall -q pate_fed party coordinator protocols  # as pip does with copies
 COVERAGE :=  # --cov measures branch coverage, and holds its floor
 MUTANTS := --number 2  # of each module; --seed, --minutes: see --help
@@ -37,7 +40,7 @@ collect: $(VENV)/.installed-dev  ## load every test, and compile what tests load
 	$(BIN)/python -m pytest --collect-only -qq -m "not exhaustive" >/dev/null
 
 mutants: $(VENV)/.installed-dev  ## put small faults into the code, one at a time; a test must fail for each
-	$(INSTALL) --editable '.[dev,mutants]'
+	$(call install,'.[mutants]')
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 docs: $(BIN)/mkdocs  ## build the documentation, with the reference of the Python API, into build/docs
@@ -73,15 +76,19 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	$(INSTALL) --editable .
+# pip brings torch: it may know of a build that uv does not, like one for machines without a GPU.
+$(BIN)/uv: | $(VENV)/bin/python
+	$(PIP) uv "$$($(BIN)/python -c '$(TORCH)')"
+
+$(VENV)/.installed: $(BIN)/uv pyproject.toml
+	$(call install,.)
 	$(COMPILE)
 	touch $@
 
 $(BIN)/mkdocs: | $(VENV)/.installed-dev
-	test -x $@ || $(INSTALL) --editable '.[docs]'
+	test -x $@ || $(call install,'.[docs]')
 
-$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml
-	$(INSTALL) --editable '.[$(strip $(EXTRAS))]'
+$(VENV)/.installed-dev: $(BIN)/uv pyproject.toml
+	$(call install,'.[$(strip $(EXTRAS))]')
 	$(COMPILE)
 	touch $(VENV)/.installed $@
