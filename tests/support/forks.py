@@ -9,6 +9,7 @@ FORKS = get_context("forkserver")
 _VICTIMS = ("tests.support.database_victim", "tests.support.storage_victim")
 _FEDERATIONS = (
     "tests.support.process_federation",
+    "tests.support.known_prices",
     # The product loads these once a run ends, which is in every life of a coordinator.
     *("skops.io", "matplotlib.figure", "scipy.optimize", "pydantic_settings"),
 )

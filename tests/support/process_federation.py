@@ -51,6 +51,7 @@ from tests.support.mortal_hospital import Fate, MortalHospital, exchanges_in, pl
 
 TEACHERS = 10
 QUERIES, BATCH = 6, 2
+SIGMA2, DELTA, LIFETIME_EPSILON = 3.0, 1e-5, 1000.0
 CLASSES = ("no", "yes")
 PARTIES = {"additive": 3, "masked": 5}
 NAMES = ("North", "South", "West", "East", "Mid")
@@ -301,7 +302,9 @@ class ProcessFederation:
         self.coordinator = Coordinator(home)
         door = Door(0)
         for place, site in enumerate(self.hospitals.sites):
-            changed = replace(site.settings, teachers=TEACHERS, lifetime_epsilon=1000.0)
+            changed = replace(
+                site.settings, teachers=TEACHERS, lifetime_epsilon=LIFETIME_EPSILON, delta=DELTA
+            )
             self.hospitals.sites[place] = site.save(changed)
             enroll(self.coordinator, self.hospitals.sites[place])
             self.coordinator.enrollment.settle(door)  # its node is the one of its place
@@ -350,7 +353,8 @@ class ProcessFederation:
             "queries": QUERIES,
             "batch_size": BATCH,
             "mechanism": "gnmax",
-            "sigma2": 3.0,
+            "sigma2": SIGMA2,
+            "delta": DELTA,
             "epsilon": 100.0,
             "valid_votes": False,
             **changed,
