@@ -105,9 +105,9 @@ def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
                 "coordinator."
             )
         return "Every hospital hid its records, but showed its votes to the coordinator."
-    if simulated:
-        return "The protocol hides every hospital's records and own votes from the coordinator."
-    return "Every hospital hid its records and own votes from the coordinator."
+    total = "noisy sum" if privacy["noise"]["place"] == "parties" else "sum"
+    seen = f"no records, and of the votes their {total} only."
+    return f"{'The protocol shows the coordinator' if simulated else 'The coordinator saw'} {seen}"
 
 
 def class_rows(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:

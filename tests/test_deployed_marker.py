@@ -3,8 +3,9 @@
 Nor is a secret of either side: a private key, an invitation's token, or what Flower's parts must
 know to hand out tasks is in the one file that keeps it, and nowhere else.
 
-In exhaustive runs SuperLink, service and a hospital are killed in the middle of the run: what kills
-leave behind is looked at as well. (`test_service_log` kills a SuperLink, `test_failures` the rest.)
+It is run once as it is, and once where SuperLink, service and a hospital are killed in its middle:
+what kills leave behind is looked at as well. What each change is tried by are `test_marker` and
+`test_marker_runs`, without processes, and `test_federation_demo`, for the secrets.
 
 One hospital's teachers vote a histogram that is recognized in whatever form. Recorded is every
 byte between hospitals and coordinator, what TLS hides too (the packets of Flower's messages, as
@@ -51,19 +52,21 @@ from tests.support.loopback_home import free_ports, make_home
 from tests.support.marker import (
     MARKED_TEACHERS,
     MARKERS,
+    Y_HEAD,
+    files_with_secrets,
     findings,
     findings_in_database,
     findings_within,
-    key_forms,
+    is_database,
     private_forms,
+    secrets_kept_in,
     secrets_within,
 )
-from tests.support.markers import more
 from tests.support.mortal_hospital import exchanges_in, plans_voted_on, records_in
 from tests.support.recording_proxy import Recording, recording_proxy
 from tests.support.whole_federation import children_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 CLASSES = ("none", "mild", "severe")
 PLAIN = (12, 0, 0)
@@ -214,9 +217,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(False, id="undisturbed"), more(True, id="killed")]
-)
+@pytest.fixture(scope="module", params=[False, True], ids=["undisturbed", "killed"])
 def ran(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Services, Recording]]:
@@ -283,25 +284,11 @@ def capture(ran: tuple[Services, Recording]) -> Capture:
     (folder / "shown.log").write_text("".join(one.stdout + one.stderr for one in shown))
     services.stop()
     found = Capture(folder, wire, (out / "labels.csv").read_text("utf-8"))
-    found.secrets = {
-        **{name: private_forms(token) for name, token in services.tokens.items()},
-        **{
-            path.relative_to(folder).as_posix(): key_forms(path.read_bytes())
-            for path in keys_in(folder)
-        },
-        **{
-            path.relative_to(folder).as_posix(): private_forms(path.read_bytes())
-            for path in folder.rglob("*.secret")
-        },
-    }
+    tokens = {name: private_forms(token) for name, token in services.tokens.items()}
+    found.secrets = secrets_kept_in(folder) | tokens
     for name in ("coordinator", *(f"{name} packets" for name in NAMES)):
         found.packets[name] = [packet for _, packet in records_in(folder / name)]
     return found
-
-
-def keys_in(folder: Path) -> list[Path]:
-    """Files of private keys, of all sides."""
-    return sorted(folder.rglob("*.key"))
 
 
 def asked_beside(federation: Deployed) -> list[tuple[object, ...]]:
@@ -310,10 +297,6 @@ def asked_beside(federation: Deployed) -> list[tuple[object, ...]]:
     return [
         (*words, *home) for words in (("status",), ("members",), ("members", "--format", "json"))
     ]
-
-
-def is_database(path: Path) -> bool:
-    return path.is_file() and path.read_bytes().startswith(b"SQLite format 3\0")
 
 
 def found_in_files(folder: Path, numbers: tuple[int, ...] = SECRETS) -> list[str]:
@@ -386,10 +369,6 @@ def test_no_file_database_or_log_holds_a_vote_or_the_exact_sum(capture: Capture)
     assert any("coordinator.db" in one for one in public)
 
 
-Y_HEAD = b"\x84\x02\x0a\x83\x58\x20"
-"""How the frame of every y begins."""
-
-
 def test_flowers_database_holds_no_y_after_the_run(capture: Capture) -> None:
     assert any(Y_HEAD in packet for packets in capture.packets.values() for packet in packets)
     [database] = capture.folder.rglob("superlink.db")
@@ -412,32 +391,18 @@ SECRET_FILES = {
 def test_no_secret_of_either_side_is_anywhere_but_in_its_own_file(capture: Capture) -> None:
     kept = {f"{folder}/{name}" for folder, names in SECRET_FILES.items() for name in names}
     assert set(capture.secrets) == kept | {f"token of {name}" for name in NAMES}
-    searched = [path for path in capture.folder.rglob("*") if path.is_file()]
-    names = {path.relative_to(capture.folder).as_posix() for path in searched}
+    files = [path for path in capture.folder.rglob("*") if path.is_file()]
+    names = {path.relative_to(capture.folder).as_posix() for path in files}
     logs = {"service.log", "run.log", "shown.log", *(f"{name}.log" for name in NAMES)}
     assert names >= kept | logs | {f"{name}/log/supernode-{SLUG}.log" for name in NAMES}
-    found = {
-        path.relative_to(capture.folder).as_posix(): secrets_within(content, capture.secrets)
-        for path in searched
-        for content in contents_of(path)
-    }
     # Each is found where it is kept, by the same search.
-    assert {name: what for name, what in found.items() if what} == {name: [name] for name in kept}
+    assert files_with_secrets(capture.folder, capture.secrets) == {name: [name] for name in kept}
 
 
 def test_no_packet_or_stream_holds_a_secret_of_either_side(capture: Capture) -> None:
     streams = [bytes(stream) for stream in capture.wire.streams]
     for packet in (*streams, *(one for packets in capture.packets.values() for one in packets)):
         assert secrets_within(packet, capture.secrets) == []
-
-
-def contents_of(path: Path) -> list[bytes]:
-    """What a file holds; of a database, its cells as well."""
-    found = [path.read_bytes()]
-    if is_database(path):
-        with closing(sqlite3.connect(path)) as database:
-            found.append("\n".join(database.iterdump()).encode("utf-8", "surrogateescape"))
-    return [b"\n".join(found)]
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def test_a1_an_abandoned_additive_plan_asked_again_in_masked_without_its_bound_t
     assert tells_votes(Scenario(5, 1, plans, (SAME,)), rules)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a2_shares_shown_without_a_certificate_and_a_void_that_frees_open_two_sums() -> None:
     outcome = broken(SEVEN_THEN_FOUR, VOID_FREES, stories=Stories.EACH, most_sets=1, served=(0,))
     assert "plan 1 {3, 4}" in outcome.violation.promise  # type: ignore[union-attr]
@@ -274,7 +274,7 @@ def test_a3_near_queries_of_freed_ones_without_a_bound_tell_votes() -> None:
     assert tells_votes(Scenario(4, 1, plans, (NEAR,)), rules)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a8_shares_shown_without_a_certificate_open_fewer_than_every_holder_agreed_to() -> None:
     scenario = Scenario(7, 2, (PlanSpec(MASKED, ALL_OF_7),))
     outcome = broken(scenario, SHOWN_AT_ONCE, stories=Stories.EACH, served=(0,), most_sets=3)

@@ -58,7 +58,7 @@ NOT_PROTECTED: Final = (
     "batch is released. You must trust it to keep this sum secret.",
     "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
     "Invented hospitals: a coordinator could invent hospitals that collude with it. People at each "
-    "hospital check the others, and their node votes only with enough checked ones.",
+    "hospital check that the other hospitals are real. A node votes only if enough are checked.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
     "A patient with records in several hospitals: epsilon counts the records in one of them only. "
@@ -172,8 +172,8 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
         return (
             "Two cases are compared: these records, and the same with all records of one hospital "
-            f"replaced. On every query {votes} may then change. This covers each patient's "
-            "records in the hospital."
+            f"replaced. On every query {votes} may then change. So epsilon also covers each "
+            "patient's records in the hospital."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',

@@ -51,7 +51,7 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
         _row("a hospital's records and teachers", nobody, "they never leave it"),
         _row(
             "one hospital's votes",
-            nobody if hidden else "the coordinator",
+            f"{nobody}, except as stated here" if hidden else "the coordinator",
             _hidden_votes(noisy=noisy) if hidden else _NOTHING,
         ),
         _row(
@@ -70,12 +70,18 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
 
 
 def _hidden_votes(*, noisy: bool) -> str:
-    known = (
-        "known together with the hospital's own noise"
-        if noisy
-        else "the exact sum can show some, and all if all teachers agree; known"
+    hidden, colluding = (
+        "hidden before they leave",
+        "too many hospitals collude with the coordinator",
     )
-    return f"hidden before they leave; {known} if too many hospitals collude with the coordinator"
+    if noisy:
+        return (
+            f"{hidden}; if {colluding}, these learn the votes with the hospital's own noise added"
+        )
+    return (
+        f"{hidden}; the exact sum can show some of them, and shows all if all teachers agree; if "
+        f"{colluding}, these learn the votes"
+    )
 
 
 def _row(output: str, seen_by: str, bounded_by: str) -> dict[str, str]:

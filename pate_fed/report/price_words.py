@@ -40,8 +40,8 @@ _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
         "each use of noise, for a check of the threshold or for a label, is charged separately; "
-        "these costs add up exactly. The number would hold even if a reader saw the noisy counts, "
-        "but nothing beyond them",
+        "these costs add up exactly. The number would hold even if a reader also saw the noisy "
+        "counts; it would not hold if the reader saw more",
         "the coordinator: to add the noise and to keep exact sums secret",
     ),
     "label": Price(
@@ -53,9 +53,9 @@ _PRICES: Mapping[str, Price] = {
     "joint": Price(
         "Joint price",
         "“no answer” and label each have a fixed charge; together these cover the most that any "
-        "query with valid votes can reveal. A label reveals most when classes nearly tie; such "
-        "classes then share the votes, so the query passes the check less often. Other votes can "
-        "break this",
+        "query with valid votes can reveal. A label reveals most when classes nearly tie. But "
+        "valid votes are then shared by these classes, so each count is lower, and the query is "
+        "answered less often. Invalid votes can break this rule",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(

@@ -518,11 +518,17 @@ def trust(run: UsedRun) -> str:
     else:
         who = "1 of them colludes" if colluders == 1 else f"{colluders} of them collude"
         limit = f"even if {who} with it"
+    # Noise that the hospitals added stays in what colluders know.
+    known = (
+        "they know the noisy sum of the votes of all others."
+        if terms.at_parties
+        else "they know the sum of the votes of all others. If this sum shows that all others "
+        "agree, they also know each of these votes."
+    )
     return (
         f"{sentence} The votes of each of the {parties} hospitals stay hidden from the "
-        f"coordinator, {limit} ({form.name} sum). Colluders can subtract their own votes: "
-        f"then they know the {'noisy ' if terms.at_parties else ''}sum of the votes of all others "
-        "(and each vote, if it shows that these agree)."
+        f"coordinator, {limit} ({form.name} sum). Colluders can subtract their own votes: then "
+        f"{known}"
     )
 
 

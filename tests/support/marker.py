@@ -161,6 +161,44 @@ def secrets_within(data: bytes, secrets: Mapping[str, Iterable[bytes]]) -> list[
     ]
 
 
+def secrets_kept_in(folder: Path) -> dict[str, set[bytes]]:
+    """Forms of every private key and every secret below a folder, by its file."""
+    forms = {".key": key_forms, ".secret": private_forms}
+    return {
+        path.relative_to(folder).as_posix(): forms[path.suffix](path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in forms
+    }
+
+
+def files_with_secrets(
+    folder: Path, secrets: Mapping[str, Iterable[bytes]]
+) -> dict[str, list[str]]:
+    """Name every file below a folder that holds a secret, and which; databases cell by cell too."""
+    found = {
+        path.relative_to(folder).as_posix(): secrets_within(_content_of(path), secrets)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    return {name: what for name, what in found.items() if what}
+
+
+def is_database(path: Path) -> bool:
+    """Whether it is a file of SQLite's."""
+    return path.is_file() and path.read_bytes().startswith(b"SQLite format 3\0")
+
+
+def _content_of(path: Path) -> bytes:
+    if not is_database(path):
+        return path.read_bytes()
+    with closing(sqlite3.connect(path)) as database:
+        cells = "\n".join(database.iterdump()).encode("utf-8", "surrogateescape")
+    return path.read_bytes() + b"\n" + cells
+
+
+Y_HEAD = b"\x84\x02\x0a\x83\x58\x20"
+"""How the frame of every y begins."""
+
 OURS = ("pate_fed", "protocols", "party", "coordinator", "tests")
 
 

@@ -20,7 +20,7 @@ from pate_fed.accounting.label_divergence import left_end, three_way_law
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
 from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import InvalidParameterError
-from tests.support.markers import sampled
+from tests.support.markers import more, sampled
 
 Table = NDArray[np.float64]
 _NODES = np.linspace(-12, 12, 4001)
@@ -342,7 +342,7 @@ def tied_epsilon(sigma: float, asks: int, delta: float) -> float:
 @pytest.mark.parametrize(
     ("sigma", "asks", "known", "factor"),
     [
-        pytest.param(37.8, 500, 2.997, 1.02, marks=pytest.mark.slow),
+        more(37.8, 500, 2.997, 1.02),
         # Of few labels a reader learns more: from votes less close, once it knows something.
         (12.0, 40, 2.7, 1.07),
     ],
@@ -427,9 +427,9 @@ def test_more_of_anything_costs_no_less() -> None:
         return bellman_epsilon(setting, caps, delta=1e-5, known=30.0)
 
     base = epsilon(6, (2, 3, 4))
-    for more in (epsilon(6, (3, 3, 4)), epsilon(6, (2, 4, 4)), epsilon(6, (2, 3, 5))):
+    for larger in (epsilon(6, (3, 3, 4)), epsilon(6, (2, 4, 4)), epsilon(6, (2, 3, 5))):
         # Each number has an error of its own grid.
-        assert more >= base * 0.999
+        assert larger >= base * 0.999
 
 
 def test_a_finer_grid_gives_no_more() -> None:

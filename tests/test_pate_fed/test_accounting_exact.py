@@ -49,7 +49,7 @@ def test_label_rdp_agrees_with_the_reference(which: str) -> None:
             assert ours == pytest.approx(expected, rel=1e-9, abs=0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_reference_of_a_unanimous_vote_lost_its_last_digits_in_logs_near_0() -> None:
     """[250, 0] at sigma 40 and order 2: the reference is 2.85e-9 too small.
 

@@ -844,7 +844,7 @@ class TestDiscreteLaw:
 class TestEvent:
     EVENT = JointPriceEvent(30, 270, 250, 2, 150.0, 50.0, 40.0)
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_its_curve_is_the_joint_price(self) -> None:
         joint = priced(HOSPITAL, 30, 270)
         (rdp,) = event_rdp(self.EVENT, [joint.order])

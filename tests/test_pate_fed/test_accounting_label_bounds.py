@@ -149,7 +149,7 @@ def test_label_level_never_exceeds_the_noisy_counts(sigma: float, order: float) 
     assert 0 < bit <= order / sigma**2 / 2 * (1 + 1e-15)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_higher_order_never_costs_less() -> None:
     orders = np.linspace(1.05, 40.0, 60)
     for values in (label_rdp(orders, sigma=6.0), threshold_bit_rdp(orders, sigma1=6.0)):

@@ -296,7 +296,7 @@ class TestWhereAPlainWordingFails:
         formal = [label_rdp([8.0], sigma=sigma)[0] for sigma in (10, 40, 120)]
         assert formal[0] > formal[1] > formal[2]
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_the_joint_price_exceeds_label_level_by_the_width_of_its_cells_at_most(self) -> None:
         """Where every query passes and many classes nearly tie, nothing is gained jointly.
 

@@ -378,7 +378,7 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
         "“no answer”",
     ):
         assert said in table
-    assert table.count("valid votes") == 2  # what is charged, and whom one must trust: joint only
+    assert table.count("valid votes") == 4  # what is charged, and whom one must trust: joint only
     assert page.count('<span class="mark">charged</span>') == 1
 
 
@@ -725,7 +725,7 @@ def test_the_first_page_says_what_left_a_hospital(
     metrics["bytes"]["from_parties"] = 50 * 71_106
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
     assert f"passed the simulated coordinator 71.11 kB on average: {votes}, public keys" in text
-    assert ("If all teachers agree on a query, this sum shows how each of them voted" in text) is (
+    assert ("If all teachers agree on a query, the sum shows how each of them voted" in text) is (
         form == "additive"
     )
     metrics["bytes"]["from_parties"] = 0

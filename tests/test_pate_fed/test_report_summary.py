@@ -221,9 +221,13 @@ def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
         (
             "additive",
             True,
-            ". The protocol hides every hospital's records and own votes from the coordinator.",
+            ". The protocol shows the coordinator no records, and of the votes their sum only.",
         ),
-        ("additive", False, ". Every hospital hid its records and own votes from the coordinator."),
+        (
+            "additive",
+            False,
+            ". The coordinator saw no records, and of the votes their sum only.",
+        ),
         ("plain", False, "hospital hid its records, but showed its votes to the coordinator."),
     ],
 )
