@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := dev  # of pyproject.toml, for contributors
+PIP := $(BIN)/python -m pip
 TORCH = import tomllib; print(*[d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"] if d.startswith("torch")])
-# uv takes a third of pip's time; pip goes on where uv cannot. Neither compiles: a library is when it is first imported.
-install = $(BIN)/uv pip install --quiet --python $(BIN)/python --editable $(1) || $(PIP) --editable $(1)
-PIP := $(BIN)/python -m pip install --quiet --no-compile
+# uv takes a third of pip's time. Where it is not there or fails, or pip was told of an index that uv does not ask,
+# pip installs. Neither compiles: a library is compiled when it is first imported. (A comma would end the argument.)
+install = { ! $(PIP) config list | grep -qE '\.(index-url|no-index)=' && $(BIN)/uv pip install --quiet --python $(BIN)/python --editable $(1); } || $(PIP) install --quiet --no-compile --editable $(1)
 COMPILE := $(BIN)/python -m compileall -q pate_fed party coordinator protocols  # as pip does with copies
 COVERAGE :=  # --cov measures branch coverage, and holds its floor
 MUTANTS := --number 2  # of each module; --seed, --minutes: see --help
@@ -77,10 +78,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # pip brings torch: it may know of a build that uv does not, like one for machines without a GPU.
-$(BIN)/uv: | $(VENV)/bin/python
-	$(PIP) uv "$$($(BIN)/python -c '$(TORCH)')"
+$(VENV)/.torch: $(VENV)/bin/python pyproject.toml
+	$(PIP) install --quiet --no-compile "$$($(BIN)/python -c '$(TORCH)')"
+	-$(PIP) install --quiet uv
+	touch $@
 
-$(VENV)/.installed: $(BIN)/uv pyproject.toml
+$(VENV)/.installed: $(VENV)/.torch
 	$(call install,.)
 	$(COMPILE)
 	touch $@
@@ -88,7 +91,7 @@ $(VENV)/.installed: $(BIN)/uv pyproject.toml
 $(BIN)/mkdocs: | $(VENV)/.installed-dev
 	test -x $@ || $(call install,'.[docs]')
 
-$(VENV)/.installed-dev: $(BIN)/uv pyproject.toml
+$(VENV)/.installed-dev: $(VENV)/.torch
 	$(call install,'.[$(strip $(EXTRAS))]')
 	$(COMPILE)
 	touch $(VENV)/.installed $@

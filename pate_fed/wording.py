@@ -105,7 +105,7 @@ def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
                 "coordinator."
             )
         return "Every hospital hid its records, but showed its votes to the coordinator."
-    total = "noisy sum" if privacy["noise"]["place"] == "parties" else "sum"
+    total = "noisy sum" if privacy["trust_model"] == "distributed" else "sum"
     seen = f"no records, and of the votes their {total} only."
     return f"{'The protocol shows the coordinator' if simulated else 'The coordinator saw'} {seen}"
 

@@ -124,9 +124,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 _LONGEST = (
-    *("deployed_marker", "federation_demo", "same_labels"),
-    *("bad_day", "simulation", "door", "random_kills", "kills", "service_log", "serving"),
-    *("run_worker", "cli", "cli_plan"),
+    *("federation_demo", "bad_day", "simulation", "door", "random_kills", "kills"),
+    *("service_log", "serving", "run_worker", "cli", "cli_plan"),
 )
 """Files of slow tests; some of their tests share processes."""
 

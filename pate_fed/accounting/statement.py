@@ -114,9 +114,9 @@ VOTES_IN_THE_CLEAR: Final = (
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Invalid votes: if one hospital sends invalid counts (such as a negative one and one that is "
-    "too large, with the right total), this epsilon holds for nobody, and nobody can check this. A "
-    "run with --unchecked-votes is charged a larger price, which holds for any votes."
+    "Invalid votes: if one hospital sends invalid counts, this epsilon holds for nobody, and "
+    "nobody can check this. Example: one count is negative and another too large, but the total is "
+    "right. A run with --unchecked-votes is charged a larger price, which holds for any votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 

@@ -51,7 +51,7 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
         _row("a hospital's records and teachers", nobody, "they never leave it"),
         _row(
             "one hospital's votes",
-            f"{nobody}, except as stated here" if hidden else "the coordinator",
+            f"{nobody}, except as the next column says" if hidden else "the coordinator",
             _hidden_votes(noisy=noisy) if hidden else _NOTHING,
         ),
         _row(

@@ -54,8 +54,8 @@ _PRICES: Mapping[str, Price] = {
         "Joint price",
         "“no answer” and label each have a fixed charge; together these cover the most that any "
         "query with valid votes can reveal. A label reveals most when classes nearly tie. But "
-        "valid votes are then shared by these classes, so each count is lower, and the query is "
-        "answered less often. Invalid votes can break this rule",
+        "these classes then share the valid votes, so each count is lower, and the query is "
+        "answered less often. The charges rely on this; with invalid votes it need not be so",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(

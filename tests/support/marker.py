@@ -175,10 +175,16 @@ def files_with_secrets(
     folder: Path, secrets: Mapping[str, Iterable[bytes]]
 ) -> dict[str, list[str]]:
     """Name every file below a folder that holds a secret, and which; databases cell by cell too."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    # All as they lie, before a database is opened: SQLite removes the log beside it.
+    contents = {path: path.read_bytes() for path in files}
+    for path in filter(is_database, files):
+        with closing(sqlite3.connect(path)) as database:
+            cells = "\n".join(database.iterdump()).encode("utf-8", "surrogateescape")
+        contents[path] += b"\n" + cells
     found = {
-        path.relative_to(folder).as_posix(): secrets_within(_content_of(path), secrets)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        path.relative_to(folder).as_posix(): secrets_within(content, secrets)
+        for path, content in contents.items()
     }
     return {name: what for name, what in found.items() if what}
 
@@ -186,14 +192,6 @@ def files_with_secrets(
 def is_database(path: Path) -> bool:
     """Whether it is a file of SQLite's."""
     return path.is_file() and path.read_bytes().startswith(b"SQLite format 3\0")
-
-
-def _content_of(path: Path) -> bytes:
-    if not is_database(path):
-        return path.read_bytes()
-    with closing(sqlite3.connect(path)) as database:
-        cells = "\n".join(database.iterdump()).encode("utf-8", "surrogateescape")
-    return path.read_bytes() + b"\n" + cells
 
 
 Y_HEAD = b"\x84\x02\x0a\x83\x58\x20"
@@ -299,3 +297,21 @@ def findings_in_database(path: Path, numbers: tuple[int, ...] = MARKERS) -> list
     with closing(sqlite3.connect(path)) as database:
         dump = "\n".join(database.iterdump()).encode("utf-8", "surrogateescape")
     return [f"{path.name}: {what}" for what in findings_within(dump, numbers)]
+
+
+def found_in_files(folder: Path, numbers: tuple[int, ...] = MARKERS) -> list[str]:
+    """Look into every file and every database below a folder, and at their names."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        found += [f"{name}: {what}" for what in findings(name.encode(), numbers)]
+        if path.is_file():
+            found += [f"{name}: {what}" for what in findings_within(path.read_bytes(), numbers)]
+        if is_database(path):
+            found += findings_in_database(path, numbers)
+    return found
+
+
+def holds_row(stream: bytes, row: tuple[int, ...] = MARKERS) -> bool:
+    """Whether all counts of a histogram are in a stream: by chance one is in encrypted bytes."""
+    return all(findings_within(stream, (number,)) for number in row)

@@ -1,7 +1,7 @@
 """A federation of real processes over TLS on loopback, from its first command to its labels.
 
-In runs that are not exhaustive, `test_same_labels` comes to labels on PostgreSQL, and
-`test_deployed_marker` kills a service over Flower.
+In runs that are not exhaustive, `test_federation_demo` comes to labels, `test_service_log` kills a
+SuperLink, and `test_kills` kills a coordinator without Flower.
 """
 
 from __future__ import annotations

@@ -33,7 +33,13 @@ from tests.support.loopback import (
     strays,
     traced,
 )
-from tests.support.marker import Y_HEAD, files_with_secrets, private_forms, secrets_kept_in
+from tests.support.marker import (
+    Y_HEAD,
+    files_with_secrets,
+    private_forms,
+    secrets_kept_in,
+    secrets_within,
+)
 from tests.support.markers import more
 from tests.support.real_data import real_data
 
@@ -239,27 +245,24 @@ def test_nor_does_the_kernel_see_it_do_so(played: Played) -> None:
         pytest.skip("neither a network of its own (unshare, ip) nor a trace (strace) can be had")
 
 
-def test_no_secret_of_either_side_is_anywhere_but_in_its_own_file(played: Played) -> None:
-    kept = secrets_kept_in(played.out)
-    assert len(kept) >= 4 + 3 * played.hospitals  # of the coordinator, and of each hospital
-    assert files_with_secrets(played.out, kept) == {name: [name] for name in kept}
-
-
-def test_an_invitation_s_token_is_in_the_invitation_alone(played: Played) -> None:
-    tokens = {}
-    for path in played.out.rglob("*.invite.json"):
-        tokens[path.name] = private_forms(Invitation.from_json(path.read_text("utf-8")).token)
-    assert len(tokens) == played.hospitals
-    found = files_with_secrets(played.out, tokens)
-    assert {Path(name).name: what for name, what in found.items()} == {
-        name: [name] for name in tokens
-    }
-
-
 def test_flowers_database_holds_no_y_after_the_run(played: Played) -> None:
+    """Comes before whatever opens the databases: that removes the logs beside them."""
     [database] = played.out.rglob("superlink.db")
     for path in database.parent.glob("superlink.db*"):
         assert Y_HEAD not in path.read_bytes()
+
+
+def test_no_secret_of_either_side_is_anywhere_but_in_its_own_file(played: Played) -> None:
+    kept = secrets_kept_in(played.out)
+    assert len(kept) >= 4 + 3 * played.hospitals  # of the coordinator, and of each hospital
+    tokens = {}
+    for path in played.out.rglob("*.invite.json"):
+        token = Invitation.from_json(path.read_text("utf-8")).token
+        tokens[path.relative_to(played.out).as_posix()] = private_forms(token)
+    assert len(tokens) == played.hospitals
+    secrets = kept | tokens
+    assert files_with_secrets(played.out, secrets) == {name: [name] for name in secrets}
+    assert secrets_within(played.said.encode(), secrets) == []
 
 
 @pytest.mark.parametrize("way", ["network", "trace"])

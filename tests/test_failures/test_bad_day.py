@@ -1,7 +1,7 @@
 """A bad day at one hospital: what it costs the others, and whether the run ends with labels.
 
-Real processes that are killed with -9. Over SuperLink and SuperNodes the same is in
-`test_deployed_marker`: there each exchange takes seconds.
+Real processes that are killed with -9. Over SuperLink and SuperNodes the same is in exhaustive
+runs, in `test_deployed_marker`: there each exchange takes seconds.
 """
 
 from __future__ import annotations

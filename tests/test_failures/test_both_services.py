@@ -4,7 +4,8 @@ Each test asks a run of its own and does harm in its middle. Charges are read in
 databases, where a run stands is read in what `pate-fed status` shows. The tests are in the order of
 the harm that they do; whatever it was, the federation that it was done to goes on with the next.
 
-In runs that are not exhaustive, `test_deployed_marker` kills SuperLink, service and a hospital.
+In runs that are not exhaustive, `test_service_log` kills a SuperLink, and `test_kills` hospitals
+and coordinators without Flower.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One process dies at one moment: a hospital around its share, a coordinator at every stage.
 
-Over SuperLink and SuperNodes the same is in `test_deployed_marker` and, in exhaustive runs, in
+Over SuperLink and SuperNodes the same is in exhaustive runs, in `test_deployed_marker` and
 `tests/test_party/test_service_processes.py`: there each exchange takes seconds.
 """
 

@@ -1,7 +1,6 @@
 """Hospitals as processes over loopback with TLS, killed with -9 and started again.
 
-In runs that are not exhaustive, `test_kills` does the same without Flower, and
-`test_deployed_marker` kills one hospital over Flower.
+In runs that are not exhaustive, `test_kills` does the same without Flower.
 """
 
 from __future__ import annotations

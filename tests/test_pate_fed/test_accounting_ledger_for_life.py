@@ -157,7 +157,7 @@ class TestNeverLessThanWhatIsReallyLost:
             return
         assert exact_delta(charges, charged) <= DELTA
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_and_a_charge_of_two_thirds_of_it_would_be_less(self) -> None:
         """The check can fail: what is really lost is not far below what is charged."""
         charged = self.charged(self.CHARGES, 5.0)

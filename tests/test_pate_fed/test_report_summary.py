@@ -241,6 +241,15 @@ def test_a_simulation_claims_secrecy_for_the_protocol_only(
     assert ("The protocol" in text) is simulated
 
 
+@pytest.mark.parametrize("model", ["central", "distributed"])
+def test_the_coordinator_saw_noisy_sums_only_where_it_never_saw_another(model: str) -> None:
+    """A run with noise at the hospitals may reuse answers of one without."""
+    privacy = sample_privacy()
+    privacy["noise"]["place"], privacy["trust_model"] = "parties", model
+    text = " ".join(_render(sample_metrics(), privacy).split())
+    assert ("of the votes their noisy sum only" in text) is (model == "distributed")
+
+
 def test_a_public_number_that_a_liar_can_stretch_says_so() -> None:
     privacy = sample_privacy("renyi")
     assert "holds if" not in _render(sample_metrics(), privacy)
