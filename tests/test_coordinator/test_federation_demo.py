@@ -354,7 +354,7 @@ def wait_until_said(process: subprocess.Popen[str], folder: Path, text: str) -> 
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, id="Ctrl-C"), pytest.param(signal.SIGTERM, id="SIGTERM")]
+    "number", [more(signal.SIGINT, id="Ctrl-C"), pytest.param(signal.SIGTERM, id="SIGTERM")]
 )
 def test_told_to_end_it_stops_every_process_and_says_so(
     tmp_path: Path, number: signal.Signals

@@ -68,6 +68,7 @@ def test_the_service_does_not_start_and_says_what_to_do(
     assert "pate-fed renew" in ended.stderr
 
 
+@pytest.mark.exhaustive
 def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
     coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

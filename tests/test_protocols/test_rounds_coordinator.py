@@ -474,7 +474,7 @@ def test_a_settlement_lists_what_every_party_sent() -> None:
 @pytest.mark.slow
 def test_the_coordinator_holds_one_total_and_no_y() -> None:
     """Memory does not grow with the number of parties: nothing of a y stays but its digest."""
-    words, grown = 200_000, []
+    words, grown = 100_000, []
     for parties in (3, 9):
         run = ready_run(parties)
         plan = run.open_plan(words)
