@@ -12,7 +12,7 @@ install = { ! $(PIP) config list | grep -qE '\.(index-url|no-index)=' && $(BIN)/
 COMPILE := $(BIN)/python -m compileall -q pate_fed party coordinator protocols  # as pip does with copies
 COVERAGE :=  # --cov measures branch coverage, and holds its floor
 MUTANTS := --number 2  # of each module; --seed, --minutes: see --help
-WAITING := 3  # slow tests wait for processes most of the time: more at once than cores
+WAITING := 2  # of slow tests at once, beside the fast ones
 NOW := $(shell date +%Y%m%d-%H%M%S)
 DEMO_RUN := runs/demo-$(NOW)
 FEDERATION_RUN := runs/federation-demo-$(NOW)

@@ -121,7 +121,7 @@ def test_label_bound_is_nearly_reached() -> None:
     assert far >= 0.99 * label_rdp([16.0], sigma=4.0)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=20)
 @given(
     sigma=st.floats(0.3, 500.0),

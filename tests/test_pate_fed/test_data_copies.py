@@ -56,6 +56,7 @@ def test_named_data_keep_their_test_apart(name: str, folder: str | None) -> None
     assert equal_rows(load(DataSource(name, data_dir=where))) == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "folder"),
     [

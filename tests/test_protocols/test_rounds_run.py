@@ -32,8 +32,8 @@ def test_a_run_opens_the_exact_sum_batch_after_batch(parties: int) -> None:
     assert run.coordinator.state is CoordinatorState.DONE
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("parties", [50, more(100)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("parties", [50, 100])
 def test_a_run_of_very_many_parties_opens_the_exact_sum(parties: int) -> None:
     run = ready_run(parties)
     vectors = list(np.random.default_rng(1).integers(0, 250, size=(parties, 300)))
