@@ -39,7 +39,6 @@ def lesson(data: Dataset, *, labels: int = 120, wrong: float = 0.0) -> Lesson:
 @pytest.mark.parametrize("name", list(IMAGE_STUDENTS))
 class TestEvery:
     @pytest.mark.exhaustive
-    @sampled(1)
     def test_the_same_seed_gives_the_same_student_whatever_torch_drew_before(
         self, name: str, digits: Dataset
     ) -> None:
