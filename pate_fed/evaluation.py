@@ -314,9 +314,8 @@ def answered_by_group(
 def neighbors_of(unit: str) -> str:
     """Name the two cases that noisy counts do not tell apart well."""
     whose = "one hospital" if unit == "party" else "one patient"
-    return (
-        f"Two cases are compared: these records, and the same with all records of {whose} replaced."
-    )
+    same = f"the same with all of {whose} replaced"
+    return f"Two cases are compared: all records as they are, and {same}."
 
 
 def share_interval(

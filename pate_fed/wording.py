@@ -106,8 +106,12 @@ def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
             )
         return "Every hospital hid its records, but showed its votes to the coordinator."
     total = "noisy sum" if privacy["trust_model"] == "distributed" else "sum"
-    seen = f"no records, and of the votes their {total} only."
-    return f"{'The protocol shows the coordinator' if simulated else 'The coordinator saw'} {seen}"
+    if simulated:
+        return (
+            "The protocol shows the coordinator no records. "
+            f"Of the votes it shows the {total} only."
+        )
+    return f"The coordinator saw no records. Of the votes it saw the {total} only."
 
 
 def class_rows(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:

@@ -164,16 +164,18 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
     if unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (
-            "Two cases are compared: these records, and the same with all records of one patient "
-            "replaced. One teacher learned from this patient: it alone may then vote differently, "
-            f"on any or all queries{votes}."
+            "Two cases are compared: all records as they are, and the same with all records of one "
+            "patient replaced. One teacher learned from this patient: it alone may then vote "
+            f"differently, on any or all queries{votes}."
         )
     if unit == "party" and weight >= 1:
-        votes = "its one vote" if weight == 1 else f"each of its {weight} votes"
+        votes = (
+            "that hospital's one vote" if weight == 1 else f"each of that hospital's {weight} votes"
+        )
         return (
-            "Two cases are compared: these records, and the same with all records of one hospital "
-            f"replaced. On every query {votes} may then change. So epsilon also covers each "
-            "patient's records in the hospital."
+            "Two cases are compared: all records as they are, and the same with all records of one "
+            f"hospital replaced. On every query {votes} may then change. All records of a hospital "
+            "include those of each patient there, so epsilon covers these, too."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',

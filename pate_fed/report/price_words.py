@@ -52,10 +52,11 @@ _PRICES: Mapping[str, Price] = {
     ),
     "joint": Price(
         "Joint price",
-        "“no answer” and label each have a fixed charge; together these cover the most that any "
-        "query with valid votes can reveal. A label reveals most when classes nearly tie. But "
-        "these classes then share the valid votes, so each count is lower, and the query is "
-        "answered less often. The charges rely on this; with invalid votes it need not be so",
+        "“no answer” and label each have a fixed charge. The two are chosen as a pair that covers "
+        "the most that any query with valid votes can reveal. A label reveals most when classes "
+        "nearly tie; but these must share the valid votes, so each count is lower, and an answer "
+        "is less likely. The charges rely on this lower chance of an answer; with invalid votes "
+        "the chance need not be lower",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(

@@ -261,7 +261,9 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
     ("arguments", "unit", "said"),
     [
         pytest.param((), "record", "records of one patient", id="one vote"),
-        pytest.param(("--unit-votes", 3), "party", "each of its 3 votes", id="several votes"),
+        pytest.param(
+            ("--unit-votes", 3), "party", "each of that hospital's 3 votes", id="several votes"
+        ),
         pytest.param(
             ("--unit-votes", 3, "--unit", "record"),
             "record",
@@ -269,7 +271,9 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
             "differently, on every query with all of its 3 votes",
             id="a patient whose teacher has several votes",
         ),
-        pytest.param(("--unit", "party"), "party", "its one vote", id="a hospital with one vote"),
+        pytest.param(
+            ("--unit", "party"), "party", "that hospital's one vote", id="a hospital with one vote"
+        ),
     ],
 )
 def test_the_unit_is_the_one_that_was_named(
