@@ -173,9 +173,9 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
             "that hospital's one vote" if weight == 1 else f"each of that hospital's {weight} votes"
         )
         return (
-            "Two cases are compared: all records as they are, and the same with all records of one "
-            f"hospital replaced. On every query {votes} may then change. All records of a hospital "
-            "include those of each patient there, so epsilon covers these, too."
+            "Two cases are compared: all records as they are, and the same with one hospital's "
+            "records replaced, those of all its patients. On every query "
+            f"{votes} may then change."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',
