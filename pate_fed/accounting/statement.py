@@ -173,8 +173,8 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
             "that hospital's one vote" if weight == 1 else f"each of that hospital's {weight} votes"
         )
         return (
-            "Two cases are compared: all records as they are, and the same with one hospital's "
-            "records replaced, those of all its patients. On every query "
+            "Two cases are compared: all records as they are, and the same with all records of one "
+            "hospital (of all its patients) replaced. On every query "
             f"{votes} may then change."
         )
     raise InvalidParameterError(

@@ -54,9 +54,9 @@ _PRICES: Mapping[str, Price] = {
         "Joint price",
         "“no answer” and label each have a fixed charge. The two are chosen as a pair that covers "
         "the most that any query with valid votes can reveal. A label reveals most when classes "
-        "nearly tie; but these must share the valid votes, so each count is lower, and an answer "
-        "is less likely. The charges rely on this lower chance of an answer; with invalid votes "
-        "the chance need not be lower",
+        "nearly tie. With valid votes such classes must share the votes, so each has fewer than a "
+        "clear winner, and the query is less likely to be answered. The charges rely on this; with "
+        "invalid votes the charges may be too low",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(
