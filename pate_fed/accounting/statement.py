@@ -121,8 +121,9 @@ INVALID_VOTES: Final = (
 """The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
-    "Everything, in a simulation: all hospitals ran on one machine; if it has a --seed, anybody "
-    "can also compute the noise. The numbers hold for a real run with the same settings.",
+    "Everything, in a simulation: all hospitals ran on one machine. If it was started with "
+    "--seed, anybody can also compute the noise. The numbers hold for a real run with the same "
+    "settings.",
     "The comparison models of a simulation (average teacher, best single hospital, all records "
     "without privacy) and the number of records of each teacher: they come from private records, "
     "without noise.",
@@ -173,9 +174,9 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
             "that hospital's one vote" if weight == 1 else f"each of that hospital's {weight} votes"
         )
         return (
-            "Two cases are compared: all records as they are, and the same with all records of one "
-            "hospital (of all its patients) replaced. On every query "
-            f"{votes} may then change."
+            "Two cases are compared: all records as they are, and the same but with entirely "
+            "other records at one hospital, of all its patients. "
+            f"Then {votes} may change on every query."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',

@@ -52,11 +52,12 @@ _PRICES: Mapping[str, Price] = {
     ),
     "joint": Price(
         "Joint price",
-        "“no answer” and label each have a fixed charge. The two are chosen as a pair that covers "
-        "the most that any query with valid votes can reveal. A label reveals most when classes "
-        "nearly tie. With valid votes such classes must share the votes, so each has fewer than a "
-        "clear winner, and the query is less likely to be answered. The charges rely on this; with "
-        "invalid votes the charges may be too low",
+        "“no answer” and label each have a fixed charge. The two are chosen together, so that "
+        "they cover the most that any query can reveal if all votes are valid. A label reveals "
+        "most when classes nearly tie. But if votes are valid, nearly tied classes must divide the "
+        "votes between them. Each then has fewer votes than a clear winner would have, so the "
+        "query is less likely to be answered. The charges rely on this. If votes are invalid, the "
+        "charges may be too low",
         f"{_TRUST}; and every hospital: to send valid votes",
     ),
     "renyi": Price(
