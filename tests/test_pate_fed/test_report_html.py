@@ -378,7 +378,9 @@ def test_other_formal_prices_stand_beside_the_one_that_was_charged(
         "“no answer”",
     ):
         assert said in table
-    assert table.count("send valid votes") == table.count("If votes are invalid") == 1  # joint only
+    # Of the joint price only: what is charged, and whom one must trust.
+    assert [table.count(said) for said in ("valid votes", "send valid votes")] == [1, 1]
+    assert table.count("If votes are invalid") == 1
     assert page.count('<span class="mark">charged</span>') == 1
 
 

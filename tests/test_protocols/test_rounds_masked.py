@@ -131,7 +131,7 @@ def test_every_pattern_of_dropouts_after_y_opens_everybodys_sum(parties: int) ->
 def test_random_patterns_of_dropouts_of_thirty_open_the_survivors_sum() -> None:
     run, numbers = ready(30), np.random.default_rng(30)
     spare = 30 - MaskedSum.threshold(30)
-    for batch in range(4):
+    for batch in range(8):
         vectors = list(numbers.integers(-(2**31), 2**31, size=(30, 4)))
         lost = [int(seat) for seat in numbers.permutation(30)[: numbers.integers(spare + 1)]]
         cut = int(numbers.integers(len(lost) + 1))
