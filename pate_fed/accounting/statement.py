@@ -256,7 +256,9 @@ def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False
         "There is no differential privacy against the coordinator. If all teachers agree on a "
         "query, the exact sum shows each vote."
     )
-    return f"{coordinator} {VALID_VOTES}" if votes_trusted_valid else coordinator
+    if not votes_trusted_valid:
+        return coordinator
+    return f"{coordinator} Every hospital also trusts all others to send valid votes."
 
 
 def delta_warning(delta: float, *, units: int) -> str | None:

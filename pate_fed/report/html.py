@@ -128,7 +128,7 @@ def render_report(run: RunRecord) -> str:
         not_covered=price_words.not_covered(privacy),
         rounds=price_words.rounds_text(privacy),
         without=price_words.without_trust(privacy),
-        bounds=price_words.bounds(privacy),
+        numbers=price_words.numbers(privacy),
         counts_less=price_words.counts_less(privacy),
         caps=price_words.caps_text(privacy),
         at_parties=price_words.is_at_parties(privacy),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pate_fed import wording
@@ -16,60 +16,44 @@ from pate_fed.accounting.statement import (
 MOST_OPEN_HOSPITALS = 8
 """Most hospitals whose table is open in the page; a longer one is folded."""
 
-_TRUST = (
-    "the coordinator: to add the noise, to keep exact sums secret, and to show only labels and "
-    "“no answer”"
-)
+_HONEST = "honest coordinator"
+_VALID = f"{_HONEST}; valid votes"
+_FIXED = "a fixed charge for each label and each “no answer”"
+_ALONE = "all labels and “no answer”s of this run together"
 
 
 class Price(NamedTuple):
-    """A way to charge, in words.
+    """A way to compute the cost of a run, in words.
 
     Attributes:
         name: Its name.
-        charges: The charged releases and their price, as the rest of a sentence.
-        needs: The parties to trust for it.
+        charges: The releases that it counts and how, as the rest of a sentence.
+        holds_if: The parties that its number trusts, and for what.
     """
 
     name: str
     charges: str
-    needs: str
+    holds_if: str
 
 
 _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
-        "each use of noise, for a check of the threshold or for a label, is charged separately; "
-        "these costs add up exactly. The number would hold even if a reader also saw the noisy "
-        "counts; it would not hold if the reader saw more",
-        "the coordinator: to add the noise and to keep exact sums secret",
+        "a charge for each use of noise: for each check of the threshold, and for each label",
+        f"{_HONEST}, even if it also shows the noisy counts",
     ),
-    "label": Price(
-        "Label level",
-        "“no answer” and label each have a fixed charge; together these cover the most that any "
-        "query can reveal. This price holds for any votes",
-        _TRUST,
-    ),
-    "joint": Price(
-        "Joint price",
-        "“no answer” and label each have a fixed charge. The two are chosen together, so that "
-        "they cover the most that any query can reveal if all votes are valid. A label reveals "
-        "most when classes nearly tie. But if votes are valid, nearly tied classes must divide the "
-        "votes between them. Each then has fewer votes than a clear winner would have, so the "
-        "query is less likely to be answered. The charges rely on this. If votes are invalid, the "
-        "charges may be too low",
-        f"{_TRUST}; and every hospital: to send valid votes",
-    ),
+    "label": Price("Label level", f"{_FIXED}, whatever the votes are", _HONEST),
+    "joint": Price("Joint price", f"{_FIXED}, computed for valid votes", _VALID),
     "renyi": Price(
         "RDP of the mechanism",
         "every query is charged by the Renyi divergence of its noise, and a test of stability by "
         "the chance that it fails, which counts toward delta",
-        _TRUST,
+        _HONEST,
     ),
     "none": Price("No price", "nothing, because no finite epsilon holds", "does not exist"),
 }
 
-_ENOUGH = "enough hospitals: to add their noise as agreed and to keep it secret"
+_ENOUGH = "enough hospitals add their noise as agreed, and keep it secret"
 
 _PRICES_AT_PARTIES: Mapping[str, Price] = {
     "renyi": Price(
@@ -81,7 +65,7 @@ _PRICES_AT_PARTIES: Mapping[str, Price] = {
     "label": Price(
         "Label level",
         "every label is charged for the information that it reveals to a reader of labels alone",
-        f"{_ENOUGH}; and the coordinator: to show labels only",
+        f"{_ENOUGH}; the coordinator shows labels only",
     ),
 }
 """Where the hospitals add the noise."""
@@ -155,12 +139,14 @@ class WithoutTrust(NamedTuple):
     Attributes:
         epsilon: At the caps; None without a finite bound.
         method: How it was computed.
+        is_alone: Whether it is less than each way to charge gives: it counts this run alone.
         budget: The budget that it exceeds; None where it does not.
         others: Number of all hospitals whose own such number exceeds their budget.
     """
 
     epsilon: float | None
     method: str
+    is_alone: bool
     budget: float | None
     others: int
 
@@ -172,15 +158,16 @@ def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
     row = max(privacy["parties"], key=lambda party: _exposure(privacy, party))
     listed = [bound for bound in bounds(privacy) if bound.price.name != _PRICES["joint"].name]
     method = listed[0].price.name if listed else "a bound that needs no valid votes"
-    method = f"{method}, at the caps"
+    method, is_alone = f"{method}, at the caps", False
     if len(privacy["runs"]) > 1:
         method = "sum over all runs whose labels are used, at the caps"
     elif listed and (row["epsilon_without_trust"] or math.inf) < (listed[0].epsilon or math.inf):
         refuses = privacy["mechanism"]["max_refusals"] != 0
-        method = BELLMAN_LABEL_METHOD if refuses else BELLMAN_ANSWERS_METHOD
+        method, is_alone = BELLMAN_LABEL_METHOD if refuses else BELLMAN_ANSWERS_METHOD, True
     return WithoutTrust(
         row["epsilon_without_trust"],
         method,
+        is_alone,
         row["budget"] if _exceeds(row) else None,
         sum(map(_exceeds, privacy["parties"])),
     )
@@ -233,9 +220,9 @@ class Bound(NamedTuple):
 
 
 def bounds(privacy: Mapping[str, Any]) -> list[Bound]:
-    """List all formal bounds of a run, the smallest first."""
+    """List the formal bounds by each way to charge, the smallest first."""
     charged = privacy["mechanism"]["pricing"]
-    listed = [
+    return _sorted(
         Bound(
             price_of(name, at_parties=is_at_parties(privacy)),
             bound["epsilon"],
@@ -243,7 +230,30 @@ def bounds(privacy: Mapping[str, Any]) -> list[Bound]:
             name == charged,
         )
         for name, bound in privacy["views"]["public"]["bounds"].items()
-    ]
+    )
+
+
+def numbers(privacy: Mapping[str, Any]) -> list[Bound]:
+    """List every formal number of the public view, the smallest first.
+
+    These are the bounds by each way to charge and, where it is smaller, what this run alone costs:
+    for valid votes, and for any.
+    """
+    listed = bounds(privacy)
+    if not listed or len(privacy["runs"]) > 1:
+        return listed
+    if counts_less(privacy) and not is_at_parties(privacy):
+        formal, trusting = privacy["views"]["public"]["formal"], assumption(privacy) is not None
+        alone = Price("This run alone", _ALONE, _VALID if trusting else _HONEST)
+        listed.append(Bound(alone, formal["epsilon"], formal_method(privacy), is_charged=False))
+    without = without_trust(privacy)
+    if without is not None and without.is_alone:
+        alone = Price("This run alone, any votes", _ALONE, _HONEST)
+        listed.append(Bound(alone, without.epsilon, without.method, is_charged=False))
+    return _sorted(listed)
+
+
+def _sorted(listed: Iterable[Bound]) -> list[Bound]:
     return sorted(
         listed, key=lambda bound: (bound.epsilon is None, bound.epsilon or 0.0, bound.price.name)
     )

@@ -355,38 +355,62 @@ def test_every_number_that_rests_on_valid_votes_says_so_beside_it(
         said = VALID_VOTES if 'id="short"' in section else "This number assumes valid votes"
         assert (said in words) is (pricing == "joint")
     near = re.findall(rf'<data value="{formal}">.*?(?=<data|</section>)', page, re.DOTALL)
-    assert len(near) >= 5
+    assert len(near) >= 4
     assert all(("valid" in text) is (pricing == "joint") for text in near)
 
 
-def test_other_formal_prices_stand_beside_the_one_that_was_charged(
+def rows_of_numbers(text: str) -> str:
+    """What the table of all numbers of the public view holds, without its last line."""
+    return text.partition(" Number ε Counts Holds if ")[2].partition(" δ 1e-5")[0]
+
+
+FIXED = "a fixed charge for each label and each “no answer”"
+ALONE = "all labels and “no answer”s of this run together"
+USES = "a charge for each use of noise: for each check of the threshold, and for each label"
+
+
+def test_every_number_of_the_public_view_stands_in_one_table(
     make_run: Callable[..., RunRecord],
 ) -> None:
-    page = render_report(make_run())
-    text = _Page(page).words()
-    table = text[text.index("The same run at other prices") :]
-    table = table[: table.index("Hospital by hospital")]
-    bounds = sample_privacy()["views"]["public"]["bounds"]
-    shown = [epsilon_text(bound["epsilon"], padded=True) for bound in bounds.values()]
-    assert [table.index(number) for number in shown] == sorted(map(table.index, shown))
-    for said in (
-        f"Joint price charged {shown[0]} “no answer” and label each have a fixed charge",
-        "and every hospital: to send valid votes",
-        f"Label level {shown[1]} “no answer” and label each have a fixed charge; together",
-        f"Gaussian composition (GDP) {shown[2]} each use of noise, for a check of the threshold",
-        "the coordinator: to add the noise, to keep exact sums secret, and to show only labels and "
-        "“no answer”",
-    ):
-        assert said in table
-    # Of the joint price only: what is charged, and whom one must trust.
-    assert [table.count(said) for said in ("valid votes", "send valid votes")] == [1, 1]
-    assert table.count("If votes are invalid") == 1
+    privacy = sample_privacy()
+    bounds, parties = privacy["views"]["public"]["bounds"], privacy["parties"]
+    bounds["joint"]["epsilon"] *= 1.05  # charges that add up are larger than what the run costs
+    for party in parties:
+        party["epsilon_without_trust"] *= 0.9
+    page = render_report(make_run(privacy=privacy))
+    trusting, joint, any_votes, label, gdp = (
+        epsilon_text(number, padded=True)
+        for number in (
+            privacy["views"]["public"]["formal"]["epsilon"],
+            bounds["joint"]["epsilon"],
+            parties[0]["epsilon_without_trust"],
+            bounds["label"]["epsilon"],
+            bounds["gdp"]["epsilon"],
+        )
+    )
+    assert rows_of_numbers(_Page(page).words()) == (
+        f"This run alone {trusting} {ALONE} honest coordinator; valid votes "
+        f"Joint price charged {joint} {FIXED}, computed for valid votes honest coordinator; valid "
+        f"votes This run alone, any votes {any_votes} {ALONE} honest coordinator "
+        f"Label level {label} {FIXED}, whatever the votes are honest coordinator "
+        f"Gaussian composition (GDP) {gdp} {USES} honest coordinator, even if it also shows the "
+        "noisy counts"
+    )
     assert page.count('<span class="mark">charged</span>') == 1
+    assert "such charges can be added up over all runs of a hospital" in page
+    assert "such charges" not in render_report(make_run())  # the charge is what the run costs
 
 
-def test_a_single_price_has_no_table_of_others(make_run: Callable[..., RunRecord]) -> None:
+def test_a_bound_that_is_not_finite_says_why(make_run: Callable[..., RunRecord]) -> None:
+    privacy = sample_privacy()
+    privacy["views"]["public"]["bounds"]["gdp"] = {"epsilon": None, "method": "noise too small"}
+    rows = rows_of_numbers(_Page(render_report(make_run(privacy=privacy))).words())
+    assert f"(GDP) no bound {USES}. No bound: noise too small honest" in rows
+
+
+def test_a_single_price_has_no_table_of_numbers(make_run: Callable[..., RunRecord]) -> None:
     page = render_report(make_run(privacy=sample_privacy("renyi")))
-    assert "The same run at other prices" not in page
+    assert "Every number of the public view" not in page
     assert METHODS["renyi"] in page
 
 
@@ -441,10 +465,8 @@ def test_hospitals_that_are_alike_take_one_sentence(make_run: Callable[..., RunR
     text = _Page(page).words().replace("\N{NO-BREAK SPACE}", " ")
     assert (
         "All 50 hospitals are alike: each has 1 teacher and casts 1 vote on each query. One whole "
-        "hospital can change at most 1 vote on each query. For this run each has a budget of "
-        "ε = 5. The run costs each at most ε = 4.987 if all votes are valid, and at most "
-        "ε = 5.985 for all votes, "
-        "valid or not."
+        "hospital can change at most 1 vote on each query. The budget and each number above are "
+        "the same for every hospital (privacy.json: parties)."
     ) in text
     assert "party-07" not in page
 
@@ -495,7 +517,7 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     )
     budget = epsilon_text(headline["budget"])
     over = f", more than the budget of ε = {budget}." if exceeds else "."
-    assert text.count(said + over) == 2
+    assert text.count(said + over) == 1
     assert str(headline["epsilon_without_trust"]) in {a.get("value") for _, a in page.tags}
     over_own = sum(party["epsilon_without_trust"] > party["budget"] for party in parties)
     if not alike and over_own:
@@ -509,7 +531,7 @@ def test_where_nothing_holds_without_trust_in_votes_the_page_says_so(
     for party in privacy["parties"]:
         party["epsilon_without_trust"] = None
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    assert text.count("Without valid votes no finite number holds.") == 2
+    assert text.count("Without valid votes no finite number holds.") == 1
     assert "None" not in text
 
 
@@ -521,7 +543,6 @@ def test_a_number_that_needs_no_valid_votes_has_no_second_one(
     privacy["parties"][0]["budget"] = 4.0  # so that there is a table
     text = _Page(render_report(make_run(privacy=privacy))).words()
     assert "valid votes" not in text
-    assert "valid or not" not in text
     assert METHODS[pricing] in text
 
 
@@ -658,10 +679,7 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
 def test_the_odometer_says_at_which_order_it_counts(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
     assert "the sum of all charges so far (for specialists: at Renyi order 6.908)" in text
-    said = (
-        "For specialists: charges add up at one Renyi order, 6.908, which was fixed before the run."
-    )
-    assert said in text
+    assert "RDP filter at order 6.908, fixed too" in text
     text = _Page(render_report(make_run(privacy=sample_privacy("gdp")))).words()
     assert "Renyi order" not in text
 
@@ -1011,10 +1029,12 @@ def test_noise_at_the_parties_is_charged_and_shown_in_the_coordinators_view(
     assert "but not against a reader of the noisy counts" in page
     charged = page.partition("Charges during the run")[2].partition("</section>")[0]
     assert "<b>view</b> coordinator" in charged
-    assert "the guarantee is" in charged
+    assert "The guarantee is" in charged
     assert 'value="4.4375"' in charged
+    privacy["parties"] = sample_parties(4, alike=False)
+    page = render_report(make_run(privacy=privacy))
     hospitals = page.partition("Hospital by hospital")[2].partition("Against whom: two views")[0]
-    assert "<b>view</b> coordinator · <b>method</b> RDP of every opened row" in hospitals
+    assert "<b>view</b> coordinator · <b>method</b> as the row says" in hospitals
 
 
 def test_beside_the_public_number_stands_what_it_asks_of_hospitals(
