@@ -314,8 +314,10 @@ def answered_by_group(
 def neighbors_of(unit: str) -> str:
     """Name the two cases that noisy counts do not tell apart well."""
     whose = "one hospital" if unit == "party" else "one patient"
-    same = f"the same with all of {whose} replaced"
-    return f"Two cases are compared: all records as they are, and {same}."
+    return (
+        "Two cases are compared: in one all records are as they are; in the other all records of "
+        f"{whose} are replaced."
+    )
 
 
 def share_interval(

@@ -165,18 +165,17 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
     if unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (
-            "Two cases are compared: all records as they are, and the same with all records of one "
-            "patient replaced. One teacher learned from this patient: it alone may then vote "
-            f"differently, on any or all queries{votes}."
+            "Two cases are compared: in one all records are as they are; in the other all records "
+            "of one patient are replaced. One teacher learned from this patient: it alone may then "
+            f"vote differently, on any or all queries{votes}."
         )
     if unit == "party" and weight >= 1:
         votes = (
             "that hospital's one vote" if weight == 1 else f"each of that hospital's {weight} votes"
         )
         return (
-            "Two cases are compared: all records as they are, and the same but with entirely "
-            "other records at one hospital, of all its patients. "
-            f"Then {votes} may change on every query."
+            "Two cases are compared: in one all records are as they are; in the other all records "
+            f"of one hospital are replaced. Then {votes} may change on every query."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',

@@ -76,11 +76,11 @@ def _hidden_votes(*, noisy: bool) -> str:
     )
     if noisy:
         return (
-            f"{hidden}; if {colluding}, these learn the votes with the hospital's own noise added"
+            f"{hidden}; if {colluding}, all of these learn the votes with the hospital's own noise"
         )
     return (
         f"{hidden}; the exact sum can show some of them, and shows all if all teachers agree; if "
-        f"{colluding}, these learn the votes"
+        f"{colluding}, all of these learn the votes"
     )
 
 

@@ -40,7 +40,7 @@ _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
         "a charge for each use of noise: for each check of the threshold, and for each label",
-        f"{_HONEST}, even if it also shows the noisy counts",
+        "the coordinator adds the noise and keeps the exact sums secret; it may show noisy counts",
     ),
     "label": Price("Label level", f"{_FIXED}, whatever the votes are", _HONEST),
     "joint": Price("Joint price", f"{_FIXED}, computed for valid votes", _VALID),

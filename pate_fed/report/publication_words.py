@@ -91,9 +91,9 @@ def _of_labels(run: RunRecord) -> tuple[str, str]:
         refused = "no: the seed makes its noise predictable"
         return refused, refused
     if not _is_simulated(run):
-        said = "only if the public inputs may be"
+        said = "yes, if the public inputs may be published"
         return said, said
-    said = "only if the public pool may be"
+    said = "yes, if the public pool may be published"
     if has_own_data(run):
         said += ": its patients are from your file"
     return said, f"{said}; the card's accuracy also needs a public test set"

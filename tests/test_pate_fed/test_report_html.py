@@ -177,7 +177,7 @@ def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_publishe
         part = "the public edition has its public part"
         assert told[name] == f"no: {'this run has no public edition' if seed else part}"
     for name in ("labels.csv", "student/"):
-        start = "only if the public pool may be" if seed is None else "no: the seed"
+        start = "yes, if the public pool may be published" if seed is None else "no: the seed"
         assert told[name].startswith(start)
         assert ("patients are from your file" in told[name]) is (seed is None and data != "digits")
     assert told["transcript.jsonl"].startswith("no: for auditors")
@@ -201,7 +201,11 @@ def test_of_a_deployment_labels_and_student_alone_may_be_published_as_they_are(
     settings = {**sample_settings(), "seed": None}
     page = render_report(make_run(metrics=metrics, privacy=privacy, settings=settings))
     told = may_be_published(page)
-    assert told.pop("labels.csv") == told.pop("student/") == "only if the public inputs may be"
+    assert (
+        told.pop("labels.csv")
+        == told.pop("student/")
+        == "yes, if the public inputs may be published"
+    )
     assert all(said.startswith("no") for said in told.values()), told
 
 
@@ -393,8 +397,8 @@ def test_every_number_of_the_public_view_stands_in_one_table(
         f"Joint price charged {joint} {FIXED}, computed for valid votes honest coordinator; valid "
         f"votes This run alone, any votes {any_votes} {ALONE} honest coordinator "
         f"Label level {label} {FIXED}, whatever the votes are honest coordinator "
-        f"Gaussian composition (GDP) {gdp} {USES} honest coordinator, even if it also shows the "
-        "noisy counts"
+        f"Gaussian composition (GDP) {gdp} {USES} the coordinator adds the noise and keeps the "
+        "exact sums secret; it may show noisy counts"
     )
     assert page.count('<span class="mark">charged</span>') == 1
     assert "such charges can be added up over all runs of a hospital" in page
@@ -405,7 +409,7 @@ def test_a_bound_that_is_not_finite_says_why(make_run: Callable[..., RunRecord])
     privacy = sample_privacy()
     privacy["views"]["public"]["bounds"]["gdp"] = {"epsilon": None, "method": "noise too small"}
     rows = rows_of_numbers(_Page(render_report(make_run(privacy=privacy))).words())
-    assert f"(GDP) no bound {USES}. No bound: noise too small honest" in rows
+    assert f"(GDP) no bound {USES}. No bound: noise too small the coordinator" in rows
 
 
 def test_a_single_price_has_no_table_of_numbers(make_run: Callable[..., RunRecord]) -> None:
@@ -744,7 +748,7 @@ def test_the_first_page_says_what_left_a_hospital(
     metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": form}
     metrics["bytes"]["from_parties"] = 50 * 71_106
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert f"passed the simulated coordinator 71.11 kB on average: {votes}, public keys" in text
+    assert f"gave the simulated coordinator 71.11 kB on average: {votes}, public keys" in text
     assert ("If all teachers agree on a query, the sum shows how each of them voted" in text) is (
         form == "additive"
     )

@@ -36,7 +36,7 @@ def test_the_card_says_what_the_student_is_and_what_it_cost() -> None:
         "| view | public",
         '| method | joint price of labels and "no answer"s at the caps, converted by CKS; '
         "holds for everyone who sees",
-        "| charged | Joint price: “no answer” and label each have a fixed charge",
+        "| charged | Joint price: a fixed charge for each label and each “no answer”, computed",
         "| assumes | Epsilon needs valid votes: on each query every teacher casts",
         "| coordinator's view | no epsilon: you must trust it |",
         "- A coordinator that adds less noise than it declares.",
