@@ -65,14 +65,14 @@ NOT_PROTECTED: Final = (
     "For a patient in two hospitals it is about twice as large or more; no number is computed.",
     "The people in the public inputs: a label says something about the person whose row it is. "
     "Epsilon does not protect them. The operator must be allowed to show these rows.",
-    "Choices made by looking at private records, such as an amount of noise or a vote threshold "
-    "tried out on the real votes: epsilon does not count them.",
+    "Choices made with the help of private records: epsilon does not count them. Example: somebody "
+    "tries several vote thresholds on the real votes, and keeps the best.",
     "Other uses of the same records, for other models or published tables: epsilon is for this "
     "run alone.",
     "Numbers that privacy.json marks as not releasable: they depend on the votes and are for the "
     "coordinator's operator only.",
-    "General facts about patients: a student that learned that smoking harms says so about every "
-    "smoker, even if the smoker's records were never used.",
+    "General facts about patients: if a student has learned that smoking is harmful, it says so "
+    "about every smoker, even about one whose records were never used.",
     "Completion: the coordinator can end the run, and one bad message from one hospital can make a "
     "whole batch void: then none of the batch's labels is released.",
     "Participation: who took part, with how many teachers, and which public inputs were asked, is "

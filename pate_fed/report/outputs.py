@@ -11,7 +11,7 @@ POST_PROCESSING: Final = (
 )
 
 _PUBLIC, _OPERATOR = "views.public.formal", "views.coordinator.formal"
-_NOTHING = "no number: you must trust it"
+_NOTHING = "no number: you must trust the coordinator"
 
 
 class _Form(Protocol):
@@ -76,11 +76,11 @@ def _hidden_votes(*, noisy: bool) -> str:
     )
     if noisy:
         return (
-            f"{hidden}; if {colluding}, all of these learn the votes with the hospital's own noise"
+            f"{hidden}; if {colluding}, it and they learn the votes with the hospital's own noise"
         )
     return (
         f"{hidden}; the exact sum can show some of them, and shows all if all teachers agree; if "
-        f"{colluding}, all of these learn the votes"
+        f"{colluding}, it and they learn the votes"
     )
 
 

@@ -67,7 +67,7 @@ def files(run: RunRecord) -> list[FileWords]:
     ]
 
 
-_PART = "no: the public edition has its public part"
+_PART = "no: the public edition has the part that may be published"
 _NO_PART = "no: this run has no public edition"
 _AUDITORS = "no: for auditors; it holds hospitals' keys and signatures, but no message contents"
 _TRAFFIC = "no: for auditors; it tells who sent how much, and no message contents"
