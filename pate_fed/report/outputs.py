@@ -76,11 +76,11 @@ def _hidden_votes(*, noisy: bool) -> str:
     )
     if noisy:
         return (
-            f"{hidden}; if {colluding}, it and they learn the votes with the hospital's own noise"
+            f"{hidden}. If {colluding}, it and they learn the votes with the hospital's own noise"
         )
     return (
-        f"{hidden}; the exact sum can show some of them, and shows all if all teachers agree; if "
-        f"{colluding}, it and they learn the votes"
+        f"{hidden}. The exact sum can show some of them, and all on a query on which all teachers "
+        f"agree. If {colluding}, it and they learn the votes"
     )
 
 

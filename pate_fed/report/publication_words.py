@@ -91,9 +91,9 @@ def _of_labels(run: RunRecord) -> tuple[str, str]:
         refused = "no: the seed makes its noise predictable"
         return refused, refused
     if not _is_simulated(run):
-        said = "yes, if the public inputs may be published"
+        said = "yes, if everybody may see the public inputs"
         return said, said
-    said = "yes, if the public pool may be published"
+    said = "yes, if everybody may see the public pool"
     if has_own_data(run):
         said += ": its patients are from your file"
     return said, f"{said}; the card's accuracy also needs a public test set"

@@ -1,12 +1,15 @@
 """Looks for a marker histogram in whatever a run leaves behind.
 
 A party's votes are made so odd that they are recognized wherever they turn up: as text, as JSON,
-as CBOR, and as integers of 4 or 8 bytes in either order, which is also what a pickle holds.
+as CBOR, and as integers of 4 or 8 bytes in either order, which is also what a pickle holds. Four
+bytes alone are found by chance in a megabyte of random ones about once in 4,000 searches: they
+count only near another count in the same form.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import re
 import sqlite3
 import struct
@@ -14,6 +17,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +39,22 @@ MARKERS = (104_729, 224_737, 350_377)
 
 MARKED_TEACHERS = sum(MARKERS)
 
-_NOT_A_NUMBER_AROUND = rb"(?<![0-9A-Fa-f])%s(?:\.0*)?(?![0-9A-Fa-f])"
-"""So that the digits of a hash are no finding."""
+
+def released_tallies(database: Path) -> NDArray[np.int64]:
+    """The noisy counts of all evaluations, row by row, in a coordinator's database."""
+    with closing(sqlite3.connect(database)) as opened:
+        stored = opened.execute("select release from run_batches where release is not null")
+        releases = [json.loads(text) for [text] in stored]
+    return np.concatenate([one["tallies"] for one in releases if "tallies" in one])
+
+
+def not_in(released: NDArray[Any]) -> tuple[int, ...]:
+    """Return the markers that noise hid: one of 0 leaves a count as it is, and tells nothing."""
+    return tuple(sorted(set(MARKERS) - set(released.ravel().tolist())))
+
+
+_NOT_A_NUMBER_AROUND = rb"(?<![0-9A-Fa-f])(?<![0-9]\.)%s(?:\.0*)?(?![0-9A-Fa-f])"
+"""So that the digits of a hash are no finding, nor those of a second's fraction."""
 
 
 def marked_votes(batch: QueryBatch) -> NDArray[np.int64]:
@@ -47,13 +65,12 @@ def marked_votes(batch: QueryBatch) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=2**12)
 def forms_of(number: int) -> dict[str, bytes]:
-    """Byte forms of one count that are looked for literally.
-
-    A 4-byte form turns up by chance once in 4e9 places; a run has up to 1e6 random bytes.
-    """
+    """Byte forms of one count that are looked for literally."""
     return {
         "4 bytes, little-endian": struct.pack("<I", number % 2**32),
         "4 bytes, big-endian": struct.pack(">I", number % 2**32),
+        "8 bytes, little-endian": struct.pack("<q", number),
+        "8 bytes, big-endian": struct.pack(">q", number),
         "float, little-endian": struct.pack("<d", float(number)),
         "float, big-endian": struct.pack(">d", float(number)),
     }
@@ -61,6 +78,10 @@ def forms_of(number: int) -> dict[str, bytes]:
 
 _APART = b"\n\0\n"
 """Stands between things that are searched at once: no number goes on across it."""
+
+_SHORT = 4
+_NEAR = 64
+"""Bytes within which another count has to begin for a form of `_SHORT` bytes to be no chance."""
 
 
 def findings(data: bytes, numbers: tuple[int, ...] = MARKERS, *, least: int = 1) -> list[str]:
@@ -73,13 +94,31 @@ def findings(data: bytes, numbers: tuple[int, ...] = MARKERS, *, least: int = 1)
             each run, and are not odd in themselves, one is found by chance now and then.
     """
     found = []
-    all_forms = {number: forms_of(number) for number in numbers}
     for name in forms_of(0):
-        there = [number for number, forms in all_forms.items() if forms[name] in data]
+        there = _counts_there(data, {number: forms_of(number)[name] for number in numbers})
         if len(there) >= least:
             found += [f"{number} as {name}" for number in there]
     texts = _texts(data, numbers)
     return found + [text for each in texts.values() for text in each if len(texts) >= least]
+
+
+def _counts_there(data: bytes, forms: Mapping[int, bytes]) -> list[int]:
+    """Return the counts of which the form is in the data; a short one near another only."""
+    there = [number for number, form in forms.items() if form in data]
+    if not there or len(forms[there[0]]) > _SHORT:
+        return there
+    places = sorted((place, number) for number in there for place in _places(data, forms[number]))
+    near = {
+        number
+        for (place, one), (later, other) in pairwise(places)
+        if one != other and later - place <= _NEAR
+        for number in (one, other)
+    }
+    return [number for number in there if number in near]
+
+
+def _places(data: bytes, form: bytes) -> Iterator[int]:
+    return (found.start() for found in re.finditer(re.escape(form), data))
 
 
 def _texts(data: bytes, numbers: tuple[int, ...]) -> dict[int, list[str]]:
@@ -313,5 +352,6 @@ def found_in_files(folder: Path, numbers: tuple[int, ...] = MARKERS) -> list[str
 
 
 def holds_row(stream: bytes, row: tuple[int, ...] = MARKERS) -> bool:
-    """Whether all counts of a histogram are in a stream: by chance one is in encrypted bytes."""
-    return all(findings_within(stream, (number,)) for number in row)
+    """Whether all counts of a histogram are in a stream."""
+    found = "\n".join(findings_within(stream, row))
+    return all(f"{number} as " in found for number in row)

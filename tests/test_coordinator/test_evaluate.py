@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -32,7 +31,13 @@ from pate_fed.votes import TeacherWeights
 from protocols.messages import MaskedVector
 from tests.support.command import Command, pate_fed
 from tests.support.invariants import messages_in
-from tests.support.marker import MARKERS, findings, findings_in_files
+from tests.support.marker import (
+    MARKERS,
+    findings,
+    findings_in_files,
+    not_in,
+    released_tallies,
+)
 from tests.support.worked import KilledError, Worked
 
 __all__ = ["pate_fed"]  # a fixture
@@ -206,13 +211,12 @@ def test_a_kill_loses_no_charge_and_draws_no_answer_twice(federation: Worked, st
 @pytest.mark.slow
 def test_marked_counts_are_in_no_file_and_no_database(federation: Worked) -> None:
     """One hospital's counts are primes that nothing else comes to, and so is the clean sum."""
-    least = len(MARKERS)  # noise of 0 in one count says nothing
     places = sum(MARKERS) + 9_973
     asked = evaluation_of(federation.coordinator, "first", replace(SETTINGS, places=places))
     let_in(federation, asked)
     for place, one in federation.hospitals.items():
         rows = np.zeros((2, asked.plan.columns), dtype=np.int64)
-        rows[:, :least] = MARKERS if place == 0 else 0
+        rows[:, : len(MARKERS)] = MARKERS if place == 0 else 0
         rows[:, -1] = places - rows.sum(axis=1)
         task = one.node._tasks[asked.request.pool]  # type: ignore[union-attr]
         counted = replace(task.evaluation, rows=lambda rows=rows: rows)  # type: ignore[misc]
@@ -220,18 +224,13 @@ def test_marked_counts_are_in_no_file_and_no_database(federation: Worked) -> Non
     evaluate(federation.coordinator, asked)
     assert federation.work(NAME).state is RunState.DONE
     home = federation.coordinator.home
-    [counts] = [
-        release["tallies"]
-        for [text] in sqlite3.connect(home.path("coordinator.db")).execute(
-            "select release from run_batches where release is not null"
-        )
-        if "tallies" in (release := json.loads(text))
-    ]
-    assert np.abs(np.array(counts)[:, :least] - MARKERS).max() < 100
-    assert not findings_in_files(home.folder, least=least)
+    counts = released_tallies(home.path("coordinator.db"))
+    assert np.abs(counts[:, : len(MARKERS)] - MARKERS).max() < 100
+    hidden = not_in(counts)
+    assert not findings_in_files(home.folder, hidden)
     for one in federation.hospitals.values():
         for packet in (part for pair in one.exchanges for part in pair):
-            assert not findings(packet, least=least)
+            assert not findings(packet, hidden)
 
 
 def vectors(exchanges: list[tuple[bytes, bytes]]) -> list[bytes]:

@@ -84,18 +84,25 @@ class TestSearch:
     def test_it_finds_what_is_there(self, leak: bytes) -> None:
         assert findings(b"before\0" + leak + b"\nafter")
 
-    @pytest.mark.parametrize("form", ["<I", ">I"])
-    def test_one_count_in_four_bytes_is_found_unless_two_have_to_be_there(self, form: str) -> None:
+    @pytest.mark.parametrize("form", ["<I", ">I", "<q", ">q"])
+    def test_one_count_is_found_where_it_is_no_chance(self, form: str) -> None:
+        """Four bytes are in random ones now and then; eight, or four near others, are not."""
         one, other = (struct.pack(form, number) for number in MARKERS[1:])
         for found in (findings, findings_in_memory, findings_in_a_file):
             assert found(b"before" + one + b"between" + other)
             assert found(b"before" + one + b"between" + other, least=2)
-            assert found(b"before" + one)
+            assert bool(found(b"before" + one)) is (len(one) == 8)
+            assert bool(found(one + b"between " * 9 + one)) is (len(one) == 8)
+            assert bool(found(one + b"between " * 9 + other)) is (len(one) == 8)
             assert not found(b"before" + one, least=2)
 
+    def test_a_fraction_of_a_second_is_no_count(self) -> None:
+        assert not findings(b"2026-03-01 12:00:07.104729+00:00 took 3.224737 s")
+        assert findings(b"votes.104729 and 224737.0")
+
     def test_of_small_numbers_two_have_to_be_there(self) -> None:
-        assert findings(b"took 0.20242 s", (20_242, -10_163))
-        assert not findings(b"took 0.20242 s", (20_242, -10_163), least=2)
+        assert findings(b"took 20242 ns", (20_242, -10_163))
+        assert not findings(b"took 20242 ns", (20_242, -10_163), least=2)
         assert findings(b"[20242, -10163]", (20_242, -10_163), least=2)
 
     def test_it_finds_nothing_in_numbers_alike(self) -> None:

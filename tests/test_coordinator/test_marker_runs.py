@@ -143,7 +143,6 @@ def test_nothing_holds_votes_sums_or_noise(
     logged: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """By chance random bytes hold a 4-byte form about once in a thousand runs: it fails then."""
     federation = marked_federation(kind, tmp_path)
     everybody = range(PARTIES)
     survivors = [place for place in everybody if place != LOST]

@@ -75,8 +75,8 @@ class TestInteractive:
 
     SETTINGS: ClassVar[dict[str, Any]] = {
         "mechanism": "interactive",
-        # All 30 votes agree: noise of 2 votes hides that in one of three million questions.
-        "vote_threshold": 20.0,
+        # All 30 votes agree: noise of 2 to 2.5 votes hides that in one of a billion questions.
+        "vote_threshold": 15.0,
         "sigma1": 2.0,
         "sigma2": 2.0,
         "confidence": 0.6,

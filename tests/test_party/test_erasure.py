@@ -117,7 +117,11 @@ def test_the_act_is_on_record_without_the_patient(site: Site) -> None:
         [record] = [
             one for one in AuditLog(database).records() if one.kind is AuditKind.PATIENT_REMOVED
         ]
-    assert LEAVER.encode() not in record.to_bytes()
+    digests = {name for name, said in record.detail.items() if isinstance(said, bytes)}
+    assert {len(record.detail[name]) for name in digests} == {32}
+    others = {name: said for name, said in record.detail.items() if name not in digests}
+    assert others
+    assert LEAVER not in repr(others)
     assert record.detail["before"] == bytes.fromhex(old)
     assert record.detail["after"] == bytes.fromhex(changed.data.digest)
     assert (record.detail["teachers"], record.detail["by"]) == (1, "M. Curie")

@@ -539,9 +539,9 @@ class TestDoor:
         with pytest.raises(VoidBatchError) as void:
             federation.ask(0)
         assert Reason.FAULT in str(void.value)
-        assert "4711" not in str(void.value)
-        assert not any(b"4711" in packet for packet in federation.transport.packets)
-        assert "4711" not in caplog.text
+        assert "patient" not in str(void.value)
+        assert not any(b"patient" in packet for packet in federation.transport.packets)
+        assert "patient" not in caplog.text
 
     def test_offer_by_another_coordinator_is_refused(self, fresh: Federation) -> None:
         other = Federation()

@@ -140,7 +140,7 @@ def test_the_first_page_has_day_purpose_and_target_and_the_page_a_line_for_a_nam
         words = _Page(render_report(make_run(metrics=metrics, settings=stated))).words()
         first = words[: words.index("Words in this report")]
         assert "Run of 2026-03-09 (UTC) · 50 hospitals" in first
-        assert f"Purpose {purpose or 'Nobody stated one. The controllers'}" in first
+        assert f"Purpose {purpose or 'Nobody stated a purpose. The controllers'}" in first
         assert "Target the value of disease for a patient; one of no, yes" in first
         assert "I read this report and decided what may be published. Name and role: Date:" in words
 
@@ -174,10 +174,10 @@ def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_publishe
     page = render_report(replace(run, manifest={**run.manifest, "seed": seed}))
     told = may_be_published(page)
     for name in ("metrics.json", "manifest.json", "privacy.json", "run.toml", "report.html"):
-        part = "the public edition has its public part"
+        part = "the public edition has the part that may be published"
         assert told[name] == f"no: {'this run has no public edition' if seed else part}"
     for name in ("labels.csv", "student/"):
-        start = "yes, if the public pool may be published" if seed is None else "no: the seed"
+        start = "yes, if everybody may see the public pool" if seed is None else "no: the seed"
         assert told[name].startswith(start)
         assert ("patients are from your file" in told[name]) is (seed is None and data != "digits")
     assert told["transcript.jsonl"].startswith("no: for auditors")
@@ -204,7 +204,7 @@ def test_of_a_deployment_labels_and_student_alone_may_be_published_as_they_are(
     assert (
         told.pop("labels.csv")
         == told.pop("student/")
-        == "yes, if the public inputs may be published"
+        == "yes, if everybody may see the public inputs"
     )
     assert all(said.startswith("no") for said in told.values()), told
 
@@ -397,8 +397,8 @@ def test_every_number_of_the_public_view_stands_in_one_table(
         f"Joint price charged {joint} {FIXED}, computed for valid votes honest coordinator; valid "
         f"votes This run alone, any votes {any_votes} {ALONE} honest coordinator "
         f"Label level {label} {FIXED}, whatever the votes are honest coordinator "
-        f"Gaussian composition (GDP) {gdp} {USES} the coordinator adds the noise and keeps the "
-        "exact sums secret; it may show noisy counts"
+        f"Gaussian composition (GDP) {gdp} {USES} the coordinator adds the noise and keeps "
+        "exact sums secret; noisy counts may be public"
     )
     assert page.count('<span class="mark">charged</span>') == 1
     assert "such charges can be added up over all runs of a hospital" in page

@@ -1328,6 +1328,7 @@ def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
         ).frame
     assert not any(key in seen for key in keys)
     for dtype in ("<u4", ">u4", "<i8"):
-        assert np.array([1_234_567_891], dtype=dtype).tobytes() not in seen
+        # All words are this one; one in four bytes is in random ones now and then.
+        assert np.array([1_234_567_891] * 2, dtype=dtype).tobytes() not in seen
     for party in cheat.parties:
         assert "1234567891" not in f"{party!r} {party.batch.open!r} {shares_of(party)!r}"

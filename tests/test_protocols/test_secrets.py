@@ -161,7 +161,8 @@ def test_no_message_of_a_run_holds_the_vector_and_nothing_is_logged(
         frames = party.contribute(MARKED)
         seen.extend(b"".join(frames))
     for dtype in ("<u4", ">u4", "<i8", ">i8"):
-        assert np.array([MARKER], dtype=dtype).tobytes() not in seen
+        # All words are the marker; one in four bytes is in random ones now and then.
+        assert np.array([MARKER, MARKER], dtype=dtype).tobytes() not in seen
     assert str(MARKER).encode() not in seen
     secrets = [secret for party in walk.run.parties.values() for secret in secrets_of(party)]
     assert not any(secret in seen for secret in secrets)
