@@ -9,8 +9,8 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
 LEDGER_STATES = {
-    "committed": "labels released, charge stays",
-    "forfeited": "void: no label released; its sum may still open, so the charge stays",
+    "committed": "labels released; the charge is final",
+    "forfeited": "void: no label released; its sum may still open, so the charge is final",
     "cancelled": "void: no label released; its sum can never open, so nothing is charged",
 }
 """The state of a batch's reservation, in words."""

@@ -255,7 +255,7 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
         ),
         ("View", "against whom ε holds: the public (all readers), or the coordinator."),
         ("Method", "the mathematics that computed ε."),
-        ("Cap, budget", "limits on the run's queries and ε, fixed before it."),
+        ("Cap, budget", "limits on queries and ε. They are fixed before the run."),
         ("Secret shares, masks", "ways to hide votes so that only the sum of all can be read."),
         (
             "Joint price, label level, GDP, RDP",

@@ -79,8 +79,8 @@ def _hidden_votes(*, noisy: bool) -> str:
             f"{hidden}. If {colluding}, it and they learn the votes with the hospital's own noise"
         )
     return (
-        f"{hidden}. The exact sum can show some of them, and all on a query on which all teachers "
-        f"agree. If {colluding}, it and they learn the votes"
+        f"{hidden}. The exact sum can show some of them. If all teachers agree on a query, it "
+        f"shows every vote on that query. If {colluding}, it and they learn the votes"
     )
 
 

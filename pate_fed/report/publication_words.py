@@ -96,4 +96,4 @@ def _of_labels(run: RunRecord) -> tuple[str, str]:
     said = "yes, if everybody may see the public pool"
     if has_own_data(run):
         said += ": its patients are from your file"
-    return said, f"{said}; the card's accuracy also needs a public test set"
+    return said, f"{said}; the accuracy on the card only if everybody may see the test set, too"
