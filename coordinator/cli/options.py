@@ -110,7 +110,7 @@ Weights = Annotated[
 ValidVotes = Annotated[
     bool,
     typer.Option(
-        "--valid-votes/--unchecked-votes",
+        "--valid-votes/--any-votes",
         help="Whether all hospitals trust each other to send valid votes (joint price).",
         rich_help_panel=BUDGET,
     ),

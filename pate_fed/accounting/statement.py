@@ -116,8 +116,8 @@ VOTES_IN_THE_CLEAR: Final = (
 INVALID_VOTES: Final = (
     "Invalid votes: if one hospital sends invalid counts, this epsilon holds for nobody, and "
     "nobody can check this. Example: one count is negative and another too large, but the total is "
-    "right. The option --unchecked-votes is safer: the run then costs more, but its epsilon holds "
-    "for any votes, valid or not."
+    "right. With the option --any-votes a run costs more, but its epsilon holds for any votes, "
+    "valid or not."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 

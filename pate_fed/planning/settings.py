@@ -211,9 +211,7 @@ class RunSettings:
                 self.pricing,
             )
         if self.pricing == "joint" and not self.valid_votes:
-            raise InvalidSettingError(
-                "--pricing joint must come with --valid-votes", "--unchecked-votes"
-            )
+            raise InvalidSettingError("--pricing joint must come with --valid-votes", "--any-votes")
 
     def _check_noise(self, sums: Sums) -> None:
         """Refuse settings that contradict noise at the parties, or that only it allows."""

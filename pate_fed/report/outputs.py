@@ -11,7 +11,7 @@ POST_PROCESSING: Final = (
 )
 
 _PUBLIC, _OPERATOR = "views.public.formal", "views.coordinator.formal"
-_NOTHING = "no number: you must trust the coordinator"
+_NOTHING = "no epsilon: you must trust the coordinator"
 
 
 class _Form(Protocol):

@@ -40,7 +40,7 @@ _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
         "a charge for each use of noise: for each check of the threshold, and for each label",
-        "the coordinator adds the noise and keeps exact sums secret; noisy counts may be public",
+        f"{_HONEST}, which may also show noisy counts",
     ),
     "label": Price("Label level", f"{_FIXED}, whatever the votes are", _HONEST),
     "joint": Price("Joint price", f"{_FIXED}, computed for valid votes", _VALID),

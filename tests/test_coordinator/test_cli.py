@@ -171,9 +171,7 @@ class TestWrongUsage:
             pytest.param(
                 ["--party-epsilons", "1,x"], "must be numbers between commas", id="no number"
             ),
-            pytest.param(
-                ["--pricing", "joint", "--unchecked-votes"], "got --unchecked-votes", id="no trust"
-            ),
+            pytest.param(["--pricing", "joint", "--any-votes"], "got --any-votes", id="no trust"),
             pytest.param(["--data", "mnist"], "none", id="mnist without a folder"),
             pytest.param(["--label", "x"], "digits", id="a label for digits"),
             pytest.param(["--data-dir", "."], "digits", id="a folder for digits"),

@@ -317,7 +317,7 @@ def test_a_budget_that_the_earlier_rounds_used_up_is_told_as_one_of_all(chain: C
         pytest.param(("--delta", 1e-6), "PF-105", id="another delta"),
         pytest.param(("--seed", 8), "PF-105", id="another seed"),
         pytest.param(("--weights", "1,1,2"), "PF-105", id="other neighbors"),
-        pytest.param(("--unchecked-votes",), "PF-105", id="other trust"),
+        pytest.param(("--any-votes",), "PF-105", id="other trust"),
         pytest.param(("--sum", "additive"), "PF-105", id="another sum"),
         pytest.param(("--evaluate", "private"), "PF-105", id="patients kept back"),
         pytest.param(("--label", "age"), "PF-105", id="another target"),

@@ -50,7 +50,7 @@ PATIENCE_MS = 300_000
 REPOSITORY = Path(__file__).parents[2]
 SEED, QUERIES, BATCH = 7, 12, 6
 MECHANISM = ("--mechanism", "confident", "--vote-threshold", 18, "--sigma1", 6, "--sigma2", 6)
-BUDGET = ("--epsilon", 100, "--unit", "record", "--unchecked-votes", "--batch-size", BATCH)
+BUDGET = ("--epsilon", 100, "--unit", "record", "--any-votes", "--batch-size", BATCH)
 
 
 def purpose_bytes(purpose: str) -> bytes:

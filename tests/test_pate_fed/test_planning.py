@@ -46,7 +46,7 @@ def test_offer_stays_within_the_budget_and_says_by_which_bound() -> None:
 
 
 @pytest.mark.slow
-def test_unchecked_votes_never_get_the_joint_price() -> None:
+def test_any_votes_never_get_the_joint_price() -> None:
     best = plan(request(votes_are_valid=False))["best"]
     assert "joint" not in best["epsilon"]["method"]
     assert best["queries"] <= plan(request())["best"]["queries"]

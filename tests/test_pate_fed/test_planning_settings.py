@@ -267,7 +267,7 @@ class TestQueries:
         resolved = resolved_of(settings(parties=50, teachers=1, mechanism=mechanism), dataset())
         assert terms(resolved).pricing == pricing
 
-    def test_unchecked_votes_are_never_priced_jointly(self) -> None:
+    def test_any_votes_are_never_priced_jointly(self) -> None:
         resolved = resolved_of(settings(parties=50, teachers=1, valid_votes=False), dataset())
         assert terms(resolved).pricing == "label"
 

@@ -397,8 +397,8 @@ def test_every_number_of_the_public_view_stands_in_one_table(
         f"Joint price charged {joint} {FIXED}, computed for valid votes honest coordinator; valid "
         f"votes This run alone, any votes {any_votes} {ALONE} honest coordinator "
         f"Label level {label} {FIXED}, whatever the votes are honest coordinator "
-        f"Gaussian composition (GDP) {gdp} {USES} the coordinator adds the noise and keeps "
-        "exact sums secret; noisy counts may be public"
+        f"Gaussian composition (GDP) {gdp} {USES} honest coordinator, which may also show noisy "
+        "counts"
     )
     assert page.count('<span class="mark">charged</span>') == 1
     assert "such charges can be added up over all runs of a hospital" in page
@@ -409,7 +409,7 @@ def test_a_bound_that_is_not_finite_says_why(make_run: Callable[..., RunRecord])
     privacy = sample_privacy()
     privacy["views"]["public"]["bounds"]["gdp"] = {"epsilon": None, "method": "noise too small"}
     rows = rows_of_numbers(_Page(render_report(make_run(privacy=privacy))).words())
-    assert f"(GDP) no bound {USES}. No bound: noise too small the coordinator" in rows
+    assert f"(GDP) no bound {USES}. No bound: noise too small honest" in rows
 
 
 def test_a_single_price_has_no_table_of_numbers(make_run: Callable[..., RunRecord]) -> None:
