@@ -17,7 +17,8 @@ MOST_OPEN_HOSPITALS = 8
 """Most hospitals whose table is open in the page; a longer one is folded."""
 
 _HONEST = "honest coordinator"
-_VALID = f"{_HONEST}; valid votes"
+_SILENT = f"{_HONEST} that shows only labels and “no answer”"
+_VALID = f"{_SILENT}; valid votes"
 _FIXED = "a fixed charge for each label and each “no answer”"
 _ALONE = "all labels and “no answer”s of this run together"
 
@@ -40,15 +41,15 @@ _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
         "a charge for each use of noise: for each check of the threshold, and for each label",
-        f"{_HONEST}, which may also show noisy counts",
+        _HONEST,
     ),
-    "label": Price("Label level", f"{_FIXED}, whatever the votes are", _HONEST),
+    "label": Price("Label level", f"{_FIXED}, whatever the votes are", _SILENT),
     "joint": Price("Joint price", f"{_FIXED}, computed for valid votes", _VALID),
     "renyi": Price(
         "RDP of the mechanism",
         "every query is charged by the Renyi divergence of its noise, and a test of stability by "
         "the chance that it fails, which counts toward delta",
-        _HONEST,
+        _SILENT,
     ),
     "none": Price("No price", "nothing, because no finite epsilon holds", "does not exist"),
 }
@@ -244,11 +245,11 @@ def numbers(privacy: Mapping[str, Any]) -> list[Bound]:
         return listed
     if counts_less(privacy) and not is_at_parties(privacy):
         formal, trusting = privacy["views"]["public"]["formal"], assumption(privacy) is not None
-        alone = Price("This run alone", _ALONE, _VALID if trusting else _HONEST)
+        alone = Price("This run alone", _ALONE, _VALID if trusting else _SILENT)
         listed.append(Bound(alone, formal["epsilon"], formal_method(privacy), is_charged=False))
     without = without_trust(privacy)
     if without is not None and without.is_alone:
-        alone = Price("This run alone, any votes", _ALONE, _HONEST)
+        alone = Price("This run alone, any votes", _ALONE, _SILENT)
         listed.append(Bound(alone, without.epsilon, without.method, is_charged=False))
     return _sorted(listed)
 
