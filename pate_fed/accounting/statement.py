@@ -176,7 +176,7 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         )
         return (
             "Two cases are compared: in one all records are as they are; in the other all records "
-            f"of one hospital are replaced. Then {votes} may change on every query."
+            f"of one hospital are replaced. Then, on every query, {votes} may change."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',

@@ -65,8 +65,8 @@ _SOURCES = (
     "Privacy (arXiv 1905.02383)",
     "Renyi differential privacy: Mironov 2017 (arXiv 1702.07476); its conversion to ε and δ (CKS): "
     "Canonne, Kamath and Steinke 2020 (arXiv 2004.00010)",
-    "Filters (running totals), which keep a budget whatever is asked next: Feldman and Zrnic 2021 "
-    "(arXiv 2008.11193) for RDP, Smith and Thakurta 2022 (arXiv 2210.17520) for GDP",
+    "Filters (running totals), with which no budget is exceeded, whatever is asked next: Feldman "
+    "and Zrnic 2021 (arXiv 2008.11193) for RDP, Smith and Thakurta 2022 (arXiv 2210.17520) for GDP",
     "Stable argmax: Dwork and Lei 2009; Smith and Thakurta 2013",
     "Label level and joint price: proofs in the documentation of pate_fed",
 )

@@ -523,7 +523,7 @@ def trust(run: UsedRun) -> str:
         "they know the noisy sum of the votes of all others."
         if terms.at_parties
         else "they know the sum of the votes of all others. If this sum shows that all others "
-        "agree, they also know each of these votes."
+        "agree, the colluders also know each of these votes."
     )
     return (
         f"{sentence} The votes of each of the {parties} hospitals stay hidden from the "

@@ -392,13 +392,13 @@ def test_every_number_of_the_public_view_stands_in_one_table(
             bounds["gdp"]["epsilon"],
         )
     )
+    silent = "honest coordinator that shows only labels and “no answer”"
     assert rows_of_numbers(_Page(page).words()) == (
-        f"This run alone {trusting} {ALONE} honest coordinator; valid votes "
-        f"Joint price charged {joint} {FIXED}, computed for valid votes honest coordinator; valid "
-        f"votes This run alone, any votes {any_votes} {ALONE} honest coordinator "
-        f"Label level {label} {FIXED}, whatever the votes are honest coordinator "
-        f"Gaussian composition (GDP) {gdp} {USES} honest coordinator, which may also show noisy "
-        "counts"
+        f"This run alone {trusting} {ALONE} {silent}; valid votes "
+        f"Joint price charged {joint} {FIXED}, computed for valid votes {silent}; valid votes "
+        f"This run alone, any votes {any_votes} {ALONE} {silent} "
+        f"Label level {label} {FIXED}, whatever the votes are {silent} "
+        f"Gaussian composition (GDP) {gdp} {USES} honest coordinator"
     )
     assert page.count('<span class="mark">charged</span>') == 1
     assert "such charges can be added up over all runs of a hospital" in page
@@ -790,7 +790,7 @@ def test_the_per_instance_number_is_boxed_as_not_for_publication(
     box = box[: box.index("</div>")]
     assert "<p><b>This is not the guarantee.</b>" in box
     assert ">Do not publish<" in box
-    assert "Do not publish this report, nor <code>privacy.json</code> with its" in box
+    assert "Publish neither this report nor <code>privacy.json</code>, which has this" in box
     assert "It depends on private data" in box
     assert epsilon_text(sample_privacy()["per_instance"]["epsilon"]) in box
     assert page.count(epsilon_text(sample_privacy()["per_instance"]["epsilon"])) == box.count(
