@@ -78,8 +78,8 @@ NOT_PROTECTED: Final = (
     "Participation: who took part, with how many teachers, and which public inputs were asked, is "
     "no secret in the federation.",
     "Timing and traffic: an observer of the network sees who sent how much, and when.",
-    "The last digits of the noise: the computer's noise differs very slightly from the noise of "
-    "the mathematics. For a single random number the chance that this matters is below one in a "
+    "The last digits of the noise: the mathematics assumes exact noise, and the computer rounds "
+    "its noise. For a single random number the chance that this matters is below one in a "
     "hundred billion (at a standard deviation of up to 100 votes). Epsilon does not count this; "
     "noise.delta_slack in privacy.json bounds it for the whole run.",
 )
@@ -102,7 +102,7 @@ NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
     "can tell.",
     NOT_PROTECTED[2],
     *NOT_PROTECTED[4:-1],
-    "The last digits of the noise: a draw differs from the noise of the mathematics with a "
+    "The last digits of the noise: a draw differs from the exact noise of the mathematics with a "
     "probability below 1e-30. Epsilon does not count this.",
 )
 """The same where the hospitals add the noise."""
@@ -114,10 +114,10 @@ VOTES_IN_THE_CLEAR: Final = (
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Invalid votes: if one hospital sends invalid counts, this epsilon holds for nobody, and "
-    "nobody can check this. Example: one count is negative and another too large, but the total is "
-    "right. With the option --any-votes a run costs more, but its epsilon holds for any votes, "
-    "valid or not."
+    "Invalid votes: for each class, each hospital sends the number of its votes. These numbers "
+    "are hidden, so nobody can check them. If one hospital sends wrong ones, this epsilon holds "
+    "for nobody. Example: one number is negative and another too large, but the total is right. "
+    "With the option --any-votes a run costs more, but its epsilon holds for any votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 

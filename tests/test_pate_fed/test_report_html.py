@@ -365,7 +365,7 @@ def test_every_number_that_rests_on_valid_votes_says_so_beside_it(
 
 def rows_of_numbers(text: str) -> str:
     """What the table of all numbers of the public view holds, without its last line."""
-    return text.partition(" Number ε Counts Holds if ")[2].partition(" δ 1e-5")[0]
+    return text.partition(" Number ε What is included Holds if ")[2].partition(" δ 1e-5")[0]
 
 
 FIXED = "a fixed charge for each label and each “no answer”"
@@ -676,7 +676,7 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
     metrics["queries"]["reinforced"] = 6 if name == "interactive" else 0
     privacy["mechanism"].update(_MECHANISMS[name][0], name=name)
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert f"The other 8 got no answer: {reason} after noise was added." in text
+    assert f"The other 8 queries got no answer: {reason} after noise was added." in text
     assert ("For 6 of these the student kept its own label." in text) is (name == "interactive")
 
 
