@@ -107,11 +107,8 @@ def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
         return "Every hospital hid its records, but showed its votes to the coordinator."
     total = "noisy sum" if privacy["trust_model"] == "distributed" else "sum"
     if simulated:
-        return (
-            "The protocol shows the coordinator no records. "
-            f"Of the votes it shows the {total} only."
-        )
-    return f"The coordinator saw no records. Of the votes it saw the {total} only."
+        return f"The protocol shows the coordinator no records, only the {total} of all votes."
+    return f"The coordinator saw no records, only the {total} of all votes."
 
 
 def class_rows(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:

@@ -41,7 +41,7 @@ _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
         "a charge for each use of noise: for each check of the threshold, and for each label",
-        _HONEST,
+        f"{_HONEST}, even if it shows noisy counts",
     ),
     "label": Price("Label level", f"{_FIXED}, whatever the votes are", _SILENT),
     "joint": Price("Joint price", f"{_FIXED}, computed for valid votes", _VALID),

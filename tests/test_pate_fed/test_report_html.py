@@ -398,7 +398,7 @@ def test_every_number_of_the_public_view_stands_in_one_table(
         f"Joint price charged {joint} {FIXED}, computed for valid votes {silent}; valid votes "
         f"This run alone, any votes {any_votes} {ALONE} {silent} "
         f"Label level {label} {FIXED}, whatever the votes are {silent} "
-        f"Gaussian composition (GDP) {gdp} {USES} honest coordinator"
+        f"Gaussian composition (GDP) {gdp} {USES} honest coordinator, even if it shows noisy counts"
     )
     assert page.count('<span class="mark">charged</span>') == 1
     assert "such charges can be added up over all runs of a hospital" in page
