@@ -115,7 +115,7 @@ VOTES_IN_THE_CLEAR: Final = (
 
 INVALID_VOTES: Final = (
     "Invalid votes: for each class, each hospital sends the number of its votes. These numbers "
-    "are hidden, so nobody can check them. If one hospital sends wrong ones, this epsilon holds "
+    "are hidden, so nobody can check them. If one hospital sends invalid ones, this epsilon holds "
     "for nobody. Example: one number is negative and another too large, but the total is right. "
     "With the option --any-votes a run costs more, but its epsilon holds for any votes."
 )

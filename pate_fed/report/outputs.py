@@ -48,7 +48,7 @@ def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
     noisy = trust_model(used) == "distributed"
     nobody = "nobody outside the hospital"
     return [
-        _row("a hospital's records and teachers", nobody, "they never leave it"),
+        _row("a hospital's records and teachers", nobody, "they never leave the hospital"),
         _row(
             "one hospital's votes",
             f"{nobody}, except as the next column says" if hidden else "the coordinator",

@@ -15,7 +15,7 @@ _CLEAR_VOTES = "its votes on a batch of public inputs, in the clear (--sum plain
 _MEANINGS: Mapping[str, str] = {
     "KeyStatement": "its public keys for this run, signed",
     "EnvelopeBundle": "keys for the other hospitals, sealed: the coordinator cannot open them",
-    "Confirmations": "proof, for each other hospital, that the sender shares a key with it",
+    "Confirmations": "for each other hospital, proof that the sender and that hospital share a key",
     "Ready": "a notice that it is ready or has finished, with the fingerprint of the run so far",
     "MaskedVector": _HIDDEN_VOTES,
     "Dealing": "fingerprints of the pieces of its one-time keys",

@@ -397,7 +397,7 @@ def test_every_number_of_the_public_view_stands_in_one_table(
         f"This run alone {trusting} {ALONE} {silent}; valid votes "
         f"Joint price charged {joint} {FIXED}, computed for valid votes {silent}; valid votes "
         f"This run alone, any votes {any_votes} {ALONE} {silent} "
-        f"Label level {label} {FIXED}, whatever the votes are {silent} "
+        f"Label level {label} {FIXED}, computed for any votes {silent} "
         f"Gaussian composition (GDP) {gdp} {USES} honest coordinator, even if it shows noisy counts"
     )
     assert page.count('<span class="mark">charged</span>') == 1
