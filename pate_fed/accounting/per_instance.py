@@ -17,7 +17,7 @@ from pate_fed.accounting.ranges import probability, vote_counts
 from pate_fed.errors import InvalidParameterError
 from pate_fed.releases import NoisyRelease, Outcome
 
-PER_INSTANCE_METHOD = "papers' data-dependent RDP bound, Mironov"
+PER_INSTANCE_METHOD = "data-dependent RDP bound of the PATE papers, converted by Mironov"
 
 
 class InstanceBound(Protocol):
