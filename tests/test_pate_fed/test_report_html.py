@@ -777,7 +777,8 @@ def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecor
     text = _Page(render_report(make_run())).words()
     assert (
         "The line shows how much was charged to budgets after each query. The dashed line is the "
-        "guarantee of this run alone. It holds even where charges end above it" in text
+        "guarantee of this run alone. The charges may end above it. The guarantee still holds"
+        in text
     )
     assert "guarantee of the run" in text
 
