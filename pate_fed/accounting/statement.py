@@ -116,7 +116,8 @@ VOTES_IN_THE_CLEAR: Final = (
 INVALID_VOTES: Final = (
     "Invalid votes: for each class, each hospital sends the number of its votes. These numbers "
     "are hidden, so nobody can check them. If one hospital sends invalid ones, this epsilon holds "
-    "for nobody. Example: with one vote a hospital sends -5 for one class and 6 for another. "
+    "for nobody. Example: a hospital that has only one vote sends 6 for one class and -5 for "
+    "another. "
     "With the option --any-votes a run costs more, but its epsilon holds for any votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""

@@ -251,8 +251,8 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
         ("Unit", f"the records that ε protects as a whole: here {unit}."),
         (
             "Neighbors",
-            "the two cases that ε compares: in one all records are as they are, in the other those of "
-            "one unit are replaced.",
+            "the two cases that ε compares: in one all records are as they are, in the other "
+            "those of one unit are replaced.",
         ),
         ("View", "against whom ε holds: the public (all readers), or the coordinator."),
         ("Method", "the mathematics that computed ε."),
