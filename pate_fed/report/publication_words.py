@@ -49,7 +49,7 @@ def files(run: RunRecord) -> list[FileWords]:
         FileWords(LABELS, "the released labels and “no answer”s", labels),
         FileWords(STUDENT, "the model and its card", student),
         FileWords(PRIVACY, "the cost in each view", part),
-        FileWords(METRICS, "results and effort", part),
+        FileWords(METRICS, "results, times, data traffic", part),
         FileWords(MANIFEST, "versions, fingerprints, signers", part),
         FileWords(SETTINGS, "the settings", part),
         FileWords(TRANSCRIPT, "fingerprints of all messages, signatures", _AUDITORS),
