@@ -516,8 +516,8 @@ def trust(run: UsedRun) -> str:
     if not colluders:
         limit = "as long as no hospital colludes with it"
     else:
-        who = "1 of them colludes" if colluders == 1 else f"{colluders} of them collude"
-        limit = f"even if {who} with it"
+        collude = "colludes" if colluders == 1 else "collude"
+        limit = f"even if {colluders} of the other {parties - 1} {collude} with it"
     # Noise that the hospitals added stays in what colluders know.
     known = (
         "they know the noisy sum of the votes of all others."
@@ -526,8 +526,8 @@ def trust(run: UsedRun) -> str:
         "agree, the colluders also know each of these votes."
     )
     return (
-        f"{sentence} The votes of each of the {parties} hospitals stay hidden from the "
-        f"coordinator, {limit} ({form.name} sum). Colluders can subtract their own votes: then "
+        f"{sentence} The votes of a hospital stay hidden from the coordinator, "
+        f"{limit} ({form.name} sum). Colluders can subtract their own votes: then "
         f"{known}"
     )
 
