@@ -115,10 +115,10 @@ VOTES_IN_THE_CLEAR: Final = (
 
 INVALID_VOTES: Final = (
     "Invalid votes: for each class, each hospital sends the number of its votes. These numbers "
-    "are hidden, so nobody can check them. If one hospital sends invalid ones, this epsilon holds "
-    "for nobody. Example: a hospital that has only one vote sends 6 for one class and -5 for "
-    "another. "
-    "With the option --any-votes a run costs more, but its epsilon holds for any votes."
+    "are hidden, so nobody can check them. If even one hospital sends invalid ones, this epsilon "
+    "holds for nobody, and only an epsilon for any votes still holds. Example: a hospital that has "
+    "only one vote sends 6 for one class and -5 for another. With the option --any-votes a run is "
+    "charged an epsilon for any votes."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
@@ -204,8 +204,8 @@ def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, w
 
 VALID_VOTES: Final = (
     "Epsilon needs valid votes: on each query every teacher casts one whole vote (or several, if "
-    "it has a public weight) for one class. Nobody can check this. If one hospital sends "
-    "anything else, this epsilon holds for nobody."
+    "it has a public weight) for one class. Nobody can check this. If even one hospital "
+    "sends an invalid vote, this epsilon holds for nobody."
 )
 """The assumptions of the joint price; printed beside every number that rests on it."""
 

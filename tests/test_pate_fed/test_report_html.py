@@ -515,7 +515,7 @@ def test_what_holds_without_trust_in_votes_stands_where_the_trust_is_told(
     at_the_caps = privacy["views"]["public"]["bounds"]["label"]["epsilon"]
     is_exact = headline["epsilon_without_trust"] < at_the_caps
     said = (
-        f"If any vote is invalid, ε = {still} holds instead (method: "
+        f"Then ε = {still} holds instead (method: "
         f"{BELLMAN_LABEL_METHOD if is_exact else 'Label level, at the caps'}; δ 1e-5; same unit, "
         "neighbors, view; source: privacy.json: parties)"
     )
@@ -535,7 +535,7 @@ def test_where_nothing_holds_without_trust_in_votes_the_page_says_so(
     for party in privacy["parties"]:
         party["epsilon_without_trust"] = None
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    assert text.count("Without valid votes no finite number holds.") == 1
+    assert text.count("Then no finite number holds.") == 1
     assert "None" not in text
 
 
