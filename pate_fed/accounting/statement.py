@@ -58,7 +58,8 @@ NOT_PROTECTED: Final = (
     "batch is released. You must trust it to keep this sum secret.",
     "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
     "Invented hospitals: a coordinator could invent hospitals that collude with it. People at each "
-    "hospital check that the other hospitals are real. A node votes only if enough are checked.",
+    "hospital check that the other hospitals are real. A hospital's computer votes only "
+    "after people there have checked enough others.",
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
     "A patient with records in several hospitals: epsilon counts the records in one of them only. "
@@ -116,9 +117,8 @@ VOTES_IN_THE_CLEAR: Final = (
 INVALID_VOTES: Final = (
     "Invalid votes: for each class, each hospital sends the number of its votes. These numbers "
     "are hidden, so nobody can check them. If even one hospital sends invalid ones, this epsilon "
-    "holds for nobody, and only an epsilon for any votes still holds. Example: a hospital that has "
-    "only one vote sends 6 for one class and -5 for another. With the option --any-votes a run is "
-    "charged an epsilon for any votes."
+    "holds for nobody. Example: a hospital that has only one vote sends 6 for one class and -5 for "
+    "another. With the option --any-votes the budget is charged an epsilon that holds even then."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 

@@ -69,9 +69,9 @@ def files(run: RunRecord) -> list[FileWords]:
 
 _PART = "no: the public edition has the part that may be published"
 _NO_PART = "no: this run has no public edition"
-_AUDITORS = "no: for auditors; it holds hospitals' keys and signatures, but no message contents"
-_TRAFFIC = "no: for auditors; it tells who sent how much, and no message contents"
-_CHECKS = "no: for auditors, who check the other files with it"
+_AUDITORS = "no: only auditors get it; it holds hospitals' keys and signatures, no message contents"
+_TRAFFIC = "no: only auditors get it; it tells who sent how much, no message contents"
+_CHECKS = "no: only auditors get it; they check the other files with it"
 
 
 def _is_simulated(run: RunRecord) -> bool:

@@ -180,7 +180,7 @@ def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_publishe
         start = "yes, if everybody may see the public pool" if seed is None else "no: the seed"
         assert told[name].startswith(start)
         assert ("patients are from your file" in told[name]) is (seed is None and data != "digits")
-    assert told["transcript.jsonl"].startswith("no: for auditors")
+    assert told["transcript.jsonl"].startswith("no: only auditors get it")
     assert ("This run has no public edition: its noise came from a seed" in page) is bool(seed)
     banner = page[page.index('<div class="simulated"') :].partition("</div>")[0]
     assert ("from your own file: no ε covers them" in banner) is (data != "digits")
