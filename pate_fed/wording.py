@@ -107,8 +107,8 @@ def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
         return "Every hospital hid its records, but showed its votes to the coordinator."
     total = "noisy sum" if privacy["trust_model"] == "distributed" else "sum"
     if simulated:
-        return f"The protocol shows the coordinator no records, only the {total} of all votes."
-    return f"The coordinator saw no records, only the {total} of all votes."
+        return f"The protocol shows the coordinator no records, and no votes except their {total}."
+    return f"The coordinator saw no records, and no votes except their {total}."
 
 
 def class_rows(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:

@@ -311,12 +311,14 @@ def test_counts_are_in_no_message_log_or_memory(caplog: pytest.LogCaptureFixture
         return rows
 
     caplog.set_level(logging.DEBUG)
-    federation = ready(rows={0: marked, 1: nobody, 2: nobody}, places=places)
+    noises = {place: keyed_stream(b"%d" % place, tag="hidden") for place in range(3)}
+    federation = ready(rows={0: marked, 1: nobody, 2: nobody}, places=places, noises=noises)
     noisy = federation.evaluate()
     federation.run.close()
     assert abs(noisy[0, : len(MARKERS)] - MARKERS).max() < 6 * SIGMA * math.sqrt(1.5)
     roots = (federation.run, federation.store, *federation.nodes)
     hidden = not_in(noisy)
+    assert hidden == MARKERS
     assert not held_in_memory(*roots, rows=[hidden])
     for said in (*federation.transport.packets, caplog.text.encode()):
         assert not findings(said, hidden)

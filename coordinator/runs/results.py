@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _SEALING: Mapping[str, str] = {
     SUITE_MLKEM768_X25519: (
         "The coordinator relays messages between hospitals, sealed with ML-KEM-768 and X25519 "
-        "together. A recording of them cannot be opened later, even with a quantum computer, "
+        "together. Nobody can open recorded messages later, even with a quantum computer, "
         "unless both methods are broken."
     ),
     SUITE_X25519: (

@@ -26,13 +26,13 @@ at all, for mechanisms that protect nobody and are for simulations only.
 """
 
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
-_BELLMAN: Final = 'composition of all labels and "no answer"s within the caps'
-BELLMAN_LABEL_METHOD: Final = f"{_BELLMAN}, for any votes (dynamic programming)"
+BELLMAN: Final = 'composition of all labels and "no answer"s within the caps'
+BELLMAN_LABEL_METHOD: Final = f"{BELLMAN}, for any votes (dynamic programming)"
 BELLMAN_ANSWERS_METHOD: Final = (
     "composition of all labels within the caps, for any votes (dynamic programming)"
 )
 BELLMAN_METHOD: Final = (
-    f"{_BELLMAN}, for valid votes (dynamic programming); holds if all votes are valid"
+    f"{BELLMAN}, for valid votes (dynamic programming); holds if all votes are valid"
 )
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
 _RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a preset budget"
@@ -79,10 +79,10 @@ NOT_PROTECTED: Final = (
     "Participation: who took part, with how many teachers, and which public inputs were asked, is "
     "no secret in the federation.",
     "Timing and traffic: an observer of the network sees who sent how much, and when.",
-    "The last digits of the noise: the mathematics assumes exact noise, and the computer rounds "
-    "its noise. For a single random number the chance that this matters is below one in a "
-    "hundred billion (at a standard deviation of up to 100 votes). Epsilon does not count this; "
-    "noise.delta_slack in privacy.json bounds it for the whole run.",
+    "The last digits of the noise: the mathematics assumes exact noise, and the computer draws "
+    "it with limited precision. For a single random number the chance that this matters is below "
+    "one in a hundred billion (at a standard deviation of up to 100 votes). Epsilon does not count "
+    "this; noise.delta_slack in privacy.json bounds it for the whole run.",
 )
 """The limits of the guarantee, in plain words."""
 
@@ -115,8 +115,8 @@ VOTES_IN_THE_CLEAR: Final = (
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Invalid votes: for each class, each hospital sends the number of its votes. These numbers "
-    "are hidden, so nobody can check them. If even one hospital sends invalid ones, this epsilon "
+    "Invalid votes: for each class, each hospital sends the number of its votes. Nobody can check "
+    "these numbers. If even one hospital sends invalid ones, this epsilon "
     "holds for nobody. Example: a hospital that has only one vote sends 6 for one class and -5 for "
     "another. With the option --any-votes the budget is charged an epsilon that holds even then."
 )

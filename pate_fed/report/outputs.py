@@ -75,7 +75,10 @@ def _hidden_votes(*, noisy: bool) -> str:
         "too many hospitals collude with the coordinator",
     )
     if noisy:
-        return f"{hidden}. If {colluding}, all these colluders learn the votes with the noise"
+        return (
+            f"{hidden}. If {colluding}, all these colluders learn the votes, with the hospital's "
+            "own noise added"
+        )
     return (
         f"{hidden}. The exact sum can show some of them. If all teachers agree on a query, it "
         f"shows every vote on that query. If {colluding}, all these colluders learn the votes"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pate_fed import wording
 from pate_fed.accounting.statement import (
+    BELLMAN,
     BELLMAN_ANSWERS_METHOD,
     BELLMAN_LABEL_METHOD,
     VALID_VOTES,
@@ -20,7 +21,8 @@ _HONEST = "honest coordinator"
 _SILENT = f"{_HONEST} that shows only labels and “no answer”"
 _VALID = f"{_SILENT}; valid votes"
 _FIXED = "a fixed charge for each label and each “no answer”"
-_ALONE = "all labels and “no answer”s of this run together"
+_ALL = "all labels and “no answer”s of the run together (dynamic programming)"
+_STOPS = "the charges so far; the run stops before they exceed this"
 
 
 class Price(NamedTuple):
@@ -51,7 +53,7 @@ _PRICES: Mapping[str, Price] = {
         "the chance that it fails, which counts toward delta",
         _SILENT,
     ),
-    "none": Price("No price", "nothing, because no finite epsilon holds", "does not exist"),
+    "none": Price("No price", "nothing, because no finite epsilon holds", "never"),
 }
 
 _ENOUGH = "enough hospitals add their noise as agreed, and keep it secret"
@@ -66,7 +68,7 @@ _PRICES_AT_PARTIES: Mapping[str, Price] = {
     "label": Price(
         "Label level",
         "every label is charged for the information that it reveals to a reader of labels alone",
-        f"{_ENOUGH}; the coordinator shows labels only",
+        f"{_ENOUGH}; the coordinator applies the threshold as declared, and shows labels only",
     ),
 }
 """Where the hospitals add the noise."""
@@ -140,14 +142,14 @@ class WithoutTrust(NamedTuple):
     Attributes:
         epsilon: At the caps; None without a finite bound.
         method: How it was computed.
-        is_alone: Whether it is less than each way to charge gives: it counts this run alone.
+        is_composition: Whether it is that of all outcomes, less than each way to charge gives.
         budget: The budget that it exceeds; None where it does not.
         others: Number of all hospitals whose own such number exceeds their budget.
     """
 
     epsilon: float | None
     method: str
-    is_alone: bool
+    is_composition: bool
     budget: float | None
     others: int
 
@@ -159,16 +161,16 @@ def without_trust(privacy: Mapping[str, Any]) -> WithoutTrust | None:
     row = max(privacy["parties"], key=lambda party: _exposure(privacy, party))
     listed = [bound for bound in bounds(privacy) if bound.price.name != _PRICES["joint"].name]
     method = listed[0].price.name if listed else "a bound that needs no valid votes"
-    method, is_alone = f"{method}, at the caps", False
+    method, is_composition = f"{method}, at the caps", False
     if len(privacy["runs"]) > 1:
         method = "sum over all runs whose labels are used, at the caps"
     elif listed and (row["epsilon_without_trust"] or math.inf) < (listed[0].epsilon or math.inf):
         refuses = privacy["mechanism"]["max_refusals"] != 0
-        method, is_alone = BELLMAN_LABEL_METHOD if refuses else BELLMAN_ANSWERS_METHOD, True
+        method, is_composition = BELLMAN_LABEL_METHOD if refuses else BELLMAN_ANSWERS_METHOD, True
     return WithoutTrust(
         row["epsilon_without_trust"],
         method,
-        is_alone,
+        is_composition,
         row["budget"] if _exceeds(row) else None,
         sum(map(_exceeds, privacy["parties"])),
     )
@@ -222,10 +224,11 @@ class Bound(NamedTuple):
 
 def bounds(privacy: Mapping[str, Any]) -> list[Bound]:
     """List the formal bounds by each way to charge, the smallest first."""
-    charged = privacy["mechanism"]["pricing"]
+    charged, at_parties = privacy["mechanism"]["pricing"], is_at_parties(privacy)
+    kept = at_parties and row_sums_kept(privacy) is not None
     return _sorted(
         Bound(
-            price_of(name, at_parties=is_at_parties(privacy)),
+            _with_row_sums(price_of(name, at_parties=at_parties), kept=kept and name == "label"),
             bound["epsilon"],
             bound["method"],
             name == charged,
@@ -234,24 +237,40 @@ def bounds(privacy: Mapping[str, Any]) -> list[Bound]:
     )
 
 
-def numbers(privacy: Mapping[str, Any]) -> list[Bound]:
-    """List every formal number of the public view, the smallest first.
+def _with_row_sums(price: Price, *, kept: bool) -> Price:
+    also = f"{price.holds_if}; every hospital's votes on a query add up to its number of votes"
+    return price._replace(holds_if=also) if kept else price
 
-    These are the bounds by each way to charge and, where it is smaller, what this run alone costs:
-    for valid votes, and for any.
+
+def numbers(privacy: Mapping[str, Any]) -> list[Bound]:
+    """List the formal numbers of this run's labels, the smallest first.
+
+    These are the bounds at the caps by each way to charge; the composition of all outcomes, for
+    valid votes and for any, where it is smaller; and the budget, where it stops the run before.
     """
     listed = bounds(privacy)
     if not listed or len(privacy["runs"]) > 1:
         return listed
-    if counts_less(privacy) and not is_at_parties(privacy):
-        formal, trusting = privacy["views"]["public"]["formal"], assumption(privacy) is not None
-        alone = Price("This run alone", _ALONE, _VALID if trusting else _SILENT)
-        listed.append(Bound(alone, formal["epsilon"], formal_method(privacy), is_charged=False))
+    formal, trusting = privacy["views"]["public"]["formal"], assumption(privacy) is not None
+    if is_stopped_by_budget(privacy):
+        stops = Price("Budget", _STOPS, price(privacy).holds_if)
+        listed.append(Bound(stops, formal["epsilon"], formal_method(privacy), is_charged=False))
+    elif counts_less(privacy) and not is_at_parties(privacy):
+        name = "Composition, valid votes" if trusting else "Composition"
+        counted = Price(name, _ALL, _VALID if trusting else _SILENT)
+        listed.append(Bound(counted, formal["epsilon"], formal_method(privacy), is_charged=False))
     without = without_trust(privacy)
-    if without is not None and without.is_alone:
-        alone = Price("This run alone, any votes", _ALONE, _SILENT)
-        listed.append(Bound(alone, without.epsilon, without.method, is_charged=False))
+    if without is not None and without.is_composition:
+        counted = Price("Composition, any votes", _ALL, _SILENT)
+        listed.append(Bound(counted, without.epsilon, without.method, is_charged=False))
     return _sorted(listed)
+
+
+def is_stopped_by_budget(privacy: Mapping[str, Any]) -> bool:
+    """Tell whether the budget is less than the run would cost at its caps."""
+    method: str = privacy["views"]["public"]["formal"]["method"]
+    is_filter = not is_at_parties(privacy) and not method.startswith(BELLMAN)
+    return is_filter and len(privacy["runs"]) == 1 and counts_less(privacy)
 
 
 def _sorted(listed: Iterable[Bound]) -> list[Bound]:
@@ -295,8 +314,8 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
         return "a running total (GDP filter), a preset limit"
     if not differ(privacy["parties"], "unit_votes"):
         return (
-            "a running total, its limit fixed before the run (for specialists: RDP filter at order "
-            f"{order:.4g}, fixed too)"
+            "a running total, with a limit and an order that were fixed before the run (for "
+            f"specialists: RDP filter at order {order:.4g})"
         )
     return (
         "a running total (RDP filter at an order of each hospital's own), limits and orders fixed "
@@ -320,6 +339,11 @@ def are_alike(parties: Sequence[Mapping[str, Any]]) -> bool:
 def differ(parties: Sequence[Mapping[str, Any]], key: str) -> bool:
     """Tell whether hospitals differ in "budget" or "epsilon"."""
     return len({party[key] for party in parties}) > 1
+
+
+def are_uneven(parties: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether the run may cost hospitals differently, or one unit there moves other votes."""
+    return differ(parties, "epsilon") or differ(parties, "unit_votes")
 
 
 def spread(parties: Sequence[Mapping[str, Any]], key: str) -> str:

@@ -3,7 +3,8 @@
 A party's votes are made so odd that they are recognized wherever they turn up: as text, as JSON,
 as CBOR, and as integers of 4 or 8 bytes in either order, which is also what a pickle holds. Four
 bytes alone are found by chance in a megabyte of random ones about once in 4,000 searches: they
-count only near another count in the same form.
+count only near another count in the same form. With the head that CBOR and pickle write they are
+five, and count alone.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ from pate_fed.queries import QueryBatch
 MARKERS = (104_729, 224_737, 350_377)
 """Votes of three classes at the marked party, primes that nothing else comes to."""
 
+MORE_MARKERS = (99_991, 200_003, 350_381)
+"""The same, for another row."""
+
 MARKED_TEACHERS = sum(MARKERS)
 
 
@@ -48,9 +52,9 @@ def released_tallies(database: Path) -> NDArray[np.int64]:
     return np.concatenate([one["tallies"] for one in releases if "tallies" in one])
 
 
-def not_in(released: NDArray[Any]) -> tuple[int, ...]:
+def not_in(released: NDArray[Any], markers: tuple[int, ...] = MARKERS) -> tuple[int, ...]:
     """Return the markers that noise hid: one of 0 leaves a count as it is, and tells nothing."""
-    return tuple(sorted(set(MARKERS) - set(released.ravel().tolist())))
+    return tuple(sorted(set(markers) - set(released.ravel().tolist())))
 
 
 _NOT_A_NUMBER_AROUND = rb"(?<![0-9A-Fa-f])(?<![0-9]\.)%s(?:\.0*)?(?![0-9A-Fa-f])"
@@ -63,17 +67,29 @@ def marked_votes(batch: QueryBatch) -> NDArray[np.int64]:
     return np.repeat(column[:, None], len(batch), axis=1)
 
 
+def _cbor_of(number: int) -> bytes:
+    head, argument = (b"\x1a", number) if number >= 0 else (b"\x3a", -1 - number)
+    return head + struct.pack(">I", argument % 2**32)
+
+
 @lru_cache(maxsize=2**12)
 def forms_of(number: int) -> dict[str, bytes]:
     """Byte forms of one count that are looked for literally."""
     return {
         "4 bytes, little-endian": struct.pack("<I", number % 2**32),
         "4 bytes, big-endian": struct.pack(">I", number % 2**32),
+        "CBOR": _cbor_of(number),
+        "pickle": b"J" + struct.pack("<i", (number + 2**31) % 2**32 - 2**31),
         "8 bytes, little-endian": struct.pack("<q", number),
         "8 bytes, big-endian": struct.pack(">q", number),
         "float, little-endian": struct.pack("<d", float(number)),
         "float, big-endian": struct.pack(">d", float(number)),
     }
+
+
+def forms_of_words(number: int) -> list[bytes]:
+    """Byte forms of a vector whose words are all this number; a short one twice, side by side."""
+    return [2 * form if len(form) == _SHORT else form for form in forms_of(number).values()]
 
 
 _APART = b"\n\0\n"

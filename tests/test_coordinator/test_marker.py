@@ -61,6 +61,8 @@ CANARIES = [
     pytest.param(pickle.dumps(list(MARKERS)), id="pickled list"),
     pytest.param(pickle.dumps(np.array(MARKERS)), id="pickled array"),
     pytest.param(wire.encode_value(list(MARKERS)), id="CBOR"),
+    pytest.param(wire.encode_value({"votes": MARKERS[1]}), id="one count in CBOR"),
+    pytest.param(pickle.dumps(MARKERS[1]), id="one pickled count"),
     pytest.param(str(np.array([MARKERS])).encode(), id="printed array"),
     pytest.param(repr(np.array(MARKERS, dtype=float)).encode(), id="printed floats"),
     pytest.param(f"{MARKERS[0]:,} votes".encode(), id="text with commas"),

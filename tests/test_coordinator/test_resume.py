@@ -720,8 +720,8 @@ class TestSecrets:
         assert {Stage.OPENED, Stage.DECIDED, Stage.STORED, Stage.FINISHED} <= set(searched)
         files = {path.name for path in tmp_path.rglob("*")}
         assert files == {f"coordinator.db{end}" for end in ("", "-wal", "-shm")}
-        # The search would find them: the deviation of the noise is public, and in the terms.
-        assert findings_in_files(tmp_path, (20_000,))
+        # The search would find them: the number of teachers is public, and in the terms.
+        assert findings_in_files(tmp_path, (MARKED_TEACHERS,))
 
     def test_nothing_from_outside_can_set_the_hook(self) -> None:
         """It is an argument of the program's own code: no option, setting or file names it."""

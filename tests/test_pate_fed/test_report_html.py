@@ -16,7 +16,13 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from pate_fed.accounting.statement import BELLMAN_LABEL_METHOD, ROW_SUMS_KEPT, VALID_VOTES
+from pate_fed.accounting.statement import (
+    BELLMAN_LABEL_METHOD,
+    BELLMAN_METHOD,
+    FILTER_METHODS,
+    ROW_SUMS_KEPT,
+    VALID_VOTES,
+)
 from pate_fed.report import RunRecord, plots, render_report
 from pate_fed.report.editions import public_record
 from pate_fed.report.plots import MAX_CLASSES
@@ -369,7 +375,7 @@ def rows_of_numbers(text: str) -> str:
 
 
 FIXED = "a fixed charge for each label and each “no answer”"
-ALONE = "all labels and “no answer”s of this run together"
+ALL = "all labels and “no answer”s of the run together (dynamic programming)"
 USES = "a charge for each use of noise: for each check of the threshold, and for each label"
 
 
@@ -378,6 +384,7 @@ def test_every_number_of_the_public_view_stands_in_one_table(
 ) -> None:
     privacy = sample_privacy()
     bounds, parties = privacy["views"]["public"]["bounds"], privacy["parties"]
+    privacy["views"]["public"]["formal"]["method"] = BELLMAN_METHOD
     bounds["joint"]["epsilon"] *= 1.05  # charges that add up are larger than what the run costs
     for party in parties:
         party["epsilon_without_trust"] *= 0.9
@@ -394,15 +401,68 @@ def test_every_number_of_the_public_view_stands_in_one_table(
     )
     silent = "honest coordinator that shows only labels and “no answer”"
     assert rows_of_numbers(_Page(page).words()) == (
-        f"This run alone {trusting} {ALONE} {silent}; valid votes "
+        f"Composition, valid votes {trusting} {ALL} {silent}; valid votes "
         f"Joint price charged {joint} {FIXED}, computed for valid votes {silent}; valid votes "
-        f"This run alone, any votes {any_votes} {ALONE} {silent} "
+        f"Composition, any votes {any_votes} {ALL} {silent} "
         f"Label level {label} {FIXED}, computed for any votes {silent} "
         f"Gaussian composition (GDP) {gdp} {USES} honest coordinator, even if it shows noisy counts"
     )
     assert page.count('<span class="mark">charged</span>') == 1
     assert "such charges can be added up over all runs of a hospital" in page
     assert "such charges" not in render_report(make_run())  # the charge is what the run costs
+
+
+@pytest.mark.parametrize("pricing", ["joint", "label", "gdp"])
+def test_a_budget_that_stops_the_run_is_no_composition(
+    make_run: Callable[..., RunRecord], pricing: str
+) -> None:
+    privacy = sample_privacy(pricing)
+    formal = privacy["views"]["public"]["formal"]
+    formal |= {"epsilon": 2.0, "method": FILTER_METHODS[pricing]}
+    page = render_report(make_run(privacy=privacy))
+    assert "Budget 2.000 the charges so far; the run stops before they exceed this" in (
+        rows_of_numbers(_Page(page).words())
+    )
+    assert "the run stops before its charges exceed the budget" in page
+    assert "such charges can be added up" not in page
+    assert "Composition, valid votes" not in page
+
+
+def test_numbers_of_one_run_of_several_say_so(make_run: Callable[..., RunRecord]) -> None:
+    privacy = sample_privacy("label")
+    privacy["runs"] *= 2
+    privacy["views"]["public"]["formal"]["epsilon"] *= 2
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    assert "These numbers are of this run alone. The number of this report also counts the" in text
+    assert "Composition" not in rows_of_numbers(text)
+    assert "the guarantee of all runs whose labels are used: an upper limit" in text
+    assert "The first query costs more" not in text
+
+
+def test_with_noise_at_the_parties_a_number_names_all_its_conditions(
+    make_run: Callable[..., RunRecord],
+) -> None:
+    privacy = sample_privacy("renyi")
+    privacy["noise"]["place"] = "parties"
+    public = privacy["views"]["public"]
+    public["bounds"]["label"] = {"epsilon": 1.5, "method": METHODS["label"]}
+    public["formal"] |= {"epsilon": 1.5, "holds_if": ROW_SUMS_KEPT}
+    rows = rows_of_numbers(_Page(render_report(make_run(privacy=privacy))).words())
+    label, _, opened = rows.partition("Opened rows charged")
+    assert "shows labels only; every hospital's votes on a query add up to its number" in label
+    assert "add up to its number" not in opened
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.2], ids=["below", "above"])
+def test_charges_are_a_count_whether_they_end_below_or_above_the_guarantee(
+    make_run: Callable[..., RunRecord], factor: float
+) -> None:
+    privacy = sample_privacy()
+    formal = privacy["views"]["public"]["formal"]["epsilon"]
+    privacy["charged"][-1]["epsilon"] = factor * formal
+    text = _Page(render_report(make_run(privacy=privacy))).words()
+    assert "It is a count, no guarantee. The dashed line is the guarantee: an upper limit" in text
+    assert ("It holds although the charges end above it" in text) is (factor > 1)
 
 
 def test_a_bound_that_is_not_finite_says_why(make_run: Callable[..., RunRecord]) -> None:
@@ -414,7 +474,7 @@ def test_a_bound_that_is_not_finite_says_why(make_run: Callable[..., RunRecord])
 
 def test_a_single_price_has_no_table_of_numbers(make_run: Callable[..., RunRecord]) -> None:
     page = render_report(make_run(privacy=sample_privacy("renyi")))
-    assert "Every number of the public view" not in page
+    assert "What the labels cost, computed in several ways" not in page
     assert METHODS["renyi"] in page
 
 
@@ -424,20 +484,20 @@ def test_a_single_price_has_no_table_of_numbers(make_run: Callable[..., RunRecor
         pytest.param("gdp", "method: a running total (GDP filter), a preset limit", id="gdp"),
         pytest.param(
             "joint",
-            "method: a running total, its limit fixed before the run (for specialists: RDP "
-            "filter at order 6.908, fixed too)",
+            "method: a running total, with a limit and an order that were fixed before the run "
+            "(for specialists: RDP filter at order 6.908)",
             id="joint",
         ),
         pytest.param(
             "label",
-            "method: a running total, its limit fixed before the run (for specialists: RDP "
-            "filter at order 6.908, fixed too)",
+            "method: a running total, with a limit and an order that were fixed before the run "
+            "(for specialists: RDP filter at order 6.908)",
             id="label",
         ),
         pytest.param(
             "renyi",
-            "method: a running total, its limit fixed before the run (for specialists: RDP "
-            "filter at order 6.908, fixed too)",
+            "method: a running total, with a limit and an order that were fixed before the run "
+            "(for specialists: RDP filter at order 6.908)",
             id="renyi",
         ),
         pytest.param("none", "none is kept, because nothing is bounded", id="none"),
@@ -683,7 +743,10 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
 def test_the_odometer_says_at_which_order_it_counts(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
     assert "the sum of all charges so far (for specialists: at Renyi order 6.908)" in text
-    assert "RDP filter at order 6.908, fixed too" in text
+    assert (
+        "an order that were fixed before the run (for specialists: RDP filter at order 6.908)"
+        in text
+    )
     text = _Page(render_report(make_run(privacy=sample_privacy("gdp")))).words()
     assert "Renyi order" not in text
 
@@ -775,11 +838,7 @@ def test_the_charged_line_is_drawn_over_queries_asked(
 
 def test_the_charged_line_is_called_an_odometer(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
-    assert (
-        "The line shows how much was charged to budgets after each query. The dashed line is the "
-        "guarantee of this run alone. The charges may end above it. The guarantee still holds"
-        in text
-    )
+    assert "The line shows how much was charged to budgets after each query. It is a count" in text
     assert "guarantee of the run" in text
 
 

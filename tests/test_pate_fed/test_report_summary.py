@@ -221,12 +221,12 @@ def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
         (
             "additive",
             True,
-            ". The protocol shows the coordinator no records, only the sum of all votes.",
+            ". The protocol shows the coordinator no records, and no votes except their sum.",
         ),
         (
             "additive",
             False,
-            ". The coordinator saw no records, only the sum of all votes.",
+            ". The coordinator saw no records, and no votes except their sum.",
         ),
         ("plain", False, "hospital hid its records, but showed its votes to the coordinator."),
     ],
@@ -247,7 +247,7 @@ def test_the_coordinator_saw_noisy_sums_only_where_it_never_saw_another(model: s
     privacy = sample_privacy()
     privacy["noise"]["place"], privacy["trust_model"] = "parties", model
     text = " ".join(_render(sample_metrics(), privacy).split())
-    assert ("only the noisy sum" in text) is (model == "distributed")
+    assert ("except their noisy sum" in text) is (model == "distributed")
 
 
 def test_a_public_number_that_a_liar_can_stretch_says_so() -> None:
