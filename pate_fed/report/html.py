@@ -243,7 +243,10 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
             "Student",
             "a model that learned from released labels and public inputs, not from records.",
         ),
-        ("Noise", f"random numbers that {adder} to the vote counts, so that no single vote shows."),
+        (
+            "Noise",
+            f"random numbers that {adder} to the vote counts, to hide each single vote.",
+        ),
         (
             "ε (epsilon)",
             "the privacy cost: a limit on how much released results reveal. Smaller is better.",

@@ -314,8 +314,8 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
         return "a running total (GDP filter), a preset limit"
     if not differ(privacy["parties"], "unit_votes"):
         return (
-            "a running total, with a limit and an order that were fixed before the run (for "
-            f"specialists: RDP filter at order {order:.4g})"
+            "a running total, whose limit and settings were fixed before the run (for specialists: "
+            f"RDP filter at order {order:.4g})"
         )
     return (
         "a running total (RDP filter at an order of each hospital's own), limits and orders fixed "

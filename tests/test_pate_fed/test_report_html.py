@@ -484,19 +484,19 @@ def test_a_single_price_has_no_table_of_numbers(make_run: Callable[..., RunRecor
         pytest.param("gdp", "method: a running total (GDP filter), a preset limit", id="gdp"),
         pytest.param(
             "joint",
-            "method: a running total, with a limit and an order that were fixed before the run "
+            "method: a running total, whose limit and settings were fixed before the run "
             "(for specialists: RDP filter at order 6.908)",
             id="joint",
         ),
         pytest.param(
             "label",
-            "method: a running total, with a limit and an order that were fixed before the run "
+            "method: a running total, whose limit and settings were fixed before the run "
             "(for specialists: RDP filter at order 6.908)",
             id="label",
         ),
         pytest.param(
             "renyi",
-            "method: a running total, with a limit and an order that were fixed before the run "
+            "method: a running total, whose limit and settings were fixed before the run "
             "(for specialists: RDP filter at order 6.908)",
             id="renyi",
         ),
@@ -743,10 +743,7 @@ def test_a_refusal_is_explained_by_the_mechanism_that_refused(
 def test_the_odometer_says_at_which_order_it_counts(make_run: Callable[..., RunRecord]) -> None:
     text = _Page(render_report(make_run())).words()
     assert "the sum of all charges so far (for specialists: at Renyi order 6.908)" in text
-    assert (
-        "an order that were fixed before the run (for specialists: RDP filter at order 6.908)"
-        in text
-    )
+    assert "settings were fixed before the run (for specialists: RDP filter at order 6.908)" in text
     text = _Page(render_report(make_run(privacy=sample_privacy("gdp")))).words()
     assert "Renyi order" not in text
 
