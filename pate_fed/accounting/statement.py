@@ -123,9 +123,9 @@ INVALID_VOTES: Final = (
 """The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
-    "Everything, in a simulation: all hospitals ran on one machine. If it was started with "
-    "--seed, anybody can also compute the noise. The numbers hold for a real run with the same "
-    "settings.",
+    "Simulations: epsilon protects nothing here, because all hospitals ran on one machine. If the "
+    "simulation was started with --seed, anybody can also compute the noise. The numbers hold for "
+    "a real run with the same settings.",
     "The comparison models of a simulation (average teacher, best single hospital, all records "
     "without privacy) and the number of records of each teacher: they come from private records, "
     "without noise.",

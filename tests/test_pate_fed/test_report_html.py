@@ -435,7 +435,7 @@ def test_numbers_of_one_run_of_several_say_so(make_run: Callable[..., RunRecord]
     text = _Page(render_report(make_run(privacy=privacy))).words()
     assert "These numbers are of this run alone. The number of this report also counts the" in text
     assert "Composition" not in rows_of_numbers(text)
-    assert "the guarantee of all runs whose labels are used: an upper limit" in text
+    assert "the guarantee of all runs whose labels are used: the runs cost at most this" in text
     assert "The first query costs more" not in text
 
 
@@ -461,8 +461,9 @@ def test_charges_are_a_count_whether_they_end_below_or_above_the_guarantee(
     formal = privacy["views"]["public"]["formal"]["epsilon"]
     privacy["charged"][-1]["epsilon"] = factor * formal
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    assert "It is a count, no guarantee. The dashed line is the guarantee: an upper limit" in text
-    assert ("It holds although the charges end above it" in text) is (factor > 1)
+    assert "It is a count, no guarantee. The dashed line is the guarantee: the run costs at" in text
+    assert "at most this much if all votes are valid, whatever the answers are" in text
+    assert ("The charges end above it" in text) is (factor > 1)
 
 
 def test_a_bound_that_is_not_finite_says_why(make_run: Callable[..., RunRecord]) -> None:
@@ -528,9 +529,9 @@ def test_hospitals_that_are_alike_take_one_sentence(make_run: Callable[..., RunR
     page = render_report(make_run())
     text = _Page(page).words().replace("\N{NO-BREAK SPACE}", " ")
     assert (
-        "All 50 hospitals are alike: each has 1 teacher and casts 1 vote on each query. One whole "
-        "hospital can change at most 1 vote on each query. The budget and each number above are "
-        "the same for every hospital (privacy.json: parties)."
+        "All 50 hospitals are alike: each has 1 teacher and casts 1 vote on each query. If all "
+        "records of one hospital were different, at most 1 vote would be different on each query. "
+        "The budget and each number above are the same for every hospital (privacy.json: parties)."
     ) in text
     assert "party-07" not in page
 
