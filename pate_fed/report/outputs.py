@@ -80,8 +80,9 @@ def _hidden_votes(*, noisy: bool) -> str:
             "own noise added"
         )
     return (
-        f"{hidden}. The exact sum can show some of them. If all teachers agree on a query, it "
-        f"shows every vote on that query. If {colluding}, all these colluders learn the votes"
+        f"{hidden}. The coordinator can read some votes from the exact sum. Example: if all "
+        "teachers agree on a query, it knows every vote on that query. "
+        f"If {colluding}, all these colluders learn the votes"
     )
 
 
