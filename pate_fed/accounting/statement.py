@@ -116,9 +116,9 @@ VOTES_IN_THE_CLEAR: Final = (
 
 INVALID_VOTES: Final = (
     "Invalid votes: for each class, each hospital sends the number of its votes. Nobody can check "
-    "these numbers. If even one hospital sends invalid ones, this epsilon "
-    "holds for nobody. Example: a hospital that has only one vote sends 6 for one class and -5 for "
-    "another. With the option --any-votes the budget is charged an epsilon that holds even then."
+    "these numbers. If even one hospital sends invalid ones, this epsilon holds for nobody. "
+    "Example: a hospital that has only one vote sends 6 for one class and -5 for another. With the "
+    "option --any-votes the budget pays for any votes, valid or not."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 

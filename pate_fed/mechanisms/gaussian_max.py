@@ -409,8 +409,8 @@ def _confident_text(mechanism: Mapping[str, Any]) -> str:
             f"its votes are added up again, with fresh noise, and {pick(mechanism)}."
         )
     return (
-        f"A query is answered only if its highest vote count, with noise of standard deviation "
-        f"{number(mechanism, 'sigma1')} votes added, reaches "
+        f"Noise of standard deviation {number(mechanism, 'sigma1')} votes is added to the highest "
+        "vote count of a query. The query is answered only if the result is at least "
         f"{number(mechanism, 'vote_threshold')} votes. Then {pick(mechanism)}. "
         "All other queries get no answer."
     )

@@ -226,9 +226,9 @@ def _text(mechanism: Mapping[str, Any]) -> str:
     sure = "enough" if confidence is None else f"at least {percent(confidence)}"
     return (
         "A student learns between the batches. Teachers are heard where they contradict it: from "
-        "each count the votes that the student expects are taken off, and a query is answered only "
-        f"if the highest count left, with noise of standard deviation "
-        f"{number(mechanism, 'sigma1')} votes added, reaches "
+        "each count the votes that the student expects are taken off, and noise of standard "
+        f"deviation {number(mechanism, 'sigma1')} votes is added to the highest count left. A "
+        "query is answered only if the result is at least "
         f"{number(mechanism, 'vote_threshold')} votes. Then {pick(mechanism)}. All other queries "
         "get no answer from the teachers; a student that gives its own label a chance of "
         f"{sure} keeps it, which costs nothing, because it looks "

@@ -657,7 +657,7 @@ def test_the_name_of_a_hospital_stays_text(make_run: Callable[..., RunRecord]) -
 
 
 _MECHANISMS = {
-    "confident": ({}, "reaches 27.5 votes. Then noise of standard deviation 7.75 votes is added"),
+    "confident": ({}, "at least 27.5 votes. Then noise of standard deviation 7.75 votes is added"),
     "gnmax": (
         {"vote_threshold": None, "sigma1": None},
         "For each query noise of standard deviation 7.75 votes is added to every count, and the "
