@@ -63,7 +63,8 @@ NOT_PROTECTED: Final = (
     "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
     "labels wrong.",
     "A patient with records in several hospitals: epsilon counts the records in one of them only. "
-    "For a patient in two hospitals it is about twice as large or more; no number is computed.",
+    "For a patient in two hospitals the true epsilon is about twice as large or more; it is not "
+    "computed.",
     "The people in the public inputs: a label says something about the person whose row it is. "
     "Epsilon does not protect them. The operator must be allowed to show these rows.",
     "Choices made with the help of private records: epsilon does not count them. Example: somebody "
@@ -118,7 +119,7 @@ INVALID_VOTES: Final = (
     "Invalid votes: for each class, each hospital sends the number of its votes. Nobody can check "
     "these numbers. If even one hospital sends invalid ones, this epsilon holds for nobody. "
     "Example: a hospital that has only one vote sends 6 for one class and -5 for another. With the "
-    "option --any-votes the budget pays for any votes, valid or not."
+    "option --any-votes a run is charged a larger epsilon, which holds even if votes are invalid."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
