@@ -190,7 +190,7 @@ def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_publishe
     assert ("This run has no public edition: its noise came from a seed" in page) is bool(seed)
     banner = page[page.index('<div class="simulated"') :].partition("</div>")[0]
     assert ("from your own file: no ε covers them" in banner) is (data != "digits")
-    assert ("the bundled records are public." in page) is (data == "digits")
+    assert ("sample data that comes with pate_fed and is public." in page) is (data == "digits")
 
 
 def test_labels_without_a_bound_may_not_be_published(make_run: Callable[..., RunRecord]) -> None:
@@ -435,7 +435,7 @@ def test_numbers_of_one_run_of_several_say_so(make_run: Callable[..., RunRecord]
     text = _Page(render_report(make_run(privacy=privacy))).words()
     assert "These numbers are of this run alone. The number of this report also counts the" in text
     assert "Composition" not in rows_of_numbers(text)
-    assert "the guarantee of all runs whose labels are used: the runs cost at most this" in text
+    assert "the guarantee of all runs whose labels are used: the true privacy cost is never" in text
     assert "The first query costs more" not in text
 
 
@@ -461,9 +461,9 @@ def test_charges_are_a_count_whether_they_end_below_or_above_the_guarantee(
     formal = privacy["views"]["public"]["formal"]["epsilon"]
     privacy["charged"][-1]["epsilon"] = factor * formal
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    assert "It is a count, no guarantee. The dashed line is the guarantee: the run costs at" in text
-    assert "at most this much if all votes are valid, whatever the answers are" in text
-    assert ("The charges end above it" in text) is (factor > 1)
+    assert "It is a count, no guarantee. The dashed line is the guarantee: the true privacy" in text
+    assert "is never above it if all votes are valid, whatever the answers are" in text
+    assert ("The charges end above it. This breaks no guarantee" in text) is (factor > 1)
 
 
 def test_a_bound_that_is_not_finite_says_why(make_run: Callable[..., RunRecord]) -> None:
