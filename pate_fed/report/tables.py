@@ -527,7 +527,7 @@ def trust(run: UsedRun) -> str:
     )
     return (
         f"{sentence} The votes of a hospital stay hidden from the coordinator, "
-        f"{limit} ({form.name} sum). Colluders can subtract their own votes: then "
+        f"{limit} ({form.name} sum). But colluders can subtract their own votes: then "
         f"{known}"
     )
 
