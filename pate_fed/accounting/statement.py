@@ -26,13 +26,13 @@ at all, for mechanisms that protect nobody and are for simulations only.
 """
 
 CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
-BELLMAN: Final = 'composition of all labels and "no answer"s within the caps'
-BELLMAN_LABEL_METHOD: Final = f"{BELLMAN}, for any votes (dynamic programming)"
+_BELLMAN: Final = 'composition of all labels and "no answer"s within the caps'
+BELLMAN_LABEL_METHOD: Final = f"{_BELLMAN}, for any votes (dynamic programming)"
 BELLMAN_ANSWERS_METHOD: Final = (
     "composition of all labels within the caps, for any votes (dynamic programming)"
 )
 BELLMAN_METHOD: Final = (
-    f"{BELLMAN}, for valid votes (dynamic programming); holds if all votes are valid"
+    f"{_BELLMAN}, for valid votes (dynamic programming); holds if all votes are valid"
 )
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
 _RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a preset budget"
@@ -116,17 +116,18 @@ VOTES_IN_THE_CLEAR: Final = (
 """The additions of a plain sum to `NOT_PROTECTED`."""
 
 INVALID_VOTES: Final = (
-    "Invalid votes: for each class, each hospital sends the number of its votes. Nobody can check "
-    "these numbers. If even one hospital sends invalid ones, this epsilon holds for nobody. "
-    "Example: a hospital that has only one vote sends 6 for one class and -5 for another. With the "
-    "option --any-votes a run is charged a larger epsilon, which holds even if votes are invalid."
+    "Invalid votes: for each class, each hospital sends the number of its votes. Where votes are "
+    "hidden, nobody can check these numbers. If even one hospital sends invalid ones, this epsilon "
+    "holds for nobody. Example: a hospital that has only one vote sends 6 for one class and -5 for "
+    "another. With the option --any-votes the epsilon of a run holds even if votes are invalid; "
+    "the same queries then cost more."
 )
 """The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
-    "Simulations: epsilon protects nothing here, because all hospitals ran on one machine. If the "
-    "simulation was started with --seed, anybody can also compute the noise. The numbers hold for "
-    "a real run with the same settings.",
+    "Simulations: epsilon does not protect against anybody who controls the one machine on which "
+    "all hospitals ran. If the simulation was started with --seed, anybody can also compute the "
+    "noise. The numbers hold for a real run with the same settings.",
     "The comparison models of a simulation (average teacher, best single hospital, all records "
     "without privacy) and the number of records of each teacher: they come from private records, "
     "without noise.",

@@ -224,15 +224,25 @@ def _usual(size: Size) -> Mapping[str, float]:
 def _text(mechanism: Mapping[str, Any]) -> str:
     confidence = mechanism.get("confidence")
     sure = "enough" if confidence is None else f"at least {percent(confidence)}"
+    sigma1, threshold = number(mechanism, "sigma1"), number(mechanism, "vote_threshold")
+    if mechanism.get("shares") is None:
+        check = (
+            "from each count the votes that the student expects are taken off, and noise of "
+            f"standard deviation {sigma1} votes is added to the highest count left. A query is "
+            f"answered only if the result is at least {threshold} votes. Then {pick(mechanism)}"
+        )
+    else:
+        check = (
+            f"noise of standard deviation {sigma1} votes is added to each vote count, and the "
+            "votes that the student expects are taken off. If a count left reaches "
+            f"{threshold} votes, the votes of the query are added up again, with fresh noise, and "
+            f"{pick(mechanism)}"
+        )
     return (
-        "A student learns between the batches. Teachers are heard where they contradict it: from "
-        "each count the votes that the student expects are taken off, and noise of standard "
-        f"deviation {number(mechanism, 'sigma1')} votes is added to the highest count left. A "
-        "query is answered only if the result is at least "
-        f"{number(mechanism, 'vote_threshold')} votes. Then {pick(mechanism)}. All other queries "
-        "get no answer from the teachers; a student that gives its own label a chance of "
-        f"{sure} keeps it, which costs nothing, because it looks "
-        "at no vote. In the first batch there is no student yet."
+        "A student learns between the batches. Teachers are heard where they contradict it: "
+        f"{check}. All other queries get no answer from the teachers; a student that gives its "
+        f"own label a chance of {sure} keeps it, which costs nothing, because it looks at no vote. "
+        "In the first batch there is no student yet."
     )
 
 

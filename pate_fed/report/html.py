@@ -130,7 +130,7 @@ def render_report(run: RunRecord) -> str:
         without=price_words.without_trust(privacy),
         numbers=price_words.numbers(privacy),
         counts_less=price_words.counts_less(privacy),
-        stopped_by_budget=price_words.is_stopped_by_budget(privacy),
+        stopped_by_budget=price_words.stopping_budget(privacy) is not None,
         caps=price_words.caps_text(privacy),
         at_parties=price_words.is_at_parties(privacy),
         charged_view=price_words.charged_view(privacy),

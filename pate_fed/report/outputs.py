@@ -80,7 +80,7 @@ def _hidden_votes(*, noisy: bool) -> str:
             "own noise added"
         )
     return (
-        f"{hidden}. The coordinator can read some votes from the exact sum. Example: if all "
+        f"{hidden}. The exact sum can show the coordinator some votes. Example: if all "
         "teachers agree on a query, it knows every vote on that query. "
         f"If {colluding}, all these colluders learn the votes"
     )

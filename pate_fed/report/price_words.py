@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from pate_fed import wording
 from pate_fed.accounting.statement import (
-    BELLMAN,
     BELLMAN_ANSWERS_METHOD,
     BELLMAN_LABEL_METHOD,
+    BELLMAN_METHOD,
     VALID_VOTES,
 )
 
@@ -68,7 +68,7 @@ _PRICES_AT_PARTIES: Mapping[str, Price] = {
     "label": Price(
         "Label level",
         "every label is charged for the information that it reveals to a reader of labels alone",
-        f"{_ENOUGH}; the coordinator applies the threshold as declared, and shows labels only",
+        f"{_ENOUGH}; the coordinator shows labels only, and the right ones",
     ),
 }
 """Where the hospitals add the noise."""
@@ -249,13 +249,16 @@ def numbers(privacy: Mapping[str, Any]) -> list[Bound]:
     valid votes and for any, where it is smaller; and the budget, where it stops the run before.
     """
     listed = bounds(privacy)
-    if not listed or len(privacy["runs"]) > 1:
+    if not listed:
         return listed
-    formal, trusting = privacy["views"]["public"]["formal"], assumption(privacy) is not None
-    if is_stopped_by_budget(privacy):
+    budget = stopping_budget(privacy)
+    if budget is not None:
         stops = Price("Budget", _STOPS, price(privacy).holds_if)
-        listed.append(Bound(stops, formal["epsilon"], formal_method(privacy), is_charged=False))
-    elif counts_less(privacy) and not is_at_parties(privacy):
+        listed.append(Bound(stops, budget, "filter", is_charged=False))
+    if len(privacy["runs"]) > 1:
+        return _sorted(listed)
+    formal, trusting = privacy["views"]["public"]["formal"], assumption(privacy) is not None
+    if formal["method"] in _COMPOSITIONS and counts_less(privacy):
         name = "Composition, valid votes" if trusting else "Composition"
         counted = Price(name, _ALL, _VALID if trusting else _SILENT)
         listed.append(Bound(counted, formal["epsilon"], formal_method(privacy), is_charged=False))
@@ -266,11 +269,20 @@ def numbers(privacy: Mapping[str, Any]) -> list[Bound]:
     return _sorted(listed)
 
 
-def is_stopped_by_budget(privacy: Mapping[str, Any]) -> bool:
-    """Tell whether the budget is less than the run would cost at its caps."""
-    method: str = privacy["views"]["public"]["formal"]["method"]
-    is_filter = not is_at_parties(privacy) and not method.startswith(BELLMAN)
-    return is_filter and len(privacy["runs"]) == 1 and counts_less(privacy)
+_COMPOSITIONS = (BELLMAN_METHOD, BELLMAN_LABEL_METHOD, BELLMAN_ANSWERS_METHOD)
+
+
+def stopping_budget(privacy: Mapping[str, Any]) -> float | None:
+    """Return the budget that stops the run before its caps; None where the caps cost less.
+
+    It is that of the hospital of the headline.
+    """
+    charged = [bound.epsilon for bound in bounds(privacy) if bound.is_charged]
+    if protects_nobody(privacy) or not privacy["parties"] or not charged:
+        return None
+    row = max(privacy["parties"], key=lambda party: _exposure(privacy, party))
+    budget: float = row["budget"]
+    return budget if charged[0] is None or charged[0] > budget else None
 
 
 def _sorted(listed: Iterable[Bound]) -> list[Bound]:

@@ -58,7 +58,7 @@ def files(run: RunRecord) -> list[FileWords]:
         FileWords(SEAL, "fingerprints of the files, signed by the coordinator", _CHECKS),
         FileWords(AUDIT, "an attack on made-up votes", "yes, but it is not in the public edition"),
         FileWords(ANNEXES, "questions of data-protection law, with answers from the run", "no"),
-        FileWords(REPORT, "this page", part),
+        FileWords(REPORT, "this report", part),
     )
     return [
         one._replace(name=f"{STUDENT}/") if one.name == STUDENT else one

@@ -29,6 +29,7 @@ from coordinator.runs.request import RunRequest
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of
 from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.mechanisms import TALLIES
 from pate_fed.nodes import Format
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
@@ -227,7 +228,8 @@ def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
     while (now := coordinator.queue.find(run.name)) != run:  # a service is at work
         run, (shown, table) = now, shown_by_status(coordinator, run.name)
     request = RunRequest.from_json(coordinator.queue.request(run.name))
-    if not folder.is_dir():
+    if not folder.is_dir() or request.evaluation is not None:
+        # An evaluation's folder has the labels and the ledger of the run that it is of.
         return RunSeen(run, request, shown, table)
     names = request.class_names
     with (folder / "labels.csv").open() as file:
@@ -362,7 +364,7 @@ def _worst(queries: int) -> Outcomes:
 
 def _epsilon(terms: RunTerms, paid: Iterable[Outcomes]) -> float:
     """What a run costs, by its prices alone: no caps, no order of events."""
-    assert terms.mechanism in ("gnmax", "counts"), "every query may be charged as an answer"
+    assert terms.mechanism in ("gnmax", TALLIES), "every query may be charged as an answer"
     ledger = ledger_of(terms, 0)
     for number, outcomes in enumerate(paid):
         charge = charge_of(terms, outcomes, weight=terms.unit_votes_at(0))

@@ -3,8 +3,8 @@
 A party's votes are made so odd that they are recognized wherever they turn up: as text, as JSON,
 as CBOR, and as integers of 4 or 8 bytes in either order, which is also what a pickle holds. Four
 bytes alone are found by chance in a megabyte of random ones about once in 4,000 searches: they
-count only near another count in the same form. With the head that CBOR and pickle write they are
-five, and count alone.
+count only near another count in the same form. With the head that CBOR and pickle write (for
+numbers of 65,536 and more) they are five, and count alone.
 """
 
 from __future__ import annotations

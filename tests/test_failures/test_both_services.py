@@ -107,6 +107,7 @@ def require_scored(federation: WholeFederation, name: str) -> None:
         assert isinstance(counts.reserved, DistributedCountsEvent)
         assert counts.state.value == "committed"
     hidden = not_in(released_tallies(federation.home.path("coordinator.db")))
+    assert hidden
     assert not findings_in_files(federation.folder, hidden)
     for path in federation.folder.rglob("*.db"):
         with closing(sqlite3.connect(path)) as database:

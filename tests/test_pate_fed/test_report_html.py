@@ -17,6 +17,7 @@ import matplotlib as mpl
 import pytest
 
 from pate_fed.accounting.statement import (
+    BELLMAN_ANSWERS_METHOD,
     BELLMAN_LABEL_METHOD,
     BELLMAN_METHOD,
     FILTER_METHODS,
@@ -190,7 +191,7 @@ def test_of_a_simulation_no_file_that_depends_on_private_records_may_be_publishe
     assert ("This run has no public edition: its noise came from a seed" in page) is bool(seed)
     banner = page[page.index('<div class="simulated"') :].partition("</div>")[0]
     assert ("from your own file: no ε covers them" in banner) is (data != "digits")
-    assert ("sample data that comes with pate_fed and is public." in page) is (data == "digits")
+    assert ("This run used a public data set." in page) is (data == "digits")
 
 
 def test_labels_without_a_bound_may_not_be_published(make_run: Callable[..., RunRecord]) -> None:
@@ -387,7 +388,7 @@ def test_every_number_of_the_public_view_stands_in_one_table(
     privacy["views"]["public"]["formal"]["method"] = BELLMAN_METHOD
     bounds["joint"]["epsilon"] *= 1.05  # charges that add up are larger than what the run costs
     for party in parties:
-        party["epsilon_without_trust"] *= 0.9
+        party |= {"epsilon_without_trust": 0.9 * party["epsilon_without_trust"], "budget": 8.0}
     page = render_report(make_run(privacy=privacy))
     trusting, joint, any_votes, label, gdp = (
         epsilon_text(number, padded=True)
@@ -412,20 +413,36 @@ def test_every_number_of_the_public_view_stands_in_one_table(
     assert "such charges" not in render_report(make_run())  # the charge is what the run costs
 
 
-@pytest.mark.parametrize("pricing", ["joint", "label", "gdp"])
-def test_a_budget_that_stops_the_run_is_no_composition(
-    make_run: Callable[..., RunRecord], pricing: str
+@pytest.mark.parametrize("place", ["coordinator", "parties"])
+@pytest.mark.parametrize("formal", [2.0, 1.5], ids=["the budget", "a composition below it"])
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_budget_that_stops_the_run_is_named(
+    make_run: Callable[..., RunRecord], runs: int, formal: float, place: str
 ) -> None:
-    privacy = sample_privacy(pricing)
-    formal = privacy["views"]["public"]["formal"]
-    formal |= {"epsilon": 2.0, "method": FILTER_METHODS[pricing]}
+    privacy = sample_privacy("label")
+    privacy["runs"] *= runs
+    privacy["noise"]["place"] = place
+    for party in privacy["parties"]:
+        party |= {"budget": 2.0, "epsilon": 2.0}
+    method = FILTER_METHODS["label"] if formal == 2.0 else BELLMAN_ANSWERS_METHOD
+    privacy["views"]["public"]["formal"] |= {"epsilon": formal, "method": method}
     page = render_report(make_run(privacy=privacy))
-    assert "Budget 2.000 the charges so far; the run stops before they exceed this" in (
-        rows_of_numbers(_Page(page).words())
-    )
-    assert "the run stops before its charges exceed the budget" in page
-    assert "such charges can be added up" not in page
-    assert "Composition, valid votes" not in page
+    rows = rows_of_numbers(_Page(page).words())
+    assert "Budget 2.000 the charges so far; the run stops before they exceed this" in rows
+    assert "The run stops before its charges exceed its budget" in page
+    composed = formal < 2.0 and runs == 1
+    assert (f"Composition 1.500 {ALL}" in rows) is composed
+    assert "holds against readers of labels only" not in page
+
+
+def test_a_budget_that_suffices_is_no_number(make_run: Callable[..., RunRecord]) -> None:
+    privacy = sample_privacy("label")
+    formal = privacy["views"]["public"]["formal"]
+    formal |= {"epsilon": 0.9 * formal["epsilon"], "method": BELLMAN_ANSWERS_METHOD}
+    page = render_report(make_run(privacy=privacy))
+    assert "the run stops" not in page
+    assert "Its ε is not the smallest" in page
+    assert f"Composition {formal['epsilon']:.3f}"[:-1] in rows_of_numbers(_Page(page).words())
 
 
 def test_numbers_of_one_run_of_several_say_so(make_run: Callable[..., RunRecord]) -> None:
@@ -435,7 +452,7 @@ def test_numbers_of_one_run_of_several_say_so(make_run: Callable[..., RunRecord]
     text = _Page(render_report(make_run(privacy=privacy))).words()
     assert "These numbers are of this run alone. The number of this report also counts the" in text
     assert "Composition" not in rows_of_numbers(text)
-    assert "the guarantee of all runs whose labels are used: the true privacy cost is never" in text
+    assert "the guarantee of all runs whose labels are used: if the conditions" in text
     assert "The first query costs more" not in text
 
 
@@ -449,7 +466,8 @@ def test_with_noise_at_the_parties_a_number_names_all_its_conditions(
     public["formal"] |= {"epsilon": 1.5, "holds_if": ROW_SUMS_KEPT}
     rows = rows_of_numbers(_Page(render_report(make_run(privacy=privacy))).words())
     label, _, opened = rows.partition("Opened rows charged")
-    assert "shows labels only; every hospital's votes on a query add up to its number" in label
+    assert "labels only, and the right ones; every hospital's votes on a query add up" in label
+    assert opened
     assert "add up to its number" not in opened
 
 
@@ -461,11 +479,9 @@ def test_charges_are_a_count_whether_they_end_below_or_above_the_guarantee(
     formal = privacy["views"]["public"]["formal"]["epsilon"]
     privacy["charged"][-1]["epsilon"] = factor * formal
     text = _Page(render_report(make_run(privacy=privacy))).words()
-    assert "It is a count, no guarantee. The dashed line is the guarantee: the true privacy" in text
-    assert "is never above it if all votes are valid, whatever the answers are" in text
-    assert ("the charges are higher than the dashed line; the true cost is not" in text) is (
-        factor > 1
-    )
+    assert "It is a count, no guarantee. The dashed line is the guarantee: if the" in text
+    assert "the true privacy cost is not above it, whatever the answers are" in text
+    assert ("the line is above the dashed line; the true cost is not" in text) is (factor > 1)
 
 
 def test_a_bound_that_is_not_finite_says_why(make_run: Callable[..., RunRecord]) -> None:
