@@ -170,8 +170,8 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (
             "Two cases are compared: in one all records are as they are; in the other all records "
-            "of one patient are replaced. One teacher learned from this patient: it alone may then "
-            f"vote differently, on any or all queries{votes}."
+            "of one patient are replaced. One teacher learned from this patient: in the second case "
+            f"it alone can vote differently, on any or all queries{votes}."
         )
     if unit == "party" and weight >= 1:
         votes = (
@@ -179,7 +179,7 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         )
         return (
             "Two cases are compared: in one all records are as they are; in the other all records "
-            f"of one hospital are replaced. Then, on every query, {votes} may change."
+            f"of one hospital are replaced. In the second case {votes} can be different on every query."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',
