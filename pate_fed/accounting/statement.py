@@ -170,16 +170,15 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (
             "Two cases are compared: in one all records are as they are; in the other all records "
-            "of one patient are replaced. One teacher learned from this patient: in the second case "
-            f"it alone can vote differently, on any or all queries{votes}."
+            "of one patient are replaced. One teacher learned from this patient. In the second "
+            f"case it alone can vote differently, on any or all queries{votes}."
         )
     if unit == "party" and weight >= 1:
-        votes = (
-            "that hospital's one vote" if weight == 1 else f"each of that hospital's {weight} votes"
-        )
+        votes = "the vote" if weight == 1 else f"each of the {weight} votes"
         return (
             "Two cases are compared: in one all records are as they are; in the other all records "
-            f"of one hospital are replaced. In the second case {votes} can be different on every query."
+            f"of one hospital are replaced. In the second case {votes} of this hospital on each "
+            "query can be different."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',

@@ -520,10 +520,10 @@ def trust(run: UsedRun) -> str:
         limit = f"even if {colluders} of the other {parties - 1} {collude} with it"
     # Noise that the hospitals added stays in what colluders know.
     known = (
-        "they know the noisy sum of the votes of all others."
+        "they know the noisy sum of the votes of the hospitals that do not collude."
         if terms.at_parties
-        else "they know the sum of the votes of all others. If this sum shows that all others "
-        "agree, the colluders also know each of these votes."
+        else "they know the sum of the votes of the hospitals that do not collude. If this sum "
+        "shows that these all agree, the colluders also know each of their votes."
     )
     return (
         f"{sentence} The votes of a hospital stay hidden from the coordinator, "
