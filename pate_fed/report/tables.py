@@ -523,7 +523,7 @@ def trust(run: UsedRun) -> str:
         "they know the noisy sum of the votes of the hospitals that do not collude."
         if terms.at_parties
         else "they know the sum of the votes of the hospitals that do not collude. If this sum "
-        "shows that these all agree, the colluders also know each of their votes."
+        "shows that these hospitals all agree, the colluders also know how each of them voted."
     )
     return (
         f"{sentence} The votes of a hospital stay hidden from the coordinator, "

@@ -262,17 +262,16 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
     [
         pytest.param((), "record", "records of one patient", id="one vote"),
         pytest.param(
-            ("--unit-votes", 3), "party", "each of that hospital's 3 votes", id="several votes"
+            ("--unit-votes", 3), "party", "each of the 3 votes of this hospital", id="several votes"
         ),
         pytest.param(
             ("--unit-votes", 3, "--unit", "record"),
             "record",
-            "records of one patient replaced. Only this patient's teacher may then vote "
-            "differently, on every query with all of its 3 votes",
+            "it alone can vote differently, on any or all queries with each of its 3 votes",
             id="a patient whose teacher has several votes",
         ),
         pytest.param(
-            ("--unit", "party"), "party", "that hospital's one vote", id="a hospital with one vote"
+            ("--unit", "party"), "party", "the vote of this hospital", id="a hospital with one vote"
         ),
     ],
 )

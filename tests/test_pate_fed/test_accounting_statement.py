@@ -51,8 +51,8 @@ def test_neighbors_name_the_unit() -> None:
     assert "votes" not in neighbors("record", weight=1)
     assert "with each of its 3 votes" in neighbors("record", weight=3)
     assert "one hospital" in neighbors("party", weight=1)
-    assert "that hospital's one vote" in neighbors("party", weight=1)
-    assert "each of that hospital's 4 votes" in neighbors("party", weight=4)
+    assert "the vote of this hospital on each query" in neighbors("party", weight=1)
+    assert "each of the 4 votes of this hospital on each query" in neighbors("party", weight=4)
 
 
 @pytest.mark.parametrize(
