@@ -43,7 +43,7 @@ _PRICES: Mapping[str, Price] = {
     "gdp": Price(
         "Gaussian composition (GDP)",
         "a charge for each use of noise: for each check of the threshold, and for each label",
-        f"{_HONEST}, whatever else it shows",
+        f"{_HONEST}; it may also show noisy counts, but no exact sums",
     ),
     "label": Price("Label level", f"{_FIXED}, computed for any votes", _SILENT),
     "joint": Price("Joint price", f"{_FIXED}, computed for valid votes", _VALID),

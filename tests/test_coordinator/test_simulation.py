@@ -249,7 +249,7 @@ class TestRepeatable:
         [
             pytest.param(
                 SUITE_MLKEM768_X25519,
-                "cannot be opened later, even with a quantum computer",
+                "open recorded messages later, even with a quantum computer",
                 id="post-quantum",
             ),
             pytest.param(SUITE_X25519, "X25519 alone", id="X25519 alone"),

@@ -406,8 +406,8 @@ def test_every_number_of_the_public_view_stands_in_one_table(
         f"Joint price charged {joint} {FIXED}, computed for valid votes {silent}; valid votes "
         f"Composition, any votes {any_votes} {ALL} {silent} "
         f"Label level {label} {FIXED}, computed for any votes {silent} "
-        f"Gaussian composition (GDP) {gdp} {USES} honest coordinator, whatever else "
-        "it shows"
+        f"Gaussian composition (GDP) {gdp} {USES} honest coordinator; it may also "
+        "show noisy counts, but no exact sums"
     )
     assert page.count('<span class="mark">charged</span>') == 1
     assert "such charges can be added up over all runs of a hospital" in page
