@@ -1,4 +1,4 @@
-"""Chi-square tests of bytes, each with a false-alarm rate of 10^-9."""
+"""Chi-square tests of bytes, each with a false-alarm rate of 10^-6."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-FALSE_ALARMS = 1e-9
-"""Some hundred are made in each run of the tests, with fresh keys."""
-
+FALSE_ALARMS = 1e-6
 Bytes = NDArray[np.uint8]
 
 

@@ -629,6 +629,7 @@ def test_a_number_that_needs_no_valid_votes_has_no_second_one(
     privacy["parties"][0]["budget"] = 4.0  # so that there is a table
     text = _Page(render_report(make_run(privacy=privacy))).words()
     assert "valid votes" not in text
+    assert "valid or not" not in text
     assert METHODS[pricing] in text
 
 
