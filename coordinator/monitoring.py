@@ -237,6 +237,7 @@ _BY_RUN: Final = {
     "batches": "Batches asked.",
     "void": "Batches that are void.",
     "exchanges": "Exchanges with all hospitals, of the last life of the service.",
-    "epsilon": "Epsilon charged or reserved, at the run's delta.",
+    "epsilon": "Epsilon of the run at most, at its delta.",
+    "share": "Share of this epsilon that is charged or reserved, from 0 to 1.",
     "tests_delta": "Delta charged or reserved for tests of stability.",
 }

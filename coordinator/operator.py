@@ -329,7 +329,7 @@ class Coordinator:
         with self.pools.published(request.pool, task), self._database.as_one():
             self.budget.require_room(
                 [one.name for one in request.parties],
-                max(request.terms.budgets),
+                request.epsilon,
                 used=self.spending.committed,
             )
             queued = self.queue.add(name, text)

@@ -83,10 +83,16 @@ class OpenSite:
             BrokenAuditLogError: somebody changed the log.
         """
         from party.decision.spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
+        from party.storage import RunCosts, charges_of  # noqa: PLC0415
 
         ledger = self.ledger()
         self.log.verify()
-        return ledger, spending_by_run(ledger, self.audit_records())
+        return ledger, spending_by_run(
+            ledger,
+            self.audit_records(),
+            charges=lambda run: charges_of(self.database, run),
+            costs=RunCosts(self.database).of,
+        )
 
     def answered_runs(self) -> tuple[AnsweredRun, ...]:
         """Return the runs that this hospital answered in, oldest first."""
@@ -104,16 +110,24 @@ class OpenSite:
     def proposal(self, approval: Approval) -> Proposal:
         """Work out the proposal of a request."""
         from party.decision.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
+        from party.storage import RunCosts  # noqa: PLC0415
 
-        pins = self.records.pins()
-        return proposal_of(self.site, approval, ledger=self.ledger(), pins=pins)
+        return proposal_of(
+            self.site,
+            approval,
+            ledger=self.ledger(),
+            pins=self.records.pins(),
+            costs=RunCosts(self.database).of,
+        )
 
     def to_decide(self, waiting: list[Approval]) -> list[Approval]:
         """Leave out the pools that are approved with a waiting run."""
         if self.site.settings.approval != "each run":
             return waiting
+        from party.decision.proposals import terms_in  # noqa: PLC0415 - keeps --help fast
+
         runs = [one for one in waiting if one.subject.value == "run"]
-        pools = {(one.coordinator, self.proposal(one).pool) for one in runs}
+        pools = {(one.coordinator, terms_in(one).pool_digest) for one in runs}
         return [one for one in waiting if one in runs or (one.coordinator, one.digest) not in pools]
 
     def find(self, digits: str, federation: str | None = None) -> Approval:

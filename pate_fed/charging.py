@@ -176,6 +176,14 @@ class RunLedger:
         """Whether a cap is reached."""
         return self.outcomes.is_over
 
+    def used_share(self) -> float:
+        """Return the share of the run's cost that is charged or reserved, at the most of any party.
+
+        The run's cost is that of its caps, or the budget if that ends the run before.
+        """
+        shares = (run_share(self.terms, seat, ledger) for seat, ledger in self._kept)
+        return max(shares, default=0.0)
+
     def worst_case(self, queries: int) -> Outcomes:
         """Return the most that a batch of so many queries may give; see `OutcomeLedger`."""
         return self.outcomes.worst_case(queries)
@@ -327,6 +335,22 @@ def ledger_of(terms: RunTerms, seat: int) -> PrivacyLedger:
     )
 
 
+def run_share(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> float:
+    """Return the share of a run's cost that a party's ledger holds, charged or reserved.
+
+    Args:
+        terms: The run's; its pricing is not "none".
+        seat: Place of the party among all, from 0.
+        ledger: `ledger_of` these terms and this seat, with its entries.
+
+    Returns:
+        From 0 to 1; 1 is the cost at the caps, or the budget if that is less.
+    """
+    whole = RunLedger.of(terms, seat=seat).worst_case(terms.max_asks)
+    at_caps = ledger.share_of(charge_of(terms, whole, weight=terms.unit_votes_at(seat)))
+    return min(1.0, ledger.used_share() / min(1.0, at_caps)) if at_caps else 0.0
+
+
 def lifelong_charge(
     terms: RunTerms, outcomes: Outcomes, *, weight: int, ledger: PrivacyLedger
 ) -> PrivacyEvent | None:
@@ -344,6 +368,21 @@ def lifelong_charge(
     return mechanism_of(terms).worst_case_event(
         outcomes.asks, outcomes.answers, weight=float(weight)
     )
+
+
+def whole_charge(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> PrivacyEvent | None:
+    """Return the charge of a whole run, at its caps, in a hospital's ledger for life.
+
+    Args:
+        terms: The run's.
+        seat: Place of the hospital among all, from 0.
+        ledger: The hospital's, for life.
+
+    Returns:
+        The event; None where pricing is "none".
+    """
+    worst = RunLedger.of(terms, seat=seat).worst_case(terms.max_asks)
+    return lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
 
 
 def require_room_for_life(terms: RunTerms, queries: int) -> None:
@@ -367,15 +406,17 @@ def require_room_for_life(terms: RunTerms, queries: int) -> None:
         )
         weight = terms.unit_votes_at(seat)
         charge = lifelong_charge(terms, worst, weight=weight, ledger=ledger)
-        if charge is None or ledger.can_afford(charge):
-            continue
-        requested, _ = ledger.forecast(charge)
-        raise BudgetExhaustedError(
-            requested=requested,
-            budget=ledger.epsilon,
-            advice="hospitals add up all their runs by a fixed rule, and a budget for life of the "
-            "run's epsilon would not hold it; ask fewer queries, add noise or raise --epsilon",
-        )
+        try:
+            if charge is not None:
+                ledger.reserve("whole run", charge)
+        except BudgetExhaustedError as error:
+            raise BudgetExhaustedError(
+                requested=error.requested,
+                budget=ledger.epsilon,
+                advice="hospitals add up all their runs by a fixed rule, and a budget for life of "
+                "the run's epsilon would not hold it; ask fewer queries, add noise or raise "
+                "--epsilon",
+            ) from error
 
 
 def _additive_delta(terms: RunTerms) -> float:

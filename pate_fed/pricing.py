@@ -329,6 +329,30 @@ def cost_of_runs(
     return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
 
 
+def run_cost(terms: RunTerms) -> FormalCost:
+    """Return a run's cost: the one epsilon that every page, command and file states for it.
+
+    It is that of `most_exposed`. Budgets add up other amounts than this number: shares of them are
+    said beside it.
+
+    Args:
+        terms: The run's.
+    """
+    return most_exposed(terms)[1]
+
+
+def cost_for(terms: RunTerms, seat: int) -> FormalCost:
+    """Return a run's cost for one party's units, as stated: at most `run_cost`.
+
+    Args:
+        terms: The run's.
+        seat: Place of the party among all, from 0.
+    """
+    if terms.is_evaluation:  # its counts are published: everybody sees what the coordinator sees
+        return formal_cost_at(terms, seat)
+    return cost_of_runs([terms], seat, unit=terms.unit)
+
+
 def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
     """Return the party whose units a run may cost most in the public view, and that cost.
 
@@ -347,7 +371,7 @@ def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
     for (most_charged, *_), seat in sorted(kinds.items(), reverse=True):
         if most_charged <= found.epsilon and not terms.at_parties:
             break  # nor does any other: no stated cost exceeds its charge
-        cost = cost_of_runs([terms], seat, unit=terms.unit)
+        cost = cost_for(terms, seat)
         if cost.epsilon > found.epsilon:
             most, found = seat, cost
     return most, found

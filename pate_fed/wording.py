@@ -21,6 +21,13 @@ def percent(share: float | None) -> str:
     return "not measured" if share is None else f"{100 * share:.1f} %"
 
 
+def room_words(runs: int) -> str:
+    """Say how many more runs a budget has room for."""
+    if not runs:
+        return "no room for another run like this one"
+    return f"room for about {count(runs)} more run{'' if runs == 1 else 's'} like this one"
+
+
 def count(number: float) -> str:
     """Format a number with thousands apart; a whole one without decimals."""
     if isinstance(number, int):

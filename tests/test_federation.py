@@ -1204,7 +1204,7 @@ class TestBudgetsOfParties:
         assert Reason.BUDGET in str(void.value)
         assert federation.steps[place] == ["abandon"]
         [charged] = federation.run_ledger(place).costs
-        assert (charged.epsilon, charged.charged_epsilon()) == (0.5, 0)
+        assert (charged.epsilon, charged.used_share()) == (0.5, 0)
 
     def test_every_party_has_a_budget_of_its_own_over_a_whole_run(self) -> None:
         federation = self.tight(1)
@@ -1220,7 +1220,7 @@ class TestBudgetsOfParties:
         for place in range(3):
             [charged] = federation.run_ledger(place).costs
             assert charged.epsilon == (0.5 if place == 1 else 5.0)
-            assert charged.charged_epsilon() <= charged.epsilon
+            assert charged.used_share() <= 1
         one_more = charge_of(federation.run.terms, Outcomes(1, 1, 1), weight=1)
         assert not federation.run_ledger(1).costs[0].can_afford(one_more)
 
@@ -1340,7 +1340,7 @@ class TestInteractive:
             federation.run.close()
             [entry] = federation.charges
             assert entry.spent == ConfidentGaussianMaxEvent(3, 0, 20.0, 20.0)
-            costs.append([node.ledger.charged_epsilon() for node in federation.nodes])
+            costs.append([node.ledger.used_share() for node in federation.nodes])
             agree(federation)
         assert costs[0] == costs[1]
 

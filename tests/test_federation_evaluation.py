@@ -201,7 +201,7 @@ def test_an_owners_cap_on_evaluations_counts_those_of_all_runs() -> None:
 def test_the_same_student_in_the_same_groups_is_counted_once() -> None:
     federation = ready()
     federation.evaluate()
-    charged = [node.ledger.charged_epsilon() for node in federation.nodes]
+    charged = [node.ledger.used_share() for node in federation.nodes]
     federation.forget_asked()
     federation.set_up_anew()
     federation.forget_asked()
@@ -209,7 +209,7 @@ def test_the_same_student_in_the_same_groups_is_counted_once() -> None:
     with pytest.raises(VoidBatchError) as found:
         federation.evaluate()
     assert Reason.QUERIES.value in str(found.value)
-    assert [node.ledger.charged_epsilon() for node in federation.nodes] == charged
+    assert [node.ledger.used_share() for node in federation.nodes] == charged
 
 
 def test_students_and_groups_that_differ_in_a_bit_are_other_questions_each_charged() -> None:

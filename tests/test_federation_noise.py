@@ -292,7 +292,7 @@ def test_what_a_release_says_changes_nothing_that_is_charged() -> None:
     after = ledger.commit("batch", Outcomes(0, 2), bytes(32))
     [cost] = after.costs
     assert cost.entries[0].charged == DistributedGaussianMaxEvent(5, SIGMA, 3, 1)
-    assert cost.charged_epsilon() == ledger.costs[0].charged_epsilon()
+    assert cost.used_share() == ledger.costs[0].used_share()
 
 
 def test_a_void_batch_stays_charged_in_full() -> None:
@@ -355,7 +355,7 @@ def test_a_hospital_takes_part_in_both_kinds_of_run_over_the_years_on_one_budget
     # Each opened row is charged as the coordinator sees it, in the same sum.
     rdp = float(parts[0]) + 2 * float(distributed_row_rdp([life.order], sigma=SIGMA, shares=3)[0])
     expected = epsilon_at_order(rdp, life.order, delta=1e-5)
-    charged = second.nodes[CULPRIT].ledger.charged_epsilon()
+    charged = second.nodes[CULPRIT].ledger.used_share()
     assert expected <= charged <= expected * (1 + 1e-9)
 
 

@@ -23,6 +23,7 @@ from coordinator.errors import ServiceError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, KeptChild, write_logs_as_json
 from pate_fed.nodes.command_line import print_json
+from pate_fed.wording import epsilon_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -125,7 +126,12 @@ def budget(
         print_json({"epsilon": found, "used": used, "proposal": proposed})
         return
     show("No budget is set." if found is None else f"Budget: epsilon {found:g} for all runs.")
-    show(*(f"{name:24} {one:.4g} charged or reserved" for name, one in sorted(used.items())))
+    show(
+        *(
+            f"{name:24} epsilon {epsilon_text(one)} of runs that charged, or may"
+            for name, one in sorted(used.items())
+        )
+    )
     if proposal is not None:
         show(f"{proposal.by} proposes epsilon {proposal.epsilon:g}: agree in the console.")
 

@@ -53,6 +53,7 @@ from coordinator.errors import RunEndedError, UsageError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format, write_logs_as_json
 from pate_fed.nodes.command_line import print_json
+from pate_fed.wording import epsilon_text, percent
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
@@ -410,4 +411,5 @@ def _lines(run: Run) -> list[str]:
 def _charged(done: Mapping[str, Any]) -> str:
     by_tests = done.get("tests_delta", 0.0)
     tests = f" and delta {by_tests:.3g} by tests of stability" if by_tests else ""
-    return f"epsilon {done['epsilon']:.3f}{tests} charged or reserved"
+    epsilon = epsilon_text(done["epsilon"])
+    return f"{percent(done['share'])} of epsilon {epsilon}{tests} charged or reserved"

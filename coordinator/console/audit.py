@@ -110,7 +110,6 @@ def _plot(curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     most = max(error for _, error in points) or 1.0
     return {
         "line": step_line(points, width=width, height=height, most=1.1 * most),
-        "cap": None,
         "most": most,
         "last": f"{curve[-1]['asks']:,}",
         "width": width,

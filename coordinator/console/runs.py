@@ -110,12 +110,12 @@ def privacy(request: Request) -> Response:
     queue, terms = coordinator.queue, coordinator.spending.terms()
     before, chosen = place_of(request.query_params), request.query_params.get("run", "")
     found = queue.page(before=before, most=PAGE + 1)
-    charged = queue.charged()
-    totals = list(accumulate(charged.values()))
+    shares = queue.shares()
+    totals = list(accumulate(terms[number].epsilon for number, share in shares.items() if share))
     return page(
         request,
         "privacy",
-        runs=[(run, terms[run.number], charged[run.number]) for run in found[:PAGE]],
+        runs=[(run, terms[run.number], shares[run.number]) for run in found[:PAGE]],
         older=found[PAGE - 1].number if len(found) > PAGE else None,
         spent=coordinator.spending.by_hospital(),
         budget=coordinator.budget.epsilon(),
@@ -235,25 +235,18 @@ def _costs_of(coordinator: Coordinator, name: str) -> dict[str, Any] | None:
     if not coordinator.finished.has(name):
         return {"name": name, "privacy": None, "plot": None}
     record, _ = coordinator.finished.read(name)
-    steps = [(row["asked"], row["epsilon"]) for row in record.privacy["charged"]]
-    return {
-        "name": name,
-        "privacy": record.privacy,
-        "plot": _plot(steps, cap=record.privacy["budget"]["epsilon"]),
-    }
+    steps = [(row["asked"], 100 * row["share"]) for row in record.privacy["charged"]]
+    return {"name": name, "privacy": record.privacy, "plot": _plot(steps)}
 
 
-def _plot(points: list[tuple[int, float]], *, cap: float | None = None) -> dict[str, Any] | None:
-    """Return a plot of epsilon; None if nothing was charged."""
+def _plot(points: list[tuple[int, float]]) -> dict[str, Any] | None:
+    """Return a plot of epsilons or percents; None if nothing was charged."""
     if not any(value for _, value in points):
         return None
     width, height = PLOT
     most = max(value for _, value in points)
-    top = 1.1 * max(most, cap or 0.0)
     return {
-        "line": step_line(points, width=width, height=height, most=top),
-        "cap": None if cap is None else round(height * (1 - cap / top), 1),
-        "budget": cap,
+        "line": step_line(points, width=width, height=height, most=1.1 * most),
         "most": most,
         "last": points[-1][0],
         "width": width,

@@ -168,8 +168,8 @@ class FederationBudget:
 
         Args:
             hospitals: Of the run.
-            epsilon: The run's budget.
-            used: Tells what all other runs have charged or may charge, by hospital.
+            epsilon: Of the run.
+            used: Tells the epsilon of all other runs, by hospital.
 
         Raises:
             BudgetRuleError: it does not.

@@ -175,7 +175,7 @@ def asked_evaluation(
         patience_s=patience_s,
         settings=replace(of.settings, form=form, batch_size=len(groupings)),
         evaluation=EvaluationRequest(of.name, shape.columns, settings, noise),
-    )
+    ).priced
     return AskedEvaluation(evaluation, request, plan_of(request.terms, evaluation, task.schema))
 
 

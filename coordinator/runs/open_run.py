@@ -227,7 +227,7 @@ class OpenRun:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Its progress: counts and charges, nothing about votes."""
+        """Its progress: counts, and the charged share of its epsilon; nothing about votes."""
         outcomes = self.outcomes
         ledger = self.store.ledger()
         return {
@@ -239,7 +239,8 @@ class OpenRun:
             "batches": len(ledger.states),
             "void": self.voids,
             "exchanges": self.traffic.exchanges,
-            "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
+            "epsilon": self.request.epsilon,
+            "share": ledger.used_share(),
             "tests_delta": max((cost.charged_delta() for cost in ledger.costs), default=0.0),
         }
 

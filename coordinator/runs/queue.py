@@ -127,12 +127,12 @@ class RunQueue:
             known = {row[0]: int(row[1]) for row in session.execute(counted)}
         return {state: known.get(state.value, 0) for state in RunState}
 
-    def charged(self) -> dict[int, float]:
-        """Return the epsilon that each run has charged or holds, by its number, oldest first."""
+    def shares(self) -> dict[int, float]:
+        """Return the share of its epsilon that each run has charged or holds, oldest first."""
         found = select(RunRow.number, RunRow.progress).order_by(RunRow.number)
         with self._database.session() as session:
             rows = session.execute(found).all()
-        return {row.number: float(json.loads(row.progress).get("epsilon", 0.0)) for row in rows}
+        return {row.number: float(json.loads(row.progress).get("share", 0.0)) for row in rows}
 
     def open_numbers(self) -> set[int]:
         """Return the numbers of the runs that have not ended."""
@@ -384,7 +384,198 @@ def _tell_of_batches(name: str, before: Mapping[str, Any], now: Mapping[str, Any
 
 
 _COUNTS: Final = (
-    *("batches", "void", "queries", "asked", "answered", "refused", "epsilon", "tests_delta"),
+    *("batches", "void", "queries", "asked", "answered", "refused"),
+    *("epsilon", "share", "tests_delta"),
+)
+_BY_OPERATOR
+                case RunState.RUNNING | RunState.WAITING:
+                    row.wanted = PAUSE
+                case RunState.PAUSED:
+                    pass
+                case state:
+                    raise RunQueueError("a run that is paused must be open", state.value)
+
+        return self._change(name, change)
+
+    def resume(self, name: str) -> Run:
+        """Let a paused run go on.
+
+        Raises:
+            RunQueueError: there is no such run, or it is not paused.
+        """
+
+        def change(row: RunRow) -> None:
+            row.waiting_since = None  # its patience begins anew
+            if row.wanted == PAUSE:
+                row.wanted = ""
+            elif row.state == RunState.PAUSED.value:
+                row.state, row.reason = RunState.QUEUED.value, ""
+            else:
+                raise RunQueueError("a run that is resumed must be paused", row.state)
+
+        return self._change(name, change)
+
+    def stop(self, name: str) -> Run:
+        """Ask that a run ends; its releases are kept.
+
+        Raises:
+            RunQueueError: there is no such run, or it has ended.
+        """
+
+        def change(row: RunRow) -> None:
+            if RunState(row.state) in ENDED:
+                raise RunQueueError("a run that is stopped must be open", row.state)
+            row.state, row.wanted, row.reason = RunState.STOPPING.value, "", _BY_OPERATOR
+
+        return self._change(name, change)
+
+    # The service ------------------------------------------------------------------------------
+
+    def next(self) -> Run | None:
+        """Return the run to work on: first one that ends, then one that has begun, then a new one.
+
+        New runs take turns: one that waits for its hospitals keeps no other back. A run that has
+        begun is worked on until it is over, or rests, before any other.
+        """
+        with self._database.session() as session:
+            found = _runs(session, _SHOWN.where(RunRow.state.in_(_OPEN)).order_by(RunRow.turn))
+        return min(found, key=_rank, default=None)
+
+    def take_up(self, name: str) -> RunAttempt:
+        """Take over the work on a run. An earlier worker of the run can store nothing more.
+
+        Raises:
+            RunQueueError: there is none of this name.
+            DatabaseError: it could not be stored.
+        """
+        with self._database.session() as session:
+            row = _row(session, name)
+            row.turn = _last_turn(session)
+            return RunAttempt.take_up(self._database, row, session, now=self._clock())
+
+    def enter(self, name: str, state: RunState, reason: str = "") -> Run:
+        """Store a run's state; a run that the operator stops meanwhile stays so.
+
+        Args:
+            name: The run.
+            state: Where it is now.
+            reason: Why; no secret.
+        """
+        before = ""
+
+        def change(row: RunRow) -> None:
+            nonlocal before
+            before = row.state
+            # The operator's order of the meantime holds.
+            if row.state in (RunState.STOPPING.value, RunState.PAUSED.value) and state not in ENDED:
+                row.reason = reason or row.reason
+                return
+            row.state, row.reason = state.value, reason
+            if state in ENDED or state is RunState.PAUSED:
+                row.wanted, row.waiting_since = "", None
+
+        run = self._change(name, change)
+        if run.state.value != before:
+            _tell_of_state(run, before=RunState(before))
+        return run
+
+    def rest(self, name: str) -> bool:
+        """Pause a run if that is still wanted; return whether it rests.
+
+        Decided in one transaction: the operator may have resumed it meanwhile.
+        """
+
+        def change(row: RunRow) -> None:
+            if row.wanted == PAUSE:
+                row.state, row.reason = RunState.PAUSED.value, _BY_OPERATOR
+                row.wanted, row.waiting_since = "", None
+
+        return self._change(name, change).state is RunState.PAUSED
+
+    def wait_since(self, name: str, *, now: datetime) -> datetime:
+        """Note that a run waits for its hospitals; return the start of the wait, over all restarts.
+
+        Args:
+            name: The run.
+            now: The time, with its zone.
+        """
+        with self._database.session() as session:
+            row = _row(session, name)
+            if row.waiting_since is None:
+                row.waiting_since = now
+            return in_utc(row.waiting_since)
+
+    def end_wait(self, name: str) -> None:
+        """Note that a run waits for nobody any more."""
+
+        def change(row: RunRow) -> None:
+            row.waiting_since = None
+
+        self._change(name, change)
+
+    def note(self, name: str, progress: Mapping[str, Any]) -> None:
+        """Note a run's progress: counts and released values alone."""
+        before: dict[str, Any] = {}
+
+        def change(row: RunRow) -> None:
+            before.update(json.loads(row.progress))
+            row.progress = json.dumps(dict(progress), sort_keys=True, allow_nan=False)
+
+        self._change(name, change)
+        _tell_of_batches(name, before, progress)
+
+    def _change(self, name: str, change: Callable[[RunRow], None]) -> Run:
+        with self._database.session() as session:
+            row = _row(session, name)
+            change(row)
+            row.updated_at = self._clock()
+            session.flush()
+            return _shown(session, name)
+
+
+def _tell_of_state(run: Run, *, before: RunState) -> None:
+    """Log that a run began or ended; the worker logs waits and retries."""
+    if run.is_ended:
+        known = {"state": run.state.value, "reason": run.reason}
+        why = f": {run.reason}" if run.reason else ""
+        extra = facts("run done", run=run.name, **known)
+        _log.info("run %s is %s%s", run.name, run.state.value, why, extra=extra)
+    elif (before, run.state) == (RunState.QUEUED, RunState.RUNNING):
+        _log.info("run %s is taken up", run.name, extra=facts("run started", run=run.name))
+
+
+def _tell_of_batches(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Log batches that ended since: counts alone."""
+    counts = {key: now[key] for key in _COUNTS if key in now}
+
+    def grew(key: str) -> bool:
+        return bool(now.get(key, 0) > before.get(key, 0))
+
+    def drawn(progress: Mapping[str, Any]) -> int:
+        return int(progress.get("asked", 0) - progress.get("from_store", 0))
+
+    if drawn(now) > drawn(before):
+        extra = facts("batch done", run=name, **counts)
+        words = "run %s: a batch is done; %s answered, %s refused of %s so far"
+        known = (now.get(key, 0) for key in ("answered", "refused", "queries"))
+        _log.info(words, name, *known, extra=extra)
+    if grew("void"):
+        extra = facts("batch void", run=name, **counts)
+        _log.warning("run %s: a batch is void, %s in all", name, now["void"], extra=extra)
+
+
+_COUNTS: Final = (
+    *(
+        "batches",
+        "void",
+        "queries",
+        "asked",
+        "answered",
+        "refused",
+        "epsilon",
+        "share",
+        "tests_delta",
+    ),
 )
 _BY_OPERATOR: Final = "by the operator"
 

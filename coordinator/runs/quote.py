@@ -24,7 +24,7 @@ from pate_fed.mechanisms.preview import (
     simulated_votes,
 )
 from pate_fed.planning.worth import evidence, outlook
-from pate_fed.pricing import cost_of_runs, formal_cost_at, most_exposed
+from pate_fed.pricing import cost_for, cost_of_runs, most_exposed
 from pate_fed.report.tables import UsedRun, trust
 from protocols.forms import FORMS
 
@@ -51,14 +51,12 @@ class HospitalCost:
     Attributes:
         name: The hospital.
         teachers: Teachers that it votes with.
-        reserved: Most of its budget that the run can use.
-        budget: The run's budget for it.
+        epsilon: That cost, at most the run's.
     """
 
     name: str
     teachers: int
-    reserved: float
-    budget: float
+    epsilon: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
     """
     terms = request.terms
     preview = _preview(terms)
-    costs = [formal_cost_at(terms, seat) for seat in range(len(terms.weights))]
+    costs = [cost_for(terms, seat) for seat in range(len(terms.weights))]
     most, public = most_exposed(terms)
     return Quote(
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
@@ -117,8 +115,8 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
         outlook=_outlook(terms, preview, queries=len(request.queries), pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
         hospitals=tuple(
-            HospitalCost(party.name, party.teachers, cost.epsilon, terms.budgets[seat])
-            for seat, (party, cost) in enumerate(zip(request.parties, costs, strict=True))
+            HospitalCost(party.name, party.teachers, cost.epsilon)
+            for party, cost in zip(request.parties, costs, strict=True)
         ),
     )
 

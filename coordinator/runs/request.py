@@ -7,6 +7,7 @@ request's result cannot change with the version of a default, or with members wh
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
 from pate_fed.planning.evaluating import EvaluationNoise, EvaluationSettings, EvaluationShape
 from pate_fed.planning.fine_noise import require_fine_noise
+from pate_fed.pricing import run_cost
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 
@@ -84,6 +86,7 @@ class RunRequest:
         patience_s: How long it waits for hospitals that are silent, or have to approve it.
         settings: How they are asked.
         evaluation: What is asked instead of labels; None for labels.
+        epsilon: Its cost, `run_cost` of its terms: said wherever the run's epsilon is.
     """
 
     name: str
@@ -97,6 +100,7 @@ class RunRequest:
     patience_s: float
     settings: RunSettings
     evaluation: EvaluationRequest | None = None
+    epsilon: float = math.inf
 
     @classmethod
     def make(
@@ -180,7 +184,12 @@ class RunRequest:
             require_room_for_life(terms, first)
         else:
             require_room_for_life(terms, whole)
-        return request
+        return request.priced
+
+    @property
+    def priced(self) -> RunRequest:
+        """The same request with the cost of its terms."""
+        return replace(self, epsilon=run_cost(self.terms).epsilon)
 
     @property
     def terms(self) -> RunTerms:

@@ -1,4 +1,8 @@
-"""The cost of all runs together for each hospital's units, as the coordinator charged it."""
+"""The cost of all runs together for each hospital's units: their epsilons and deltas add up.
+
+A run counts whole, by the one epsilon that is stated for it, as soon as it is open or has charged
+anything: its guarantee is that of its caps, however few of its queries were answered.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ class Terms:
 
     Attributes:
         hospitals: Its members.
-        epsilon: Its budget.
+        epsilon: Its cost at most, as everywhere.
         delta: Chance with which epsilon need not hold.
         unit: "record" or "party".
         noise: Who adds the noise: "coordinator" or "parties".
@@ -43,8 +47,8 @@ class Spent:
         hospital: Its name.
         unit: The unit that the runs had.
         runs: How many runs charged something.
-        epsilon: Charged or held, in all.
-        delta: Of these runs, in all.
+        epsilon: Of these runs, in all.
+        delta: Of them, in all.
     """
 
     hospital: str
@@ -75,13 +79,14 @@ class Spending:
         return known
 
     def committed(self) -> dict[str, float]:
-        """Return by hospital the epsilon that its runs charged, and that open ones may charge."""
+        """Return by hospital the epsilon of its runs that are open or have charged anything."""
         # In this order: a run that ends meanwhile counts too much, and never too little.
-        open_runs, charged = self._queue.open_numbers(), self._queue.charged()
+        open_runs, shares = self._queue.open_numbers(), self._queue.shares()
         terms, groups = self.terms(), defaultdict[tuple[str, ...], list[float]](list)
-        for number, epsilon in charged.items():
-            of = terms[number]
-            groups[of.hospitals].append(of.epsilon if number in open_runs else epsilon)
+        for number, share in shares.items():
+            if share or number in open_runs:
+                of = terms[number]
+                groups[of.hospitals].append(of.epsilon)
         found = defaultdict[str, list[float]](list)
         for hospitals, costs in groups.items():  # mostly the same hospitals
             for hospital in hospitals:
@@ -91,10 +96,10 @@ class Spending:
     def by_hospital(self) -> list[Spent]:
         """Return the spending for each hospital's units, the most first."""
         terms, groups = self.terms(), defaultdict[tuple[tuple[str, ...], str], list[Cost]](list)
-        for number, epsilon in self._queue.charged().items():
-            if epsilon and number in terms:
+        for number, share in self._queue.shares().items():
+            if share and number in terms:
                 of = terms[number]
-                groups[of.hospitals, of.unit].append((epsilon, of.delta))
+                groups[of.hospitals, of.unit].append((of.epsilon, of.delta))
         found = defaultdict[tuple[str, str], list[tuple[int, float, float]]](list)
         for (hospitals, unit), costs in groups.items():  # mostly the same hospitals
             epsilons, deltas = zip(*costs, strict=True)
@@ -118,7 +123,7 @@ def _terms_in(text: str) -> Terms:
     settings = record["settings"] | evaluation["settings"]  # an evaluation has a price of its own
     return Terms(
         hospitals=tuple(one["name"] for one in record["parties"]),
-        epsilon=float(settings["epsilon"]),
+        epsilon=float(record["epsilon"]),
         delta=float(settings["delta"]),
         unit=str(settings["unit"]),
         noise=str(settings["noise"]),

@@ -20,6 +20,7 @@ from party.site.folder import Site
 from party.site.membership import SiteMembership
 from pate_fed.nodes import QUIET_FLOWER, Format, facts, write_logs_as_json
 from pate_fed.nodes.command_line import EXIT_DONE
+from pate_fed.wording import epsilon_text, percent, room_words
 
 _PACKAGE = "party"
 _log = logging.getLogger(__name__)
@@ -78,22 +79,24 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     """Show the lifetime charge, the remaining budget, and each run's cost."""
     with open_records(site) as opened:
         ledger, runs = opened.spending()
-    spent = ledger.charged_epsilon()
+    used = ledger.used_share()
     content: dict[str, Any] = {
         "epsilon": ledger.epsilon,
         "delta": ledger.delta,
-        "spent": spent,
-        "left": ledger.epsilon - spent,
+        "used_share": used,
         "delta_for_tests": ledger.additive_delta,
         "tests_delta": ledger.charged_delta(),
         "batches": len(ledger.entries),
         "runs": [
             {
                 "run": one.run,
+                "name": one.name,
                 "federation": opened.site.federation_of(one.coordinator),
                 "batches": one.batches,
                 "open": one.open_batches,
                 "epsilon": one.epsilon,
+                "share": one.share,
+                "room": one.room,
                 "tests_delta": one.tests_delta,
             }
             for one in runs
@@ -104,17 +107,18 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
         content,
         (
             f"For life    {ledger.budget_words}",
-            f"Spent       {spent:.4g}, in {len(ledger.entries)} batch(es)",
-            f"Left        {ledger.epsilon - spent:.4g}",
+            f"Used        {percent(used)} of it, in {len(ledger.entries)} batch(es)",
             *(
                 [f"Tests       {ledger.charged_delta():.3g} of their delta is spent"]
                 if ledger.additive_delta
                 else []
             ),
             *(
-                f"  run {one.run[:16] or '(unknown)'}  {one.batches} batch(es), "
-                f"{one.open_batches} of them open, epsilon {one.epsilon:.4g} of the budget"
+                f"  run {one.name or one.run[:16] or '(unknown)'}  epsilon "
+                f"{epsilon_text(one.epsilon)}; {one.batches} batch(es), {one.open_batches} of them "
+                f"open; it took {percent(one.share)} of the budget"
                 f"{f', delta {one.tests_delta:.3g} by tests' if one.tests_delta else ''}; "
+                f"{'' if one.room is None else f'{room_words(one.room)}; '}"
                 f"{opened.site.federation_of(one.coordinator)}"
                 for one in runs
             ),

@@ -10,6 +10,7 @@ from party.site.tasks import AskedTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.nodes import printable
+from pate_fed.wording import epsilon_text, percent, room_words
 
 Line = tuple[str, str]
 """A name and a text; an empty name goes on with the one before."""
@@ -53,11 +54,16 @@ def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
         unit = "patient" if terms is not None and terms.unit == "record" else "hospital"
         yield (
             "Cost",
-            f"of this run: epsilon {cost.run_epsilon:.4g} at most, at delta {cost.delta:g}, "
-            f"for one {unit}",
+            f"of this run: epsilon {epsilon_text(cost.run_epsilon)} at most, at delta "
+            f"{cost.delta:g}, for one {unit}",
         )
+        if cost.own_epsilon < cost.run_epsilon:
+            own = "one of your patients" if unit == "patient" else "your hospital"
+            yield "", f"for {own}: epsilon {epsilon_text(cost.own_epsilon)} at most"
         yield "", cost.neighbors
         yield "", f"view: {cost.view}; method (for specialists): {cost.method}"
+        if cost.coordinator_epsilon is not None:
+            yield "", f"against the coordinator: epsilon {epsilon_text(cost.coordinator_epsilon)}"
         yield from _budget_lines(cost)
         yield from _tests_lines(cost)
     for seat, name in found.peers:
@@ -89,34 +95,19 @@ def _tests_lines(cost: Cost) -> Iterator[Line]:
 
 
 def _budget_lines(cost: Cost) -> Iterator[Line]:
-    """Tell a run's effect on the budget for life: before, by this run, after."""
+    """Tell a run's part of the budget for life: shares, which add up over runs."""
     yield (
         "Budget",
-        f"before: {cost.spent_before:.4g} of epsilon {cost.lifetime_epsilon:g} for life is spent, "
-        f"{cost.lifetime_epsilon - cost.spent_before:.4g} is left",
+        f"for life: epsilon {cost.lifetime_epsilon:g}; {percent(cost.used)} of it is used. This "
+        f"run takes {percent(cost.share)} of it at most",
     )
-    if cost.spent_after > cost.lifetime_epsilon:
-        yield (
-            "",
-            f"after: {cost.spent_after:.4g} would be spent, more than {cost.lifetime_epsilon:g}: "
-            "THE RUN WOULD BE STOPPED BEFORE ITS END",
-        )
+    if not cost.fits:
+        yield "", "That is more than is left: THE RUN WOULD BE STOPPED BEFORE ITS END"
         yield (
             "",
             "(Perhaps before its first label. Reject it, and ask the operator for a run with a "
             "smaller --epsilon.)",
         )
         return
-    yield (
-        "",
-        f"after: at most {cost.spent_after:.4g} is spent, at least "
-        f"{cost.lifetime_epsilon - cost.spent_after:.4g} is left; this run takes "
-        f"{cost.spent_after - cost.spent_before:.4g} at most",
-    )
-    if cost.spent_after - cost.spent_before > cost.run_epsilon:
-        first = "" if cost.spent_before else " A first run pays most of this extra."
-        yield (
-            "",
-            "(A little more than the run's own cost: the budget adds up many runs by a method that "
-            f"is less exact for a single one.{first})",
-        )
+    more = cost.room - 1
+    yield "", f"after it there is {room_words(more)}"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from party.errors import ApprovalError
 from party.site.folder import Site
 from party.site.peers import Pin
 from party.site.records import Approval, Subject
-from pate_fed.accounting import PrivacyLedger
+from party.storage.run_costs import StatedCosts
+from pate_fed.accounting import PrivacyLedger, event_additive_delta
 from pate_fed.accounting.statement import neighbors
-from pate_fed.charging import RunLedger, lifelong_charge
+from pate_fed.charging import whole_charge
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation import neighbors_of
 from pate_fed.federation import RunTerms
@@ -22,16 +23,20 @@ from protocols.errors import ProtocolError
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The largest cost of a run for one patient of this hospital.
+    """The largest cost of a run, and its part of this hospital's budget for life.
 
     Attributes:
-        run_epsilon: Of the run alone.
-        delta: For it.
+        run_epsilon: The run's epsilon, the same number as everywhere.
+        own_epsilon: The cost for one unit of this hospital: at most the run's.
+        coordinator_epsilon: The run's in the coordinator's view; None where that one is trusted,
+            or sees what everybody sees.
+        delta: For them.
         neighbors: The two cases that it cannot tell apart well, in words.
-        view: Against whom it holds, in words.
+        view: Against whom `run_epsilon` holds, in words.
         method: How it was computed, in words.
-        spent_before: Charged over all runs until now.
-        spent_after: Charged over all runs if it is taken to its caps.
+        used: Share of the budget for life that is used until now, from 0 to 1.
+        share: Share that this run takes at its caps; what is left of it returns.
+        room: How many such runs the rest of the budget holds, this one included.
         lifetime_epsilon: Budget over all runs.
         tests_before: Delta charged for tests of stability over all runs until now.
         tests_after: The same if the run is taken to its caps.
@@ -39,12 +44,15 @@ class Cost:
     """
 
     run_epsilon: float
+    own_epsilon: float
+    coordinator_epsilon: float | None
     delta: float
     neighbors: str
     view: str
     method: str
-    spent_before: float
-    spent_after: float
+    used: float
+    share: float
+    room: int
     lifetime_epsilon: float
     tests_before: float
     tests_after: float
@@ -53,9 +61,7 @@ class Cost:
     @property
     def fits(self) -> bool:
         """Whether the budget for life holds all of it; otherwise the run stops before."""
-        return (
-            self.spent_after <= self.lifetime_epsilon and self.tests_after <= self.delta_for_tests
-        )
+        return self.room > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,12 @@ class Proposal:
 
 
 def proposal_of(
-    site: Site, approval: Approval, *, ledger: PrivacyLedger, pins: Iterable[Pin]
+    site: Site,
+    approval: Approval,
+    *,
+    ledger: PrivacyLedger,
+    pins: Iterable[Pin],
+    costs: Callable[[RunTerms, int], StatedCosts],
 ) -> Proposal:
     """Work out a run's proposal for a person.
 
@@ -96,6 +107,7 @@ def proposal_of(
         approval: The entry that waits.
         ledger: The charges until now.
         pins: Whom our people checked.
+        costs: Gives the stated costs of a run, for the place of this party among all.
 
     Raises:
         ApprovalError: its terms cannot be read.
@@ -106,36 +118,46 @@ def proposal_of(
     federation = site.federation_of(approval.coordinator)
     if not approval.terms:
         return Proposal(approval, federation, None, peers, None)
-    try:
-        terms = RunTerms.from_record(wire.decode_value(approval.terms))
-    except (PateFedError, ProtocolError) as error:
-        raise ApprovalError("terms must be as they came", "others") from error
-    cost = _cost(terms, approval.seats.index(me), ledger) if me in approval.seats else None
+    terms = terms_in(approval)
+    cost = None
+    if me in approval.seats and terms.pricing != "none":
+        seat = approval.seats.index(me)
+        cost = _cost(terms, seat, ledger, costs(terms, seat))
     return Proposal(approval, federation, terms, peers, cost)
 
 
-def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> Cost | None:
-    if terms.pricing == "none":
-        return None
-    run_ledger = RunLedger.of(terms, seat=seat)
-    worst = run_ledger.worst_case(terms.max_asks)
-    charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
+def terms_in(approval: Approval) -> RunTerms:
+    """Read the terms of the run that asked.
+
+    Raises:
+        ApprovalError: they cannot be read.
+    """
+    try:
+        return RunTerms.from_record(wire.decode_value(approval.terms))
+    except (PateFedError, ProtocolError) as error:
+        raise ApprovalError("terms must be as they came", "others") from error
+
+
+def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: StatedCosts) -> Cost | None:
+    charge = whole_charge(terms, seat, ledger)
     if charge is None:
         return None
-    spent_after, tests_after = ledger.forecast(charge)
-    alone = formal_cost_at(terms, seat)
+    is_seen_by_coordinator = terms.at_parties and not terms.is_evaluation
     return Cost(
-        run_epsilon=alone.epsilon,
+        run_epsilon=stated.run.epsilon,
+        own_epsilon=stated.own.epsilon,
+        coordinator_epsilon=formal_cost_at(terms, seat).epsilon if is_seen_by_coordinator else None,
         delta=terms.delta,
         neighbors=neighbors_of(terms.unit)
         if terms.is_evaluation
         else neighbors(terms.unit, terms.unit_votes_at(seat)),
-        view=alone.holds_for,
-        method=alone.method,
-        spent_before=ledger.charged_epsilon(),
-        spent_after=spent_after,
+        view=stated.run.holds_for,
+        method=stated.run.method,
+        used=ledger.used_share(),
+        share=ledger.share_of(charge),
+        room=ledger.room_for(charge),
         lifetime_epsilon=ledger.epsilon,
         tests_before=ledger.charged_delta(),
-        tests_after=tests_after,
+        tests_after=ledger.charged_delta() + event_additive_delta(charge),
         delta_for_tests=ledger.additive_delta,
     )

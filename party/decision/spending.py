@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from party.storage.audit import AuditKind, AuditRecord
-from pate_fed.accounting import EntryState, PrivacyLedger
+from party.storage.ledger import RunCharges
+from party.storage.run_costs import StatedCosts
+from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
+from pate_fed.charging import whole_charge
+from pate_fed.federation import RunTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,32 +18,46 @@ class RunSpending:
     """The charge of one run.
 
     Attributes:
-        run: Its id, hex; empty for charges without a record in the audit log.
+        run: Its newest id, hex; empty for charges without a record in the audit log.
         coordinator: Fingerprint of its coordinator; empty if no record names it.
         batches: Batches that were charged.
         open_batches: Those of them that are not settled.
-        epsilon: Of all of them together, at the ledger's delta.
+        share: Share of the budget for life that all of them together use. Shares add up.
         tests_delta: Delta of their tests of stability.
+        epsilon: The run's epsilon, the same number as everywhere; None where its terms are unknown.
+        room: How many more such runs the rest of the budget holds; None where that is unknown.
+        name: The operator's name for it; empty where its terms are unknown.
+        unit: Its privacy unit, "record" or "party"; empty where its terms are unknown.
+        mechanism: Its mechanism; empty where its terms are unknown.
     """
 
     run: str
     coordinator: bytes
     batches: int
     open_batches: int
-    epsilon: float
+    share: float
     tests_delta: float
+    epsilon: float | None = None
+    room: int | None = None
+    name: str = ""
+    unit: str = ""
+    mechanism: str = ""
 
 
 def spending_by_run(
-    ledger: PrivacyLedger, records: Iterable[AuditRecord]
+    ledger: PrivacyLedger,
+    records: Iterable[AuditRecord],
+    *,
+    charges: Callable[[bytes], RunCharges | None],
+    costs: Callable[[RunTerms, int], StatedCosts],
 ) -> tuple[RunSpending, ...]:
     """Return each run's charge, oldest first.
-
-    The numbers do not add up to the whole: several charges together cost less than their sum.
 
     Args:
         ledger: For life.
         records: Of the audit log.
+        charges: Gives the charges of the run that was set up under an id.
+        costs: Gives the stated costs of a run, for the place of this party among all.
     """
     # Runs of several federations may be open: only a batch's own record names the federation of a
     # charge.
@@ -53,20 +71,51 @@ def spending_by_run(
                 runs[charge] = last if len(set(coordinators.values())) == 1 else ""
             case AuditKind.BATCH_ANSWERED, {"run": bytes(run), "plan": bytes(plan)}:
                 runs[plan.hex()] = run.hex()
-    names = dict.fromkeys(runs.get(entry.entry_id, "") for entry in ledger.entries)
-    return tuple(_spending(ledger, runs, name, coordinators.get(name, b"")) for name in names)
+    accounts = {
+        name: charges(bytes.fromhex(name)) if name else None for name in {*runs.values(), ""}
+    }
+    groups: dict[bytes, tuple[str, list[LedgerEntry]]] = {}
+    for entry in ledger.entries:
+        name = runs.get(entry.entry_id, "")
+        account = accounts[name]
+        # A run that was set up anew has another id, and the same account.
+        key = name.encode() if account is None else account.scope
+        groups[key] = name, [*groups.get(key, ("", []))[1], entry]
+    spent = []
+    for name, own in groups.values():
+        one = _spending(ledger, tuple(own), name, coordinators.get(name, b""))
+        account = accounts[name]
+        spent.append(one if account is None else _with_terms(one, account, ledger, costs))
+    return tuple(spent)
 
 
 def _spending(
-    ledger: PrivacyLedger, runs: dict[str, str], name: str, coordinator: bytes
+    ledger: PrivacyLedger, own: tuple[LedgerEntry, ...], name: str, coordinator: bytes
 ) -> RunSpending:
-    own = tuple(entry for entry in ledger.entries if runs.get(entry.entry_id, "") == name)
     alone = replace(ledger, entries=own)
     return RunSpending(
         name,
         coordinator,
         len(own),
         sum(entry.state is EntryState.RESERVED for entry in own),
-        alone.charged_epsilon(),
+        alone.used_share(),
         alone.charged_delta(),
+    )
+
+
+def _with_terms(
+    one: RunSpending,
+    charges: RunCharges,
+    ledger: PrivacyLedger,
+    costs: Callable[[RunTerms, int], StatedCosts],
+) -> RunSpending:
+    terms = charges.ledger.terms
+    whole = whole_charge(terms, charges.seat, ledger)
+    return replace(
+        one,
+        epsilon=costs(terms, charges.seat).run.epsilon,
+        room=None if whole is None else ledger.room_for(whole),
+        name=terms.name,
+        unit=terms.unit,
+        mechanism=terms.mechanism,
     )

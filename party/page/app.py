@@ -27,6 +27,7 @@ from party.site.records import MOST_REASON_LETTERS, Approval, ApprovalState
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from party.storage.audit import AuditKind
+from pate_fed import wording
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import place_of
@@ -322,13 +323,17 @@ def _number(request: Request, name: str) -> int | None:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("party.page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters.update(
+        epsilon=wording.epsilon_text, percent=wording.percent, room=wording.room_words
+    )
+    return environment
 
 
 def _template(name: str) -> Any:

@@ -17,12 +17,11 @@ from party.site.records import Approval, ApprovalState, Subject
 from party.site.sent_words import words_of_sent
 from party.site.tasks import AskedTask, read_task
 from party.site.training import folder_of
-from party.storage.audit import AuditKind
 from pate_fed.accounting.statement import PUBLIC_VIEW
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.wording import percent
+from pate_fed.wording import percent, room_words
 from protocols.errors import ProtocolError
 
 SENT_AT_ONCE: Final = 50
@@ -44,8 +43,8 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "keys between two hospitals.",
     "Cost": "Epsilon bounds how much the labels can tell about one patient: smaller is safer. "
     "Delta is the probability that this bound fails.",
-    "Budget": "Epsilon of all runs together. When it is used up, this hospital answers nothing "
-    "any more, for ever.",
+    "Budget": "The most epsilon of all runs together. Parts of it add up. When it is used up, this "
+    "hospital answers nothing any more, for ever.",
     "Tests": "Some mechanisms test whether an answer is stable. Each test uses a part of delta.",
     "With": "The other hospitals of this run. Your people must have checked them by telephone.",
 }
@@ -174,37 +173,28 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
 def budget(opened: OpenSite) -> dict[str, Any]:
     """Return the budget for life, and each run's charge."""
     ledger, runs = opened.spending()
-    spent = ledger.charged_epsilon()
-    asked = {one.digest: one for one in opened.approvals()}
-    agreed: dict[str, Mapping[str, Any]] = {}
-    for record in opened.audit_records():
-        match record.kind, record.detail:
-            case AuditKind.RUN_ACCEPTED, {"run": bytes(run)}:
-                agreed[run.hex()] = record.detail
-    rows = []
-    for one in runs:
-        detail = agreed.get(one.run, {})
-        terms = _terms_in(opened, asked.get(detail.get("terms", b"")))
-        rows.append(
-            {
-                "run": one.run,
-                "name": "" if terms is None else terms.name,
-                "unit": "" if terms is None else _UNITS[terms.unit],
-                "mechanism": detail.get("mechanism", ""),
-                "federation": opened.site.federation_of(one.coordinator),
-                "batches": one.batches,
-                "open": one.open_batches,
-                "epsilon": f"{one.epsilon:.4g}",
-                "tests": f"{one.tests_delta:.3g}" if one.tests_delta else "",
-            }
-        )
-    share = min(1.0, spent / ledger.epsilon)
+    rows = [
+        {
+            "run": one.run,
+            "name": one.name,
+            "unit": _UNITS.get(one.unit, ""),
+            "mechanism": one.mechanism,
+            "federation": opened.site.federation_of(one.coordinator),
+            "batches": one.batches,
+            "open": one.open_batches,
+            "epsilon": one.epsilon,
+            "share": percent(one.share),
+            "room": None if one.room is None else room_words(one.room),
+            "tests": f"{one.tests_delta:.3g}" if one.tests_delta else "",
+        }
+        for one in runs
+    ]
+    used = ledger.used_share()
     return {
         "epsilon": f"{ledger.epsilon:g}",
         "delta": f"{ledger.delta:g}",
-        "spent": f"{spent:.4g}",
-        "left": f"{max(0.0, ledger.epsilon - spent):.4g}",
-        "percent": round(100 * share),
+        "used": percent(used),
+        "share": min(1.0, used),
         "batches": len(ledger.entries),
         "for_tests": f"{ledger.additive_delta:g}" if ledger.additive_delta else "",
         "tests": f"{ledger.charged_delta():.3g}",
@@ -220,15 +210,6 @@ def budget(opened: OpenSite) -> dict[str, Any]:
 
 
 _UNITS: Final = {"record": "one patient", "party": "one hospital"}
-
-
-def _terms_in(opened: OpenSite, approval: Approval | None) -> Any:
-    if approval is None:
-        return None
-    try:
-        return opened.proposal(approval).terms
-    except PartyError:
-        return None
 
 
 def sent(opened: OpenSite, *, skip: int) -> dict[str, Any]:

@@ -147,7 +147,7 @@ class LedgerStore:
         ]
         self._saved = None  # if this fails, the state on disk counts
         self._charges.clear()
-        records, used = _entries_of(ledger, changed), repr(ledger.charged_epsilon())
+        records, used = _entries_of(ledger, changed), repr(ledger.used_share())
         with self._database.transaction() as connection:
             for place, record in zip(changed, records, strict=True):
                 entry = ledger.entries[place]
@@ -167,11 +167,11 @@ class LedgerStore:
         at = self._clock()
         if is_new:
             charge = {"charge": entry.entry_id, "price": repr(entry.reserved)}
-            charged = {**charge, "lifetime_epsilon": used}
+            charged = {**charge, "lifetime_share": used}
             self._log.append(AuditKind.CHARGED, charged, at=at, connection=connection)
         if entry.state is not EntryState.RESERVED:
             charge = {"charge": entry.entry_id, "state": entry.state.value}
-            settled = {**charge, "lifetime_epsilon": used}
+            settled = {**charge, "lifetime_share": used}
             self._log.append(AuditKind.SETTLED, settled, at=at, connection=connection)
 
     def _stored_budget(self) -> str | None:
@@ -213,6 +213,18 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
             _require_nothing_answered(connection)
             return budget
     return LedgerStore(database).load()
+
+
+def charges_of(database: PartyDatabase, run_id: bytes) -> RunCharges | None:
+    """Return a run's charges, for a reader beside the node; None if no run had this id.
+
+    Raises:
+        StorageError: they cannot be read.
+    """
+    with database.transaction() as connection:
+        scope = connection.scalar(_SCOPE, {"run": run_id})
+        row = connection.execute(_CHARGES, {"scope": scope}).one_or_none()
+    return None if row is None else _charges_of(row)
 
 
 def _row_of(charges: RunCharges) -> dict[str, Any]:

@@ -210,6 +210,20 @@ class RunSetupRow(Base):
     scope: Mapped[bytes] = mapped_column(ForeignKey("run_charges.scope"))
 
 
+class RunCostRow(Base):
+    """The stated costs of a run; see `run_costs`.
+
+    Attributes:
+        key: SHA-256 of version, seat and terms.
+        record: The costs, JSON.
+    """
+
+    __tablename__ = "run_costs"
+
+    key: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    record: Mapped[str]
+
+
 # Decisions of its people -------------------------------------------------------------------------
 
 

@@ -99,6 +99,20 @@ def epsilon_at_order(rdp: float, order: float, *, delta: float) -> float:
     return convert_at_orders([rdp], [order], delta=delta, method="cks").epsilon
 
 
+def rdp_within(epsilon: float, order: float, *, delta: float) -> float:
+    """Return the most RDP at one order that `epsilon_at_order` converts to at most `epsilon`.
+
+    Args:
+        epsilon: Above 0.
+        order: Above 1.
+        delta: In (0, 1).
+
+    Returns:
+        In nats; negative or 0 where this order allows no such epsilon.
+    """
+    return epsilon - math.log1p(-1 / order) + (math.log(delta) + math.log(order)) / (order - 1)
+
+
 def convert_curve(curve: RdpCurve, *, delta: float, method: ConversionMethod) -> ConvertedEpsilon:
     """Convert a curve that can be computed at any order: dense grid, then refinement.
 

@@ -7,8 +7,9 @@ has the states of an entry.
 It is a filter: the budget (epsilon, delta) is set in advance. A reservation is refused unless
 everything charged, every open reservation and its own worst case together are (epsilon,
 delta)-private. The whole then is, for any choice of queries and any stop. The guarantee is the
-budget; `charged_epsilon` only says how much of it is used. The way to add up is chosen with the
-budget, once:
+budget, the only epsilon of a ledger. `used_share` says how much of it is used: a share of what adds
+up, so shares of runs add up, too. An epsilon of the charges so far would be no guarantee, and would
+start high: the conversion adds a constant. The way to add up is chosen with the budget, once:
 
     no order    mu^2 of Gaussian differential privacy: exact, for Gaussian noise only, and for
                 everybody, readers of noisy counts included (Smith, Thakurta 2022)
@@ -19,8 +20,9 @@ budget, once:
 A hospital that takes part in runs of every kind over the years opens its ledger by
 `PrivacyLedger.for_life`: at an order that follows from the budget alone. Gaussian noise adds up
 there too, because mu^2 bounds the RDP at every order l by l mu^2 / 2. Noise at the parties, the
-joint price and tests of stability add up nowhere else. A ledger never changes from one way to the
-other: an operator who picked the way after seeing releases could pick the one with more room left.
+joint price and tests of stability add up nowhere else (decision 19 compares this filter with
+others). A ledger never changes from one way to the other: an operator who picked the way after
+seeing releases could pick the one with more room left.
 The part of delta for tests of stability is fixed for the same reason: where each path of releases
 may choose its own split, delta can be exceeded almost twofold
 (docs/explanation/privacy-guarantee.md, "Tests of stability over many runs").
@@ -48,12 +50,13 @@ from typing import Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting.conversion import epsilon_at_order
+from pate_fed.accounting.conversion import epsilon_at_order, rdp_within
 from pate_fed.accounting.curves import event_additive_delta, event_charged_rdp, has_curve
 from pate_fed.accounting.events import PrivacyEvent, event_from_record
 from pate_fed.accounting.gaussian_dp import (
     LARGEST_MU,
     gdp_epsilon,
+    gdp_mu,
     gdp_mu_squared,
     is_gdp_within,
 )
@@ -71,6 +74,9 @@ from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, LedgerE
 LEDGER_VERSION: Final = 1
 _SAFETY: Final = 1 + 1e-12
 """Exceeds the rounding of a few additions and of the conversion at one order."""
+
+_MANY: Final = 10**9
+"""Events that a budget may be said to hold; more than that nobody asks."""
 
 LedgerEntry: TypeAlias = Entry[PrivacyEvent]
 
@@ -205,12 +211,33 @@ class PrivacyLedger:
             return has_curve(event)
         return gdp_mu_squared.dispatch(type(event)) is not gdp_mu_squared.dispatch(object)
 
-    def charged_epsilon(self) -> float:
-        """Return epsilon of all charges and open reservations, at the ledger's delta.
+    def used_share(self) -> float:
+        """Return the share of the budget that all charges and open reservations use.
 
-        Not a guarantee, which is the budget: an odometer, for showing how much is left.
+        Linear in what adds up, so the shares of several charges add up to that of all: 0 for none,
+        at most 1, rounded up.
         """
-        return self._epsilon_of(self.entries)
+        return self._share(_charges(self.entries))
+
+    def share_of(self, event: PrivacyEvent) -> float:
+        """Return the share of an empty budget that one more event would use, above 1 if too much.
+
+        Raises:
+            UnsupportedEventError: the event has no cost that adds up here.
+        """
+        return self._share([event])
+
+    def room_for(self, event: PrivacyEvent) -> int:
+        """Return how many more such events the budget holds, rounded down.
+
+        Raises:
+            UnsupportedEventError: the event has no cost that adds up here.
+        """
+        parts = [(1 - self.used_share(), self.share_of(event))]
+        if tests := event_additive_delta(event):
+            parts.append((self.additive_delta - self.charged_delta(), tests))
+        room = min((left / each if each else math.inf) for left, each in parts)
+        return int(min(max(room, 0.0), _MANY))
 
     def charged_delta(self) -> float:
         """Return the part of `additive_delta` that tests have used, open reservations included."""
@@ -222,15 +249,6 @@ class PrivacyLedger:
         kept = self.additive_delta
         tests = f", {kept:g} of it kept for tests of stability" if kept else ""
         return f"epsilon {self.epsilon:g} at delta {self.delta:g}{tests}"
-
-    def forecast(self, event: PrivacyEvent) -> tuple[float, float]:
-        """Return `charged_epsilon` and `charged_delta` with one more event, within budget or not.
-
-        Raises:
-            UnsupportedEventError: the event has no cost that adds up here.
-        """
-        entries = (*self.entries, Entry("?", EntryState.RESERVED, event))
-        return self._epsilon_of(entries), _tests_delta_of(entries)
 
     def to_record(self) -> dict[str, object]:
         """Return the ledger as plain values that JSON keeps exactly."""
@@ -263,6 +281,18 @@ class PrivacyLedger:
             order=None if order is None else _number(order),
             additive_delta=_number(record["additive_delta"]),
         )
+
+    def _share(self, charges: list[PrivacyEvent]) -> float:
+        if self.order is None:
+            amount = math.fsum(gdp_mu_squared(event) for event in charges)
+            capacity = gdp_mu(self.epsilon, self.delta) ** 2
+        else:
+            amount = math.fsum(_rdp_at(event, self.order) for event in charges) * _SAFETY
+            delta = self.delta - self.additive_delta
+            capacity = rdp_within(self.epsilon, self.order, delta=delta)
+        if not amount:
+            return 0.0
+        return amount / capacity * _SAFETY if capacity > 0 else math.inf
 
     def _is_within(self, entries: tuple[LedgerEntry, ...]) -> bool:
         if self.order is not None:

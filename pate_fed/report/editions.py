@@ -27,7 +27,7 @@ PUBLIC: Final = frozenset({
     *_under("metrics.queries", "asked", "answered", "refused", "not_asked", "void", "reinforced"),
     *_under("metrics.queries", "from_store"),
     *_under("metrics.student", "kind", "reason"),
-    *_under("privacy.charged", "asked", "answered", "epsilon"),
+    *_under("privacy.charged", "asked", "answered", "share"),
     *_under("privacy.ledger", "batch", "state", "asked", "answered"),
     # Counts with noise, under an epsilon of their own.
     *_under("metrics.evaluation", "patients", "accuracy", "accuracy_interval"),

@@ -134,9 +134,7 @@ def render_report(run: RunRecord) -> str:
         caps=price_words.caps_text(privacy),
         at_parties=price_words.is_at_parties(privacy),
         charged_view=price_words.charged_view(privacy),
-        charged_formal=price_words.charged_formal(privacy),
         budget_method=price_words.budget_method(privacy),
-        charged_method=price_words.charged_method(privacy),
         parties=privacy["parties"],
         alike=price_words.are_alike(privacy["parties"]),
         most_open=price_words.MOST_OPEN_HOSPITALS,
@@ -309,19 +307,14 @@ def _charged_plot(privacy: Mapping[str, Any]) -> str:
     charged = privacy["charged"]
     if not charged:
         return ""
-    cap, last = price_words.charged_formal(privacy)["epsilon"], charged[-1]
-    order = privacy["budget"]["order"]
+    last = charged[-1]
     says = (
-        f"A line of the epsilon charged over the queries asked"
-        f"{'' if order is None else f', at the fixed Renyi order {order:.4g}'}. It ends at epsilon "
-        f"{wording.epsilon_text(last['epsilon'])} after "
-        f"{wording.plural(last['asked'], 'query', 'queries')}; the guarantee of the run is "
-        f"{wording.epsilon_text(cap)}. "
-        f"{price_words.charged_view(privacy).capitalize()} view, unit: "
-        f"{wording.short_unit(privacy)}."
+        "A line of the share of the run's cost that was charged, over the queries asked. It ends "
+        f"at {wording.percent(last['share'])} after "
+        f"{wording.plural(last['asked'], 'query', 'queries')}."
     )
-    points = [(row["asked"], row["epsilon"]) for row in charged]
-    return plots.charged_plot(points, cap=cap, summary=says)
+    points = [(row["asked"], 100 * row["share"]) for row in charged]
+    return plots.charged_plot(points, summary=says)
 
 
 def _leak_plot(audit: Mapping[str, Any] | None) -> str:

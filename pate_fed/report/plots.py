@@ -129,33 +129,26 @@ def classes_plot(rows: Sequence[tuple[str, int, int]], *, summary: str) -> str:
         return _svg(figure, name="classes", title="Queries per class", summary=summary)
 
 
-def charged_plot(points: Sequence[tuple[int, float]], *, cap: float | None, summary: str) -> str:
-    """Draw the epsilon charged over the queries asked, and the cap that is the guarantee.
+def charged_plot(points: Sequence[tuple[int, float]], *, summary: str) -> str:
+    """Draw the share of a run's cost that was charged, over the queries asked.
 
     Args:
-        points: Queries asked and epsilon charged, in the order of the charges.
-        cap: The formal epsilon of the caps, or None.
+        points: Queries asked and percent charged, in the order of the charges.
         summary: The picture's content in words, for those who cannot see it.
     """
     with _own_settings("charged"):
         figure, (axes,) = _figure(height=3.3, left=0.75, columns=1, bottom=0.62)
         asked = [0, *(number for number, _ in points)]
-        epsilons = [0.0, *(epsilon for _, epsilon in points)]
-        top = max([*epsilons, cap or 0.0]) or 1.0
-        right = max(asked) or 1
-        axes.step(asked, epsilons, where="post", color=STUDENT_COLOR, linewidth=2)
-        axes.plot(asked[-1], epsilons[-1], "o", color=STUDENT_COLOR, markersize=6, clip_on=False)
-        if cap is not None:
-            axes.axhline(cap, color=CAP_COLOR, linewidth=1.6, linestyle=(0, (6, 3)))
-            axes.text(0.01 * right, cap + 0.025 * top, "guarantee of the run",
-                      color=CAP_COLOR, fontweight="bold")  # fmt: skip
-        axes.set_xlim(0, right * 1.03)
-        axes.set_ylim(0, top * 1.16)
+        shares = [0.0, *(share for _, share in points)]
+        axes.step(asked, shares, where="post", color=STUDENT_COLOR, linewidth=2)
+        axes.plot(asked[-1], shares[-1], "o", color=STUDENT_COLOR, markersize=6, clip_on=False)
+        axes.set_xlim(0, (max(asked) or 1) * 1.03)
+        axes.set_ylim(0, 105)
         axes.locator_params(axis="x", integer=True)
         axes.grid(axis="both", color=GRID, linewidth=0.8)
         axes.set_xlabel("queries asked so far")
-        axes.set_ylabel("epsilon charged so far")
-        return _svg(figure, name="charged", title="Epsilon charged", summary=summary)
+        axes.set_ylabel("percent of the cost charged")
+        return _svg(figure, name="charged", title="Charges", summary=summary)
 
 
 def price_plot(

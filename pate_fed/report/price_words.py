@@ -95,12 +95,6 @@ def charged_view(privacy: Mapping[str, Any]) -> str:
     return "coordinator" if is_at_parties(privacy) else "public"
 
 
-def charged_formal(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the formal number of that view."""
-    formal: Mapping[str, Any] = privacy["views"][charged_view(privacy)]["formal"]
-    return formal
-
-
 def assumption(privacy: Mapping[str, Any]) -> str | None:
     """Name the formal number's assumption besides the coordinator; None without one."""
     is_trusting = any(run["pricing"] == "joint" for run in privacy["runs"])
@@ -333,13 +327,6 @@ def budget_method(privacy: Mapping[str, Any]) -> str:
         "a running total (RDP filter at an order of each hospital's own), limits and orders fixed "
         f"before the run (order {order:.4g} where the run may cost most)"
     )
-
-
-def charged_method(privacy: Mapping[str, Any]) -> str:
-    """Say how the odometer counts."""
-    order = privacy["budget"]["order"]
-    so_far = "the sum of all charges so far"
-    return so_far if order is None else f"{so_far} (for specialists: at Renyi order {order:.4g})"
 
 
 def are_alike(parties: Sequence[Mapping[str, Any]]) -> bool:

@@ -246,7 +246,7 @@ class _Output(Shape):
 class _Charged(Shape):
     asked: Count
     answered: Count
-    epsilon: Number
+    share: Number
 
 
 class _Booked(Shape):

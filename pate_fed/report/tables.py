@@ -23,7 +23,14 @@ from pate_fed.accounting import (
     not_protected,
     trust_sentence,
 )
-from pate_fed.charging import RunLedger, charge_of, ledger_of, mechanism_of, outcomes_of
+from pate_fed.charging import (
+    RunLedger,
+    charge_of,
+    ledger_of,
+    mechanism_of,
+    outcomes_of,
+    run_share,
+)
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
@@ -31,6 +38,7 @@ from pate_fed.pricing import (
     cost_of_runs,
     formal_bounds,
     formal_cost_at,
+    most_exposed,
     public_cost_at,
     unconditional_epsilon,
 )
@@ -136,19 +144,11 @@ class EndedRun:
         """Return one party's budget: of all rounds, or of the run."""
         return (self.budgets or self.terms.budgets)[seat]
 
-    def charged_before(self, seat: int) -> float:
-        """Return what a later round adds to its own charges: the cost of the earlier ones."""
-        if not self.budgets:
-            return 0.0
-        terms = self.used_terms[:-1]
-        at_coordinator = self.terms.at_parties
-        return cost_of_runs(
-            terms, seat, unit=self.terms.unit, at_coordinator=at_coordinator
-        ).epsilon
-
     @property
     def most_exposed(self) -> int:
         """The seat of a party whose units the runs may cost most."""
+        if len(self.used) == 1 and not self.budgets:
+            return most_exposed(self.used_terms[0])[0]
         costs = [self.charged_cost(seat).epsilon for seat in range(len(self.terms.weights))]
         return costs.index(max(costs))
 
@@ -533,27 +533,30 @@ def trust(run: UsedRun) -> str:
 
 
 def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
-    """Return epsilon after each step, for the party that the run may cost most.
+    """Return the share of this run's cost that was charged after each step, for one party.
 
-    An odometer, no guarantee; a later round adds the cost of the earlier ones. A step is a query
-    that was looked at (with noise at the parties a batch), or a void batch whose reservation was
-    forfeited.
+    It adds up linearly, and ends at 1 or less: epsilon is stated for the whole run only. A step is
+    a query that was looked at (with noise at the parties a batch), or a void batch whose
+    reservation was forfeited.
     """
     terms = ended.terms
     if terms.pricing == "none":
         return []
     rows: list[dict[str, Any]] = []
     weight, releases = terms.unit_votes_at(seat), ended.releases
-    before_all = ended.charged_before(seat)
     ledger = ledger_of(terms, seat)
     asked = answered = 0
+
+    def note(looked_at: int, answers: int) -> None:
+        share = run_share(terms, seat, ledger)
+        rows.append({"asked": asked + looked_at, "answered": answered + answers, "share": share})
+
     for batch, state in enumerate(ended.ledger.states):
         name, held = f"batch {batch}", ended.ledger.outcomes.entries[batch].reserved
         if state is EntryState.FORFEITED:
             charge = charge_of(terms, held, weight=weight)
             ledger = ledger.reserve(name, charge).forfeit(name)
-            epsilon = before_all + ledger.charged_epsilon()
-            rows.append({"asked": asked, "answered": answered, "epsilon": epsilon})
+            note(0, 0)
         if batch not in releases:
             continue
         release = releases[batch]
@@ -561,25 +564,13 @@ def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
         if terms.at_parties:  # all rows of a batch are opened at once
             paid = ended.ledger.paid_for(name, outcomes_of(release))
             ledger = before.reserve(name, charge_of(terms, paid, weight=weight))
-            rows.append(
-                {
-                    "asked": asked + release.asked,
-                    "answered": answered + release.answered,
-                    "epsilon": before_all + ledger.charged_epsilon(),
-                }
-            )
+            note(release.asked, release.answered)
         for place in range(0 if terms.at_parties else release.asked):
             looked_at = release.outcomes[: place + 1]
             answers = int((looked_at == Outcome.ANSWERED).sum())
             charge = charge_of(terms, Outcomes(place + 1 - answers, answers), weight=weight)
             ledger = before.reserve(name, charge)
-            rows.append(
-                {
-                    "asked": asked + place + 1,
-                    "answered": answered + answers,
-                    "epsilon": before_all + ledger.charged_epsilon(),
-                }
-            )
+            note(place + 1, answers)
         asked, answered = asked + release.asked, answered + release.answered
     return rows
 

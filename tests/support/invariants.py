@@ -27,7 +27,7 @@ from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import ENDED, Run, RunState
 from coordinator.runs.request import RunRequest
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
-from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of
+from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of, run_share
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import TALLIES
 from pate_fed.nodes import Format
@@ -333,14 +333,12 @@ def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
         void = progress["void"] - sum(plan in said.closed for plan in mine)
         unsure = void - sum(plan in shared and plan not in releases for plan in mine)
         terms = said.plans[mine[0]].run
-        low = _epsilon(terms, paid)
-        high = _epsilon(terms, [*paid, *[_worst(size)] * unsure])
-        if progress["epsilon"] < low * (1 - 1e-9):
-            yield Violation(Fault.LOST, f"{one.run.name} says {progress['epsilon']}, cost {low}")
-        if progress["epsilon"] > high * (1 + 1e-9):
-            yield Violation(
-                Fault.DOUBLED, f"{one.run.name} says {progress['epsilon']}, cost {high}"
-            )
+        low = _share(terms, paid)
+        high = _share(terms, [*paid, *[_worst(size)] * unsure])
+        if progress["share"] < low * (1 - 1e-9):
+            yield Violation(Fault.LOST, f"{one.run.name} says {progress['share']}, cost {low}")
+        if progress["share"] > high * (1 + 1e-9):
+            yield Violation(Fault.DOUBLED, f"{one.run.name} says {progress['share']}, cost {high}")
         if one.labels is not None:
             committed = sum(state == EntryState.COMMITTED.value for state in one.batches)
             told = sum(plan in releases for plan in mine)
@@ -362,14 +360,14 @@ def _worst(queries: int) -> Outcomes:
     return Outcomes(0, queries, queries)
 
 
-def _epsilon(terms: RunTerms, paid: Iterable[Outcomes]) -> float:
-    """What a run costs, by its prices alone: no caps, no order of events."""
+def _share(terms: RunTerms, paid: Iterable[Outcomes]) -> float:
+    """What a run was charged of its cost, by its prices alone: no caps, no order of events."""
     assert terms.mechanism in ("gnmax", TALLIES), "every query may be charged as an answer"
     ledger = ledger_of(terms, 0)
     for number, outcomes in enumerate(paid):
         charge = charge_of(terms, outcomes, weight=terms.unit_votes_at(0))
         ledger = ledger.reserve(str(number), charge).forfeit(str(number))
-    return ledger.charged_epsilon()
+    return run_share(terms, 0, ledger)
 
 
 # Answers --------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def open_without_rights(folder: Path) -> None:
 def become_second_node(folder: Path) -> None:
     """Look at what another process is the node of, then try to be it."""
     with PartyDatabase.at(folder / "party.db") as database:
-        print(LedgerStore(database).load().charged_epsilon() > 0)
+        print(LedgerStore(database).load().used_share() > 0)
         try:
             Journal(database)
         except JournalError as error:

@@ -853,7 +853,7 @@ class TestRestored:
         assert list(federation.store.releases()) == [0]
         assert [federation.votes_of(place) for place in range(len(federation.nodes))] == votes
         assert len(federation.ys()) == sent
-        assert federation.nodes[0].ledger.charged_epsilon() >= charged.charged_epsilon()
+        assert federation.nodes[0].ledger.used_share() >= charged.used_share()
 
 
 def copied(database: Database, file: Path) -> str:

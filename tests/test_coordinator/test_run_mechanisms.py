@@ -321,7 +321,7 @@ class TestStable:
             assert self.spent(federation) == [asked] * 3
         ledger = poorest.ledger.load()
         assert ledger.charged_delta() <= ledger.additive_delta
-        assert ledger.charged_epsilon() < 100  # of 1000: epsilon is not in the way
+        assert ledger.used_share() < 0.1  # epsilon is not in the way
         federation.coordinator.close()
 
     @sampled(1)

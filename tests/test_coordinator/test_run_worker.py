@@ -130,7 +130,7 @@ def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechan
     assert privacy["mechanism"]["name"] == mechanism
     assert SPECS[mechanism].title in (folder / "report.html").read_text(encoding="utf-8")
     for one in federation.hospitals.values():
-        charged = one.ledger.load().charged_epsilon()
+        charged = one.ledger.load().used_share()
         assert 0 < charged < 1000
         assert set(Counter(one.asked).values()) <= {1}
 
@@ -846,7 +846,7 @@ def test_whatever_breaks_in_between_a_run_goes_on_from_disk(federation: Worked) 
 
 
 def ledgers(federation: Worked) -> list[float]:
-    return [one.ledger.load().charged_epsilon() for one in federation.hospitals.values()]
+    return [one.ledger.load().used_share() for one in federation.hospitals.values()]
 
 
 @pytest.mark.slow

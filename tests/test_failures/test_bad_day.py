@@ -64,7 +64,7 @@ class BadDay:
 
 def charged(seen: Seen) -> list[float]:
     """Epsilon that each hospital was charged for life."""
-    return [one.ledger.charged_epsilon() for one in seen.hospitals]
+    return [one.ledger.used_share() for one in seen.hospitals]
 
 
 @pytest.fixture(scope="module")

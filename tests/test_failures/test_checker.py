@@ -112,12 +112,12 @@ def a_charge_is_for_nothing(seen: Seen) -> Seen:
 
 def a_run_says_that_it_cost_less(seen: Seen) -> Seen:
     progress = seen.runs[0].run.progress
-    return with_run(seen, progress={**progress, "epsilon": 0.9 * progress["epsilon"]})
+    return with_run(seen, progress={**progress, "share": 0.9 * progress["share"]})
 
 
 def a_run_says_that_it_cost_more(seen: Seen) -> Seen:
     progress = seen.runs[0].run.progress
-    return with_run(seen, progress={**progress, "epsilon": 1.1 * progress["epsilon"]})
+    return with_run(seen, progress={**progress, "share": 1.1 * progress["share"]})
 
 
 def a_release_is_in_no_ledger(seen: Seen) -> Seen:

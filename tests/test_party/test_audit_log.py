@@ -303,7 +303,7 @@ class TestNode:
         assert [str(detail["plan"].hex()) for detail in answered] == entries  # type: ignore[union-attr]
         assert [detail["queries"] for detail in answered] == [2, 1]
         assert told[0].detail["run"] == federation.run.round.run_id
-        used = federation.nodes[0].ledger.charged_epsilon()
+        used = federation.nodes[0].ledger.used_share()
         assert float(str(told[-2].detail["lifetime_epsilon"])) == used > 0
         assert log.verify() == len(told)
 

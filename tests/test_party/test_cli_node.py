@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from party.doctor import Check
+from party.owner import open_records
 from party.site.folder import DATABASE_FILE, Site
 from party.site.records import Approval, ApprovalState, Subject
-from party.storage import is_budget_fixed
+from party.storage import charges_of, is_budget_fixed
+from pate_fed.pricing import run_cost
 from pate_fed.public_rows import PublicRows
 from protocols import wire
 from protocols.enrollment import read_audit_head
@@ -279,11 +281,14 @@ class TestPauseBudgetAudit:
     ) -> None:
         ended = pate_party("budget", "--site", ran.hospitals.sites[0].folder, "--format", "json")
         shown = json.loads(ended.out)
-        spent = ran.services[0].ledger.charged_epsilon()
-        assert shown["spent"] == spent > 0
-        assert shown["left"] == 5.0 - spent
+        used = ran.services[0].ledger.used_share()
+        assert shown["used_share"] == used > 0
         [run] = shown["runs"]
-        assert (run["batches"], run["open"], run["epsilon"]) == (1, 0, spent)
+        assert (run["batches"], run["open"], run["share"]) == (1, 0, used)
+        with open_records(ran.hospitals.sites[0].folder) as opened:
+            account = charges_of(opened.database, bytes.fromhex(run["run"]))
+        assert account is not None
+        assert run["epsilon"] == run_cost(account.ledger.terms).epsilon
         assert run["run"] == ran.services[0].federation().status.run
 
     def test_status_tells_of_the_node(self, pate_party: PateParty, ran: Running) -> None:

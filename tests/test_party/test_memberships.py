@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -15,8 +16,8 @@ import pytest
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from coordinator.runs.labeling import LabelingRun
-from party.decision.spending import spending_by_run
 from party.errors import BrokenAuditLogError, MembershipError, Reason, SiteError
+from party.owner import open_records
 from party.service import PartyService
 from party.site.folder import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.site.membership import MembershipSettings, free_name, free_port, is_membership_name
@@ -33,7 +34,6 @@ from tests.support.changed_pool import rewrite
 from tests.support.federation import MemoryTransport
 from tests.support.hospital_services import (
     Hospitals,
-    audit_of,
     invitation_of,
     join_another,
     ledger_of,
@@ -139,18 +139,20 @@ class TestOneHospital:
 
     def test_a_charge_of_one_is_a_charge_for_life(self, both: Both) -> None:
         for of, asked in ((both.lung, (0, 1)), (both.heart, (2, 3))):
-            before = both.services[0].ledger.charged_epsilon()
+            before = both.services[0].ledger.used_share()
             run = both.set_up(of)
             run.ask(asked)
             run.close()
-            assert both.services[0].ledger.charged_epsilon() > before
+            assert both.services[0].ledger.used_share() > before
 
     def test_what_each_run_took_is_said_with_its_federation(self, both: Both) -> None:
         lung, heart = both.set_up(both.lung), both.set_up(both.heart)
         lung.ask((0, 1))
         heart.ask((2,))
         lung.ask((3,))
-        found = spending_by_run(both.services[0].ledger, audit_of(both.sites[0]))
+        with open_records(both.sites[0].folder) as opened:
+            ledger, found = opened.spending()
+        assert math.fsum(one.share for one in found) == pytest.approx(ledger.used_share())
         assert [(one.run, one.coordinator, one.batches) for one in found] == [
             (lung.round.run_id.hex(), both.lung.coordinator.public.fingerprint, 2),
             (heart.round.run_id.hex(), both.heart.coordinator.public.fingerprint, 1),

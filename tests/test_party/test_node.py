@@ -601,7 +601,7 @@ class TestRuns:
         served = len(federation.store.releases())
         assert 0 < served < len(federation.pool)
         [charged] = federation.nodes[0]._agreed_run.account.ledger.costs
-        assert 0 < charged.charged_epsilon() <= 1.0
+        assert 0 < charged.used_share() <= 1.0
 
     def test_teachers_that_outlast_the_plan_send_nothing(self) -> None:
         federation = ready_federation(lifetime_s=100)

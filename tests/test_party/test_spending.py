@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from party.decision.spending import spending_by_run
+from collections.abc import Iterable
+
+from party.decision.spending import RunSpending, spending_by_run
 from party.storage.audit import AuditKind, AuditRecord
+from party.storage.run_costs import StatedCosts
 from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
+from pate_fed.federation import RunTerms
 
 LUNG, HEART = b"l" * 32, b"h" * 32
 FIRST, SECOND = b"1" * 32, b"2" * 32
@@ -19,9 +23,18 @@ def charged(plan: bytes) -> AuditRecord:
     return AuditRecord(2, 0, AuditKind.CHARGED, {"charge": plan.hex()})
 
 
+def spending(ledger: PrivacyLedger, records: Iterable[AuditRecord]) -> tuple[RunSpending, ...]:
+    """No account of any of these runs is kept."""
+    return spending_by_run(ledger, records, charges=lambda run: None, costs=run_costs)
+
+
+def run_costs(terms: RunTerms, seat: int) -> StatedCosts:
+    raise AssertionError("no terms are known")
+
+
 def runs_of(*records: AuditRecord) -> list[tuple[str, bytes]]:
     ledger = PrivacyLedger(5.0, 1e-5).reserve(PLAN.hex(), GaussianMaxEvent(1, 40.0))
-    return [(one.run, one.coordinator) for one in spending_by_run(ledger, records)]
+    return [(one.run, one.coordinator) for one in spending(ledger, records)]
 
 
 def test_every_charge_is_counted_and_the_open_ones_again() -> None:
@@ -29,9 +42,9 @@ def test_every_charge_is_counted_and_the_open_ones_again() -> None:
     for name in ("one", "two", "three"):
         ledger = ledger.reserve(name, GaussianMaxEvent(1, 40.0))
     ledger = ledger.forfeit("two").cancel("three")
-    [unnamed] = spending_by_run(ledger, [])
+    [unnamed] = spending(ledger, [])
     assert (unnamed.run, unnamed.batches, unnamed.open_batches) == ("", 3, 1)
-    assert unnamed.epsilon == ledger.charged_epsilon()
+    assert unnamed.share == ledger.used_share()
 
 
 def test_an_unanswered_charge_is_of_the_last_run_of_the_only_coordinator() -> None:

@@ -108,7 +108,7 @@ def test_a_ledger_charges_every_opened_row_in_the_coordinators_view() -> None:
         ledger = ledger.reserve(f"phase {number}", batch)
         # Void or not, what was sent stays charged (rule R13).
         ledger = ledger.forfeit(f"phase {number}")
-    assert ledger.charged_epsilon() == pytest.approx(cost.epsilon, rel=1e-9)
+    assert ledger.used_share() == pytest.approx(1.0, rel=1e-8)
     with pytest.raises(BudgetExhaustedError):
         ledger.reserve("one more", DistributedGaussianMaxEvent(1, 12.0, 9, 2))
     assert PrivacyLedger.from_record(ledger.to_record()) == ledger

@@ -24,7 +24,7 @@ from pate_fed.accounting.events import (
     StableGaussianMaxEvent,
     StableLaplaceMaxEvent,
 )
-from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
+from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu, gdp_mu_squared
 from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.accounting.ledger import PrivacyLedger
 from pate_fed.accounting.reservations import Entry, EntryState
@@ -35,6 +35,7 @@ from pate_fed.errors import (
     PateFedError,
     UnsupportedEventError,
 )
+from tests.support.charged import charged_epsilon
 
 DIGEST = bytes(range(32))
 RESERVED = ConfidentGaussianMaxEvent(asks=30, answers=30, sigma1=15.0, sigma2=8.0)
@@ -91,7 +92,7 @@ def test_no_sequence_of_calls_exceeds_the_budget(
         except PateFedError:
             assert ledger.to_record() == before
         assert gdp_epsilon(math.sqrt(held_mu_squared(ledger)), 1e-5) <= 3.0
-        assert ledger.charged_epsilon() <= 3.0
+        assert ledger.used_share() <= 1.0
 
 
 @given(steps=STEPS)
@@ -132,7 +133,7 @@ def test_the_order_of_entries_changes_nothing() -> None:
         ledger = PrivacyLedger(epsilon=5.0, delta=1e-5)
         for number, charge in enumerate(order):
             ledger = ledger.reserve(str(number), charge)
-        seen.add(ledger.charged_epsilon())
+        seen.add(ledger.used_share())
     assert len(seen) == 1
 
 
@@ -141,14 +142,14 @@ def test_many_small_charges_do_not_drift() -> None:
     entries = tuple(Entry(str(n), EntryState.FORFEITED, one) for n in range(5000))
     ledger = PrivacyLedger(epsilon=10.0, delta=1e-5, entries=entries)
     # 5000 * 2 / 100^2 = 1: added one by one with plain floats this misses by 1e-13.
-    assert ledger.charged_epsilon() == gdp_epsilon(1.0, 1e-5)
+    assert math.isclose(ledger.used_share() * gdp_mu(10.0, 1e-5) ** 2, 1.0, rel_tol=2e-12)
 
 
 def test_a_worst_case_of_exactly_the_budget_is_allowed_and_nothing_more() -> None:
     budget = gdp_epsilon(math.sqrt(gdp_mu_squared(RESERVED)), 1e-5)
     ledger = PrivacyLedger(epsilon=budget, delta=1e-5)
     full = ledger.reserve("all", RESERVED)
-    assert full.charged_epsilon() <= budget
+    assert full.used_share() == pytest.approx(1.0, rel=1e-11)
     assert not full.can_afford(GaussianMaxEvent(1, 1e5))
     with pytest.raises(BudgetExhaustedError):
         full.reserve("more", GaussianMaxEvent(1, 1e5))
@@ -172,17 +173,19 @@ def test_next_to_no_noise_is_refused_with_an_infinite_price() -> None:
 
 def test_commit_charges_what_was_spent_and_frees_the_rest() -> None:
     ledger = PrivacyLedger(epsilon=5.0, delta=1e-5).reserve("a", RESERVED)
-    held = ledger.charged_epsilon()
+    held = ledger.used_share()
     ledger = ledger.commit("a", SPENT, DIGEST)
-    assert ledger.charged_epsilon() == gdp_epsilon(math.sqrt(gdp_mu_squared(SPENT)), 1e-5)
-    assert ledger.charged_epsilon() < held
+    assert charged_epsilon(ledger) == pytest.approx(
+        gdp_epsilon(math.sqrt(gdp_mu_squared(SPENT)), 1e-5), rel=1e-11
+    )
+    assert ledger.used_share() < held
     assert ledger.entries == (Entry("a", EntryState.COMMITTED, RESERVED, SPENT, DIGEST),)
 
 
 def test_cancel_gives_back_and_forfeit_does_not() -> None:
     ledger = PrivacyLedger(epsilon=5.0, delta=1e-5).reserve("a", RESERVED)
-    assert ledger.cancel("a").charged_epsilon() == 0
-    assert ledger.forfeit("a").charged_epsilon() == ledger.charged_epsilon() > 0
+    assert ledger.cancel("a").used_share() == 0
+    assert ledger.forfeit("a").used_share() == ledger.used_share() > 0
     assert ledger.cancel("a").entries[0].state is EntryState.CANCELLED
     assert ledger.forfeit("a").entries[0].state is EntryState.FORFEITED
 
@@ -373,7 +376,7 @@ class TestAtAnOrder:
         ledger = self.mixed()
         delta = 1e-5 - ledger.additive_delta
         expected = exact_epsilon_at(list(MIXED), 9.0, delta)
-        charged = ledger.charged_epsilon()
+        charged = charged_epsilon(ledger)
         assert expected <= charged <= expected * (1 + mpmath.mpf("1e-11"))
         # At most what the accountant adds up, whose Gaussian curves are for everybody.
         accountant = RenyiAccountant()
@@ -417,7 +420,7 @@ class TestAtAnOrder:
                 ledger = ledger.commit(name, charge, DIGEST)
         assert exact_epsilon_at(counted, order, 6e-6) <= epsilon
         assert math.isclose(
-            ledger.charged_epsilon(),
+            charged_epsilon(ledger),
             max(0.0, float(exact_epsilon_at(counted, order, 6e-6))),
             rel_tol=1e-11,
             abs_tol=1e-13,
@@ -427,7 +430,7 @@ class TestAtAnOrder:
         charge = MIXED[1]
         exact = float(exact_epsilon_at([charge], 9.0, 1e-5))
         enough = PrivacyLedger(exact * (1 + 1e-11), 1e-5, order=9.0)
-        assert enough.reserve("a", charge).charged_epsilon() <= exact * (1 + 1e-11)
+        assert enough.reserve("a", charge).used_share() == pytest.approx(1.0, rel=1e-9)
         for epsilon in (exact, exact * (1 - 1e-9)):
             short = PrivacyLedger(epsilon, 1e-5, order=9.0)
             with pytest.raises(BudgetExhaustedError) as refusal:
@@ -444,8 +447,8 @@ class TestAtAnOrder:
         assert refusal.value.requested == math.inf
         # What is set aside is not there for the conversion, used or not.
         gaussian = GaussianMaxEvent(3, 40.0)
-        none = PrivacyLedger(50.0, 1e-5, order=9.0).reserve("a", gaussian).charged_epsilon()
-        some = self.ledger(additive_delta=9e-6).reserve("a", gaussian).charged_epsilon()
+        none = charged_epsilon(PrivacyLedger(50.0, 1e-5, order=9.0).reserve("a", gaussian))
+        some = charged_epsilon(self.ledger(additive_delta=9e-6).reserve("a", gaussian))
         assert some == pytest.approx(float(exact_epsilon_at([gaussian], 9.0, 1e-6)), rel=1e-9)
         assert some > none
 

@@ -28,6 +28,7 @@ from pate_fed.accounting import (
 )
 from pate_fed.accounting.conversion import epsilon_at_order
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
+from tests.support.charged import charged_epsilon
 
 DELTA = 1e-5
 
@@ -128,7 +129,7 @@ class TestNeverLessThanWhatIsReallyLost:
         ledger = PrivacyLedger.for_life(epsilon, DELTA)
         for number, event in enumerate(charges):
             ledger = ledger.reserve(str(number), event).forfeit(str(number))
-        return ledger.charged_epsilon()
+        return charged_epsilon(ledger)
 
     @pytest.mark.slow
     @settings(max_examples=8, deadline=None)
@@ -183,7 +184,7 @@ def test_every_kind_of_run_adds_up(charge: PrivacyEvent) -> None:
     assert ledger.supports(charge)
     once = ledger.reserve("one run", charge)
     twice = once.commit("one run", charge, bytes(32)).reserve("another", charge)
-    assert 0 < once.charged_epsilon() < twice.charged_epsilon() <= 20.0
+    assert 0 < once.used_share() < twice.used_share() <= 1.0
     assert PrivacyLedger.from_record(twice.to_record()) == twice
 
 
@@ -256,21 +257,29 @@ def test_many_small_runs_do_not_overspend_the_delta_of_tests() -> None:
     one = StableGaussianMaxEvent(1, 50.0, test_delta)
     assert ledger.can_afford(one) == (paid + 1 == math.floor(1e-6 / test_delta))
     # Nothing else is in its way, and what is kept for tests is not to be had otherwise.
-    assert ledger.charged_epsilon() < 1000
+    assert ledger.used_share() < 1
     assert ledger.can_afford(GaussianMaxEvent(1, 50.0))
 
 
-def test_a_forecast_tells_of_both_budgets_and_changes_nothing() -> None:
+def test_room_is_what_both_budgets_hold_and_no_more() -> None:
+    """`room_for` events can be reserved, one after the other, and one more cannot."""
     ledger = PrivacyLedger.for_life(5.0, DELTA, additive_delta=1e-7)
-    fits, over = (StableGaussianMaxEvent(asks, 20.0, 1e-8) for asks in (10, 11))
-    assert ledger.forecast(fits) == (
-        ledger.reserve("one", fits).charged_epsilon(),
-        pytest.approx(1e-7, rel=1e-12),
-    )
-    epsilon, delta = ledger.forecast(over)
-    assert 0 < epsilon < 5.0
-    assert delta == pytest.approx(1.1e-7, rel=1e-12)
-    assert ledger.entries == ()
+    ledger = ledger.reserve("before", GaussianMaxEvent(40, 30.0))
+    for event in (
+        StableGaussianMaxEvent(2, 60.0, 1e-8),  # delta ends it
+        StableGaussianMaxEvent(2, 6.0, 1e-10),  # epsilon does
+        GaussianMaxEvent(5, 20.0),
+        DistributedGaussianMaxEvent(3, 30.0, 4),
+        GaussianMaxEvent(1, 0.1),
+    ):
+        room, full = ledger.room_for(event), ledger
+        for number in range(room):
+            full = full.reserve(f"{number}", event)
+        assert not full.can_afford(event)
+        assert full.used_share() == pytest.approx(
+            ledger.used_share() + room * ledger.share_of(event), rel=1e-9
+        )
+    assert ledger.room_for(GaussianMaxEvent(1, 1e12)) == 10**9
 
 
 class TestTheSplitOfDelta:

@@ -60,6 +60,7 @@ from pate_fed.pricing import (
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import TeacherWeights
+from tests.support.charged import charged_epsilon
 from tests.support.markers import in_turn, sampled
 
 DIGEST = bytes(range(32))
@@ -317,7 +318,7 @@ class ChargingMachine(RuleBasedStateMachine):
         for seat in self.seats:
             assert recomputed_epsilon(self.run, seat, self.spent) <= self.run.budgets[seat]
         for kept in self.ledger.costs:
-            assert kept.charged_epsilon() <= kept.epsilon
+            assert kept.used_share() <= 1
 
     @invariant()
     def charges_never_fall_below_what_was_released(self) -> None:
@@ -326,7 +327,7 @@ class ChargingMachine(RuleBasedStateMachine):
         kept = dict(zip(self.ledger.seats, self.ledger.costs, strict=True))
         for seat, ledger in kept.items():
             released = recomputed_epsilon(self.run, seat, [*self.released, *self.lost])
-            assert ledger.charged_epsilon() >= released * (1 - 1e-9)
+            assert charged_epsilon(ledger) >= released * (1 - 1e-9)
 
     @invariant()
     def no_cap_is_exceeded(self) -> None:
@@ -886,7 +887,7 @@ class TestCharges:
         forfeited = forfeited.reserve("a", forfeited.worst_case(3)).forfeit("a")
         assert cancelled.left == RunLedger.of(run).left
         assert passed.left == forfeited.left == Outcomes(2, 2, 4)
-        charged = [ledger.costs[0].charged_epsilon() for ledger in (cancelled, passed, forfeited)]
+        charged = [ledger.costs[0].used_share() for ledger in (cancelled, passed, forfeited)]
         assert charged[:2] == [0, 0]
         assert charged[2] > 0
 

@@ -403,7 +403,6 @@ def summary(demo: Demo) -> str:
     results = demo.out / "results"
     privacy = json.loads((results / "privacy.json").read_text(encoding="utf-8"))
     formal = privacy["views"]["public"]["formal"]
-    charged = privacy["charged"][-1]["epsilon"]
     right, released, student, others = scores(demo)
     return "\n".join(
         (
@@ -416,8 +415,7 @@ def summary(demo: Demo) -> str:
             "the federation had the true labels; the demo counted with them.)",
             f"Cost      Epsilon {ceiling(formal['epsilon'])}: if all records of one patient were "
             "different, the probability of any labels would change at most "
-            f"{math.ceil(math.exp(formal['epsilon']))}-fold, plus delta = {privacy['delta']:g}. "
-            f"Budgets were charged {ceiling(charged)}, by a price that adds up over many runs.",
+            f"{math.ceil(math.exp(formal['epsilon']))}-fold, plus delta = {privacy['delta']:g}.",
             "Trust     Every hospital had to trust the operator to add the declared noise and to "
             "keep the exact sum of all votes secret. The protocol shows nobody a hospital's "
             "records or own votes, unless all teachers agree: then the sum shows them. Here one "

@@ -102,6 +102,11 @@ def _make_records() -> None:
         sa.Column("scope", _DIGEST, sa.ForeignKey("run_charges.scope"), nullable=False),
     )
     op.create_table(
+        "run_costs",
+        sa.Column("key", _DIGEST, primary_key=True),
+        sa.Column("record", sa.String, nullable=False),
+    )
+    op.create_table(
         "audit",
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("body", sa.LargeBinary, nullable=False),
