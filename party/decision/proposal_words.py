@@ -101,7 +101,7 @@ def _budget_lines(cost: Cost) -> Iterator[Line]:
         f"for life: epsilon {cost.lifetime_epsilon:g}; {percent(cost.used)} of it is used. This "
         f"run takes {percent(cost.share)} of it at most",
     )
-    if not cost.fits:
+    if cost.used + cost.share > 1:
         yield "", "That is more than is left: THE RUN WOULD BE STOPPED BEFORE ITS END"
         yield (
             "",
@@ -109,5 +109,5 @@ def _budget_lines(cost: Cost) -> Iterator[Line]:
             "smaller --epsilon.)",
         )
         return
-    more = cost.room - 1
-    yield "", f"after it there is {room_words(more)}"
+    if cost.fits:
+        yield "", f"after it there is {room_words(cost.room - 1)}"

@@ -164,6 +164,7 @@ def add_runs(
         "source": "public.csv",
         "label": "sick",
         "class_names": ["no", "yes"],
+        "epsilon": 2.345,
     }
     begun = state is not RunState.QUEUED
     progress = {
@@ -176,6 +177,7 @@ def add_runs(
         "void": 0,
         "exchanges": 12,
         "epsilon": 2.345,
+        "share": 0.875,
         "tests_delta": 0.0,
     }
     row = {

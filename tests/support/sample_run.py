@@ -28,7 +28,7 @@ def _charged() -> list[dict[str, Any]]:
     entries, answered = [], 0
     for asked in range(1, 31):
         answered += asked not in refused_at
-        entries.append({"asked": asked, "answered": answered, "epsilon": _epsilon(asked, answered)})
+        entries.append({"asked": asked, "answered": answered, "share": asked / 30})
     return entries
 
 

@@ -307,8 +307,8 @@ class TestFollowing:
         federation = Worked(tmp_path)
         queue, home = federation.coordinator.queue, federation.coordinator.home.folder
         done = dict.fromkeys(("batches", "void", "answered", "refused", "exchanges"), 0)
-        done = {**done, "queries": 8, "epsilon": 0.0}
-        further = {**done, "batches": 2, "void": 1, "answered": 4, "epsilon": 1.25}
+        done = {**done, "queries": 8, "epsilon": 1.25, "share": 0.0}
+        further = {**done, "batches": 2, "void": 1, "answered": 4, "share": 0.5}
         steps: Iterator[Callable[[], object]] = iter(
             [
                 lambda: queue.enter("first", RunState.RUNNING),
@@ -344,11 +344,11 @@ class TestFollowing:
     def test_a_file_has_a_line_for_each_change(self, shown: Callable[[], str]) -> None:
         none = (
             "0 batches, 0 answered and 0 without an answer of 8 queries, "
-            "epsilon 0.000 charged or reserved"
+            "0.0 % of epsilon 1.25 charged or reserved"
         )
         far = (
             "2 batches (1 void), 4 answered and 0 without an answer of 8 queries, "
-            "epsilon 1.250 charged or reserved"
+            "50.0 % of epsilon 1.25 charged or reserved"
         )
         task, *rest = shown().splitlines()
         assert task.startswith("pate-fed: the task of public.csv is new")

@@ -304,7 +304,7 @@ class TestNode:
         assert [detail["queries"] for detail in answered] == [2, 1]
         assert told[0].detail["run"] == federation.run.round.run_id
         used = federation.nodes[0].ledger.used_share()
-        assert float(str(told[-2].detail["lifetime_epsilon"])) == used > 0
+        assert float(str(told[-2].detail["lifetime_share"])) == used > 0
         assert log.verify() == len(told)
 
     def test_a_refused_run_and_batch_are_told_with_their_codes(

@@ -88,8 +88,8 @@ class TestApprove:
             "gnmax, noise of standard deviation 4 added by the coordinator; at most 12 queries",
             f"additive, sealed with {DEFAULT_SUITE}",
             "for one patient",
-            "before: 0 of epsilon 5 for life is spent, 5 is left",
-            "after: at most 4.759 is spent, at least 0.2405 is left; this run takes 4.759 at most",
+            "for life: epsilon 5; 0.0 % of it is used. This run takes 9",
+            "after it there is no room for another run like this one",
             "With        South",
             "With        West",
         ):
@@ -114,9 +114,9 @@ class TestApprove:
     ) -> None:
         waiting.save(replace(waiting.settings, lifetime_epsilon=1.0))
         shown = pate_party("approve", "--site", waiting.folder).out
-        assert "more than 1: THE RUN WOULD BE STOPPED BEFORE ITS END" in shown
+        assert "more than is left: THE RUN WOULD BE STOPPED BEFORE ITS END" in shown
         assert "Reject it, and ask the operator for a run with a smaller --epsilon" in shown
-        assert "left; this run" not in shown
+        assert "after it there is" not in shown
 
     def test_a_pool_waits_in_full_where_pools_are_approved(
         self, pate_party: PateParty, waiting: Site

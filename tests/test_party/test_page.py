@@ -372,7 +372,7 @@ class TestPages:
 
     def test_the_budget_names_all_that_an_epsilon_needs(self, owner: Browser) -> None:
         text = owner.get("budget").text
-        for words in ("epsilon 5 for life", "Delta", "Unit", "Neighbors", "View", "Method"):
+        for words in ("epsilon 5, for all runs", "Delta", "Unit", "Neighbors", "View", "Method"):
             assert words in text
 
     def test_a_fault_of_ours_is_said_without_its_text(
