@@ -154,6 +154,8 @@ class PartyNode:
     ) -> None:
         """Take the owner's newest decisions: the guard at once, peers and tasks from the next run.
 
+        A run whose teachers were trained anew meanwhile is left: it has to be set up again.
+
         Args:
             guard: Its veto.
             known_peers: As for the node.
@@ -162,6 +164,10 @@ class PartyNode:
         self._guard = guard
         self._known_peers = dict(known_peers)
         self._tasks = dict(tasks)
+        run = self._run
+        kept = None if run is None else tasks.get(run.terms.pool_digest)
+        if run is not None and kept is not None and kept.teachers != run.task.teachers:
+            self._give_up_run()
 
     def receive(self, packet: bytes) -> bytes:
         """Answer one packet. Never raises: any fault becomes a coded refusal."""

@@ -23,6 +23,8 @@ from party.errors import DataError, TeachersError
 from party.site.dataset import read_registered, require_unchanged
 from party.site.folder import Site
 from party.site.held_out import taught
+from pate_fed.data.csv_file import CsvTable
+from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
 from pate_fed.partition import build_manifest, partition_records
@@ -131,6 +133,32 @@ def folder_of(site: Site, task: LearningTask) -> Path:
     return site.path("teachers", task.digest.hex())
 
 
+def require_label(site: Site, task: LearningTask) -> None:
+    """Refuse a task that predicts another column than the registered label.
+
+    Raises:
+        DataError: so it does.
+    """
+    label = site.settings.data.label
+    if label != task.label:
+        raise DataError(
+            f"the table's label must be the task's, {task.label!r}: register the table with that "
+            "--label (`pate-party data add`)",
+            repr(label),
+        )
+
+
+def taught_records(site: Site, task: LearningTask, text: CsvTable) -> Records:
+    """Return the registered table's records that teachers of a task learn from.
+
+    Raises:
+        InvalidDataError: the table does not fit the task.
+        InvalidParameterError: the patients' column is one of the task's.
+    """
+    everybody = task.encode(text, patient_column=site.settings.data.patient_id or None)
+    return taught(everybody, site.settings.held_out)
+
+
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time train in a site; another's teachers are then there."""
@@ -159,12 +187,9 @@ def _train(
     random_bytes: Callable[[int], bytes],
     tell: Tell | None,
 ) -> TeacherEnsemble:
-    data = site.settings.data
     text = read_registered(site)
-    if data.label != task.label:
-        raise DataError(f"the table's label must be the task's, {task.label!r}", repr(data.label))
-    everybody = task.encode(text, patient_column=data.patient_id or None)
-    records = taught(everybody, site.settings.held_out)
+    require_label(site, task)
+    records = taught_records(site, task, text)
     rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
     count = site.settings.teachers
     partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
