@@ -106,14 +106,36 @@ def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
         TeachersError: there are none, or table, task or settings changed since.
         DataChangedError: the table has changed since its registration.
     """
+    manifest = require_bound(site, task)
+    require_unchanged(site)
+    return manifest
+
+
+def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
+    """Do as `require_current`, and take the table to be the registered one: it is not read."""
     manifest = read_manifest(folder_of(site, task))
     for name, value in _bound_to(site, task).items():
         if manifest.get(name) != value:
             raise TeachersError(
                 f"kept teachers must be of the {name} that they were trained with", "another"
             )
-    require_unchanged(site)
     return manifest
+
+
+def of_another_table(site: Site) -> tuple[str, ...]:
+    """Return the names of the folders of teachers that are not of the registered table.
+
+    This hospital does not vote with them (PF-346).
+    """
+    found = []
+    for folder in sorted(site.path("teachers").glob("[!.]*")):
+        try:
+            manifest = read_manifest(folder)
+        except TeachersError:
+            continue  # refused anyhow, whatever the table
+        if manifest.get("data") != site.settings.data.digest:
+            found.append(folder.name)
+    return tuple(found)
 
 
 def teachers_digest(site: Site, task: LearningTask) -> bytes:
