@@ -93,8 +93,8 @@ def add(
 def _refused_lines(site: Site, refused: Sequence[str]) -> tuple[str, ...]:
     """Say that teachers of the earlier table vote no more, and what can be done."""
     return (
-        f"Teachers of {plural(len(refused), 'task')} learned from another table: this hospital does",
-        "not answer with them any more (PF-346), and runs on these tasks wait. Register the",
+        f"Teachers of {plural(len(refused), 'task')} learned from another table: this hospital",
+        "does not answer with them any more (PF-346), and runs on these tasks wait. Register the",
         "earlier table again; or delete these folders and approve again, which trains new",
         "teachers. Queries that were answered stay answered and charged.",
         *(f"  {site.path('teachers', name)}" for name in refused),

@@ -156,9 +156,8 @@ def waiting(opened: OpenSite) -> list[dict[str, Any]]:
 
 def decided(opened: OpenSite) -> list[dict[str, Any]]:
     """Return past decisions, newest first; one on a run is one on its pool, too."""
-    found: list[Approval] = []
-    for state in (ApprovalState.APPROVED, ApprovalState.REJECTED):
-        found += opened.to_decide([one for one in opened.approvals() if one.state is state])
+    known = [one for one in opened.approvals() if one.state is not ApprovalState.PENDING]
+    found = opened.to_decide(known)
     found.sort(key=lambda one: one.decided_at or 0, reverse=True)
     return [request_of(opened, Request(opened.proposal(one))) for one in found]
 

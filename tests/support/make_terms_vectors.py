@@ -89,7 +89,7 @@ RUN_TERMS: dict[str, Row] = {
     "gnmax, noise at the parties": _terms(mechanism="gnmax", **_NO_REFUSALS, **_AT_PARTIES),
     "confident, noise at the parties": _terms(**_AT_PARTIES),
     "tallies": _terms(mechanism="tallies", **_NO_REFUSALS, **_AT_PARTIES),
-    "with a purpose": _terms(purpose="Früherkennung der Sepsis, Los 3 – \u00a0<b>"),
+    "with a purpose": _terms(purpose="Früherkennung der Sepsis, Los 3,\u00a0<b>"),
 }
 
 
