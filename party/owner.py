@@ -33,8 +33,8 @@ COMMAND_LINE: Final = "command line"
 PAGE: Final = "page"
 """Where its people act."""
 
-_MOST_REVIEWS: Final = 4
-"""Tasks with their reviews that stay in memory: a page shows the same ones again and again."""
+_MOST_REVIEWED_BYTES: Final = 2**26
+"""Size of all documents whose tasks and reviews stay in memory: a page shows them repeatedly."""
 
 Progress = Callable[[int, int], None]
 """Told how many teachers of how many are trained."""
@@ -57,7 +57,7 @@ class OpenSite:
     records: SiteRecords
     log: AuditLog
     sent: SentLog
-    _reviews: dict[tuple[bytes, bytes], tuple[object, AskedTask, TaskReview]] = field(
+    _reviews: dict[tuple[bytes, bytes], tuple[object, AskedTask, TaskReview, int]] = field(
         default_factory=dict, repr=False
     )
 
@@ -156,11 +156,17 @@ class OpenSite:
         if known is None or known[0] != state:
             task = self.task(approval)
             state = self.site.settings_digest, *map(_state_of, files)  # it may be fetched now
-            known = state, task, review_task(self.site, task)
-            while len(self._reviews) >= _MOST_REVIEWS:
+            size = kept.stat().st_size
+            known = state, task, review_task(self.site, task), size
+            self._reviews.pop(key, None)
+            while self._reviews and self._reviewed_bytes + size > _MOST_REVIEWED_BYTES:
                 del self._reviews[next(iter(self._reviews))]
             self._reviews[key] = known
-        return known[1:]
+        return known[1], known[2]
+
+    @property
+    def _reviewed_bytes(self) -> int:
+        return sum(size for *_, size in self._reviews.values())
 
     def find(self, digits: str, federation: str | None = None) -> Approval:
         """Return the request that the first digits of its digest name.

@@ -154,7 +154,8 @@ class PartyNode:
     ) -> None:
         """Take the owner's newest decisions: the guard at once, peers and tasks from the next run.
 
-        A run whose teachers were trained anew meanwhile is left: it has to be set up again.
+        A run is left whose teachers were trained anew meanwhile, or whose patients were read anew:
+        it has to be set up again.
 
         Args:
             guard: Its veto.
@@ -166,7 +167,10 @@ class PartyNode:
         self._tasks = dict(tasks)
         run = self._run
         kept = None if run is None else tasks.get(run.terms.pool_digest)
-        if run is not None and kept is not None and kept.teachers != run.task.teachers:
+        if run is None or kept is None or kept is run.task:
+            return
+        # An evaluation is made anew when its patients are read from another table.
+        if kept.teachers != run.task.teachers or kept.evaluation is not None:
             self._give_up_run()
 
     def receive(self, packet: bytes) -> bytes:

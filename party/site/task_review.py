@@ -86,5 +86,9 @@ def _evaluation_faults(site: Site, evaluation: EvaluationTask) -> Iterator[Fault
         task = task_of(site, evaluation)
         require_current(site, task)
         held_out_records(site, task)
+        if not site.settings.held_out:
+            yield DataError(
+                "some patients must be held out: `pate-party policy set held_out`", "none"
+            )
     except (PartyError, PateFedError) as error:
         yield error
