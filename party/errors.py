@@ -39,7 +39,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from pate_fed.errors import PateFedError
+from pate_fed.nodes import one_line, place_of
 from pate_fed.nodes.errors import NodeError
+from protocols.errors import ProtocolError
 
 
 class Reason(StrEnum):
@@ -278,3 +281,24 @@ class RefusalError(PartyError):
     def __init__(self, reason: Reason, must: str, got: object) -> None:
         self.reason = reason
         super().__init__(must, got)
+
+
+Fault = PartyError | PateFedError | ProtocolError
+"""An error of ours, with its code."""
+
+
+def fault_of(error: Exception) -> Fault:
+    """Return an error of ours as it is, and any other by its kind and place: a fault of ours."""
+    if isinstance(error, PartyError | PateFedError | ProtocolError):
+        return error
+    return InternalError("this program must not fail", place_of(error))
+
+
+def code_of(fault: Fault) -> str:
+    """Return the code of a fault; of a refusal the public one."""
+    return fault.reason.value if isinstance(fault, RefusalError) else fault.code
+
+
+def fault_line(fault: Fault) -> str:
+    """Say a fault in one line that begins with its code."""
+    return f"{code_of(fault)}: {one_line(str(fault))}"

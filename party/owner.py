@@ -9,21 +9,22 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from party.errors import MembershipError
+from party.errors import MembershipError, fault_of
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import DATABASE_FILE, Site
 from pate_fed.accounting import PrivacyLedger
 
 if TYPE_CHECKING:
-    from party.decision.proposals import Proposal
+    from party.decision.proposals import Proposal, Request
     from party.decision.spending import RunSpending
     from party.site.records import Approval, SiteRecords
     from party.site.results import AnsweredRun
     from party.site.status_file import Status
+    from party.site.task_review import TaskReview
     from party.site.tasks import AskedTask
     from party.storage import AuditLog, PartyDatabase, SentLog
     from party.storage.audit import AuditRecord
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 COMMAND_LINE: Final = "command line"
 PAGE: Final = "page"
 """Where its people act."""
+
+_MOST_REVIEWED_BYTES: Final = 2**26
+"""Size of all documents whose tasks and reviews stay in memory: a page shows them repeatedly."""
 
 Progress = Callable[[int, int], None]
 """Told how many teachers of how many are trained."""
@@ -53,6 +57,9 @@ class OpenSite:
     records: SiteRecords
     log: AuditLog
     sent: SentLog
+    _reviews: dict[tuple[bytes, bytes], tuple[object, AskedTask, TaskReview, int]] = field(
+        default_factory=dict, repr=False
+    )
 
     # Records ----------------------------------------------------------------------------------
 
@@ -108,7 +115,7 @@ class OpenSite:
         return tuple(one for one in self.records.approvals() if asking in (None, one.coordinator))
 
     def proposal(self, approval: Approval) -> Proposal:
-        """Work out the proposal of a request."""
+        """Work out the proposal of a request; see `proposal_of`."""
         from party.decision.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
         from party.storage import RunCosts  # noqa: PLC0415
 
@@ -124,11 +131,54 @@ class OpenSite:
         """Leave out the pools that are approved with a waiting run."""
         if self.site.settings.approval != "each run":
             return waiting
-        from party.decision.proposals import terms_in  # noqa: PLC0415 - keeps --help fast
-
         runs = [one for one in waiting if one.subject.value == "run"]
-        pools = {(one.coordinator, terms_in(one).pool_digest) for one in runs}
+        pools = {(one.coordinator, _pool_of_run(self.proposal(one))) for one in runs}
         return [one for one in waiting if one in runs or (one.coordinator, one.digest) not in pools]
+
+    def request(self, approval: Approval, *, fetch: bool = True) -> Request:
+        """Read everything that people need before they decide on a request.
+
+        A document of others that is broken is a fault of this request alone.
+
+        Args:
+            approval: The request.
+            fetch: Whether to ask the coordinator for a task that is not kept here yet.
+        """
+        from party.decision.proposals import Request  # noqa: PLC0415 - keeps --help fast
+
+        proposal = self.proposal(approval)
+        pool = _pool_of_run(proposal) if approval.subject.value == "run" else approval.digest
+        kept = self.site.path("pools", pool.hex())
+        if not pool or not (fetch or kept.exists()):
+            return Request(proposal)
+        try:
+            task, review = self._reviewed(approval, kept)
+        except Exception as error:
+            return Request(proposal, unread=fault_of(error))
+        return Request(proposal, task, review)
+
+    def _reviewed(self, approval: Approval, kept: Path) -> tuple[AskedTask, TaskReview]:
+        """Return a task and its review; made anew when a file or the settings changed since."""
+        from party.site.task_review import review_task  # noqa: PLC0415 - slow to load
+
+        files = kept, Path(self.site.data.file), self.site.path("teachers")
+        state = self.site.settings_digest, *map(_state_of, files)
+        key = approval.coordinator, approval.digest
+        known = self._reviews.get(key)
+        if known is None or known[0] != state:
+            task = self.task(approval)
+            state = self.site.settings_digest, *map(_state_of, files)  # it may be fetched now
+            size = kept.stat().st_size
+            known = state, task, review_task(self.site, task), size
+            self._reviews.pop(key, None)
+            while self._reviews and self._reviewed_bytes + size > _MOST_REVIEWED_BYTES:
+                del self._reviews[next(iter(self._reviews))]
+            self._reviews[key] = known
+        return known[1], known[2]
+
+    @property
+    def _reviewed_bytes(self) -> int:
+        return sum(size for *_, size in self._reviews.values())
 
     def find(self, digits: str, federation: str | None = None) -> Approval:
         """Return the request that the first digits of its digest name.
@@ -160,20 +210,18 @@ class OpenSite:
 
     # Decisions --------------------------------------------------------------------------------
 
-    def approve(
-        self, approval: Approval, task: AskedTask, *, by: str, reason: str = "", tell: Progress
-    ) -> None:
+    def approve(self, request: Request, *, by: str, reason: str = "", tell: Progress) -> None:
         """Train teachers, then approve; a run's pool with it.
 
         Args:
-            approval: The request.
-            task: Its task.
+            request: The request, read.
             by: Who decides.
             reason: Why; may be empty.
             tell: Told of each trained teacher.
 
         Raises:
             ApprovalError: nobody is named, or the reason is no line.
+            Fault: it has a fault: this hospital could not answer.
             TeachersError, DataError: teachers cannot be trained: nothing is approved.
         """
         from party.site.records import require_decision  # noqa: PLC0415 - keeps --help fast
@@ -181,6 +229,9 @@ class OpenSite:
         from pate_fed.data.task import LearningTask  # noqa: PLC0415 - the same
 
         require_decision(by=by, reason=reason)  # teachers take long
+        request.require_no_fault()
+        approval, task = request.approval, request.task
+        assert task is not None, "a request without a task has a fault"
         if isinstance(task, LearningTask):  # an evaluation needs none
             ready_teachers(self.site, task, random_bytes=secrets.token_bytes, tell=tell)
         for one in (*self._pool_of(approval, task), approval):
@@ -188,9 +239,35 @@ class OpenSite:
             self.records.approve(*key, coordinator=one.coordinator, by=by, reason=reason)
 
     def reject(self, approval: Approval, *, by: str, reason: str = "") -> Approval:
-        """Reject a request, or withdraw its approval; an open run loses its next batch."""
-        key = approval.subject, approval.digest
-        return self.records.reject(*key, coordinator=approval.coordinator, by=by, reason=reason)
+        """Reject a request, or withdraw its approval; an open run loses its next batch.
+
+        A run's pool that waits with no other run is rejected with it.
+        """
+        rejected = None
+        for one in (approval, *self._waits_with(approval)):
+            done = self.records.reject(
+                one.subject, one.digest, coordinator=one.coordinator, by=by, reason=reason
+            )
+            rejected = rejected or done
+        assert rejected is not None, "the request itself comes first"
+        return rejected
+
+    def _waits_with(self, approval: Approval) -> tuple[Approval, ...]:
+        """Return the waiting pool of a run that no other waiting run of its coordinator has."""
+        if approval.subject.value != "run":
+            return ()
+        pool = _pool_of_run(self.proposal(approval))
+        waiting = [
+            one
+            for one in self.approvals()
+            if one.state.value == "pending"
+            and one.coordinator == approval.coordinator
+            and one.digest != approval.digest
+        ]
+        others = [one for one in waiting if one.subject.value == "run"]
+        if pool in {_pool_of_run(self.proposal(one)) for one in others}:
+            return ()
+        return tuple(one for one in waiting if one not in others and one.digest == pool)
 
     def _asking(self, federation: str | None) -> bytes | None:
         """Return the coordinator's fingerprint of the named federation, if one is named."""
@@ -214,6 +291,20 @@ class OpenSite:
             suite=approval.suite,
         )
         return () if asked.state.value == "approved" else (asked,)
+
+
+def _pool_of_run(proposal: Proposal) -> bytes:
+    """Return the digest of a run's pool; empty if its terms cannot be read."""
+    return b"" if proposal.terms is None else proposal.terms.pool_digest
+
+
+def _state_of(path: Path) -> object:
+    """Return what changes with a file or folder; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def state_of_node(site: Site, status: Status) -> str:

@@ -4,7 +4,7 @@ A site has one process as its node. Decisions of its people at the command line 
 pause) go into the same database, and hold for the next packet. A coordinator's request goes to the
 node of its federation. Journal, ledger, records and teachers are the hospital's, one for all
 federations. Teachers are ready before the first question: the start loads or trains them, and a new
-task's are loaded in idle time.
+task's are loaded in idle time. So is a table that its people register meanwhile.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from party.errors import (
     MembershipError,
     PartyError,
     StorageError,
+    fault_of,
 )
 from party.site.erasure import require_finished
-from party.site.folder import Site
+from party.site.folder import SETTINGS_FILE, Site
 from party.site.membership import SiteMembership
 from party.site.ready_tasks import ReadyTasks, VoteOf
 from party.site.records import Decided, SiteRecords
@@ -93,6 +94,8 @@ class PartyService:
             site, random_bytes=random_bytes, clock=clock, tell=self._said.write, vote_of=vote_of
         )
         self._looked_at = 0.0
+        self._seen_settings: object = None
+        self._settings_fault = ""
         self._nodes: dict[str, FederationNode] = {}
         self._unnoted: list[tuple[FederationNode, bytes, list[bytes]]] = []
         try:
@@ -125,9 +128,8 @@ class PartyService:
                 asks_about_runs=self._asks_about_runs,
             )
             # Of the settings in use: the file may have changed since.
-            self._records.standing.note_settings(
-                file=site.settings_digest, table=settings.data.digest
-            )
+            self._records.standing.note_settings(file=site.settings_digest)
+            self._records.standing.note_table(settings.data.digest)
             self._decided = self._records.decided()
             self._tasks.load(self._decided.pools, train=True)
             for membership in site.current:
@@ -235,6 +237,7 @@ class PartyService:
     def _refresh(self) -> None:
         """Pass the newest decisions of the hospital's people to the nodes."""
         self._decided = decided = self._records.decided()
+        self._take_table()
         if decided.contradicted_at is not None:
             raise BrokenAuditLogError(
                 "it and those before it must be the records that we signed",
@@ -248,9 +251,30 @@ class PartyService:
             tasks = len(decided.pools & self._tasks.by_pool.keys())
             self._say(tasks=tasks, waiting=decided.waiting)
 
+    def _take_table(self) -> None:
+        """Use the table that our people registered last; every other setting waits for a start.
+
+        Teachers of another table vote no more from then on, as after a start.
+        """
+        try:
+            found = self._site.path(SETTINGS_FILE).stat()
+            seen = found.st_ino, found.st_mtime_ns, found.st_size
+            if seen == self._seen_settings:
+                return
+            data = Site.open(self._site.folder).settings.data
+        except (OSError, PartyError) as error:
+            self._settings_fault = fault_of(error).code
+            return
+        if data != self._site.settings.data:
+            self._records.standing.note_table(data.digest)
+            self._site = replace(self._site, settings=replace(self._site.settings, data=data))
+            self._tasks.use(self._site)
+            self._tasks.load(self._decided.pools, train=False)
+        self._seen_settings, self._settings_fault = seen, ""
+
     def _adopt(self, one: FederationNode, decided: Decided) -> bool:
         heard = one.heard
-        seen = (decided, len(self._tasks.by_pool), frozenset(heard))
+        seen = (decided, self._tasks.changes, frozenset(heard))
         if seen == one.seen:
             return False
         guard = self._guard(one.coordinator, decided)
@@ -322,7 +346,7 @@ class PartyService:
     def _standing_trouble(self) -> str:
         if self._decided.halted_at:
             return RestoredJournalError.code
-        return self._said.store_fault or self._tasks.trouble
+        return self._said.store_fault or self._tasks.trouble or self._settings_fault
 
     def _show_trouble(self, code: str) -> None:
         """Show new trouble at once."""

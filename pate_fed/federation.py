@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Self
@@ -24,7 +25,12 @@ NO_TASK: Final = bytes(32)
 RUN_NAME: Final = "1 to 64 letters, digits, '.', '_' or '-'"
 """The rule for a run's name, in words."""
 
+MOST_PURPOSE: Final = 300
+"""Most letters of a run's purpose: its approvers read it, and a report's first page has it."""
+
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories: controls, formats, surrogates, separators of lines and paragraphs."""
 
 MOST_VOID_BATCHES = 2
 """Void batches after which a run is over (rule R3): each burns queries and budget."""
@@ -33,6 +39,16 @@ MOST_VOID_BATCHES = 2
 def is_run_name(name: str) -> bool:
     """Return whether a run may have this name."""
     return _RUN_NAME.fullmatch(name) is not None
+
+
+def is_purpose(text: str) -> bool:
+    """Return whether a run may have this purpose: one short line that only shows what it says.
+
+    It has no control character, and no sign that turns the writing's direction or hides letters.
+    """
+    return len(text) <= MOST_PURPOSE and not any(
+        unicodedata.category(letter) in _UNSEEN for letter in text
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +87,8 @@ class RunTerms:
             party that opens the sum; at least 1, because each knows its own. None with noise at the
             coordinator, like `dropouts`.
         dropouts: With noise at the parties, how many may be lost before the sum opens.
+        purpose: The operator's reason for the run, for its approvers and its report: one line of
+            at most `MOST_PURPOSE` letters; "" where nobody stated one.
     """
 
     name: str
@@ -95,6 +113,7 @@ class RunTerms:
     delta: float
     colluders: int | None = None
     dropouts: int | None = None
+    purpose: str = ""
 
     def __post_init__(self) -> None:
         _require("name", is_run_name(self.name), f"be {RUN_NAME}")
@@ -117,6 +136,7 @@ class RunTerms:
         _require("budgets", len(self.budgets) == len(self.weights), "be one for each party")
         _require("budgets", all(0 < each < math.inf for each in self.budgets), "be above 0")
         _require("delta", 0 < self.delta < 1, "be in (0, 1)")
+        _require("purpose", is_purpose(self.purpose), f"be one line of {MOST_PURPOSE} letters")
 
     def _check_mechanism(self) -> None:
         _require("mechanism", self.mechanism in {*SPECS, TALLIES}, "be known")
@@ -249,7 +269,7 @@ class RunTerms:
         _require_type("delta", values["delta"], float)
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             _require_type(name, values[name], float, type(None))
-        for name in ("name", "mechanism", "noise_place", "unit", "pricing"):
+        for name in ("name", "mechanism", "noise_place", "unit", "pricing", "purpose"):
             _require_type(name, values[name], str)
         for name in ("pool_digest", "task_digest"):
             _require_type(name, values[name], bytes)

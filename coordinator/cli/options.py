@@ -137,7 +137,7 @@ Purpose = Annotated[
     str,
     typer.Option(
         metavar="TEXT",
-        help="Reason for the run, one line; the report's first page shows it.",
+        help="Reason for the run, one line; approvers and the report's first page show it.",
         rich_help_panel=RUN,
     ),
 ]

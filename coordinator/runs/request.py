@@ -195,7 +195,7 @@ class RunRequest:
     def terms(self) -> RunTerms:
         """Terms of the run, its parties in the order of `parties`."""
         if self.evaluation is not None:
-            return EvaluationShape(
+            asked = EvaluationShape(
                 name=self.name,
                 pool_digest=self.pool,
                 task_digest=self.task,
@@ -207,6 +207,7 @@ class RunRequest:
                 self.evaluation.noise,
                 form=FORMS[self.settings.form],
             )
+            return replace(asked, purpose=self.settings.purpose)
         return terms_of(
             self.settings,
             name=self.name,

@@ -23,9 +23,10 @@ from party.errors import (
     RefusalError,
     UsageError,
     WordsDifferError,
+    code_of,
 )
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.nodes import Format
+from pate_fed.nodes import Format, printable
 from pate_fed.nodes.command_line import (
     EXIT_FAILED,
     EXIT_INPUT,
@@ -64,7 +65,7 @@ LINE: Final = CommandLine(
     usage=UsageError,
     internal=InternalError,
     interrupt=("a command must go through", "an interrupt"),
-    code_of=lambda error: error.reason.value if isinstance(error, RefusalError) else error.code,
+    code_of=code_of,
 )
 
 SiteOption = Annotated[
@@ -104,8 +105,8 @@ def decider(by: str | None) -> str:
 
 
 def tell(line: str) -> None:
-    """Tell people something beside the result."""
-    typer.echo(line, err=True)
+    """Tell people something beside the result, without characters that steer the terminal."""
+    typer.echo(printable(line), err=True)
 
 
 def ask(question: str) -> bool:

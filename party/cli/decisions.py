@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -21,16 +21,19 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.errors import EnrollmentError, MembershipError, NotConfirmedError, UsageError
+from party.errors import NotConfirmedError, UsageError, code_of, fault_line, fault_of
 from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes import Format
 
 if TYPE_CHECKING:
-    from party.decision.proposals import Proposal
+    from party.decision.proposals import Request
     from party.site.records import Approval
-    from party.site.tasks import AskedTask
+    from pate_fed.data.table_fit import TableFit
+
+_MOST_COLUMNS: Final = 30
+"""Columns whose ranges a terminal shows."""
 
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="First digits of a listed id.")
@@ -76,28 +79,39 @@ def approve(  # noqa: PLR0917 - one argument per option
             elif waiting:
                 tell("Approve one: `pate-party approve ID`; reject one: `pate-party reject ID`.")
             return
-        approval = opened.find(digest, federation)
-        task = opened.task(approval)
-        for line in _lines(opened, approval, task):
+        request = opened.request(opened.find(digest, federation))
+        for line in _lines(request):
             tell(line)
+        request.require_no_fault()
         if not (yes or ask("Approve this?")):
             raise NotConfirmedError("a person must approve", "no")
-        _approve(opened, approval, task, output_format, by=decider(by), reason=reason)
+        _approve(opened, request, output_format, by=decider(by), reason=reason)
 
 
-def _ask_about_each(opened: OpenSite, waiting: Sequence[Approval], *, by: str) -> None:
-    """Ask about each listed entry; a no is not noted, and the entry waits on."""
+def _ask_about_each(opened: OpenSite, waiting: Sequence[Request], *, by: str) -> None:
+    """Ask about each listed entry; a no is not noted, and the entry waits on.
+
+    One that cannot be approved does not keep people from the next.
+    """
     for one in waiting:
-        if ask(f"Approve {one.subject.value} {one.digest.hex()[:16]}?"):
-            _approve(opened, one, opened.task(one), Format.TEXT, by=by)
+        named = f"{one.approval.subject.value} {one.approval.digest.hex()[:16]}"
+        on = f"It waits on. To reject it: pate-party reject {one.approval.digest.hex()[:16]}"
+        if one.faults:
+            tell(f"{named} cannot be approved now: {fault_line(one.faults[0])}")
+            tell(on)
+        elif ask(f"Approve {named}?"):
+            try:
+                _approve(opened, one, Format.TEXT, by=by)
+            except Exception as error:
+                tell(f"{named} was not approved: {fault_line(fault_of(error))}")
+                tell(on)
         else:
-            tell(f"It waits on. To reject it: pate-party reject {one.digest.hex()[:16]}")
+            tell(on)
 
 
 def _approve(
     opened: OpenSite,
-    approval: Approval,
-    task: AskedTask,
+    request: Request,
     output_format: Format,
     *,
     by: str,
@@ -108,7 +122,8 @@ def _approve(
     def trained(done: int, total: int) -> None:
         tell(f"Teacher {done} of {total} is trained.")
 
-    opened.approve(approval, task, by=by, reason=reason, tell=trained)
+    opened.approve(request, by=by, reason=reason, tell=trained)
+    approval = request.approval
     show(
         output_format,
         {"approved": approval.digest.hex(), "subject": approval.subject.value, "by": by},
@@ -161,54 +176,90 @@ def _write_queries(opened: OpenSite, approval: Approval, file: Path, output_form
 # Showing -----------------------------------------------------------------------------------------
 
 
-def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Sequence[Approval]:
+def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Sequence[Request]:
     """Show the waiting approvals; return those that people decide: a run includes its pool."""
     known = opened.approvals(federation)
     waiting = [one for one in known if one.state.value == "pending"]
-    proposals = [opened.proposal(one) for one in known]
-    lines: list[str] = []
-    tasks: dict[bytes, AskedTask] = {}
     in_full = opened.to_decide(waiting)
-    for one in in_full:
-        try:
-            task = opened.task(one)
-            tasks[task.pool.digest] = task
-        except (EnrollmentError, MembershipError) as error:
-            tell(f"The task of {one.digest.hex()[:16]} could not be fetched: {error.code}")
-            task = None
-        lines += [*_lines(opened, one, task), ""]
+    read = {_key(one): opened.request(one) for one in in_full}
+    tasks = {_pool(one): one for one in read.values() if one.task is not None}
+    lines: list[str] = []
+    for request in read.values():
+        lines += [*_lines(request), ""]
     for one in waiting:
         if one not in in_full:
             lines += [*_lines_of_pool_with_run(opened, one), ""]
     show(
         output_format,
-        {"approvals": [_record(found, tasks.get(found.pool)) for found in proposals]},
+        {"approvals": [_record(opened, one, read, tasks) for one in known]},
         lines or ["Nothing waits for a person."],
     )
-    return in_full
+    return list(read.values())
+
+
+def _key(one: Approval) -> tuple[bytes, str, bytes]:
+    return one.coordinator, one.subject.value, one.digest
+
+
+def _pool(request: Request) -> tuple[bytes, bytes]:
+    """Name the pool of a request that was read."""
+    assert request.task is not None
+    return request.approval.coordinator, request.task.pool.digest
 
 
 def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
     """Mention a pool whose run waits too."""
     asked = datetime.fromtimestamp(pool.asked_at, UTC)
     yield f"pool {pool.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
-    yield f"  Federation  {opened.proposal(pool).federation}"
-    yield "  Of          the run above: its public inputs. Approving that run approves this pool,"
-    yield "              too. Rejecting that run leaves this pool waiting."
+    yield f"  Federation  {opened.site.federation_of(pool.coordinator)}"
+    yield "  Of          the run above: its public inputs. Approving or rejecting that run approves"
+    yield "              or rejects this pool, too."
 
 
-def _lines(opened: OpenSite, approval: Approval, task: AskedTask | None) -> Iterator[str]:
+def _lines(request: Request) -> Iterator[str]:
     """Describe the request in plain words."""
-    from party.decision.proposal_words import words_of  # noqa: PLC0415 - keeps --help fast
+    from party.decision.proposal_words import TABLE, words_of  # noqa: PLC0415 - keeps --help fast
 
+    approval = request.approval
     asked = datetime.fromtimestamp(approval.asked_at, UTC)
     yield f"{approval.subject.value} {approval.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
-    for name, text in words_of(opened.proposal(approval), task):
-        yield f"  {name:11} {text}"
+    named = ""
+    for name, text in (*words_of(request), (" ", "")):
+        if named == TABLE and name:
+            yield from (f"  {'':11} {line}" for line in _column_lines(request))
+        named = name or named
+        if text:
+            yield f"  {name:11} {text}"
 
 
-def _record(found: Proposal, task: AskedTask | None) -> dict[str, Any]:
-    one, cost, terms = found.approval, found.cost, found.terms
+def _column_lines(request: Request) -> Iterator[str]:
+    """Show the public rows beside the own ones, those with faults and doubts first."""
+    fit = None if request.review is None else request.review.fit
+    if fit is None:
+        return
+    for one in fit.first(_MOST_COLUMNS):
+        yield f"{one.name}: public {one.public}"
+        yield f"  here {one.own or 'it cannot be read'}"
+        yield from (f"  LOOK: {remark}" for remark in one.remarks)
+    more = len(fit.columns) - _MOST_COLUMNS
+    if more > 0:
+        yield f"and {more} more columns; `--format json` has all"
+
+
+def _record(
+    opened: OpenSite,
+    one: Approval,
+    read: Mapping[tuple[bytes, str, bytes], Request],
+    tasks: Mapping[tuple[bytes, bytes], Request],
+) -> dict[str, Any]:
+    from party.decision.proposals import Request  # noqa: PLC0415 - keeps --help fast
+
+    request = read.get(_key(one)) or Request(opened.proposal(one))
+    found = request.proposal
+    cost, terms = found.cost, found.terms
+    pool = one.digest if terms is None else terms.pool_digest
+    of = tasks.get((one.coordinator, pool), request)
+    task, fit = of.task, None if of.review is None else of.review.fit
     return {
         "subject": one.subject.value,
         "digest": one.digest.hex(),
@@ -217,9 +268,14 @@ def _record(found: Proposal, task: AskedTask | None) -> dict[str, Any]:
         "by": one.decided_by,
         "reason": one.reason,
         "asked_at": one.asked_at,
+        "purpose": None if terms is None else terms.purpose,
+        "faults": [{"code": code_of(each), "said": str(each)} for each in request.faults],
         "mechanism": None if terms is None else terms.mechanism,
+        "label": task.label if isinstance(task, LearningTask) else None,
+        "classes": list(task.class_names) if isinstance(task, LearningTask) else None,
         "columns": list(task.columns) if isinstance(task, LearningTask) else None,
         "inputs": len(task.inputs) if isinstance(task, LearningTask) else None,
+        "table": None if fit is None or of.review is None else _table(of.review.label, fit),
         "evaluation": list(task.by) if isinstance(task, EvaluationTask) else None,
         "max_asks": None if terms is None else terms.max_asks,
         "form": one.form or None,
@@ -235,4 +291,23 @@ def _record(found: Proposal, task: AskedTask | None) -> dict[str, Any]:
         "tests_after": None if cost is None else cost.tests_after,
         "delta_for_tests": None if cost is None else cost.delta_for_tests,
         "peers": [{"fingerprint": seat.hex(), "checked_as": name} for seat, name in found.peers],
+    }
+
+
+def _table(label: str, fit: TableFit) -> dict[str, Any]:
+    """Return the own table beside the task: for this hospital's people, and nobody else."""
+    return {
+        "label": label,
+        "unseen_classes": list(fit.unseen),
+        "columns": [
+            {
+                "name": one.name,
+                "kind": one.kind,
+                "public": one.public,
+                "here": one.own or None,
+                "remarks": list(one.remarks),
+                "fault": None if one.fault is None else fault_line(one.fault),
+            }
+            for one in fit.columns
+        ],
     }

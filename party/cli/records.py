@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +12,10 @@ import typer
 
 from party.cli.console import DEFAULT_SITE, ByOption, FormatOption, SiteOption, decider, show
 from party.owner import open_records, open_site, opened_records
-from party.site.folder import Site
+from party.site.folder import DATABASE_FILE, Site
 from pate_fed.errors import InvalidParameterError
 from pate_fed.nodes import Format
+from pate_fed.wording import plural
 
 data_app = typer.Typer(
     help="The hospital's own table.",
@@ -43,12 +45,15 @@ def add(
 ) -> None:
     """Register the teachers' table. Nothing of it leaves this machine."""
     from party.site import dataset  # noqa: PLC0415 - keeps --help fast
+    from party.site.training import of_another_table  # noqa: PLC0415 - the same
+    from party.storage import has_node  # noqa: PLC0415 - the same
 
     changed, summary = dataset.add(
         finished(open_site(site)), file, label=label, patient_id=patient_id
     )
     with opened_records(changed) as opened:
         opened.records.standing.note_table(summary.digest, by=decider(None))
+    refused, is_running = of_another_table(changed), has_node(changed.path(DATABASE_FILE))
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     show(
         output_format,
@@ -61,6 +66,8 @@ def add(
             "classes": dict(summary.classes),
             "floor": summary.floor,
             "notes": list(summary.notes),
+            "refused_teachers": list(refused),
+            "node_runs": is_running,
         },
         (
             f"{summary.file}: {summary.rows} rows of {summary.patients} patients.",
@@ -73,7 +80,24 @@ def add(
             f"SHA-256 {summary.digest}",
             *(f"Note: {note}" for note in summary.notes),
             "Registered. Nothing of it left this machine.",
+            *(
+                ("The node that runs uses it from now on; it needs no restart.",)
+                if is_running
+                else ()
+            ),
+            *(_refused_lines(changed, refused) if refused else ()),
         ),
+    )
+
+
+def _refused_lines(site: Site, refused: Sequence[str]) -> tuple[str, ...]:
+    """Say that teachers of the earlier table vote no more, and what can be done."""
+    return (
+        f"Teachers of {plural(len(refused), 'task')} learned from another table: this hospital",
+        "does not answer with them any more (PF-346), and runs on these tasks wait. Register the",
+        "earlier table again; or delete these folders and approve again, which trains new",
+        "teachers. Queries that were answered stay answered and charged.",
+        *(f"  {site.path('teachers', name)}" for name in refused),
     )
 
 

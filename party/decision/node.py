@@ -154,6 +154,9 @@ class PartyNode:
     ) -> None:
         """Take the owner's newest decisions: the guard at once, peers and tasks from the next run.
 
+        A run is left whose teachers were trained anew meanwhile, or whose patients were read anew:
+        it has to be set up again.
+
         Args:
             guard: Its veto.
             known_peers: As for the node.
@@ -162,6 +165,13 @@ class PartyNode:
         self._guard = guard
         self._known_peers = dict(known_peers)
         self._tasks = dict(tasks)
+        run = self._run
+        kept = None if run is None else tasks.get(run.terms.pool_digest)
+        if run is None or kept is None or kept is run.task:
+            return
+        # An evaluation is made anew when its patients are read from another table.
+        if kept.teachers != run.task.teachers or kept.evaluation is not None:
+            self._give_up_run()
 
     def receive(self, packet: bytes) -> bytes:
         """Answer one packet. Never raises: any fault becomes a coded refusal."""

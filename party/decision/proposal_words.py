@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from party.decision.proposals import Cost, Proposal
+from party.decision.proposals import Cost, Request
+from party.errors import fault_line
 from party.site.records import Subject
+from party.site.task_review import TaskReview
 from party.site.tasks import AskedTask
+from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.nodes import printable
@@ -15,16 +19,22 @@ from pate_fed.wording import epsilon_text, percent, room_words
 Line = tuple[str, str]
 """A name and a text; an empty name goes on with the one before."""
 
+TABLE: Final = "Your table"
+"""Name of the lines that say how the own table fits."""
 
-def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
-    """Describe a run or pool that waits.
+FAULT: Final = "Fault"
+"""Name of the lines that say why a request cannot be approved."""
 
-    Args:
-        found: The proposal.
-        task: Its task; None if it could not be fetched.
-    """
+
+def words_of(request: Request) -> Iterator[Line]:
+    """Describe a run or pool that waits."""
+    found, task = request.proposal, request.task
     approval, terms = found.approval, found.terms
     yield "Federation", found.federation
+    if terms is not None:
+        yield "Purpose", printable(terms.purpose) or "none stated: ask the operator for it"
+    for number, fault in enumerate(request.faults):
+        yield FAULT if not number else "", fault_line(fault)
     if isinstance(task, EvaluationTask):
         by = "".join(f", by {printable(one)}" for one in task.by)
         yield "Evaluation", "of a student, on the patients whom you held out: counts of right and"
@@ -33,6 +43,8 @@ def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
         yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
         yield "Pool", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
         yield "", printable(", ".join(task.columns))
+    if request.review is not None:
+        yield from _table_lines(request.review, task)
     if terms is not None and approval.subject is Subject.RUN:
         yield (
             "Run",
@@ -68,6 +80,20 @@ def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
         yield from _tests_lines(cost)
     for seat, name in found.peers:
         yield "With", name or seat.hex()[:16] + "...: NOBODY HERE CHECKED IT"
+
+
+def _table_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:
+    """Tell how the own table fits the question: label, classes, columns."""
+    fit = review.fit
+    if fit is None or not isinstance(task, LearningTask):
+        return
+    columns, read = len(fit.columns), sum(one.fault is None for one in fit.columns)
+    same = "the task's" if review.label == task.label else f"NOT the task's, {task.label}"
+    yield TABLE, f"label {review.label}: {same}; columns that can be read: {read} of {columns}"
+    if fit.has_labels:
+        yield "", "classes: all values of your label are classes of the task"
+    if fit.unseen:
+        yield "", f"no row of your table is of class {', '.join(fit.unseen)}"
 
 
 def _others(terms: RunTerms) -> str:

@@ -1,24 +1,24 @@
-"""A run that waits for a person: its question, its parties, its price."""
+"""A run that waits for a person: its question, its parties, its price, its fit to our table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from party.errors import ApprovalError
+from party.errors import ApprovalError, Fault, fault_of
 from party.site.folder import Site
 from party.site.peers import Pin
 from party.site.records import Approval, Subject
+from party.site.task_review import TaskReview
+from party.site.tasks import AskedTask
 from party.storage.run_costs import StatedCosts
 from pate_fed.accounting import PrivacyLedger, event_additive_delta
 from pate_fed.accounting.statement import neighbors
 from pate_fed.charging import whole_charge
-from pate_fed.errors import PateFedError
 from pate_fed.evaluation import neighbors_of
 from pate_fed.federation import RunTerms
 from pate_fed.pricing import formal_cost_at
 from protocols import wire
-from protocols.errors import ProtocolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class Proposal:
         terms: Of the run that asked; None where a pool was approved beforehand.
         peers: The other parties: our people's names for them, None if nobody checked them.
         cost: Its cost; None where it has no price, or not all is known.
+        fault: Why its terms or its cost cannot be read; None if they can.
     """
 
     approval: Approval
@@ -81,6 +82,7 @@ class Proposal:
     terms: RunTerms | None
     peers: tuple[tuple[bytes, str | None], ...]
     cost: Cost | None
+    fault: Fault | None = None
 
     @property
     def pool(self) -> bytes:
@@ -100,7 +102,7 @@ def proposal_of(
     pins: Iterable[Pin],
     costs: Callable[[RunTerms, int], StatedCosts],
 ) -> Proposal:
-    """Work out a run's proposal for a person.
+    """Work out a run's proposal for a person; one that cannot be read has a `fault`.
 
     Args:
         site: The hospital's folder.
@@ -108,9 +110,6 @@ def proposal_of(
         ledger: The charges until now.
         pins: Whom our people checked.
         costs: Gives the stated costs of a run, for the place of this party among all.
-
-    Raises:
-        ApprovalError: its terms cannot be read.
     """
     me = site.identity.public.fingerprint
     names = {pin.identity.fingerprint: pin.name for pin in pins}
@@ -118,24 +117,56 @@ def proposal_of(
     federation = site.federation_of(approval.coordinator)
     if not approval.terms:
         return Proposal(approval, federation, None, peers, None)
-    terms = terms_in(approval)
-    cost = None
-    if me in approval.seats and terms.pricing != "none":
-        seat = approval.seats.index(me)
-        cost = _cost(terms, seat, ledger, costs(terms, seat))
+    terms = None
+    try:
+        terms = RunTerms.from_record(wire.decode_value(approval.terms))
+        cost = None
+        if me in approval.seats and terms.pricing != "none":
+            seat = approval.seats.index(me)
+            cost = _cost(terms, seat, ledger, costs(terms, seat))
+    except Exception as error:  # others asked for it: no fault of theirs hides another request
+        return Proposal(approval, federation, terms, peers, None, fault_of(error))
     return Proposal(approval, federation, terms, peers, cost)
 
 
-def terms_in(approval: Approval) -> RunTerms:
-    """Read the terms of the run that asked.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A proposal with everything that its owner reads before deciding.
 
-    Raises:
-        ApprovalError: they cannot be read.
+    Attributes:
+        proposal: The run or pool.
+        task: Its task; None if it was not read.
+        review: The task beside the own table; None without a task.
+        unread: Why the task could not be read; None if it was, or was not asked for.
     """
-    try:
-        return RunTerms.from_record(wire.decode_value(approval.terms))
-    except (PateFedError, ProtocolError) as error:
-        raise ApprovalError("terms must be as they came", "others") from error
+
+    proposal: Proposal
+    task: AskedTask | None = None
+    review: TaskReview | None = None
+    unread: Fault | None = None
+
+    @property
+    def approval(self) -> Approval:
+        """The entry, as it was asked."""
+        return self.proposal.approval
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Everything that keeps it from being approved."""
+        unread = (one for one in (self.proposal.fault, self.unread) if one is not None)
+        return (*unread, *(() if self.review is None else self.review.faults))
+
+    def require_no_fault(self) -> None:
+        """Refuse a request that cannot be approved: it could not be answered.
+
+        Raises:
+            Fault: the first of its faults.
+            ApprovalError: its task was not read.
+        """
+        for fault in self.faults:
+            raise fault
+        if self.task is None:
+            raise ApprovalError("a request must be read before it is approved", "an unread one")
 
 
 def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: StatedCosts) -> Cost | None:

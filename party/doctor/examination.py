@@ -20,6 +20,7 @@ from party.doctor.standing import (
     check_database,
     check_membership,
     check_peers,
+    check_requests,
     check_storing,
     check_tasks,
 )
@@ -38,6 +39,7 @@ _FOLDER: _SiteChecks = (
     ("storing", check_storing),
     ("peers", check_peers),
     ("approved pools", check_tasks),
+    ("requests", check_requests),
 )
 
 _MACHINE: _SiteChecks = (

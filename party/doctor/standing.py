@@ -17,16 +17,22 @@ from party.errors import (
     RecordError,
     SiteError,
     StorageError,
+    code_of,
+    fault_of,
 )
+from party.site.evaluations import task_of
 from party.site.folder import SETTINGS_FILE, Site
 from party.site.membership import CA_FILE, MEMBERSHIPS_FOLDER, SiteMembership
-from party.site.records import SiteRecords
+from party.site.records import Approval, ApprovalState, SiteRecords
 from party.site.status_file import FILE, known_status
 from party.site.tasks import read_task
+from party.site.training import folder_of, require_bound
 from party.storage import AuditLog, read_ledger
-from pate_fed.errors import PateFedError
+from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.federation import RunTerms
 from pate_fed.nodes import FAIL, OK, WARN, Check
 from pate_fed.wording import plural
+from protocols import wire
 from protocols.errors import RestoredJournalError
 
 FEW_DAYS = 30
@@ -213,24 +219,79 @@ def check_certificate(joined: SiteMembership, around: Surroundings) -> Check:
 
 
 def check_tasks(site: Site, around: Surroundings) -> Check:
-    """Look whether there are teachers for every pool that was approved."""
+    """Look whether every pool that was approved can be answered, here and by the node that runs."""
     try:
         with site.open_database() as database:
             pools = SiteRecords(database, clock=around.clock).decided().pools
     except PartyError as error:
         said = f"The approvals cannot be read ({error.code})."
         return Check("approved pools", FAIL, said, "Mend the database first.")
-    untrained = sum(not _has_teachers(site, pool) for pool in pools)
-    if untrained:
-        said = f"{untrained} of {len(pools)} approved pool(s) have no teachers: none is answered."
-        advice = "The start trains them; if it cannot, `pate-party status` names the code."
+    found = {pool: _why_unready(site, pool) for pool in sorted(pools)}
+    unready = {pool: why for pool, why in found.items() if why}
+    if unready:
+        listed = ", ".join(f"{pool.hex()[:16]} ({why})" for pool, why in unready.items())
+        said = f"{len(unready)} of {len(pools)} approved pool(s) cannot be answered: {listed}."
+        advice = (
+            "The start trains teachers where there are none. For a code see the page on errors: "
+            "until then every run on such a pool waits."
+        )
+        return Check("approved pools", WARN, said, advice)
+    node = known_status(site.path(FILE))
+    trouble = node.trouble if node is not None and node.is_alive(now=around.clock()) else ""
+    if trouble and trouble not in CANNOT_STORE:
+        said = f"The node that runs has trouble ({trouble}), though the files here fit: runs wait."
+        advice = (
+            f"See the page on errors. If {SETTINGS_FILE} was changed since its start, restart it."
+        )
         return Check("approved pools", WARN, said, advice)
     return Check("approved pools", OK, f"There are teachers for all {len(pools)} approved pool(s).")
 
 
-def _has_teachers(site: Site, pool: bytes) -> bool:
+def _why_unready(site: Site, pool: bytes) -> str:
+    """Say why an approved pool cannot be answered, as far as its files tell; "" if it can."""
     try:
-        task = read_task(site, pool)  # an evaluation needs those of the task that it is of
-    except (PartyError, PateFedError):
-        return False
-    return site.path("teachers", task.digest.hex()).is_dir()
+        task = read_task(site, pool)
+        if isinstance(task, EvaluationTask):
+            task = task_of(site, task)
+        if not folder_of(site, task).is_dir():
+            return "no teachers yet"
+        require_bound(site, task)
+    except Exception as error:  # a document of others: it hides no other pool
+        return code_of(fault_of(error))
+    return ""
+
+
+def check_requests(site: Site, around: Surroundings) -> Check:
+    """Look whether everything that waits for a person can be read."""
+    try:
+        with site.open_database() as database:
+            records = SiteRecords(database, clock=around.clock)
+            waiting = records.approvals(ApprovalState.PENDING)
+    except PartyError as error:
+        said = f"The requests cannot be read ({error.code})."
+        return Check("requests", FAIL, said, "Mend the database first.")
+    broken = [
+        f"{one.subject.value} {one.digest.hex()[:16]} ({why})"
+        for one in waiting
+        for why in (_why_unread(site, one),)
+        if why
+    ]
+    said = f"{plural(len(waiting), 'request')} for a person to decide on."
+    if broken:
+        said = f"{said} {len(broken)} cannot be read: {', '.join(broken)}."
+        advice = "Reject it, or ask the operator. All others can be decided on."
+        return Check("requests", WARN, said, advice)
+    return Check("requests", OK, said)
+
+
+def _why_unread(site: Site, one: Approval) -> str:
+    """Return the code of the fault of a request's terms or kept task; "" if it has none."""
+    try:
+        pool = one.digest
+        if one.terms:
+            pool = RunTerms.from_record(wire.decode_value(one.terms)).pool_digest
+        if site.path("pools", pool.hex()).exists():
+            read_task(site, pool)
+    except Exception as error:  # a document of others: it hides no other request
+        return code_of(fault_of(error))
+    return ""

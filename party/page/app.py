@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from party.errors import ApprovalError, InternalError, PartyError
+from party.errors import ApprovalError, InternalError, PartyError, code_of
 from party.owner import OpenSite, open_site, state_of_node
 from party.page import views
 from party.page.gate import ENTER, STYLE, Gate
@@ -143,20 +143,16 @@ class Pages:
         """Show one request in full, with the forms to decide on it."""
         opened = self._now
         approval = self._asked(request.query_params.get("digest", ""))
-        task, fault = None, ""
-        try:
-            task = opened.task(approval)
-        except (PartyError, PateFedError, ProtocolError) as error:
-            fault = f"{error.code}: {error}"
+        found = opened.request(approval)
         return self._show(
             request,
             "request",
-            one=views.request_of(opened, approval),
-            terms=views.terms_of(opened, approval, task),
-            has_rows=isinstance(task, LearningTask),
-            can_approve=task is not None and approval.state is not ApprovalState.APPROVED,
+            one=views.request_of(opened, found),
+            terms=views.terms_of(found),
+            **views.columns_of(found),
+            has_rows=isinstance(found.task, LearningTask),
+            can_approve=not found.faults and approval.state is not ApprovalState.APPROVED,
             can_reject=approval.state is not ApprovalState.REJECTED,
-            fault=fault,
             most_letters=MOST_REASON_LETTERS,
         )
 
@@ -222,9 +218,9 @@ class Pages:
         """Begin an approval: teachers are trained first."""
         form = request.scope["form"]
         approval = self._asked(form.get("digest", ""))
-        task = self._now.task(approval)
+        opened = self._now
         reason = form.get("reason", "").strip()
-        self._approvals.start(self._now, approval, task, by=self._by, reason=reason)
+        self._approvals.start(opened, opened.request(approval), by=self._by, reason=reason)
         return RedirectResponse("./", _SEE_OTHER)
 
     def reject(self, request: Request) -> Response:
@@ -264,7 +260,7 @@ class Pages:
                 fault = InternalError("this program must not fail", place_of(error))
                 status = _BROKEN
             template = _template("fault.html.j2")
-            return HTMLResponse(template.render(code=_code_of(fault), said=str(fault)), status)
+            return HTMLResponse(template.render(code=code_of(fault), said=str(fault)), status)
 
         return shown
 
@@ -308,10 +304,6 @@ class Pages:
 
     def __repr__(self) -> str:
         return f"Pages({self._opened.site!r})"
-
-
-def _code_of(error: Any) -> str:
-    return str(getattr(getattr(error, "reason", None), "value", error.code))
 
 
 def _number(request: Request, name: str) -> int | None:

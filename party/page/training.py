@@ -6,13 +6,10 @@ import logging
 import threading
 from dataclasses import dataclass, replace
 
-from party.errors import PartyError, TeachersError
+from party.decision.proposals import Request
+from party.errors import TeachersError, fault_line, fault_of
 from party.owner import OpenSite
-from party.site.records import Approval, require_decision
-from party.site.tasks import AskedTask
-from pate_fed.errors import PateFedError
-from pate_fed.nodes import place_of
-from protocols.errors import ProtocolError
+from party.site.records import require_decision
 
 _log = logging.getLogger(__name__)
 
@@ -47,30 +44,28 @@ class Approvals:
         self._lock = threading.Lock()
         self.newest: ApprovalInWork | None = None
 
-    def start(
-        self, opened: OpenSite, approval: Approval, task: AskedTask, *, by: str, reason: str
-    ) -> None:
+    def start(self, opened: OpenSite, request: Request, *, by: str, reason: str) -> None:
         """Begin an approval; returns at once.
 
         Raises:
             ApprovalError: nobody is named, or the reason is no line.
             TeachersError: another one is in work.
+            Fault: the request cannot be approved.
         """
         require_decision(by=by, reason=reason)
+        request.require_no_fault()
         with self._lock:
             if self.newest is not None and not self.newest.is_over:
                 raise TeachersError("one approval must be in work at a time: wait a minute", "two")
-            self.newest = ApprovalInWork(approval.digest.hex())
+            self.newest = ApprovalInWork(request.approval.digest.hex())
 
         def work() -> None:
             fault = ""
             try:
-                opened.approve(approval, task, by=by, reason=reason, tell=self._tell)
-            except (PartyError, PateFedError, ProtocolError) as error:
-                fault = f"{error.code}: {error}"
+                opened.approve(request, by=by, reason=reason, tell=self._tell)
             except Exception as error:
-                fault = f"PF-349: {place_of(error)}"
-                _log.error("an approval failed: %s", place_of(error))
+                fault = fault_line(fault_of(error))
+                _log.error("an approval failed: %s", fault)
             self._change(is_over=True, fault=fault)
 
         threading.Thread(target=work, name="approval", daemon=True).start()

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from party.decision.proposal_words import words_of
-from party.errors import ApprovalError, PartyError
+from party.decision.proposal_words import FAULT, TABLE, words_of
+from party.decision.proposals import Request
+from party.errors import ApprovalError, PartyError, fault_line
 from party.owner import OpenSite
 from party.site.evaluations import own_scores, task_of
-from party.site.records import Approval, ApprovalState, Subject
+from party.site.records import ApprovalState, Subject
 from party.site.sent_words import words_of_sent
-from party.site.tasks import AskedTask, read_task
+from party.site.tasks import read_task
 from party.site.training import folder_of
 from pate_fed.accounting.statement import PUBLIC_VIEW
 from pate_fed.data.task import LearningTask
@@ -29,10 +30,15 @@ RECORDS_AT_ONCE: Final = 50
 SEARCHED_AT_ONCE: Final = 5_000
 """Records of the audit log that one search looks at."""
 
+MOST_COLUMNS: Final = 60
+"""Columns whose ranges the page shows."""
+
 MOST_SEARCH_LETTERS: Final = 200
 
 EXPLAINED: Final[Mapping[str, str]] = {
     "Federation": "The group of hospitals whose coordinator asks.",
+    "Purpose": "The operator's own words: why the run is asked for.",
+    TABLE: "Your registered table beside the question: checked here, and shown to you alone.",
     "Task": "What the models learn to predict: a column of your table, and its possible values.",
     "Pool": "Public cases that your teachers label. They are none of your patients. Read the "
     "columns: a column that says nothing about a patient lets its author ask one question often.",
@@ -74,41 +80,59 @@ class Term:
     is_alarm: bool
 
 
-def terms_of(opened: OpenSite, approval: Approval, task: AskedTask | None) -> list[Term]:
-    """Return a request in words, each name with its explanation."""
+def terms_of(request: Request) -> list[Term]:
+    """Return a request in words, each name with its explanation; its faults stand elsewhere."""
     groups: list[tuple[str, list[str]]] = []
-    for name, text in words_of(opened.proposal(approval), task):
+    for name, text in words_of(request):
         if name and not (groups and groups[-1][0] == name):
             groups.append((name, [text]))
         else:
             groups[-1][1].append(text)
-    alarms = ("WOULD BE STOPPED", "NOBODY HERE CHECKED")
+    alarms = ("WOULD BE STOPPED", "NOBODY HERE CHECKED", "NOT the task's")
     return [
         Term(
             name,
             tuple(lines),
             EXPLAINED.get(name, ""),
-            any(alarm in line for alarm in alarms for line in lines),
+            name != "Purpose" and any(alarm in line for alarm in alarms for line in lines),
         )
         for name, lines in groups
+        if name != FAULT
     ]
 
 
-def request_of(opened: OpenSite, one: Approval) -> dict[str, Any]:
+def columns_of(request: Request) -> dict[str, Any]:
+    """Return the public rows beside the own ones, column by column: for this hospital's people."""
+    fit = None if request.review is None else request.review.fit
+    if fit is None:
+        return {"columns": [], "more_columns": 0}
+    shown = fit.first(MOST_COLUMNS)
+    columns = [
+        {
+            "name": one.name,
+            "public": one.public,
+            "own": one.own,
+            "remarks": one.remarks,
+            "fault": "" if one.fault is None else fault_line(one.fault),
+        }
+        for one in shown
+    ]
+    return {"columns": columns, "more_columns": len(fit.columns) - len(shown)}
+
+
+def request_of(opened: OpenSite, request: Request) -> dict[str, Any]:
     """Return a request in short."""
-    name, cost, unit = "", None, ""
-    try:
-        proposal = opened.proposal(one)
-        if proposal.terms is not None:
-            name, unit = proposal.terms.name, _UNITS[proposal.terms.unit]
-        cost = proposal.cost
-    except PartyError:
-        name = "its terms cannot be read"
+    one, terms = request.approval, request.proposal.terms
+    task = request.task
     is_run = one.subject is Subject.RUN
     return {
         "what": "Run" if is_run else "Pool of questions",
         "is_run": is_run,
-        "name": name,
+        "name": "" if terms is None else terms.name,
+        "purpose": "" if terms is None else terms.purpose,
+        "predicts": task.label if isinstance(task, LearningTask) else "",
+        "classes": ", ".join(task.class_names) if isinstance(task, LearningTask) else "",
+        "faults": [fault_line(fault) for fault in request.faults],
         "digest": one.digest.hex(),
         "federation": opened.site.federation_of(one.coordinator),
         "asked": moment(one.asked_at),
@@ -117,22 +141,24 @@ def request_of(opened: OpenSite, one: Approval) -> dict[str, Any]:
         "by": one.decided_by,
         "at": "" if one.decided_at is None else moment(one.decided_at),
         "reason": one.reason,
-        "cost": cost,
-        "unit": unit,
+        "cost": request.proposal.cost,
+        "unit": "" if terms is None else _UNITS[terms.unit],
     }
 
 
 def waiting(opened: OpenSite) -> list[dict[str, Any]]:
     """Return the requests to decide next; a run includes its pool."""
     pending = list(opened.records.approvals(ApprovalState.PENDING))
-    return [request_of(opened, one) for one in opened.to_decide(pending)]
+    listed = (opened.request(one, fetch=False) for one in opened.to_decide(pending))
+    return [request_of(opened, one) for one in listed]
 
 
 def decided(opened: OpenSite) -> list[dict[str, Any]]:
-    """Return past decisions, newest first."""
+    """Return past decisions, newest first; one on a run is one on its pool, too."""
     known = [one for one in opened.approvals() if one.state is not ApprovalState.PENDING]
-    known.sort(key=lambda one: one.decided_at or 0, reverse=True)
-    return [request_of(opened, one) for one in known]
+    found = opened.to_decide(known)
+    found.sort(key=lambda one: one.decided_at or 0, reverse=True)
+    return [request_of(opened, Request(opened.proposal(one))) for one in found]
 
 
 def data_sets(opened: OpenSite) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from party.site.folder import Site
 from party.site.held_out import held_out
 from party.site.student_child import predictions
 from party.site.tasks import Evaluation, PartyTask, read_learning_task
-from party.site.training import load_teachers, require_current
+from party.site.training import load_teachers, require_current, require_label
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
@@ -112,8 +112,7 @@ def held_out_records(site: Site, task: LearningTask, *, most: int | None = None)
         DataChangedError, InvalidDataError: it changed, or does not fit the task.
     """
     data = site.settings.data
-    if data.label != task.label:
-        raise DataError(f"the table's label must be the task's, {task.label!r}", repr(data.label))
+    require_label(site, task)
     if not data.patient_id:
         raise DataError(
             "the table must be registered with its patients' column: "

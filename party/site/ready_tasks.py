@@ -38,6 +38,7 @@ class ReadyTasks:
 
     Attributes:
         by_pool: The tasks, by the digests of their pools.
+        changes: How often `by_pool` changed.
         trouble: Code of the fault that keeps an approved task from being ready; "" if all are.
     """
 
@@ -61,7 +62,16 @@ class ReadyTasks:
         self._closing = threading.Event()
         self._one_at_a_time = threading.Lock()
         self.by_pool: dict[bytes, PartyTask] = {}
+        self.changes = 0
         self.trouble = ""
+
+    def use(self, site: Site) -> None:
+        """Take the site with another table: no task is ready before it is loaded again."""
+        self._site = site
+        self._tried = None
+        self._predicted, self._failed = {}, {}
+        self.by_pool = {}
+        self.changes += 1
 
     def load(self, approved: frozenset[bytes], *, train: bool) -> None:
         """Make every approved pool ready to be asked about; one that cannot be is left out.
@@ -81,6 +91,7 @@ class ReadyTasks:
                 found = self._task(pool, train=train)
                 if found is not None:
                     self.by_pool[pool] = found
+                    self.changes += 1
             except (PartyError, PateFedError) as error:
                 _log.error("an approved pool is not ready: %s", error.code)
                 trouble = error.code
@@ -114,6 +125,7 @@ class ReadyTasks:
     def _predict(self, task: EvaluationTask) -> Future[PartyTask]:
         """Have a student predict in a thread, one after another: packets are answered meanwhile."""
         future: Future[PartyTask] = Future()
+        site = self._site
 
         def run() -> None:
             try:
@@ -121,7 +133,7 @@ class ReadyTasks:
                     if self._closing.is_set():
                         return
                     found = ready_evaluation(
-                        self._site, task, predict=predictions, wait=self._closing.wait
+                        site, task, predict=predictions, wait=self._closing.wait
                     )
                 if not self._closing.is_set():  # else it did not wait for its time
                     future.set_result(found)

@@ -307,7 +307,12 @@ class SiteRecords:
                 row = connection.execute(asked.returning(*_APPROVAL_COLUMNS)).one()
                 self._log.append(
                     AuditKind.ASKED,
-                    {"subject": subject.value, "digest": digest, "coordinator": coordinator},
+                    {
+                        "subject": subject.value,
+                        "digest": digest,
+                        "coordinator": coordinator,
+                        **_run_words(terms),
+                    },
                     at=row.asked_at,
                     connection=connection,
                 )
@@ -452,6 +457,7 @@ class SiteRecords:
                     "reason": reason,
                     "before": found.state,
                     "after": state.value,
+                    **_run_words(found.terms),
                 },
                 at=row.decided_at,
                 connection=connection,
@@ -484,10 +490,16 @@ def _row_of(
 
 def _run_name(terms: bytes) -> str:
     """Return the name of the run whose terms these are; "" if they cannot be read."""
+    return _run_words(terms).get("name", "")
+
+
+def _run_words(terms: bytes) -> dict[str, str]:
+    """Return a run's name and its purpose, for a record; nothing if its terms cannot be read."""
     try:
-        return RunTerms.from_record(wire.decode_value(terms)).name
+        read = RunTerms.from_record(wire.decode_value(terms))
     except (PateFedError, ProtocolError):
-        return ""
+        return {}
+    return {"name": read.name, "purpose": read.purpose}
 
 
 def _require_room(connection: Connection, subject: Subject, coordinator: bytes) -> None:

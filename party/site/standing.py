@@ -82,20 +82,31 @@ class Standing:
         require_somebody(by)
         self._note(AuditKind.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
 
-    def note_table(self, digest: str, *, by: str) -> None:
-        """Put on record that somebody registered another table.
+    def note_table(self, digest: str, *, by: str | None = None) -> None:
+        """Put on record that another table is registered.
 
         Args:
-            digest: Its SHA-256, hex.
-            by: Who of our people did.
+            digest: Its SHA-256, hex; empty if there is none, which is not noted.
+            by: Who of our people registered it; None where the node finds it in use.
 
         Raises:
             ApprovalError: nobody is named.
             StorageError: it could not be stored.
         """
-        require_somebody(by)
-        detail: dict[str, Detail] = {"digest": bytes.fromhex(digest)}
-        self._note(AuditKind.DATA_CHANGED, "table", digest, detail, by=by)
+        if by is not None:
+            require_somebody(by)
+        if digest:
+            detail: dict[str, Detail] = {"digest": bytes.fromhex(digest)}
+            # The node may find it in use before its person is noted.
+            is_decision = by is not None
+            self._note(
+                AuditKind.DATA_CHANGED,
+                "table",
+                digest,
+                detail,
+                by=by or "",
+                is_decision=is_decision,
+            )
 
     def note_taken(self, kind: AuditKind, detail: Mapping[str, Detail], *, by: str) -> None:
         """Put on record that somebody takes something out of the site, before they have it.
@@ -107,20 +118,16 @@ class Standing:
         require_somebody(by)
         self._log.append(kind, {**detail, "by": by, "from": self._origin}, at=self._clock())
 
-    def note_settings(self, *, file: bytes, table: str) -> None:
+    def note_settings(self, *, file: bytes) -> None:
         """Put on record which settings hold, if they are others than before.
 
         Args:
             file: Digest of the settings' file.
-            table: Digest of the hospital's table, hex; empty if there is none.
 
         Raises:
             StorageError: it could not be stored.
         """
         self._note(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
-        if table:
-            digest = bytes.fromhex(table)
-            self._note(AuditKind.DATA_CHANGED, "table", table, {"digest": digest})
 
     def note_rule(self, rule: str, value: str, *, file: bytes, by: str, before: str = "") -> None:
         """Put on record that somebody set a rule in the settings.

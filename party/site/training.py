@@ -23,6 +23,8 @@ from party.errors import DataError, TeachersError
 from party.site.dataset import read_registered, require_unchanged
 from party.site.folder import Site
 from party.site.held_out import taught
+from pate_fed.data.csv_file import CsvTable
+from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
 from pate_fed.partition import build_manifest, partition_records
@@ -104,14 +106,36 @@ def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
         TeachersError: there are none, or table, task or settings changed since.
         DataChangedError: the table has changed since its registration.
     """
+    manifest = require_bound(site, task)
+    require_unchanged(site)
+    return manifest
+
+
+def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
+    """Do as `require_current`, and take the table to be the registered one: it is not read."""
     manifest = read_manifest(folder_of(site, task))
     for name, value in _bound_to(site, task).items():
         if manifest.get(name) != value:
             raise TeachersError(
                 f"kept teachers must be of the {name} that they were trained with", "another"
             )
-    require_unchanged(site)
     return manifest
+
+
+def of_another_table(site: Site) -> tuple[str, ...]:
+    """Return the names of the folders of teachers that are not of the registered table.
+
+    This hospital does not vote with them (PF-346).
+    """
+    found = []
+    for folder in sorted(site.path("teachers").glob("[!.]*")):
+        try:
+            manifest = read_manifest(folder)
+        except TeachersError:
+            continue  # refused anyhow, whatever the table
+        if manifest.get("data") != site.settings.data.digest:
+            found.append(folder.name)
+    return tuple(found)
 
 
 def teachers_digest(site: Site, task: LearningTask) -> bytes:
@@ -129,6 +153,32 @@ def teachers_digest(site: Site, task: LearningTask) -> bytes:
 def folder_of(site: Site, task: LearningTask) -> Path:
     """Return the folder of a task's teachers."""
     return site.path("teachers", task.digest.hex())
+
+
+def require_label(site: Site, task: LearningTask) -> None:
+    """Refuse a task that predicts another column than the registered label.
+
+    Raises:
+        DataError: so it does.
+    """
+    label = site.settings.data.label
+    if label != task.label:
+        raise DataError(
+            f"the table's label must be the task's, {task.label!r}: register the table with that "
+            "--label (`pate-party data add`)",
+            repr(label),
+        )
+
+
+def taught_records(site: Site, task: LearningTask, text: CsvTable) -> Records:
+    """Return the registered table's records that teachers of a task learn from.
+
+    Raises:
+        InvalidDataError: the table does not fit the task.
+        InvalidParameterError: the patients' column is one of the task's.
+    """
+    everybody = task.encode(text, patient_column=site.settings.data.patient_id or None)
+    return taught(everybody, site.settings.held_out)
 
 
 @contextmanager
@@ -159,12 +209,9 @@ def _train(
     random_bytes: Callable[[int], bytes],
     tell: Tell | None,
 ) -> TeacherEnsemble:
-    data = site.settings.data
     text = read_registered(site)
-    if data.label != task.label:
-        raise DataError(f"the table's label must be the task's, {task.label!r}", repr(data.label))
-    everybody = task.encode(text, patient_column=data.patient_id or None)
-    records = taught(everybody, site.settings.held_out)
+    require_label(site, task)
+    records = taught_records(site, task, text)
     rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
     count = site.settings.teachers
     partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)

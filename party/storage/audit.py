@@ -1,7 +1,7 @@
 """A site's record of its own doing: records, and heads that commit to all of them.
 
-A record holds codes, digests and prices: never a vote, a cell or a key. Who keeps the records is
-`party.storage.audit_log`.
+A record holds codes, digests, prices, words of people and of a run's terms: never a vote, a cell or
+a key. Who keeps the records is `party.storage.audit_log`.
 """
 
 from __future__ import annotations

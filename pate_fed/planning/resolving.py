@@ -393,6 +393,7 @@ class _Asked:
                     "delta": settings.delta,
                     "colluders": settings.colluders,
                     "dropouts": self._dropouts if settings.noise == "parties" else None,
+                    "purpose": settings.purpose,
                 }
             )
         except InvalidTermsError as error:

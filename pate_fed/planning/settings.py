@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pate_fed.accounting.statement import Pricing
 from pate_fed.data import DatasetKind, DataSource
 from pate_fed.errors import InvalidSettingError
+from pate_fed.federation import MOST_PURPOSE, is_purpose
 from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.partition import PartitionScheme
 from pate_fed.planning.sums import Sums, require_enough
@@ -20,10 +21,6 @@ from pate_fed.pricing import PRICINGS
 
 if TYPE_CHECKING:
     from pate_fed.students.facts import LabelFacts
-
-
-MAX_PURPOSE = 300
-"""Most letters of a purpose: it stands on the first page of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class RunSettings:
         evaluate_by: Columns whose groups are scored then, too.
         engine: "local" or "ray".
         seed: Makes a run repeatable; None draws everything fresh.
-        purpose: Reason for the run, for its report; "" where nobody stated one.
+        purpose: Reason for the run, for its approvers and its report; "" where nobody stated one.
     """
 
     data: DataSource
@@ -151,9 +148,9 @@ class RunSettings:
             raise InvalidSettingError("--seed must be at least 0", self.seed)
         if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
             raise InvalidSettingError("--partition column needs --hospital COLUMN", "none")
-        if len(self.purpose) > MAX_PURPOSE or not self.purpose.isprintable():
+        if not is_purpose(self.purpose):
             raise InvalidSettingError(
-                f"--purpose must be one line of at most {MAX_PURPOSE} letters",
+                f"--purpose must be one line of at most {MOST_PURPOSE} letters",
                 f"{len(self.purpose)} letters",
             )
         self._check_data_options()

@@ -54,6 +54,7 @@ def _terms(**changed: Any) -> Row:
         "delta": 1e-6,
         "colluders": None,
         "dropouts": None,
+        "purpose": "",
         **changed,
     }
 
@@ -88,6 +89,7 @@ RUN_TERMS: dict[str, Row] = {
     "gnmax, noise at the parties": _terms(mechanism="gnmax", **_NO_REFUSALS, **_AT_PARTIES),
     "confident, noise at the parties": _terms(**_AT_PARTIES),
     "tallies": _terms(mechanism="tallies", **_NO_REFUSALS, **_AT_PARTIES),
+    "with a purpose": _terms(purpose="Früherkennung der Sepsis, Los 3,\u00a0<b>"),
 }
 
 
@@ -203,6 +205,13 @@ def _spoiled_run_terms() -> dict[str, Any]:
         "a budget is a whole number": _terms(budgets=[1.0, 1, 1.0]),
         "delta is 0": _terms(delta=0.0),
         "delta is 1": _terms(delta=1.0),
+        "purpose is missing": _without(_terms(), "purpose"),
+        "purpose is null": _terms(purpose=None),
+        "a purpose of 301 letters": _terms(purpose="x" * 301),
+        "a purpose of two lines": _terms(purpose="Sepsis\nApproved: run 7"),
+        "a purpose that steers a terminal": _terms(purpose="\x1b[2JSepsis"),
+        "a purpose that turns its direction": _terms(purpose="Sepsis \u202eon"),
+        "a purpose of two paragraphs": _terms(purpose="Sepsis\u2029Care"),
     }
 
 

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
+from unicodedata import category
 
 from tests.support.reference_cbor import NotDeterministicError, read_cbor
 from tests.support.reference_frames import Refused, require, sha256
@@ -59,7 +60,7 @@ _GAUSSIAN = {"confident", "gnmax", "interactive"}
 _REQUIRED = {
     "unit": str, "delta": float, "orders": list, "budgets": list, "classes": int, "pricing": str,
     "weights": list, "max_asks": int, "mechanism": str, "max_answers": int, "noise_place": str,
-    "pool_digest": bytes, "task_digest": bytes, "max_refusals": int, "name": str,
+    "pool_digest": bytes, "task_digest": bytes, "max_refusals": int, "name": str, "purpose": str,
 }  # fmt: skip
 _MAY_BE_NULL = {
     "sigma1": float, "sigma2": float, "dropouts": int, "colluders": int, "confidence": float,
@@ -163,6 +164,7 @@ def _run_terms(value: Any) -> Record:
     budgets = terms["budgets"]
     require(len(budgets) == parties and all(_positive(one) for one in budgets), "budgets")
     require(0 < terms["delta"] < 1, "delta")
+    _purpose(terms["purpose"])
     return terms
 
 
@@ -174,6 +176,12 @@ def _name(name: str) -> None:
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
     require(1 <= len(name) <= 64 and name[0] in letters, "a run's name")
     require(all(letter in f"{letters}._-" for letter in name), "a run's name")
+
+
+def _purpose(text: str) -> None:
+    require(len(text) <= 300, "a short purpose")
+    unseen = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    require(not unseen & {category(letter) for letter in text}, "a purpose of one plain line")
 
 
 def _weights(parties: list[Any]) -> None:

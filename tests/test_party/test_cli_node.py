@@ -101,12 +101,7 @@ class TestApprove:
         run, pool = digest_of(waiting, Subject.RUN), digest_of(waiting, Subject.POOL)
         shown = pate_party("approve", "--site", waiting.folder).out
         assert shown.index(f"run {run}") < shown.index(f"pool {pool}")
-        assert "Approving that run approves" in shown
-        assert shown.count("60 public inputs") == 1
-        assert pate_party("reject", run, "--site", waiting.folder).code == 0
-        shown = pate_party("approve", "--site", waiting.folder).out
-        assert run not in shown
-        assert f"pool {pool}" in shown
+        assert "Approving or rejecting that run approves" in shown
         assert shown.count("60 public inputs") == 1
 
     def test_a_run_that_exceeds_the_budget_says_so(

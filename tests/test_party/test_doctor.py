@@ -146,6 +146,7 @@ class TestAllIsWell:
             "storing",
             "peers",
             "approved pools",
+            "requests",
             "port",
             "CA",
             *NAMES,

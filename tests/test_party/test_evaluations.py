@@ -17,9 +17,9 @@ from party.page import views
 from party.site import erasure, evaluations, ready_tasks
 from party.site.dataset import add, read_registered
 from party.site.evaluations import OwnScores, held_out_records, own_scores, ready_evaluation
-from party.site.folder import Site
+from party.site.folder import SETTINGS_FILE, Site
 from party.site.held_out import held_out, is_held_out, taught
-from party.site.records import Subject
+from party.site.records import ApprovalState, Subject
 from party.site.tasks import PartyTask, fetch_task
 from party.site.training import folder_of, load_teachers, ready_teachers
 from pate_fed.accounting import DistributedCountsEvent
@@ -414,6 +414,27 @@ def test_a_person_approves_an_evaluation_in_plain_words(
     assert ended.code == 0, ended.err
     assert trained.path("pools", digest.hex()).is_file()
     trained.path("pools", digest.hex()).unlink()
+
+
+def test_an_evaluation_that_cannot_be_counted_is_refused_before_it_is_approved(
+    trained: Site, task: LearningTask, pate_party: PateParty
+) -> None:
+    evaluation = evaluation_of(task)
+    digest, asking = evaluation.pool.digest, trained.membership().coordinator.fingerprint
+    with records_of(trained) as records:
+        records.ask(Subject.POOL, digest, coordinator=asking)
+    kept, settings = trained.path("pools", digest.hex()), trained.path(SETTINGS_FILE).read_bytes()
+    kept.write_bytes(evaluation.to_bytes())
+    trained.save(replace(trained.settings, held_out=0.0))
+    try:
+        ended = pate_party("approve", digest.hex(), "--yes", "--site", trained.folder)
+    finally:
+        trained.path(SETTINGS_FILE).write_bytes(settings)
+        kept.unlink()
+    # Its teachers learned from everybody but those whom the settings held out then.
+    assert (ended.code, error_code(ended)) == (5, "PF-346")
+    with records_of(trained) as records:
+        assert records.find(digest.hex()).state is ApprovalState.PENDING
 
 
 def test_a_hospital_sees_whether_the_student_beats_its_own_teachers() -> None:

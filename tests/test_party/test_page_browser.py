@@ -30,6 +30,8 @@ from tests.test_party.test_service import Running
 
 pytestmark = pytest.mark.slow
 
+PURPOSE = "Fewer lung nodules overlooked"
+
 
 @contextmanager
 def served_page(folder: Path) -> Iterator[str]:
@@ -78,6 +80,7 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
             form="additive",
             suite=DEFAULT_SUITE,
             epsilon=5.0,
+            purpose=PURPOSE,
         )
         coordinator.ask("lung-2", hospitals.task, settings, source="public.csv")
 
@@ -110,7 +113,11 @@ def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> Non
         page.wait_for_url(link.partition("enter?")[0])
         home = page.url
         page.get_by_role("link", name="Read and decide").click()
-        assert "60 public inputs, from 2 columns" in page.inner_text("main")
+        shown = page.inner_text("main")
+        assert "60 public inputs, from 2 columns" in shown
+        assert PURPOSE in shown  # as the operator stated it, over a whole offer
+        decide = shown.index("Your decision")
+        assert max(map(shown.index, (PURPOSE, "Public rows beside yours", "Budget"))) < decide
         names = ("", "decided", "budget", "sent", "data", "results", "audit?check=1")
         for name in (*names, f"request?digest={digest}"):
             page.goto(home + name)

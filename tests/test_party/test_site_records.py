@@ -403,7 +403,8 @@ class TestSettings:
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
         for file, table in ((POOL, ""), (POOL, ""), (POOL, "ab" * 32), (RUN, "ab" * 32)):
-            records.standing.note_settings(file=file, table=table)
+            records.standing.note_settings(file=file)
+            records.standing.note_table(table)
         assert [(kind, detail["digest"]) for kind, detail in logged(database)] == [
             (AuditKind.SETTINGS_CHANGED, POOL),
             (AuditKind.DATA_CHANGED, bytes.fromhex("ab" * 32)),

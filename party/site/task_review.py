@@ -1,0 +1,94 @@
+"""A task beside this hospital's own table, before its people decide: what would fail is said now.
+
+Nothing of a review leaves the machine, and no message starts one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from party.errors import DataError, Fault, PartyError
+from party.site.dataset import read_registered
+from party.site.evaluations import held_out_records, task_of
+from party.site.folder import Site
+from party.site.tasks import AskedTask
+from party.site.training import folder_of, require_current, require_label, taught_records
+from pate_fed.data.csv_file import CsvTable
+from pate_fed.data.table_fit import TableFit, table_fit
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import PateFedError
+from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.partition import partition_records
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReview:
+    """What this hospital's people see of a task before they decide. For them alone.
+
+    Attributes:
+        label: The label that is registered here; empty without a table.
+        fit: The own table beside the task; None where it cannot be read, and for an evaluation.
+        faults: Everything known by now that keeps this hospital from answering.
+    """
+
+    label: str
+    fit: TableFit | None
+    faults: tuple[Fault, ...]
+
+
+def review_task(site: Site, task: AskedTask) -> TaskReview:
+    """Hold the registered table, and kept teachers, against a task: nothing is trained or written.
+
+    Args:
+        site: The hospital's folder.
+        task: The task.
+    """
+    label = site.settings.data.label
+    if isinstance(task, EvaluationTask):
+        return TaskReview(label, None, tuple(_evaluation_faults(site, task)))
+    try:
+        text = read_registered(site)
+    except (PartyError, PateFedError) as error:
+        return TaskReview(label, None, (error,))
+    data = site.settings.data
+    fit = table_fit(
+        text, task, label=label, patient_column=data.patient_id or None, floor=data.floor
+    )
+    faults = (*_label_faults(site, task), *fit.faults)
+    return TaskReview(label, fit, faults or tuple(_later_faults(site, task, text)))
+
+
+def _label_faults(site: Site, task: LearningTask) -> Iterator[Fault]:
+    try:
+        require_label(site, task)
+    except DataError as error:
+        yield error
+
+
+def _later_faults(site: Site, task: LearningTask, text: CsvTable) -> Iterator[Fault]:
+    """Yield the fault, if any, that training or loading teachers would end with."""
+    try:
+        if folder_of(site, task).exists():
+            require_current(site, task)
+            return
+        records, rng = taught_records(site, task, text), np.random.default_rng(0)
+        count = site.settings.teachers
+        partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
+    except (PartyError, PateFedError) as error:
+        yield error
+
+
+def _evaluation_faults(site: Site, evaluation: EvaluationTask) -> Iterator[Fault]:
+    try:
+        task = task_of(site, evaluation)
+        require_current(site, task)
+        held_out_records(site, task)
+        if not site.settings.held_out:
+            yield DataError(
+                "some patients must be held out: `pate-party policy set held_out`", "none"
+            )
+    except (PartyError, PateFedError) as error:
+        yield error
