@@ -173,10 +173,19 @@ class OpenSite:
             key = one.subject, one.digest
             self.records.approve(*key, coordinator=one.coordinator, by=by, reason=reason)
 
-    def reject(self, approval: Approval, *, by: str, reason: str = "") -> Approval:
-        """Reject a request, or withdraw its approval; an open run loses its next batch."""
+    def reject(self, approval: Approval, *, by: str, reason: str = "", words: str = "") -> Approval:
+        """Reject a request, or withdraw its approval; an open run loses its next batch.
+
+        Args:
+            approval: The request.
+            by: Who decides.
+            reason: Why; it stays here.
+            words: For the operator; they are sent.
+        """
         key = approval.subject, approval.digest
-        return self.records.reject(*key, coordinator=approval.coordinator, by=by, reason=reason)
+        return self.records.reject(
+            *key, coordinator=approval.coordinator, by=by, reason=reason, words=words
+        )
 
     def _asking(self, federation: str | None) -> bytes | None:
         """Return the coordinator's fingerprint of the named federation, if one is named."""

@@ -118,6 +118,7 @@ def request_of(opened: OpenSite, one: Approval) -> dict[str, Any]:
         "by": one.decided_by,
         "at": "" if one.decided_at is None else moment(one.decided_at),
         "reason": one.reason,
+        "words": one.words,
         "cost": cost,
         "unit": unit,
     }
