@@ -39,6 +39,7 @@ from coordinator.flower.superlink_child import flower_variables
 from coordinator.people import FederationBudget, People, Sessions
 from coordinator.runs.evaluating import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
+from coordinator.runs.hospitals import HospitalStanding, HospitalState, standings_of
 from coordinator.runs.open_run import results_of
 from coordinator.runs.pools import Pools
 from coordinator.runs.query_states import AskedQuery, query_states
@@ -441,6 +442,36 @@ def reinstate(coordinator: Coordinator, party: str) -> EnrolledParty:
     return _move(coordinator, Act.REINSTATED, party, coordinator.enrollment.reinstate)
 
 
+def standings(
+    coordinator: Coordinator, runs: Collection[Run]
+) -> dict[str, tuple[HospitalStanding, ...]]:
+    """Return where each hospital of some runs stands, by the run's name; the same for all doors."""
+    if not runs:
+        return {}
+    terms, parties, now = coordinator.spending.terms(), coordinator.members(), utc_now()
+    answers = coordinator.queue.hospitals.answers([run.number for run in runs])
+    return {
+        run.name: standings_of(
+            dict(zip(terms[run.number].fingerprints, terms[run.number].hospitals, strict=True)),
+            is_ended=run.is_ended,
+            parties=parties,
+            answers=answers[run.number],
+            now=now,
+        )
+        for run in runs
+    }
+
+
+def answered_in(coordinator: Coordinator, request: RunRequest, task: LearningTask) -> int:
+    """Return how many queries of a run are answered already: they cost nothing."""
+    found = ReleasedAnswers(coordinator._database).find(
+        task.pool.ask(request.queries).digests,
+        task_digest=task.digest,
+        members=[one.fingerprint for one in request.parties],
+    )
+    return len(found)
+
+
 def evaluation_of(
     coordinator: Coordinator,
     run: str,
@@ -497,15 +528,31 @@ def follow(
     name: str,
     *,
     tell: Callable[[Run], None],
+    look: Callable[[Run], Sequence[HospitalStanding]] = lambda _: (),
+    tell_of: Callable[[HospitalStanding], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Run:
     """Watch a run until it ends or rests; report every change.
 
     A waiting run is offered again and again, and runs for that moment: this is no change.
+
+    Args:
+        queue: The runs.
+        name: The run.
+        tell: Told of every change of the run.
+        look: Gives where its hospitals stand.
+        tell_of: Told of every hospital that stands elsewhere than before.
+        sleep: Waits for so many seconds.
     """
     last: Run | None = None
+    told: dict[str, HospitalStanding] = {}
     while True:
         run = queue.find(name)
+        for one in look(run):
+            is_news = one.state is not HospitalState.NOT_ASKED or one.hospital in told
+            if is_news and told.get(one.hospital) != one:
+                tell_of(one)
+                told[one.hospital] = one
         if last is None or _has_changed(last, run):
             tell(run)
             last = run

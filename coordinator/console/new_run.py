@@ -15,6 +15,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from coordinator import operator
 from coordinator.console.access import Visit, visit_of
 from coordinator.console.forms import (
     MOST_ROWS,
@@ -76,7 +77,7 @@ def new_run(request: Request) -> Response:
 def cost(request: Request) -> Response:
     """Show the cost of a run, and store nothing."""
     visit = visit_of(request)
-    return _shown(request, visit, _quote(_draft(visit)), note="")
+    return _shown(request, visit, _quote(visit, _draft(visit)), note="")
 
 
 @router.post("/new-run")
@@ -84,7 +85,7 @@ def ask(request: Request) -> Response:
     """Queue a run whose cost was seen."""
     visit = visit_of(request)
     draft = _draft(visit)
-    quote = _quote(draft)
+    quote = _quote(visit, draft)
     seen = optional_text(visit.form, "seen", most=64)
     if not hmac.compare_digest(seen.encode(), quote.digest.encode()):
         note = "The run is not the one whose cost you saw. This is its cost now: read it again."
@@ -96,8 +97,9 @@ def ask(request: Request) -> Response:
     return RedirectResponse(where, 303)
 
 
-def _quote(draft: Draft) -> Quote:
-    return quote_of(draft.request, pool=draft.task.pool.inputs)
+def _quote(visit: Visit, draft: Draft) -> Quote:
+    answered = operator.answered_in(visit.coordinator, draft.request, draft.task)
+    return quote_of(draft.request, pool=draft.task.pool.inputs, answered=answered)
 
 
 def _shown(request: Request, visit: Visit, quote: Quote, *, note: str) -> Response:

@@ -7,7 +7,7 @@ run notes that looks for it. The rest is the federation's: who is a member, who 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -70,6 +70,7 @@ class HospitalStanding:
     """Where one hospital stands toward one run.
 
     Attributes:
+        fingerprint: Of its identity: names may come again.
         hospital: Its name.
         state: What the run has of it, or misses.
         since: When it decided, was asked, or was last heard; None where nobody knows.
@@ -80,6 +81,7 @@ class HospitalStanding:
         decided_at: When that was decided, or asked.
     """
 
+    fingerprint: bytes
     hospital: str
     state: HospitalState
     since: datetime | None = None
@@ -127,22 +129,26 @@ class RunHospitals:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def answers(self, run: int) -> dict[bytes, HospitalAnswer]:
-        """Return the last answer of each hospital that gave one, by fingerprint.
+    def answers(self, runs: Collection[int]) -> dict[int, dict[bytes, HospitalAnswer]]:
+        """Return the last answers to the question about some runs.
 
         Args:
-            run: The run's number.
+            runs: The runs' numbers.
+
+        Returns:
+            For each of these runs the answers of the hospitals that gave one, by fingerprint.
         """
-        found = select(RunHospitalRow).where(RunHospitalRow.run == run)
+        answers: dict[int, dict[bytes, HospitalAnswer]] = {run: {} for run in runs}
+        # Compared here: databases bound the number of values in a statement.
+        found = select(RunHospitalRow).where(
+            RunHospitalRow.run.between(min(runs, default=0), max(runs, default=0))
+        )
         with self._database.session() as session:
-            return {
-                row.party: HospitalAnswer(
-                    row.code,
-                    None if row.decided_at is None else in_utc(row.decided_at),
-                    row.words,
-                )
-                for row in session.scalars(found)
-            }
+            for row in session.scalars(found):
+                if row.run in answers:
+                    at = None if row.decided_at is None else in_utc(row.decided_at)
+                    answers[row.run][row.party] = HospitalAnswer(row.code, at, row.words)
+        return answers
 
     def note_answers(self, name: str, answers: Mapping[bytes, HospitalAnswer]) -> None:
         """Keep answers of hospitals to a question about a run.
@@ -198,9 +204,10 @@ def standings_of(
     known = {one.identity.fingerprint: one for one in parties}
     found = [
         _standing(
+            party,
             name,
-            None if is_ended else known.get(party),
             answers.get(party),
+            known=known.get(party),
             is_ended=is_ended,
             now=now,
         )
@@ -210,16 +217,18 @@ def standings_of(
 
 
 def _standing(
+    fingerprint: bytes,
     name: str,
-    party: EnrolledParty | None,
     answer: HospitalAnswer | None,
     *,
+    known: EnrolledParty | None,
     is_ended: bool,
     now: datetime,
 ) -> HospitalStanding:
     decision = None if answer is None else answer.decision
     decided_at = None if answer is None else answer.decided_at
     standing = HospitalStanding(
+        fingerprint,
         name,
         decision or HospitalState.NOT_ASKED,
         decided_at,
@@ -230,13 +239,13 @@ def _standing(
     )
     if is_ended:
         return standing
-    state, since, code = _obstacle(party, now=now)
+    state, since, code = _obstacle(known, now=now)
     # A rejection stands, whether or not the node is there.
     if state is None or (
         state is HospitalState.OFFLINE and standing.state is HospitalState.REJECTED
     ):
         return standing
-    return HospitalStanding(name, state, since, code, standing.words, decision, decided_at)
+    return replace(standing, state=state, since=since, code=code)
 
 
 def _obstacle(

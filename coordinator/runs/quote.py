@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.runs.request import RunRequest
+from pate_fed import wording
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.statement import neighbors
-from pate_fed.errors import InvalidParameterError
+from pate_fed.charging import RunLedger
+from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.preview import (
     Preview,
@@ -79,6 +81,8 @@ class Quote:
             can say.
         trust: The trusted parties, and the reasons.
         hospitals: By hospital.
+        answered: How many of its queries are answered already: their answers come from the store,
+            at no cost.
     """
 
     digest: str
@@ -92,24 +96,33 @@ class Quote:
     outlook: str
     trust: str
     hospitals: tuple[HospitalCost, ...]
+    answered: int
+
+    @property
+    def free_words(self) -> str:
+        """The line that says how many queries cost nothing; empty if there are none."""
+        return free_words(self.request, answered=self.answered)
 
 
-def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
-    """Return the cost of a run at its caps: it cannot cost more.
+def quote_of(request: RunRequest, *, pool: NDArray[np.float64], answered: int = 0) -> Quote:
+    """Return the cost of a run at its caps, for the queries that are new: it cannot cost more.
 
     Args:
         request: The run.
         pool: Its public rows; float64, shape (rows, features).
+        answered: How many of its queries are answered already.
     """
-    terms = request.terms
-    preview = _preview(terms)
-    costs = [formal_cost_at(terms, seat) for seat in range(len(terms.weights))]
+    new = len(request.queries) - answered
+    preview = _preview(request.terms)
+    # At least one: what follows says how a query is charged, even where none is.
+    terms = _of_new(request.terms, max(1, new))
+    costs = [_charge(request.terms, seat, new=new) for seat in range(len(terms.weights))]
     most, public = most_exposed(terms)
     return Quote(
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
         request=request,
-        public=_view(public),
-        coordinator=_coordinators(terms, most),
+        public=_view(public, new=new),
+        coordinator=_coordinators(terms, most, new=new),
         delta=terms.delta,
         unit=terms.unit,
         neighbors=neighbors(terms.unit, weight=terms.unit_votes_at(most)),
@@ -117,15 +130,66 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
         outlook=_outlook(terms, preview, queries=len(request.queries), pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
         hospitals=tuple(
-            HospitalCost(party.name, party.teachers, cost.epsilon, terms.budgets[seat])
+            HospitalCost(party.name, party.teachers, cost, terms.budgets[seat])
             for seat, (party, cost) in enumerate(zip(request.parties, costs, strict=True))
         ),
+        answered=answered,
     )
 
 
-def _coordinators(terms: RunTerms, seat: int) -> View:
+def price_line(request: RunRequest, *, answered: int) -> str:
+    """Say the largest cost of a run in one line, before it is asked for.
+
+    Args:
+        request: The run.
+        answered: How many of its queries are answered already.
+    """
+    new = len(request.queries) - answered
+    _, public = most_exposed(_of_new(request.terms, max(1, new)))
+    epsilon = wording.epsilon_text(_view(public, new=new).epsilon)
+    delta = wording.delta_text(request.terms.delta)
+    free = free_words(request, answered=answered)
+    return f"the run costs at most epsilon {epsilon} at delta {delta}" + (
+        f"; {free}" if free else ""
+    )
+
+
+def free_words(request: RunRequest, *, answered: int) -> str:
+    """Say how many queries of a run cost nothing; empty if there are none."""
+    if not answered:
+        return ""
+    return f"{answered} of {len(request.queries)} rows are answered already: free"
+
+
+def _of_new(terms: RunTerms, new: int) -> RunTerms:
+    """Return terms whose caps no run exceeds that asks so many queries."""
+    return replace(
+        terms,
+        max_asks=min(terms.max_asks, new),
+        max_answers=min(terms.max_answers, new),
+        max_refusals=min(terms.max_refusals, new),
+    )
+
+
+def _charge(terms: RunTerms, seat: int, *, new: int) -> float:
+    """Return the most that new queries use of a hospital's budget, as its ledger charges them."""
+    whole = formal_cost_at(terms, seat).epsilon
+    if new >= terms.max_asks or not math.isfinite(whole):
+        return whole
+    if not new:
+        return 0.0
+    ledger = RunLedger.of(terms, seat=seat)
+    try:
+        [cost] = ledger.reserve("new queries", ledger.worst_case(new)).costs
+    except BudgetExhaustedError:  # then the budget ends the run
+        return whole
+    return min(whole, cost.charged_epsilon())
+
+
+def _coordinators(terms: RunTerms, seat: int, *, new: int) -> View:
     if terms.at_parties:
-        return _view(cost_of_runs([terms], seat, unit=terms.unit, at_coordinator=True))
+        cost = cost_of_runs([terms], seat, unit=terms.unit, at_coordinator=True)
+        return _view(cost, new=new)
     return View(
         "the coordinator",
         None,
@@ -133,7 +197,9 @@ def _coordinators(terms: RunTerms, seat: int) -> View:
     )
 
 
-def _view(cost: FormalCost) -> View:
+def _view(cost: FormalCost, *, new: int) -> View:
+    if not new:
+        return View(cost.holds_for, 0.0, "nothing is asked: every answer was released before")
     epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
     return View(cost.holds_for, epsilon, cost.method)
 
