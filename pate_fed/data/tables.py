@@ -274,8 +274,8 @@ def _hospital_notes(
     alike = sum(spelled[folded(name)] > 1 for name in names)
     if alike:
         yield (
-            f"{alike} of {len(names)} hospital names differ from another in case or spaces only: "
-            f"each counts as a hospital, so {len(names) - len(left)} take part."
+            f"{alike} of {len(names)} hospital names differ from another in case or spaces only. "
+            f"They stay {alike} hospitals: write a hospital's name one way."
         )
 
 
