@@ -12,7 +12,6 @@ import os
 import pwd
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -39,13 +38,14 @@ from coordinator.flower.superlink_child import flower_variables
 from coordinator.people import FederationBudget, People, Sessions
 from coordinator.runs.evaluating import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
-from coordinator.runs.hospitals import HospitalStanding, HospitalState, standings_of
 from coordinator.runs.open_run import results_of
 from coordinator.runs.pools import Pools
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.spent import Spending
+from coordinator.runs.standings import HospitalStanding
+from coordinator.runs.standings import standings as standings_in
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.planning import RunSettings
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from coordinator.flower.runtime import SuperLinkClient
 
 PATIENCE_S: Final = 24 * 3600.0
-_POLL_S: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -88,6 +87,7 @@ class Coordinator:
         self.finished = FinishedRuns(home)
         self.spending = Spending(self.queue)
         self.audit_log = AuditLog(self._database)
+        self.answers = ReleasedAnswers(self._database)
         self.sessions = Sessions(self._database, random_bytes=secrets.token_bytes, clock=utc_now)
         _let_act(self, self._actor)
 
@@ -305,9 +305,7 @@ class Coordinator:
             seed=seed,
         )
         digests = task.pool.ask(request.queries).digests
-        elsewhere = ReleasedAnswers(self._database).count_of_other_tasks(
-            digests, task_digest=task.digest
-        )
+        elsewhere = self.answers.count_of_other_tasks(digests, task_digest=task.digest)
         if elsewhere:
             raise RunRequestError(
                 "hospitals answer a row once: leave rows out that were answered in a run of "
@@ -446,30 +444,13 @@ def standings(
     coordinator: Coordinator, runs: Collection[Run]
 ) -> dict[str, tuple[HospitalStanding, ...]]:
     """Return where each hospital of some runs stands, by the run's name; the same for all doors."""
-    if not runs:
-        return {}
-    terms, parties, now = coordinator.spending.terms(), coordinator.members(), utc_now()
-    answers = coordinator.queue.hospitals.answers([run.number for run in runs])
-    return {
-        run.name: standings_of(
-            dict(zip(terms[run.number].fingerprints, terms[run.number].hospitals, strict=True)),
-            is_ended=run.is_ended,
-            parties=parties,
-            answers=answers[run.number],
-            now=now,
-        )
-        for run in runs
-    }
-
-
-def answered_in(coordinator: Coordinator, request: RunRequest, task: LearningTask) -> int:
-    """Return how many queries of a run are answered already: they cost nothing."""
-    found = ReleasedAnswers(coordinator._database).find(
-        task.pool.ask(request.queries).digests,
-        task_digest=task.digest,
-        members=[one.fingerprint for one in request.parties],
+    return standings_in(
+        coordinator.queue,
+        runs,
+        terms=coordinator.spending.terms(),
+        parties=coordinator.members(),
+        now=utc_now(),
     )
-    return len(found)
 
 
 def evaluation_of(
@@ -521,44 +502,6 @@ def evaluate(coordinator: Coordinator, asked: AskedEvaluation) -> Run:
         if not is_lost and asked.is_asked_by(request):
             return known
     return coordinator.enqueue(asked.request, asked.task)
-
-
-def follow(
-    queue: RunQueue,
-    name: str,
-    *,
-    tell: Callable[[Run], None],
-    look: Callable[[Run], Sequence[HospitalStanding]] = lambda _: (),
-    tell_of: Callable[[HospitalStanding], None] = lambda _: None,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Run:
-    """Watch a run until it ends or rests; report every change.
-
-    A waiting run is offered again and again, and runs for that moment: this is no change.
-
-    Args:
-        queue: The runs.
-        name: The run.
-        tell: Told of every change of the run.
-        look: Gives where its hospitals stand.
-        tell_of: Told of every hospital that stands elsewhere than before.
-        sleep: Waits for so many seconds.
-    """
-    last: Run | None = None
-    told: dict[str, HospitalStanding] = {}
-    while True:
-        run = queue.find(name)
-        for one in look(run):
-            is_news = one.state is not HospitalState.NOT_ASKED or one.hospital in told
-            if is_news and told.get(one.hospital) != one:
-                tell_of(one)
-                told[one.hospital] = one
-        if last is None or _has_changed(last, run):
-            tell(run)
-            last = run
-        if run.is_ended or run.state is RunState.PAUSED:
-            return run
-        sleep(_POLL_S)
 
 
 def be_quiet(home: FederationHome) -> None:
@@ -624,10 +567,3 @@ def _facts_of_run(run: Run) -> dict[str, Fact]:
         if run.wanted
         else {"state": run.state.value}
     )
-
-
-def _has_changed(last: Run, now: Run) -> bool:
-    if last.progress != now.progress:
-        return True
-    is_offer = (last.state, now.state) == (RunState.WAITING, RunState.RUNNING)
-    return not is_offer and (last.state, last.reason) != (now.state, now.reason)

@@ -69,7 +69,8 @@ def followed(coordinator: Coordinator, name: str) -> Run:
 
     Ctrl-C ends only the watching.
     """
-    from coordinator.operator import follow, standings  # noqa: PLC0415 - keeps --help fast
+    from coordinator.cli.following import follow  # noqa: PLC0415 - keeps --help fast
+    from coordinator.operator import standings  # noqa: PLC0415 - the same
 
     try:
         with one_line_at_a_time(sys.stderr) as say:
@@ -226,8 +227,7 @@ def run(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415
-    from coordinator.operator import answered_in  # noqa: PLC0415
-    from coordinator.runs.quote import price_line  # noqa: PLC0415
+    from coordinator.runs.quote import answered_in, price_line  # noqa: PLC0415
     from coordinator.runs.request import source_of  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
     from protocols.envelope import DEFAULT_SUITE  # noqa: PLC0415 - the same
@@ -279,7 +279,7 @@ def run(  # noqa: PLR0917 - one argument per option
     print(
         f"pate-fed: the task of {task.name} is {state}; its columns are {columns}", file=sys.stderr
     )
-    answered = answered_in(coordinator, request, task)
+    answered = answered_in(request, task, answers=coordinator.answers)
     print(f"pate-fed: {price_line(request, answered=answered)}", file=sys.stderr)
     queued = coordinator.enqueue(request, task)
     ended = queued

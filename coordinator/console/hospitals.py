@@ -18,8 +18,8 @@ from coordinator.errors import ConsoleError
 from coordinator.federation.certificates import days_left, end_of
 from coordinator.federation.enrollment import INSIDE, USUAL_TEACHERS
 from coordinator.federation.home import utc_now
-from coordinator.runs.hospitals import HospitalStanding
 from coordinator.runs.queue import ENDED, Run, RunState
+from coordinator.runs.standings import HospitalStanding, offline_since
 from protocols.party_names import normalized
 
 router = APIRouter()
@@ -48,7 +48,7 @@ def hospitals(request: Request) -> Response:
         members=[one for one in found if one.state in INSIDE],
         revoked=[one for one in found if one.state == "revoked"],
         invitations=[one for one in coordinator.invitations() if one.is_open(now=now)],
-        offline={one.name: one.offline_since(now=now) for one in found},
+        offline={one.name: offline_since(one, now=now) for one in found},
         runs=runs,
         usual_teachers=USUAL_TEACHERS,
     )

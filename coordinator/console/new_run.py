@@ -15,7 +15,6 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from coordinator import operator
 from coordinator.console.access import Visit, visit_of
 from coordinator.console.forms import (
     MOST_ROWS,
@@ -28,7 +27,7 @@ from coordinator.console.forms import (
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
-from coordinator.runs.quote import Quote, quote_of
+from coordinator.runs.quote import Quote, answered_in, quote_of
 from coordinator.runs.request import RunRequest, source_of
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import DEPLOYED
@@ -98,7 +97,7 @@ def ask(request: Request) -> Response:
 
 
 def _quote(visit: Visit, draft: Draft) -> Quote:
-    answered = operator.answered_in(visit.coordinator, draft.request, draft.task)
+    answered = answered_in(draft.request, draft.task, answers=visit.coordinator.answers)
     return quote_of(draft.request, pool=draft.task.pool.inputs, answered=answered)
 
 

@@ -17,6 +17,7 @@ from coordinator.federation.home import utc_now
 from coordinator.federation.readiness import readiness, what_is_missing
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import ENDED, RunState
+from coordinator.runs.standings import offline_since
 from pate_fed import wording
 
 router = APIRouter()
@@ -65,7 +66,7 @@ def health(request: Request) -> Response:
         missing=what_is_missing(parts),
         certificate_end=end_of(certificate),
         days=days_left(certificate, now=now),
-        away=[one for one in members if one.seen_at is None or one.offline_since(now=now)],
+        away=[one for one in members if one.seen_at is None or offline_since(one, now=now)],
         skewed=[one for one in members if abs(one.clock_skew_s or 0) > 5],
         members=len(members),
     )
@@ -85,7 +86,7 @@ def _alerts(
     away = [
         one.name
         for one in members
-        if one.state == "member" and one.offline_since(now=now) is not None
+        if one.state == "member" and offline_since(one, now=now) is not None
     ]
     if away:
         found.append((f"Not heard for a while: {_names(away)}.", "/hospitals"))

@@ -56,12 +56,6 @@ could never return. So a suspended node stays in, and is not asked.
 USUAL_TEACHERS = 10
 """Default number of a hospital's teachers."""
 
-QUIET = timedelta(minutes=10)
-"""A hospital that asked nothing for so long is away: it asks about once a minute."""
-
-BACK_AFTER = timedelta(minutes=3)
-"""A hospital that asked so long after it was found away is back, though no run has looked since."""
-
 
 class NodeDoor(Protocol):
     """Lets nodes in and puts them out: `coordinator.flower.runtime.SuperLinkClient` is one."""
@@ -117,20 +111,6 @@ class EnrolledParty:
     version: str = ""
     away_since: datetime | None = None
     away_at: datetime | None = None
-
-    def offline_since(self, *, now: datetime) -> datetime | None:
-        """Return since when nothing was heard of it; None while it is there, or never was.
-
-        Either a run finds that its node does not answer, or it has asked nothing for `QUIET`. A
-        hospital that asked well after a run last looked is back.
-        """
-        seen = self.seen_at
-        if self.away_since is not None and self.away_at is not None:
-            if seen is None:
-                return self.away_since
-            if seen <= self.away_at + BACK_AFTER:
-                return min(seen, self.away_since)
-        return seen if seen is not None and now - seen > QUIET else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from coordinator.database import (
 from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
-from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order, tolerated
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Traffic, Transport
@@ -32,10 +32,8 @@ from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers, UsedRun
-from protocols import wire
 from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity
-from protocols.messages import RunInquiry
 from protocols.prg import fastest_keystream
 from protocols.rounds import unheard
 from protocols.secure_sum import SecureSum
@@ -243,24 +241,6 @@ class OpenRun:
             "epsilon": max((cost.charged_epsilon() for cost in ledger.costs), default=0.0),
             "tests_delta": max((cost.charged_delta() for cost in ledger.costs), default=0.0),
         }
-
-    @property
-    def inquiry(self) -> RunInquiry:
-        """The question to its hospitals whether they take part: always the same."""
-        seated = in_seat_order(self.members)
-        terms, form = self._terms(seated), self.form
-        agreed = tolerated(terms, form)
-        return RunInquiry(
-            coordinator=self.identity.fingerprint,
-            seats=tuple(one.identity.fingerprint for one in seated),
-            form=form.name,
-            ring_bits=form.ring.bits,
-            suite=self.request.settings.suite,
-            threshold=len(seated) - agreed["dropouts"],
-            simulated=False,
-            terms=wire.encode_value(terms.as_record()),
-            **agreed,
-        )
 
     @property
     def form(self) -> SecureSum:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.database import ReleasedAnswers
 from coordinator.runs.request import RunRequest
 from pate_fed import wording
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.statement import neighbors
 from pate_fed.charging import RunLedger
+from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.preview import (
@@ -102,6 +104,19 @@ class Quote:
     def free_words(self) -> str:
         """The line that says how many queries cost nothing; empty if there are none."""
         return free_words(self.request, answered=self.answered)
+
+
+def answered_in(request: RunRequest, task: LearningTask, *, answers: ReleasedAnswers) -> int:
+    """Return how many queries of a run are answered already: they cost nothing.
+
+    Args:
+        request: The run.
+        task: Its task.
+        answers: Every answer of every run.
+    """
+    members = [one.fingerprint for one in request.parties]
+    digests = task.pool.ask(request.queries).digests
+    return len(answers.find(digests, task_digest=task.digest, members=members))
 
 
 def quote_of(request: RunRequest, *, pool: NDArray[np.float64], answered: int = 0) -> Quote:

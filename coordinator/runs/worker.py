@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -27,8 +27,7 @@ from coordinator.errors import (
 )
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
-from coordinator.runs.agreement import ask_all, id_at_hospitals
-from coordinator.runs.hospitals import HospitalAnswer
+from coordinator.runs.agreement import Agreement, id_at_hospitals, refusal_in, refused
 from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
@@ -65,9 +64,6 @@ _LOST: Final = {
 }
 """Codes with which a hospital says that it has lost the run: the conditions for it to go on."""
 
-_OF_HOSPITALS: Final = "PF-3"
-"""Begin of the codes of a hospital's own refusals; others pass, such as a peer not heard of yet."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -93,6 +89,7 @@ class RunWorker:
         self._queue = queue
         self._with = surroundings
         self._waits = RunWaits(queue, parties=parties, surroundings=surroundings)
+        self._agreement = Agreement(queue, self._waits)
         self._identity: SigningIdentity = home.identity
 
     def work(self, run: Run) -> None:
@@ -159,7 +156,8 @@ class RunWorker:
         # Who was approved later is at the SuperLink, too: this run is none of its business.
         nodes = [one.node for one in run.members if one.node is not None]
         with self._with.open_transport(nodes) as carrier:
-            if run.is_unbegun and not self._is_agreed_to(run, carrier):
+            asking = WatchedTransport(carrier, self._after_exchange(run))
+            if run.is_unbegun and not self._is_agreed_to(run, asking):
                 return
             transport = WatchedTransport(carrier, self._after_exchange(run))
             there = transport.nodes_now()
@@ -175,7 +173,7 @@ class RunWorker:
             self._waits.enter(name, RunState.RUNNING)
             traffic = transport.traffic
             set_up = traffic.exchanges
-            stopped_by = self._ask_all(run, labeling, carrier)
+            stopped_by = self._ask_all(run, labeling, asking)
             asked = traffic.exchanges
             self._close(run, labeling)
             if _has_lost_keys(stopped_by) and self._set_up_anew(run, stopped_by):
@@ -216,60 +214,20 @@ class RunWorker:
             return True
         return False
 
-    def _is_agreed_to(self, run: OpenRun, carrier: Transport) -> bool:
+    def _is_agreed_to(self, run: OpenRun, transport: Transport) -> bool:
         """Ask all hospitals that are there whether they take part; wait until all of them do.
 
         Who is away does not keep the others' people from deciding.
         """
-        answers = self._hear(run, carrier)
-        for one in run.members:
-            answer = answers.get(one.identity.fingerprint)
-            if answer is not None and _is_for_good(answer):
-                self._end_unoffered(run, _refused(one.name, answer.code))
-                return False
-        reason = self._missing(run, answers, there=carrier.nodes_now())
+        answers = self._agreement.hear(run, transport)
+        refusal = refusal_in(run, answers)
+        if refusal is not None:
+            self._end_unoffered(run, refusal)
+            return False
+        reason = self._agreement.missing(run, answers, there=transport.nodes_now())
         if reason:
             self._wait_for_hospitals(run, reason)
         return not reason
-
-    def _hear(self, run: OpenRun, carrier: Transport) -> dict[bytes, HospitalAnswer]:
-        """Ask all hospitals that are there about a run, and note what they say."""
-        answers = ask_all(run, WatchedTransport(carrier, self._after_exchange(run)))
-        heard = {party: answer for party, answer in answers.items() if answer.is_signed}
-        self._queue.hospitals.note_answers(run.request.name, heard)
-        asked = [one for one in run.members if one.node is not None]
-        away = [one for one in asked if one.identity.fingerprint not in answers]
-        self._waits.note_presence(asked, away=away)
-        return answers
-
-    def _missing(
-        self, run: OpenRun, answers: Mapping[bytes, HospitalAnswer], *, there: Collection[int]
-    ) -> str:
-        """Say of which hospitals a run misses what; "" if all take part."""
-        suspended = self._waits.suspended_among(run.members)
-        away: list[str] = []
-        silent: list[str] = []
-        people: list[str] = []
-        others: list[str] = []
-        for one in run.members:
-            answer = answers.get(one.identity.fingerprint)
-            if one.identity.fingerprint in suspended:
-                continue
-            if answer is None:
-                (silent if one.node in there else away).append(one.name)
-            elif answer.is_signed and answer.code in UP_TO_PEOPLE:
-                people.append(f"{one.name} [{answer.code}]")
-            elif answer.code:
-                what = "a refusal" if answer.is_signed else "no answer that can be read"
-                others.append(f"{one.name}: {what} [{answer.code}]")
-        error = self._waits.suspended(run.members)
-        said_of = [said(error)] if error is not None else []
-        said_of += [f"not connected: {', '.join(away)}"] if away else []
-        said_of += [f"waits for {', '.join(silent)}"] if silent else []
-        if people:
-            said_of.append(f"waits for the people of {', '.join(people)}")
-            others.append(f"the run's id there: {id_at_hospitals(run)}")
-        return "; ".join(said_of + others)
 
     def _after_exchange(self, run: OpenRun) -> Callable[[float], None]:
         """Return the end of an exchange: who was suspended meanwhile answered in vain."""
@@ -410,7 +368,7 @@ class RunWorker:
             run.warnings.append(f"A batch is void: {error}")
             _log.warning("run %s: %s", run.request.name, said(error))
 
-    def _ask_all(self, run: OpenRun, labeling: LabelingRun, carrier: Transport) -> Exception | None:
+    def _ask_all(self, run: OpenRun, labeling: LabelingRun, asking: Transport) -> Exception | None:
         """Ask batch after batch; return the reason for an end before the last."""
         name, stopped_by = run.request.name, None
         size = run.request.settings.batch_size or len(run.request.queries)
@@ -434,7 +392,7 @@ class RunWorker:
                 return stopped_by or _lost("a hospital")
             try:
                 ready = labeling.ask_ready(batch)
-                self._note_unready(run, ready.unready, carrier)
+                self._agreement.note_unready(run, ready.unready, asking)
                 unready = {} if ready.can_do_without else ready.unready
                 if (error := _not_to_be_waited_for(unready)) is not None:
                     if not _has_lost_keys(error):
@@ -452,7 +410,7 @@ class RunWorker:
                     batch, outcomes=run.outcomes, store=run.store, pool=run.task.pool
                 )
                 labeling.ask(batch, predictions=predictions)
-                self._note_lost(run, labeling)
+                self._agreement.note_lost(run, labeling)
                 stopped_by = None  # a void batch of before was not the end
             except BudgetExhaustedError as error:
                 return error
@@ -464,21 +422,6 @@ class RunWorker:
                 run.last_void = said(error)
                 run.warnings.append(f"A batch is void: {error}")
                 self._waits.enter(name, RunState.RUNNING, said(error))
-
-    def _note_unready(self, run: OpenRun, unready: Mapping[str, str], carrier: Transport) -> None:
-        """Note who is not ready for a batch; a refusal is asked about: when, and in which words."""
-        if any(unready.values()):
-            self._hear(run, carrier)
-        of = {one.name: one for one in run.members}
-        away = [of[name] for name, code in unready.items() if not code]
-        self._waits.note_presence(run.members, away=away)
-
-    def _note_lost(self, run: OpenRun, labeling: LabelingRun) -> None:
-        """Note who was there at the end of a batch, and who was lost."""
-        lost = labeling.lost[-1] if labeling.lost else ()
-        self._waits.note_presence(
-            run.members, away=[one for one in run.members if one.name in lost]
-        )
 
     def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str]) -> None:
         """Wait before a batch that would be void, at the charge of everybody who answered it."""
@@ -547,19 +490,8 @@ def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | Non
         if code in _LOST:
             return _lost(name, code)
         if code and code not in UP_TO_PEOPLE:
-            return _refused(name, code)
+            return refused(name, code)
     return None
-
-
-def _refused(name: str, code: str) -> PartyRefusedError:
-    must = "every hospital must agree to a run and to each batch"
-    return PartyRefusedError(must, "a refusal", party=name, cause=code)
-
-
-def _is_for_good(answer: HospitalAnswer) -> bool:
-    """Return whether no waiting changes a hospital's refusal: it is by its own rules."""
-    is_by_rule = answer.code.startswith(_OF_HOSPITALS) and answer.code not in UP_TO_PEOPLE
-    return answer.is_signed and is_by_rule
 
 
 def _lost(name: str, code: str = KeysGoneError.code) -> PartyRefusedError:

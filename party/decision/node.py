@@ -21,13 +21,11 @@ from party.decision.decisions import (
     RunClosed,
     RunRefused,
 )
-from party.decision.faults import Faults, reason_for
+from party.decision.faults import Decided, Faults, reason_for
 from party.decision.guard import Guard
-from party.decision.run_account import RunAccount
 from party.decision.settlements import Settlements
-from party.errors import Reason, RefusalError
-from party.site.records import Approval, ApprovalState
-from party.site.tasks import PartyTask, task_for
+from party.errors import Reason
+from party.site.tasks import PartyTask
 from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore
 from pate_fed.accounting import PrivacyLedger
@@ -55,8 +53,6 @@ MAX_PACKET_BYTES = 8 * 2**20
 Tell = Callable[[Decision], None]
 """Told of every decision, before anything that follows from it leaves."""
 
-Decided = Callable[[RunScope], Approval | None]
-"""Gives the decision of a hospital's people on a run; None where they were not asked."""
 
 _log = logging.getLogger(__name__)
 
@@ -116,11 +112,10 @@ class PartyNode:
         self._ballots = Ballots(random_bytes if noise_bytes is None else noise_bytes)
         self._clock = clock
         self._tell = tell
-        self._decided = decided
         self._round = self._new_round()
         self._run: AgreedRun | None = None
         self._offers: set[bytes] = set()
-        self._faults = Faults()
+        self._faults = Faults(decided)
         self._settlements = Settlements(ledger, journal, self._faults)
         journal.sweep(now=clock())
 
@@ -184,11 +179,12 @@ class PartyNode:
         except (ProtocolError, PateFedError) as error:
             self._faults.note(error)
             _log.warning("a message was refused: %s", error.code)
-            replies.append(self._refusal(error.code, of=frame))
+            replies.append(_refusal(self._identity, error.code, of=frame, run=self._round.run_id))
         except Exception as error:
             self._faults.note(error)
             _log.error("something unexpected went wrong: %s", type(error).__name__)
-            replies.append(self._refusal(reason_for(error).value, of=frame))
+            code = reason_for(error).value
+            replies.append(_refusal(self._identity, code, of=frame, run=self._round.run_id))
         return wire.pack(replies[: wire.MAX_PACKET_FRAMES])  # an honest packet asks for fewer
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
@@ -229,15 +225,12 @@ class PartyNode:
             return self._round.receive(frame, now=self._clock())
         fresh = self._new_round()
         received = fresh.receive(frame, now=self._clock())  # raises unless it is genuine
-        self._give_up_run()
+        # It leaves the run: its keys are gone. A reservation stays so, until it is settled.
+        self._round.give_up()
+        self._run = None
         self._offers.add(signed.digest)
         self._round = fresh
         return received
-
-    def _give_up_run(self) -> None:
-        """Leave the run: its keys are gone. A reservation stays so, until it is settled."""
-        self._round.give_up()
-        self._run = None
 
     def _new_round(self) -> PartyRound:
         return PartyRound(
@@ -256,36 +249,28 @@ class PartyNode:
         run_id = self._round.run_id or bytes(32)
         scope = RunScope.of(record, seats=self._round.seat_fingerprints)
         try:
-            run = self._review_run(record, scope, run_id=run_id)
+            run = self._reviewed(record, scope, run_id=run_id)
             self._tell(RunAccepted(run_id, run.terms, scope))
             run.account.enter()
         except Exception as error:
-            return self._refuse(RunRefused(run_id, self._reason_of(error, scope), scope))
+            return self._refuse(RunRefused(run_id, self._faults.reason_of(error, scope), scope))
         self._run = run
         return self._round.accept_run()
 
-    def _review_run(
+    def _reviewed(
         self, record: RunRecord | RunInquiry, scope: RunScope, *, run_id: bytes
     ) -> AgreedRun:
-        """Return the run as this party agrees to it; nothing is written.
-
-        Raises:
-            RefusalError: with the reason to send.
-        """
-        seats, me = scope.seats, self._identity.fingerprint
-        terms = self._guard.review_run(record, seats=seats, me=me)
-        seat = seats.index(me)
-        account = RunAccount.open(self._ledger, terms, scope=scope.digest, seat=seat, run_id=run_id)
-        form = self._forms[record.form]
-        task = task_for(terms, self._tasks)
-        if task.evaluation is not None:
-            self._guard.review_evaluation(task.evaluation, self._ledger.load())
-        run = AgreedRun(
-            run_id, terms, form, scope, seat, account, task, self._journal, self._ledger
+        return AgreedRun.reviewed(
+            record,
+            scope,
+            run_id=run_id,
+            me=self._identity.fingerprint,
+            guard=self._guard,
+            forms=self._forms,
+            tasks=self._tasks,
+            journal=self._journal,
+            ledger=self._ledger,
         )
-        self._guard.review_price(account.ledger, seat=seat, ledger=self._ledger.load())
-        self._guard.review_consent(terms, scope=scope)
-        return run
 
     def _judge_run_inquiry(self, signed: wire.Signed, inquiry: RunInquiry) -> tuple[bytes, ...]:
         """Say whether a run would be accepted, and ask our people where they decide: no promise.
@@ -305,32 +290,15 @@ class PartyNode:
         scope = RunScope.of(inquiry, seats=inquiry.seats)
         said = ""
         try:
-            self._review_run(inquiry, scope, run_id=bytes(32))
+            self._reviewed(inquiry, scope, run_id=bytes(32))
         except Exception as error:
-            reason = self._reason_of(error, scope)
-            said = self._noted(RunRefused(bytes(32), reason, scope)).value
-        decision = self._decision_on(scope)
+            refusal = RunRefused(bytes(32), self._faults.reason_of(error, scope), scope)
+            said = self._faults.noted(lambda: self._tell(refusal), refusal.reason).value
+        decision = self._faults.decision_on(scope)
         at = 0.0 if decision is None else decision.decided_at or decision.asked_at
         words = "" if decision is None else decision.words
         message = RunReadiness(signed.digest, self._identity.fingerprint, said, int(at), words)
         return (wire.sign(message, self._identity).frame,)
-
-    def _reason_of(self, error: Exception, scope: RunScope) -> Reason:
-        """Turn an error of a review into a refusal; one for want of an approval says more."""
-        reason = self._faults.reason_of(error)
-        if reason in (Reason.POOL, Reason.APPROVAL):
-            decision = self._decision_on(scope)
-            if decision is not None and decision.state is ApprovalState.REJECTED:
-                return Reason.REJECTED
-        return reason
-
-    def _decision_on(self, scope: RunScope) -> Approval | None:
-        try:
-            return self._decided(scope)
-        except Exception as error:  # the refusal itself stands
-            self._faults.note(error)
-            _log.error("a decision cannot be read: %s", type(error).__name__)
-            return None
 
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
         self._journal.require_whole()  # another federation's run may have halted it
@@ -350,7 +318,7 @@ class PartyNode:
             run.require_new(plan_digest)
             sketched, bound = run.review_queries(self._guard, batch)
         except Exception as error:
-            return self._refuse(BatchRefused(plan_digest, self._reason_of(error, run.scope)))
+            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error, run.scope)))
         # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
         # stays. Where it cannot be stored the plan may come once more.
         if run.account.state_of(asked.entry_id) is None:
@@ -360,7 +328,7 @@ class PartyNode:
         try:
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch)))
         except Exception as error:  # somebody took the approval back since the guard looked
-            return self._refuse(BatchRefused(plan_digest, self._reason_of(error, run.scope)))
+            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error, run.scope)))
         return self._contribute(plan, asked)
 
     def _judge_inquiry(self, inquiry: Inquiry) -> tuple[bytes, ...]:
@@ -375,7 +343,7 @@ class PartyNode:
             self._journal.require_room(4 * len(batch) * run.terms.classes)
             return self._round.inquiry.accept(run.refused_alone(self._guard, batch))
         except Exception as error:
-            return self._round.inquiry.refuse(self._reason_of(error, run.scope).value)
+            return self._round.inquiry.refuse(self._faults.reason_of(error, run.scope).value)
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
         """Judge the plan of a second phase: its rows were charged, at the worst, with the first."""
@@ -407,7 +375,7 @@ class PartyNode:
             )
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch), plan.phase))
         except Exception as error:
-            return self._refuse(BatchRefused(plan_digest, self._reason_of(error, run.scope)))
+            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error, run.scope)))
         return self._contribute(plan, replace(asked, batch=batch, bound=bound))
 
     def _judge_row(self) -> tuple[bytes, ...]:
@@ -446,31 +414,22 @@ class PartyNode:
 
     def _refuse(self, refusal: RunRefused | BatchRefused) -> tuple[bytes, ...]:
         """Refuse with a code and note it; refuse also if it cannot be noted."""
-        return self._round.refuse(self._noted(refusal).value)
-
-    def _noted(self, refusal: RunRefused | BatchRefused) -> Reason:
-        """Note a refusal; return its reason, or a better one that `tell` knows and raises."""
-        try:
-            self._tell(refusal)
-        except RefusalError as error:
-            return error.reason
-        except Exception as error:
-            self._faults.note(error)
-            _log.error("a refusal could not be written down: %s", type(error).__name__)
-        return refusal.reason
+        reason = self._faults.noted(lambda: self._tell(refusal), refusal.reason)
+        return self._round.refuse(reason.value)
 
     @property
     def _agreed_run(self) -> AgreedRun:
         assert self._run is not None
         return self._run
 
-    def _refusal(self, reason: str, *, of: bytes) -> bytes:
-        subject = _subject_of(of) or self._round.run_id or bytes(32)
-        message = Refusal(subject, self._identity.fingerprint, reason)
-        return wire.sign(message, self._identity).frame
-
     def __repr__(self) -> str:
         return f"PartyNode({self._identity.fingerprint.hex()[:16]}, {self.state.value})"
+
+
+def _refusal(identity: SigningIdentity, code: str, *, of: bytes, run: bytes) -> bytes:
+    """Return the frame that refuses another frame, or all of a run."""
+    message = Refusal(_subject_of(of) or run or bytes(32), identity.fingerprint, code)
+    return wire.sign(message, identity).frame
 
 
 def _subject_of(frame: bytes) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from coordinator import operator
+from coordinator.cli import following
 from coordinator.database import Database, InvitationRow
 from coordinator.federation.home import FederationHome
 from coordinator.monitoring import Monitor
@@ -326,7 +326,7 @@ class TestFollowing:
         def work(_: float) -> None:
             next(steps)()
 
-        monkeypatch.setattr(operator, "follow", partial(operator.follow, sleep=work))
+        monkeypatch.setattr(following, "follow", partial(following.follow, sleep=work))
 
         def show() -> str:
             ended = pate_fed(

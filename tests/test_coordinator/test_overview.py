@@ -1,4 +1,4 @@
-"""The overview: every hospital and every request is counted, and an empty federation has a start."""
+"""The overview: every hospital and request is counted, and an empty federation has a start."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator import operator
-from coordinator.runs.quote import Quote, price_line, quote_of
+from coordinator.runs.quote import Quote, answered_in, price_line, quote_of
 from coordinator.runs.request import RunRequest, source_of
 from pate_fed.planning import RunSettings
 from protocols.envelope import DEFAULT_SUITE
@@ -45,7 +44,7 @@ def draft(federation: Worked, queries: int, **changed: Any) -> RunRequest:
 
 
 def quote(federation: Worked, request: RunRequest, *, blind: bool = False) -> Quote:
-    answered = operator.answered_in(federation.coordinator, request, federation.task)
+    answered = answered_in(request, federation.task, answers=federation.coordinator.answers)
     inputs = federation.task.pool.inputs
     return quote_of(request, pool=inputs, answered=0 if blind else answered)
 

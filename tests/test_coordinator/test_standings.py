@@ -14,17 +14,14 @@ from typing import Any
 import pytest
 
 from coordinator import operator
-from coordinator.federation.enrollment import BACK_AFTER, QUIET, EnrolledParty
+from coordinator.cli.following import follow
+from coordinator.federation.enrollment import EnrolledParty
 from coordinator.operator import Coordinator
 from coordinator.people import Role
-from coordinator.runs.hospitals import (
-    HospitalAnswer,
-    HospitalStanding,
-    HospitalState,
-    standings_of,
-)
+from coordinator.runs.hospitals import HospitalAnswer, HospitalState
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import Stage
+from coordinator.runs.standings import BACK_AFTER, QUIET, HospitalStanding, standings_of
 from party.decision.guard import Consent, Guard
 from party.site.folder import Site
 from party.site.records import Approval, ApprovalState, SiteRecords, Subject
@@ -251,7 +248,7 @@ def test_following_a_run_tells_each_hospital_that_moves_once(coordinator: Coordi
         lambda: coordinator.queue.enter("first", RunState.DONE),
     ]
     told: list[tuple[str, str]] = []
-    operator.follow(
+    follow(
         coordinator.queue,
         "first",
         tell=lambda run: None,
@@ -325,7 +322,7 @@ def test_a_run_that_has_begun_waits_for_a_hospital_that_rejects_it_and_says_so(
     assert west.node is not None
     open_guard = west.node._guard
     decision: list[Approval] = []
-    west.node._decided = lambda scope: next(iter(decision), None)
+    west.node._faults.decided = lambda scope: next(iter(decision), None)
 
     def reject(stage: Stage) -> None:
         if stage is Stage.STORED and not decision:
