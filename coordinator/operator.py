@@ -12,7 +12,6 @@ import os
 import pwd
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -45,6 +44,8 @@ from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.spent import Spending
+from coordinator.runs.standings import HospitalStanding
+from coordinator.runs.standings import standings as standings_in
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.planning import RunSettings
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from coordinator.flower.runtime import SuperLinkClient
 
 PATIENCE_S: Final = 24 * 3600.0
-_POLL_S: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -87,6 +87,7 @@ class Coordinator:
         self.finished = FinishedRuns(home)
         self.spending = Spending(self.queue)
         self.audit_log = AuditLog(self._database)
+        self.answers = ReleasedAnswers(self._database)
         self.sessions = Sessions(self._database, random_bytes=secrets.token_bytes, clock=utc_now)
         _let_act(self, self._actor)
 
@@ -293,6 +294,12 @@ class Coordinator:
         members = [one for one in self.members() if one.state == "member"]
         if select == "all" and settings.queries is None:
             settings = replace(settings, queries=len(task.pool.distinct))
+        identities = [one.identity.fingerprint for one in members]
+
+        def answered(queries: tuple[int, ...]) -> int:
+            digests = task.pool.ask(queries).digests
+            return len(self.answers.find(digests, task_digest=task.digest, members=identities))
+
         request = RunRequest.make(
             name,
             task,
@@ -302,11 +309,10 @@ class Coordinator:
             select=select,
             patience_s=patience_s,
             seed=seed,
+            answered=answered,
         )
         digests = task.pool.ask(request.queries).digests
-        elsewhere = ReleasedAnswers(self._database).count_of_other_tasks(
-            digests, task_digest=task.digest
-        )
+        elsewhere = self.answers.count_of_other_tasks(digests, task_digest=task.digest)
         if elsewhere:
             raise RunRequestError(
                 "hospitals answer a row once: leave rows out that were answered in a run of "
@@ -441,6 +447,19 @@ def reinstate(coordinator: Coordinator, party: str) -> EnrolledParty:
     return _move(coordinator, Act.REINSTATED, party, coordinator.enrollment.reinstate)
 
 
+def standings(
+    coordinator: Coordinator, runs: Collection[Run]
+) -> dict[str, tuple[HospitalStanding, ...]]:
+    """Return where each hospital of some runs stands, by the run's name; the same for all doors."""
+    return standings_in(
+        coordinator.queue,
+        runs,
+        terms=coordinator.spending.terms(),
+        parties=coordinator.members(),
+        now=utc_now(),
+    )
+
+
 def evaluation_of(
     coordinator: Coordinator,
     run: str,
@@ -490,28 +509,6 @@ def evaluate(coordinator: Coordinator, asked: AskedEvaluation) -> Run:
         if not is_lost and asked.is_asked_by(request):
             return known
     return coordinator.enqueue(asked.request, asked.task)
-
-
-def follow(
-    queue: RunQueue,
-    name: str,
-    *,
-    tell: Callable[[Run], None],
-    sleep: Callable[[float], None] = time.sleep,
-) -> Run:
-    """Watch a run until it ends or rests; report every change.
-
-    A waiting run is offered again and again, and runs for that moment: this is no change.
-    """
-    last: Run | None = None
-    while True:
-        run = queue.find(name)
-        if last is None or _has_changed(last, run):
-            tell(run)
-            last = run
-        if run.is_ended or run.state is RunState.PAUSED:
-            return run
-        sleep(_POLL_S)
 
 
 def be_quiet(home: FederationHome) -> None:
@@ -577,10 +574,3 @@ def _facts_of_run(run: Run) -> dict[str, Fact]:
         if run.wanted
         else {"state": run.state.value}
     )
-
-
-def _has_changed(last: Run, now: Run) -> bool:
-    if last.progress != now.progress:
-        return True
-    is_offer = (last.state, now.state) == (RunState.WAITING, RunState.RUNNING)
-    return not is_offer and (last.state, last.reason) != (now.state, now.reason)

@@ -67,6 +67,7 @@ class Reason(StrEnum):
     PENDING = "PF-325"  # so much waits for its people already that it was not noted
     STORAGE = "PF-326"  # its disk is full or may not be written
     EVALUATION = "PF-327"  # an evaluation that its owner's rules or records do not allow
+    REJECTED = "PF-328"  # a person at the hospital rejected the run or its pool
     NEAR_QUERIES = "PF-337"  # too many queries that lie close to others that it answered
     ROW = "PF-338"  # a row whose stream sums may not be asked
 

@@ -238,15 +238,22 @@ class OpenSite:
             key = one.subject, one.digest
             self.records.approve(*key, coordinator=one.coordinator, by=by, reason=reason)
 
-    def reject(self, approval: Approval, *, by: str, reason: str = "") -> Approval:
+    def reject(self, approval: Approval, *, by: str, reason: str = "", words: str = "") -> Approval:
         """Reject a request, or withdraw its approval; an open run loses its next batch.
 
         A run's pool that waits with no other run is rejected with it.
+
+        Args:
+            approval: The request.
+            by: Who decides.
+            reason: Why; it stays here.
+            words: For the operator; they are sent.
         """
         rejected = None
         for one in (approval, *self._waits_with(approval)):
+            key = one.subject, one.digest
             done = self.records.reject(
-                one.subject, one.digest, coordinator=one.coordinator, by=by, reason=reason
+                *key, coordinator=one.coordinator, by=by, reason=reason, words=words
             )
             rejected = rejected or done
         assert rejected is not None, "the request itself comes first"

@@ -313,6 +313,7 @@ class PartyService:
             random_bytes=self._random_bytes,
             clock=self._clock,
             tell=lambda decision: self._decisions.note(self._nodes[name], decision),
+            decided=self._decisions.decision_on,
         )
         return FederationNode(
             membership, node=node, audit=self.audit, records=self._records, clock=self._clock

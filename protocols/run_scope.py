@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from protocols.messages import RunRecord
+from protocols.messages import RunInquiry, RunRecord
 from protocols.wire import digest_of_values
 
 _RUN_LABEL: Final = "approved run"
@@ -41,11 +41,11 @@ class RunScope:
     dropouts: int
 
     @classmethod
-    def of(cls, record: RunRecord, *, seats: tuple[bytes, ...]) -> RunScope:
+    def of(cls, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...]) -> RunScope:
         """Return the scope of a run.
 
         Args:
-            record: Its record.
+            record: Its record, or the inquiry before it.
             seats: Fingerprints of all parties, in seat order.
         """
         return cls(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TextIO, TypeVar
 
 import click
 import typer
@@ -265,28 +265,43 @@ def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield update
 
 
+class Say(Protocol):
+    """Prints one line of progress; see `one_line_at_a_time`."""
+
+    def __call__(self, line: str, *, stays: bool = False) -> None:
+        """Print it."""
+
+
 @contextmanager
-def one_line_at_a_time(stream: TextIO) -> Iterator[Callable[[str], None]]:
+def one_line_at_a_time(stream: TextIO) -> Iterator[Say]:
     """Yield a printer of progress: one line that changes on a terminal.
 
-    Elsewhere it is a line for each change. It never repeats a line.
+    Elsewhere it is a line for each change. It never repeats a line. A line that stays is above it.
 
     Args:
         stream: Where it prints.
     """
     is_terminal, last = _is_terminal(stream), ""
 
-    def say(line: str) -> None:
+    def put(line: str) -> None:
+        if not is_terminal:
+            print(line, file=stream, flush=True)
+            return
+        columns = shutil.get_terminal_size().columns
+        # A line broken in two could not be cleared.
+        fits = line if len(line) < columns else f"{line[: columns - 2]}…"
+        print(f"{_TAKE_BACK}{fits}", end="", file=stream, flush=True)
+
+    def say(line: str, *, stays: bool = False) -> None:
         nonlocal last
         line = printable(line)
-        if line == last:
-            return
-        last = line
-        if is_terminal:  # a line broken in two could not be cleared
-            columns = shutil.get_terminal_size().columns
-            line = line if len(line) < columns else f"{line[: columns - 2]}…"
-        print(f"{_TAKE_BACK}{line}" if is_terminal else line, end="", file=stream)
-        print(end="" if is_terminal else "\n", file=stream, flush=True)
+        if stays:
+            print(f"{_TAKE_BACK if is_terminal else ''}{line}", file=stream, flush=True)
+            if is_terminal and last:
+                put(last)
+        elif line != last:
+            last = line
+            put(line)
 
     try:
         yield say

@@ -70,11 +70,18 @@ def followed(coordinator: Coordinator, name: str) -> Run:
 
     Ctrl-C ends only the watching.
     """
-    from coordinator.operator import follow  # noqa: PLC0415 - keeps --help fast
+    from coordinator.cli.following import follow  # noqa: PLC0415 - keeps --help fast
+    from coordinator.operator import standings  # noqa: PLC0415 - the same
 
     try:
         with one_line_at_a_time(sys.stderr) as say:
-            return follow(coordinator.queue, name, tell=lambda run: say(progress_line(run)))
+            return follow(
+                coordinator.queue,
+                name,
+                tell=lambda run: say(progress_line(run)),
+                look=lambda run: standings(coordinator, [run])[run.name],
+                tell_of=lambda one: say(f"{one.hospital}: {one.said}", stays=True),
+            )
     except KeyboardInterrupt:
         print(f"pate-fed: {name} goes on; `pate-fed status` shows it", file=sys.stderr)
         return coordinator.queue.find(name)
@@ -221,6 +228,7 @@ def run(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415
+    from coordinator.runs.quote import price_line  # noqa: PLC0415
     from coordinator.runs.request import source_of  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
     from protocols.envelope import DEFAULT_SUITE  # noqa: PLC0415 - the same
@@ -260,7 +268,7 @@ def run(  # noqa: PLR0917 - one argument per option
         ignored=ignore or (),
     )
     state = "known" if coordinator.knows(task) else "new, so hospitals train teachers for it"
-    queued = coordinator.ask(
+    request = coordinator.draft(
         name,
         task,
         settings,
@@ -272,6 +280,8 @@ def run(  # noqa: PLR0917 - one argument per option
     print(
         f"pate-fed: the task of {task.name} is {state}; its columns are {columns}", file=sys.stderr
     )
+    print(f"pate-fed: {price_line(request)}", file=sys.stderr)
+    queued = coordinator.enqueue(request, task)
     ended = queued
     if not detach:
         # On standard error: standard output is for the result.
@@ -290,8 +300,13 @@ def status(
     home: HomeOption = DEFAULT_HOME,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Show the state of runs with the reason, and obstacles to the service."""
+    """Show the state of runs with the reason, and obstacles to the service.
+
+    Of a run that is open, or named, each hospital's standing: offline, undecided, approved,
+    rejected, with the time.
+    """
     from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415 - see `serve`
+    from coordinator.operator import standings  # noqa: PLC0415 - the same
 
     coordinator = open_coordinator(home)
     queue = coordinator.queue
@@ -299,10 +314,19 @@ def status(
     # Where nothing can be stored, no run can store that as its reason.
     is_open = any(not one.is_ended for one in found)
     missing = what_is_missing(readiness(coordinator.home)) if is_open else []
+    known = standings(coordinator, found)
     if output_format is Format.JSON:
-        print_json({"runs": [one.as_table() for one in found], "missing": missing})
+        tables = [
+            {**one.as_table(), "hospitals": [each.as_table() for each in known[one.name]]}
+            for one in found
+        ]
+        print_json({"runs": tables, "missing": missing})
         return
-    show(*(line for one in found for line in _lines(one)), *missing)
+    for one in found:
+        show(*_lines(one))
+        if name is not None or not one.is_ended:
+            show(*(f"{'':24} {each.hospital}: {each.said}" for each in known[one.name]))
+    show(*missing)
     if not found:
         show("No run was asked for yet.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from datetime import timedelta
 
 from fastapi import APIRouter
@@ -12,12 +13,13 @@ from starlette.responses import RedirectResponse, Response
 from coordinator import operator
 from coordinator.console.access import visit_of
 from coordinator.console.forms import number_of, text_of
-from coordinator.console.overview import QUIET
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
 from coordinator.federation.certificates import days_left, end_of
 from coordinator.federation.enrollment import INSIDE, USUAL_TEACHERS
 from coordinator.federation.home import utc_now
+from coordinator.runs.queue import ENDED, Run, RunState
+from coordinator.runs.standings import HospitalStanding, offline_since
 from protocols.party_names import normalized
 
 router = APIRouter()
@@ -29,6 +31,13 @@ def hospitals(request: Request) -> Response:
     coordinator, now = visit_of(request).coordinator, utc_now()
     found = coordinator.members()
     certificate = coordinator.home.server_certificate
+    open_runs = coordinator.queue.page(states=set(RunState) - ENDED)
+    runs: dict[bytes, list[tuple[Run, HospitalStanding]]] = defaultdict(list)
+    for run, all_of_it in zip(
+        open_runs, operator.standings(coordinator, open_runs).values(), strict=True
+    ):
+        for one in all_of_it:
+            runs[one.fingerprint].append((run, one))
     return page(
         request,
         "hospitals",
@@ -39,7 +48,8 @@ def hospitals(request: Request) -> Response:
         members=[one for one in found if one.state in INSIDE],
         revoked=[one for one in found if one.state == "revoked"],
         invitations=[one for one in coordinator.invitations() if one.is_open(now=now)],
-        quiet=QUIET,
+        offline={one.name: offline_since(one, now=now) for one in found},
+        runs=runs,
         usual_teachers=USUAL_TEACHERS,
     )
 

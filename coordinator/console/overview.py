@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from fastapi import APIRouter
@@ -12,26 +12,27 @@ from starlette.responses import Response
 from coordinator.console.access import visit_of
 from coordinator.console.rendering import page
 from coordinator.federation.certificates import days_left, end_of
-from coordinator.federation.enrollment import EnrolledParty
+from coordinator.federation.enrollment import INSIDE, EnrolledParty
 from coordinator.federation.home import utc_now
 from coordinator.federation.readiness import readiness, what_is_missing
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import ENDED, RunState
+from coordinator.runs.standings import offline_since
 from pate_fed import wording
 
 router = APIRouter()
 
 FEW_DAYS: Final = 30.0
-QUIET: Final = timedelta(minutes=10)
-"""A hospital that asked nothing for so long is away: it asks about once a minute."""
-
 _SHOWN: Final = 10
+_MOST_NAMED: Final = 3
+LEAST_HOSPITALS: Final = 3
+"""Fewest hospitals whose votes a secure sum hides."""
 
 
 @router.get("/")
 def overview(request: Request) -> Response:
     """Show runs, hospitals, spending, and open tasks of people."""
-    coordinator = visit_of(request).coordinator
+    coordinator, now = visit_of(request).coordinator, utc_now()
     counts = coordinator.queue.counts()
     members = coordinator.members()
     spent = coordinator.spending.by_hospital()
@@ -41,11 +42,13 @@ def overview(request: Request) -> Response:
         counts={state: count for state, count in counts.items() if count},
         open_runs=coordinator.queue.page(states=set(RunState) - ENDED, most=_SHOWN),
         last_runs=coordinator.queue.page(states=ENDED, most=5),
-        members=sum(one.state == "member" for one in members),
-        requests=[one for one in members if one.state == "requested"],
+        members=sum(one.state in INSIDE for one in members),
+        suspended=sum(one.state == "suspended" for one in members),
+        requests=sum(one.state == "requested" for one in members),
         spent=spent[:5],
         hospitals_charged=len(spent),
-        alerts=_alerts(coordinator, members, waiting=counts[RunState.WAITING], now=utc_now()),
+        alerts=_alerts(coordinator, members, waiting=counts[RunState.WAITING], now=now),
+        first_step=_first_step(coordinator, members, runs=sum(counts.values()), now=now),
     )
 
 
@@ -63,7 +66,7 @@ def health(request: Request) -> Response:
         missing=what_is_missing(parts),
         certificate_end=end_of(certificate),
         days=days_left(certificate, now=now),
-        away=[one for one in members if one.seen_at is None or now - one.seen_at > QUIET],
+        away=[one for one in members if one.seen_at is None or offline_since(one, now=now)],
         skewed=[one for one in members if abs(one.clock_skew_s or 0) > 5],
         members=len(members),
     )
@@ -79,15 +82,17 @@ def _alerts(
         found.append((f"The server's certificate ends in {max(0, days):.0f} days.", "/health"))
     asking = [one.name for one in members if one.state == "requested"]
     if asking:
-        found.append((f"Asks to join: {', '.join(asking[:3])}.", "/hospitals"))
+        found.append((f"Asks to join: {_names(asking)}.", "/hospitals"))
     away = [
         one.name
         for one in members
-        if one.state == "member" and one.seen_at is not None and now - one.seen_at > QUIET
+        if one.state == "member" and offline_since(one, now=now) is not None
     ]
     if away:
-        more = f" and {len(away) - 3} more" if len(away) > 3 else ""
-        found.append((f"Not heard for a while: {', '.join(away[:3])}{more}.", "/hospitals"))
+        found.append((f"Not heard for a while: {_names(away)}.", "/hospitals"))
+    suspended = [one.name for one in members if one.state == "suspended"]
+    if suspended:
+        found.append((f"Suspended: {_names(suspended)}.", "/hospitals"))
     proposal = coordinator.budget.proposal()
     if proposal is not None:
         found.append((f"{proposal.by} proposes a higher budget.", "/privacy"))
@@ -95,3 +100,31 @@ def _alerts(
         verb = "waits" if waiting == 1 else "wait"
         found.append((f"{wording.plural(waiting, 'run')} {verb} for hospitals.", "/runs"))
     return found
+
+
+def _first_step(
+    coordinator: Coordinator, members: list[EnrolledParty], *, runs: int, now: datetime
+) -> tuple[str, str] | None:
+    """Return what to do first in a federation without a run, and the page; None once it had one."""
+    if runs:
+        return None
+    inside = sum(one.state in INSIDE for one in members)
+    if inside >= LEAST_HOSPITALS:
+        return "The hospitals are there: ask for the first run.", "/new-run"
+    asking = sum(one.state == "requested" for one in members)
+    invited = sum(one.is_open(now=now) for one in coordinator.invitations())
+    missing = LEAST_HOSPITALS - inside - asking - invited
+    if missing > 0:
+        more = wording.plural(missing, "hospital")
+        return f"First invite {more}: a run needs {LEAST_HOSPITALS} or more.", "/hospitals"
+    if asking:  # this is among the open tasks
+        return None
+    said = f"{wording.plural(invited, 'invitation')} to be used: these hospitals join next."
+    return said, "/hospitals"
+
+
+def _names(names: list[str]) -> str:
+    """List names: all of them, or as many as one sentence holds and the number of the others."""
+    if len(names) <= _MOST_NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[:_MOST_NAMED])} and {len(names) - _MOST_NAMED} more"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
@@ -13,13 +12,11 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from coordinator import operator
 from coordinator.console.access import Visit, visit_of
 from coordinator.console.forms import number_of, optional_text
-from coordinator.console.overview import QUIET
 from coordinator.console.rendering import page, step_line
-from coordinator.errors import ConsoleError, RunQueueError, SuspendedError
-from coordinator.federation.enrollment import INSIDE
-from coordinator.federation.home import utc_now
+from coordinator.errors import ConsoleError, RunQueueError
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
 
@@ -28,23 +25,6 @@ router = APIRouter()
 PAGE: Final = 50
 PLOT: Final = (640.0, 220.0)
 """Width and height of a plot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Where a hospital stands in a run.
-
-    Attributes:
-        hospital: Its name.
-        state: In one or two words.
-        why: The reason; empty if there is nothing to say.
-        is_awaited: Whether the run waits for it.
-    """
-
-    hospital: str
-    state: str
-    why: str = ""
-    is_awaited: bool = False
 
 
 @router.get("/runs")
@@ -157,11 +137,10 @@ def withdraw_budget(request: Request) -> Response:
 def facts_of(visit: Visit, run: Run) -> dict[str, Any]:
     """Return the values of the changing part of a run's page."""
     coordinator = visit.coordinator
-    hospitals = coordinator.spending.terms()[run.number].hospitals
     can_pause = run.state in _GOING_ON and not run.wanted
     return {
         "run": run,
-        "stages": _stages(coordinator, run, hospitals),
+        "standings": operator.standings(coordinator, [run])[run.name],
         "has_results": run.is_ended and coordinator.finished.has(run.name),
         "can_pause": can_pause and visit.may("POST", "/runs/{run}/pause"),
         "can_resume": (run.state is RunState.PAUSED or bool(run.wanted))
@@ -201,32 +180,6 @@ def _order(request: Request, give: Callable[[Coordinator, str], Run]) -> Respons
     found = _find(visit, request.path_params["run"])
     give(visit.coordinator, found.name)
     return RedirectResponse(f"/runs/{found.name}", 303)
-
-
-def _stages(coordinator: Coordinator, run: Run, hospitals: tuple[str, ...]) -> list[Stage]:
-    now, known = utc_now(), {}
-    for one in coordinator.members():
-        if one.name not in known or one.state != "revoked":
-            known[one.name] = one
-    stages = []
-    for name in hospitals:
-        party = known.get(name)
-        if party is not None and party.state == "suspended" and not run.is_ended:
-            why = f"{SuspendedError.code}: the run waits until it is reinstated."
-            stages.append(Stage(name, "suspended", why, is_awaited=True))
-        elif party is None or party.state not in INSIDE:
-            stages.append(Stage(name, "revoked", "It is no member any more: the run ends."))
-        elif run.state is RunState.WAITING and name in run.reason:
-            stages.append(Stage(name, "awaited", run.reason, is_awaited=True))
-        elif run.is_ended:
-            stages.append(Stage(name, "finished"))
-        elif party.node_id is None:
-            stages.append(Stage(name, "not let in", "Its node is let in once the service runs."))
-        elif party.seen_at is not None and now - party.seen_at > QUIET:
-            stages.append(Stage(name, "silent", "Not heard for over 10 minutes."))
-        else:
-            stages.append(Stage(name, "in the run" if run.is_begun else "ready"))
-    return stages
 
 
 def _costs_of(coordinator: Coordinator, name: str) -> dict[str, Any] | None:

@@ -47,10 +47,11 @@ STATES: Final[Mapping[str, str]] = {
 
 WHY: Final[Mapping[str, str]] = {
     "PF-311": "It has checked the words of too few other hospitals.",
-    "PF-322": "Its people have not approved the run's document yet: call them.",
+    "PF-322": "Its people have not decided on the run's document yet: call them.",
+    "PF-328": "Its people rejected it. The run waits: they may decide otherwise.",
     "PF-323": "Its people paused it.",
     "PF-325": "Too many runs wait for its people.",
-    "PF-314": "Its owner has not approved the public rows yet: call them.",
+    "PF-314": "Its owner has not decided on the public rows yet: call them.",
     "PF-317": "It answered one of the queries before.",
     "PF-318": "Its own budget does not bear the run.",
     "PF-326": "Its disk is full.",

@@ -57,6 +57,8 @@ class MemberRow(Base):
         teachers: Teachers that it votes with, as it said to the operator; 0 until it is a member.
         audit_head: Frame of the head of its audit log that is kept; None if it gave none.
         seen_at: When it last asked about its membership; None if it never did.
+        away_since: When a run first found that its node does not answer; None since it did.
+        away_at: When a run last found so; None with `away_since`.
         clock_skew_s: By how much its clock was ahead then, in seconds.
         version: Of its software, as it said then; None if it said none.
     """
@@ -75,6 +77,8 @@ class MemberRow(Base):
     teachers: Mapped[int] = mapped_column(Integer, default=0)
     audit_head: Mapped[bytes | None] = mapped_column(LargeBinary)
     seen_at: Mapped[datetime | None] = mapped_column(Moment)
+    away_since: Mapped[datetime | None] = mapped_column(Moment)
+    away_at: Mapped[datetime | None] = mapped_column(Moment)
     clock_skew_s: Mapped[int | None]
     version: Mapped[str | None] = mapped_column(String(32))
 
@@ -263,6 +267,26 @@ class RunStepRow(Base):
     attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     body: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class RunHospitalRow(Base):
+    """The last answer of a hospital to the question whether it takes part in a run.
+
+    Attributes:
+        run: `RunRow.number`.
+        party: Its fingerprint.
+        code: Public code of its refusal; empty if it takes part.
+        decided_at: When its people decided, or were asked; None where nobody was.
+        words: What they wrote for the operator.
+    """
+
+    __tablename__ = "run_hospitals"
+
+    run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
+    party: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    code: Mapped[str] = mapped_column(String(16))
+    decided_at: Mapped[datetime | None] = mapped_column(Moment)
+    words: Mapped[str] = mapped_column(Text)
 
 
 class RunBudgetRow(Base):

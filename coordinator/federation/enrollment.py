@@ -96,6 +96,8 @@ class EnrolledParty:
         seen_at: When it last asked about its membership; None if it never did.
         clock_skew_s: By how much its clock was ahead then, in seconds.
         version: Of its software, as it said then; empty if it said none.
+        away_since: When a run first found that its node does not answer; None since it did.
+        away_at: When a run last found so.
     """
 
     name: str
@@ -107,6 +109,8 @@ class EnrolledParty:
     seen_at: datetime | None = None
     clock_skew_s: int | None = None
     version: str = ""
+    away_since: datetime | None = None
+    away_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,6 +531,8 @@ def _party(row: MemberRow) -> EnrolledParty:
         None if row.seen_at is None else in_utc(row.seen_at),
         row.clock_skew_s,
         row.version or "",
+        None if row.away_since is None else in_utc(row.away_since),
+        None if row.away_at is None else in_utc(row.away_at),
     )
 
 

@@ -219,11 +219,10 @@ class OpenRun:
         return self.labeling
 
     @property
-    def silent(self) -> str:
-        """Names of the hospitals whose answers are missing."""
+    def silent(self) -> list[Member]:
+        """The hospitals whose answers are missing."""
         missing = () if self.labeling is None else self.labeling.round.missing
-        names = [one.name for one in self.members if one.identity.fingerprint in missing]
-        return ", ".join(names) or "hospitals that do not answer"
+        return [one for one in self.members if one.identity.fingerprint in missing]
 
     @property
     def progress(self) -> dict[str, Any]:

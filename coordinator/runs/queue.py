@@ -26,6 +26,7 @@ from coordinator.database import (
     in_utc,
 )
 from coordinator.errors import RunQueueError, RunRequestError
+from coordinator.runs.hospitals import RunHospitals
 from pate_fed.nodes import facts
 
 __all__ = ["ENDED", "PAUSE", "Run", "RunQueue", "RunState"]
@@ -89,11 +90,15 @@ class RunQueue:
     Args:
         database: Its database.
         clock: The time, with its zone.
+
+    Attributes:
+        hospitals: What their hospitals said of them.
     """
 
     def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
         self._database = database
         self._clock = clock
+        self.hospitals = RunHospitals(database)
 
     # Anybody ----------------------------------------------------------------------------------
 

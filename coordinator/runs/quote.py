@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.runs.request import RunRequest
+from pate_fed import wording
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.statement import neighbors
 from pate_fed.errors import InvalidParameterError
@@ -91,9 +92,14 @@ class Quote:
     trust: str
     hospitals: tuple[HospitalCost, ...]
 
+    @property
+    def free_words(self) -> str:
+        """The line that says how many queries cost nothing; empty if there are none."""
+        return free_words(self.request)
+
 
 def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
-    """Return the cost of a run at its caps: it cannot cost more.
+    """Return the cost of a run at its caps, for the queries that are new: it cannot cost more.
 
     Args:
         request: The run.
@@ -101,13 +107,12 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
     """
     terms = request.terms
     preview = _preview(terms)
-    costs = [cost_for(terms, seat) for seat in range(len(terms.weights))]
     most, public = most_exposed(terms)
     return Quote(
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
         request=request,
-        public=_view(public),
-        coordinator=_coordinators(terms, most),
+        public=_view(request, public),
+        coordinator=_coordinators(request, most),
         delta=terms.delta,
         unit=terms.unit,
         neighbors=neighbors(terms.unit, weight=terms.unit_votes_at(most)),
@@ -115,15 +120,38 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
         outlook=_outlook(terms, preview, queries=len(request.queries), pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
         hospitals=tuple(
-            HospitalCost(party.name, party.teachers, cost.epsilon)
-            for party, cost in zip(request.parties, costs, strict=True)
+            HospitalCost(
+                party.name,
+                party.teachers,
+                cost_for(terms, seat).epsilon if request.new_queries else 0.0,
+            )
+            for seat, party in enumerate(request.parties)
         ),
     )
 
 
-def _coordinators(terms: RunTerms, seat: int) -> View:
+def price_line(request: RunRequest) -> str:
+    """Say the largest cost of a run in one line, before it is asked for."""
+    epsilon = wording.epsilon_text(request.epsilon)
+    delta = wording.delta_text(request.terms.delta)
+    free = free_words(request)
+    return f"the run costs at most epsilon {epsilon} at delta {delta}" + (
+        f"; {free}" if free else ""
+    )
+
+
+def free_words(request: RunRequest) -> str:
+    """Say how many queries of a run cost nothing; empty if there are none."""
+    if not request.answered:
+        return ""
+    return f"{request.answered} of {len(request.queries)} rows are answered already: free"
+
+
+def _coordinators(request: RunRequest, seat: int) -> View:
+    terms = request.terms
     if terms.at_parties:
-        return _view(cost_of_runs([terms], seat, unit=terms.unit, at_coordinator=True))
+        cost = cost_of_runs([terms], seat, unit=terms.unit, at_coordinator=True)
+        return _view(request, cost)
     return View(
         "the coordinator",
         None,
@@ -131,7 +159,9 @@ def _coordinators(terms: RunTerms, seat: int) -> View:
     )
 
 
-def _view(cost: FormalCost) -> View:
+def _view(request: RunRequest, cost: FormalCost) -> View:
+    if not request.new_queries:
+        return View(cost.holds_for, 0.0, "nothing is asked: every answer was released before")
     epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
     return View(cost.holds_for, epsilon, cost.method)
 

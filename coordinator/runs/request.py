@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ class RunRequest:
         patience_s: How long it waits for hospitals that are silent, or have to approve it.
         settings: How they are asked.
         evaluation: What is asked instead of labels; None for labels.
+        answered: Queries that were answered already when it was asked: they come from the store
+            and cost nothing, so caps and noise are of the others.
         epsilon: Its cost, `run_cost` of its terms: said wherever the run's epsilon is.
     """
 
@@ -100,6 +103,7 @@ class RunRequest:
     patience_s: float
     settings: RunSettings
     evaluation: EvaluationRequest | None = None
+    answered: int = 0
     epsilon: float = math.inf
 
     @classmethod
@@ -114,6 +118,7 @@ class RunRequest:
         select: str,
         patience_s: float,
         seed: int,
+        answered: Callable[[tuple[int, ...]], int],
     ) -> RunRequest:
         """Fill a request in.
 
@@ -126,6 +131,7 @@ class RunRequest:
             select: One of `SELECTION_METHODS`, or "all".
             patience_s: How long it waits for hospitals.
             seed: Of the choice of public inputs.
+            answered: Tells how many of these pool indices are answered already.
 
         Raises:
             RunRequestError: the name cannot be.
@@ -144,13 +150,14 @@ class RunRequest:
         parties = tuple(
             RequestedParty(one.name, one.identity.fingerprint, one.teachers) for one in members
         )
-        resolved = resolve_for(
-            settings,
-            tuple(one.teachers for one in parties),
-            pool=len(distinct),
-            classes=task.classes,
-            sums=FORMS,
-        )
+
+        def resolved_for(settings: RunSettings) -> RunSettings:
+            teachers = tuple(one.teachers for one in parties)
+            return resolve_for(
+                settings, teachers, pool=len(distinct), classes=task.classes, sums=FORMS
+            )
+
+        resolved = resolved_for(settings)
         count = resolved.queries or 0
         if select == "all":
             chosen: tuple[int, ...] = tuple(range(count))
@@ -172,6 +179,12 @@ class RunRequest:
             patience_s=patience_s,
             settings=resolved,
         )
+        request = replace(request, answered=answered(request.queries))
+        if not request.new_queries:
+            return request.priced
+        if request.answered:
+            fewer = resolved_for(replace(settings, queries=request.new_queries))
+            request, resolved = replace(request, settings=fewer), fewer
         terms = request.terms
         require_fine_noise(terms)
         ledger = RunLedger.of(terms)
@@ -187,9 +200,14 @@ class RunRequest:
         return request.priced
 
     @property
+    def new_queries(self) -> int:
+        """How many of its queries hospitals are asked at most."""
+        return len(self.queries) - self.answered
+
+    @property
     def priced(self) -> RunRequest:
-        """The same request with the cost of its terms."""
-        return replace(self, epsilon=run_cost(self.terms).epsilon)
+        """The same request with the cost of its terms, or none where nothing is asked."""
+        return replace(self, epsilon=run_cost(self.terms).epsilon if self.new_queries else 0.0)
 
     @property
     def terms(self) -> RunTerms:

@@ -24,6 +24,7 @@ class Terms:
 
     Attributes:
         hospitals: Its members.
+        fingerprints: Of their identities, in the same order.
         epsilon: Its cost at most, as everywhere.
         delta: Chance with which epsilon need not hold.
         unit: "record" or "party".
@@ -32,6 +33,7 @@ class Terms:
     """
 
     hospitals: tuple[str, ...]
+    fingerprints: tuple[bytes, ...]
     epsilon: float
     delta: float
     unit: str
@@ -123,6 +125,7 @@ def _terms_in(text: str) -> Terms:
     settings = record["settings"] | evaluation["settings"]  # an evaluation has a price of its own
     return Terms(
         hospitals=tuple(one["name"] for one in record["parties"]),
+        fingerprints=tuple(bytes.fromhex(one["fingerprint"]) for one in record["parties"]),
         epsilon=float(record["epsilon"]),
         delta=float(settings["delta"]),
         unit=str(settings["unit"]),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 from coordinator.errors import RunRequestError, SuspendedError
@@ -83,10 +84,19 @@ class RunWaits:
         def sleep_and_say(seconds: float) -> None:
             self.require_members(run.request)
             self.require_asked(run.members)
-            self.enter(run.request.name, RunState.WAITING, f"waits for {run.silent}")
+            self.note_presence(run.members, away=run.silent)
+            names = ", ".join(one.name for one in run.silent) or "hospitals that do not answer"
+            self.enter(run.request.name, RunState.WAITING, f"waits for {names}")
             sleep(seconds)
 
         return sleep_and_say
+
+    def note_presence(self, members: Iterable[Member], *, away: Collection[Member]) -> None:
+        """Note which hospitals of a run are there now, and which are away."""
+        missing = {one.identity.fingerprint for one in away}
+        there = {one.identity.fingerprint for one in members} - missing
+        now = datetime.fromtimestamp(self._with.clock(), UTC)
+        self._queue.hospitals.note_presence(there=there, away=missing, now=now)
 
     def _require_wanted(self, name: str) -> None:
         if self.rest_if_wanted(name) is RunState.STOPPING:
@@ -129,9 +139,15 @@ class RunWaits:
             members.append(Member(party.name, found.identity, weights, node=node))
         return members, gone
 
+    def suspended_among(self, members: Iterable[Member]) -> set[bytes]:
+        """Return the fingerprints of the hospitals of a run that are suspended."""
+        found = {one.identity.fingerprint for one in self._parties() if one.state == "suspended"}
+        return found.intersection(one.identity.fingerprint for one in members)
+
     def suspended(self, members: Iterable[Member]) -> SuspendedError | None:
         """Return the fault where a hospital of a run is suspended."""
-        found = {one.identity.fingerprint for one in self._parties() if one.state == "suspended"}
+        members = list(members)
+        found = self.suspended_among(members)
         names = [one.name for one in members if one.identity.fingerprint in found]
         if not names:
             return None

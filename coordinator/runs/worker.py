@@ -27,6 +27,7 @@ from coordinator.errors import (
 )
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
+from coordinator.runs.agreement import Agreement, id_at_hospitals, refusal_in, refused
 from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
@@ -88,6 +89,7 @@ class RunWorker:
         self._queue = queue
         self._with = surroundings
         self._waits = RunWaits(queue, parties=parties, surroundings=surroundings)
+        self._agreement = Agreement(queue, self._waits)
         self._identity: SigningIdentity = home.identity
 
     def work(self, run: Run) -> None:
@@ -154,14 +156,15 @@ class RunWorker:
         # Who was approved later is at the SuperLink, too: this run is none of its business.
         nodes = [one.node for one in run.members if one.node is not None]
         with self._with.open_transport(nodes) as carrier:
+            asking = WatchedTransport(carrier, self._after_exchange(run))
+            if run.is_unbegun and not self._is_agreed_to(run, asking):
+                return
             transport = WatchedTransport(carrier, self._after_exchange(run))
             there = transport.nodes_now()
-            away = [one.name for one in run.members if one.node not in there]
-            missed = f"not connected: {', '.join(away)}"
-            if away and run.is_unbegun:  # those who are there would agree to it in vain
-                self._wait_for_hospitals(run, missed)
-                return
-            if away:
+            away = [one for one in run.members if one.node not in there]
+            if away and not run.is_unbegun:
+                self._waits.note_presence(run.members, away=away)
+                missed = f"not connected: {', '.join(one.name for one in away)}"
                 self._waits.enter(name, RunState.WAITING, missed)
             labeling = self._opened(run, transport)
             if labeling is None:
@@ -170,7 +173,7 @@ class RunWorker:
             self._waits.enter(name, RunState.RUNNING)
             traffic = transport.traffic
             set_up = traffic.exchanges
-            stopped_by = self._ask_all(run, labeling)
+            stopped_by = self._ask_all(run, labeling, asking)
             asked = traffic.exchanges
             self._close(run, labeling)
             if _has_lost_keys(stopped_by) and self._set_up_anew(run, stopped_by):
@@ -195,9 +198,12 @@ class RunWorker:
             self._queue.enter(name, _end_of(run), reason)
 
     def _has_to_wait(self, run: OpenRun) -> bool:
-        """Wait where a hospital is suspended, or another run rests with all hospitals in it."""
+        """Wait where another run rests with all hospitals in it, or one of them is suspended.
+
+        Of a run that has not begun, the others are asked all the same.
+        """
         name = run.request.name
-        suspended = self._waits.suspended(run.members)
+        suspended = None if run.is_unbegun else self._waits.suspended(run.members)
         if suspended is not None and self._queue.find(name).state is not RunState.STOPPING:
             self._wait_for_hospitals(run, said(suspended))
             return True
@@ -207,6 +213,21 @@ class RunWorker:
             self._waits.wait(name, reason, OFFER_AGAIN_S)
             return True
         return False
+
+    def _is_agreed_to(self, run: OpenRun, transport: Transport) -> bool:
+        """Ask all hospitals that are there whether they take part; wait until all of them do.
+
+        Who is away does not keep the others' people from deciding.
+        """
+        answers = self._agreement.hear(run, transport)
+        refusal = refusal_in(run, answers)
+        if refusal is not None:
+            self._end_unoffered(run, refusal)
+            return False
+        reason = self._agreement.missing(run, answers, there=transport.nodes_now())
+        if reason:
+            self._wait_for_hospitals(run, reason)
+        return not reason
 
     def _after_exchange(self, run: OpenRun) -> Callable[[float], None]:
         """Return the end of an exchange: who was suspended meanwhile answered in vain."""
@@ -306,11 +327,10 @@ class RunWorker:
             if error.cause not in UP_TO_PEOPLE:
                 self._end_unoffered(run, error)
                 return None
-            digest = labeling.round.setup.scope.digest.hex()[:16]
-            self._wait_for_hospitals(
+            self._wait_for_hospitals(  # one that agreed a moment ago
                 run,
                 f"waits for the people of {error.party} [{error.cause}]; "
-                f"the run's id there: {digest}",
+                f"the run's id there: {id_at_hospitals(run)}",
             )
             return None
         except (SetupError, PartyFailedError) as error:
@@ -348,7 +368,7 @@ class RunWorker:
             run.warnings.append(f"A batch is void: {error}")
             _log.warning("run %s: %s", run.request.name, said(error))
 
-    def _ask_all(self, run: OpenRun, labeling: LabelingRun) -> Exception | None:
+    def _ask_all(self, run: OpenRun, labeling: LabelingRun, asking: Transport) -> Exception | None:
         """Ask batch after batch; return the reason for an end before the last."""
         name, stopped_by = run.request.name, None
         size = run.request.settings.batch_size or len(run.request.queries)
@@ -372,12 +392,14 @@ class RunWorker:
                 return stopped_by or _lost("a hospital")
             try:
                 ready = labeling.ask_ready(batch)
-                if (error := _not_to_be_waited_for(ready.unready)) is not None:
+                self._agreement.note_unready(run, ready.unready, asking)
+                unready = {} if ready.can_do_without else ready.unready
+                if (error := _not_to_be_waited_for(unready)) is not None:
                     if not _has_lost_keys(error):
                         run.warnings.append(f"The run ended before all was asked: {error}")
                     return error
-                if ready.unready:
-                    self._wait_for_all(run, ready.unready)
+                if unready:
+                    self._wait_for_all(run, unready)
                     continue
                 self._queue.end_wait(name)
                 if ready.refused:  # others are asked in their place
@@ -388,6 +410,7 @@ class RunWorker:
                     batch, outcomes=run.outcomes, store=run.store, pool=run.task.pool
                 )
                 labeling.ask(batch, predictions=predictions)
+                self._agreement.note_lost(run, labeling)
                 stopped_by = None  # a void batch of before was not the end
             except BudgetExhaustedError as error:
                 return error
@@ -467,8 +490,7 @@ def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | Non
         if code in _LOST:
             return _lost(name, code)
         if code and code not in UP_TO_PEOPLE:
-            must = "every hospital must agree to the next batch"
-            return PartyRefusedError(must, "a refusal", party=name, cause=code)
+            return refused(name, code)
     return None
 
 

@@ -136,13 +136,22 @@ def reject(  # noqa: PLR0917 - one argument per option
     federation: FederationOption = None,
     by: ByOption = None,
     reason: ReasonOption = "",
+    words: Annotated[
+        str,
+        typer.Option(
+            "--tell",
+            metavar="TEXT",
+            help="For the operator: it is sent. Without it only the rejection and its time are.",
+            show_default=False,
+        ),
+    ] = "",
     site: SiteOption = DEFAULT_SITE,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Reject a waiting run or pool, or withdraw an approval: an open run's next batch fails."""
     with open_records(site) as opened:
         found = opened.find(digest, federation)
-        one = opened.reject(found, by=decider(by), reason=reason)
+        one = opened.reject(found, by=decider(by), reason=reason, words=words)
     show(
         output_format,
         {"rejected": one.digest.hex(), "subject": one.subject.value, "by": one.decided_by},

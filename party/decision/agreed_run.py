@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from party.decision.guard import Guard
 from party.decision.run_account import RunAccount
 from party.errors import Reason, RefusalError, StorageError
-from party.site.tasks import PartyTask
+from party.site.tasks import PartyTask, task_for
 from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore
 from party.storage.query_journal import SketchedQueries
@@ -16,7 +17,7 @@ from pate_fed.accounting import Outcomes
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch
-from protocols.messages import Settlement
+from protocols.messages import RunInquiry, RunRecord, Settlement
 from protocols.rounds import ANY_SET, PlanClaim, SetBound
 from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
@@ -80,6 +81,47 @@ class AgreedRun:
     asked: AskedBatch | None = None
     void_batches: int = 0
     is_closed: bool = False
+
+    @classmethod
+    def reviewed(
+        cls,
+        record: RunRecord | RunInquiry,
+        scope: RunScope,
+        *,
+        run_id: bytes,
+        me: bytes,
+        guard: Guard,
+        forms: Mapping[str, SecureSum],
+        tasks: Mapping[bytes, PartyTask],
+        journal: Journal,
+        ledger: LedgerStore,
+    ) -> Self:
+        """Return a run as this party agrees to it; nothing is written.
+
+        Args:
+            record: Its record, or the inquiry before it.
+            scope: The facts that people approve.
+            run_id: Its id, 32 bytes.
+            me: This party's fingerprint.
+            guard: The party's veto.
+            forms: Secure sums that it knows, by name.
+            tasks: The tasks that it can be asked about, by the digest of the pool.
+            journal: Its memory of plans and queries.
+            ledger: Its charges of all runs.
+
+        Raises:
+            RefusalError: with the reason to send.
+        """
+        terms = guard.review_run(record, seats=scope.seats, me=me)
+        seat = scope.seats.index(me)
+        account = RunAccount.open(ledger, terms, scope=scope.digest, seat=seat, run_id=run_id)
+        task = task_for(terms, tasks)
+        if task.evaluation is not None:
+            guard.review_evaluation(task.evaluation, ledger.load())
+        run = cls(run_id, terms, forms[record.form], scope, seat, account, task, journal, ledger)
+        guard.review_price(account.ledger, seat=seat, ledger=ledger.load())
+        guard.review_consent(terms, scope=scope)
+        return run
 
     @property
     def claim(self) -> PlanClaim:

@@ -17,7 +17,7 @@ from party.decision.decisions import (
 from party.decision.federation_node import FederationNode
 from party.decision.refusals import Refusals
 from party.errors import Reason, RefusalError, TooManyPendingError
-from party.site.records import SiteRecords, Subject
+from party.site.records import Approval, ApprovalState, SiteRecords, Subject
 from party.storage import AuditLog
 from pate_fed.federation import RunTerms
 from protocols import wire
@@ -94,14 +94,31 @@ class DecisionLog:
                 one.status = replace(one.status, batches_refused=refused)
                 self._note_refusal(one, decision)
 
+    def decision_on(self, scope: RunScope) -> Approval | None:
+        """Return the decision of people that a run depends on; None where they were not asked.
+
+        Where they decide each run, to approve it approves its pool. A pool that was rejected after
+        that rejects the run.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        pool = self._records.decision(Subject.POOL, _pool_of(scope), coordinator=scope.coordinator)
+        if not self._asks_about_runs:
+            return pool
+        run = self._records.decision(Subject.RUN, scope.digest, coordinator=scope.coordinator)
+        is_approved = run is not None and run.state is ApprovalState.APPROVED
+        if is_approved and pool is not None and pool.state is ApprovalState.REJECTED:
+            return pool
+        return run
+
     def _note_refusal(self, one: FederationNode, refusal: RunRefused | BatchRefused) -> None:
         at, (kind, detail) = self._clock(), record_of(refusal)
         one.status = replace(one.status, last_refusal=refusal.reason.value, last_refusal_at=at)
         self._refusals.note(kind, detail, at=at)
 
     def _ask_people(self, scope: RunScope) -> None:
-        pool = RunTerms.from_record(wire.decode_value(scope.terms)).pool_digest
-        asked = [(Subject.POOL, pool)]
+        asked = [(Subject.POOL, _pool_of(scope))]
         if self._asks_about_runs:
             asked.append((Subject.RUN, scope.digest))
         for subject, digest in asked:
@@ -114,3 +131,7 @@ class DecisionLog:
                 form=scope.form,
                 suite=scope.suite,
             )
+
+
+def _pool_of(scope: RunScope) -> bytes:
+    return RunTerms.from_record(wire.decode_value(scope.terms)).pool_digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from party.errors import (
     ApprovalError,
@@ -12,20 +13,30 @@ from party.errors import (
     RefusalError,
     StorageError,
 )
+from party.site.records import Approval, ApprovalState
 from pate_fed.errors import PateFedError
 from protocols.errors import ProtocolError
+from protocols.run_scope import RunScope
 
 _log = logging.getLogger(__name__)
 
 
+Decided = Callable[[RunScope], Approval | None]
+"""Gives the decision of a hospital's people on a run; None where they were not asked."""
+
+
 class Faults:
-    """Keeps the code of the last fault.
+    """Keeps the code of the last fault, and finds the public reasons of refusals.
+
+    Args:
+        decided: Looks up the decision of the hospital's people on a run.
 
     Attributes:
         code: Code of the last packet's fault, ours or its sender's; empty if it had none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decided: Decided = lambda _: None) -> None:
+        self.decided = decided
         self.code = ""
 
     def note(self, error: Exception) -> None:
@@ -35,8 +46,42 @@ class Faults:
         else:
             self.code = Reason.FAULT.value
 
-    def reason_of(self, error: Exception) -> Reason:
-        """Turn any error of a review into a refusal (rule R14)."""
+    def reason_of(self, error: Exception, scope: RunScope | None = None) -> Reason:
+        """Turn any error of a review into a refusal (rule R14).
+
+        Args:
+            error: It.
+            scope: The run that a person approves, if it was about one: a refusal for want of an
+                approval then says whether people rejected it.
+        """
+        reason = self._reason_of(error)
+        if scope is not None and reason in (Reason.POOL, Reason.APPROVAL):
+            decision = self.decision_on(scope)
+            if decision is not None and decision.state is ApprovalState.REJECTED:
+                return Reason.REJECTED
+        return reason
+
+    def decision_on(self, scope: RunScope) -> Approval | None:
+        """Return the decision of people on a run; None where none is known."""
+        try:
+            return self.decided(scope)
+        except Exception as error:  # the refusal itself stands
+            self.note(error)
+            _log.error("a decision cannot be read: %s", type(error).__name__)
+            return None
+
+    def noted(self, tell: Callable[[], None], reason: Reason) -> Reason:
+        """Note a refusal; return its reason, or a better one that `tell` knows and raises."""
+        try:
+            tell()
+        except RefusalError as error:
+            return error.reason
+        except Exception as error:
+            self.note(error)
+            _log.error("a refusal could not be written down: %s", type(error).__name__)
+        return reason
+
+    def _reason_of(self, error: Exception) -> Reason:
         if isinstance(error, RefusalError):
             return error.reason
         if isinstance(error, ApprovalError):

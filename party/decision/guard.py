@@ -39,7 +39,7 @@ from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
 from protocols.errors import KeyReuseError, MalformedMessageError
 from protocols.forms import FORMS
-from protocols.messages import Plan, RunRecord
+from protocols.messages import Plan, RunInquiry, RunRecord
 from protocols.rounds import ANY_SET, SetBound, bound_on
 from protocols.run_scope import RunScope
 from protocols.wire import decode_value
@@ -77,11 +77,13 @@ class Guard:
     checked_peers: Mapping[bytes, str]
     consent: Consent = Consent()
 
-    def review_run(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> RunTerms:
+    def review_run(
+        self, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...], me: bytes
+    ) -> RunTerms:
         """Decide on a run.
 
         Args:
-            record: Its record, whose signatures were verified.
+            record: Its record, whose signatures were verified; or the inquiry before it.
             seats: Fingerprints of all parties, in seat order.
             me: This party's fingerprint.
 
@@ -374,7 +376,9 @@ class Guard:
             )
         return pool.ask(tuple(batch.indices[row] for row in terms.rows))
 
-    def _review_parties(self, record: RunRecord, *, seats: tuple[bytes, ...], me: bytes) -> None:
+    def _review_parties(
+        self, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...], me: bytes
+    ) -> None:
         policy = self.policy
         if record.simulated != policy.simulated:
             raise RefusalError(
@@ -453,7 +457,7 @@ class Guard:
                 Reason.BUDGET, f"epsilon must be at most {policy.most_epsilon}", budget
             )
 
-    def _review_noise(self, terms: RunTerms, record: RunRecord) -> None:
+    def _review_noise(self, terms: RunTerms, record: RunRecord | RunInquiry) -> None:
         """Check who adds the noise, and that the parties' shares of it match the price."""
         if terms.noise_place not in self.policy.noise_places:
             raise RefusalError(

@@ -21,12 +21,11 @@ from party.decision.decisions import (
     RunClosed,
     RunRefused,
 )
-from party.decision.faults import Faults, reason_for
+from party.decision.faults import Decided, Faults, reason_for
 from party.decision.guard import Guard
-from party.decision.run_account import RunAccount
 from party.decision.settlements import Settlements
-from party.errors import Reason, RefusalError
-from party.site.tasks import PartyTask, task_for
+from party.errors import Reason
+from party.site.tasks import PartyTask
 from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore
 from pate_fed.accounting import PrivacyLedger
@@ -40,17 +39,20 @@ from protocols.messages import (
     Inquiry,
     Plan,
     Refusal,
+    RunInquiry,
     RunOffer,
+    RunReadiness,
     RunRecord,
     Settlement,
 )
-from protocols.rounds import PartyRound, PartyState, Received
+from protocols.rounds import PartyRound, PartyState, Received, run_inquiry
 from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 
 MAX_PACKET_BYTES = 8 * 2**20
 Tell = Callable[[Decision], None]
 """Told of every decision, before anything that follows from it leaves."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class PartyNode:
         random_bytes: Cryptographic random numbers.
         clock: Unix time, in seconds.
         tell: Told of every decision; nothing is done that it cannot take note of.
+        decided: Looks up the decision of its people on a run.
         noise_bytes: In a simulation, a repeatable source of this party's noise. Otherwise its noise
             comes from `random_bytes`.
 
@@ -92,6 +95,7 @@ class PartyNode:
         random_bytes: Callable[[int], bytes],
         clock: Callable[[], float],
         tell: Tell = lambda _: None,
+        decided: Decided = lambda _: None,
         noise_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
         if noise_bytes is not None and not guard.policy.simulated:
@@ -111,7 +115,7 @@ class PartyNode:
         self._round = self._new_round()
         self._run: AgreedRun | None = None
         self._offers: set[bytes] = set()
-        self._faults = Faults()
+        self._faults = Faults(decided)
         self._settlements = Settlements(ledger, journal, self._faults)
         journal.sweep(now=clock())
 
@@ -185,14 +189,18 @@ class PartyNode:
         except (ProtocolError, PateFedError) as error:
             self._faults.note(error)
             _log.warning("a message was refused: %s", error.code)
-            replies.append(self._refusal(error.code, of=frame))
+            replies.append(_refusal(self._identity, error.code, of=frame, run=self._round.run_id))
         except Exception as error:
             self._faults.note(error)
             _log.error("something unexpected went wrong: %s", type(error).__name__)
-            replies.append(self._refusal(reason_for(error).value, of=frame))
+            code = reason_for(error).value
+            replies.append(_refusal(self._identity, code, of=frame, run=self._round.run_id))
         return wire.pack(replies[: wire.MAX_PACKET_FRAMES])  # an honest packet asks for fewer
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
+        signed = wire.decode(frame)
+        if isinstance(signed.message, RunInquiry):
+            return self._judge_run_inquiry(signed, signed.message)
         received = self._receive(frame)
         match received.event:
             case RunRecord():
@@ -250,32 +258,60 @@ class PartyNode:
         )
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
-        seats, me = self._round.seat_fingerprints, self._identity.fingerprint
         self._journal.require_whole()
         run_id = self._round.run_id or bytes(32)
-        scope = RunScope.of(record, seats=seats)
+        scope = RunScope.of(record, seats=self._round.seat_fingerprints)
         try:
-            terms = self._guard.review_run(record, seats=seats, me=me)
-            seat = seats.index(me)
-            account = RunAccount.open(
-                self._ledger, terms, scope=scope.digest, seat=seat, run_id=run_id
-            )
-            form = self._forms[record.form]
-            task = task_for(terms, self._tasks)
-            if task.evaluation is not None:
-                self._guard.review_evaluation(task.evaluation, self._ledger.load())
-            run = AgreedRun(
-                run_id, terms, form, scope, seat, account, task, self._journal, self._ledger
-            )
-            self._guard.review_price(account.ledger, seat=seat, ledger=self._ledger.load())
-            self._guard.review_consent(terms, scope=scope)
-            self._tell(RunAccepted(run_id, terms, scope))
-            account.enter()
+            run = self._reviewed(record, scope, run_id=run_id)
+            self._tell(RunAccepted(run_id, run.terms, scope))
+            run.account.enter()
         except Exception as error:
-            reason = self._faults.reason_of(error)
-            return self._refuse(RunRefused(run_id, reason, scope))
+            return self._refuse(RunRefused(run_id, self._faults.reason_of(error, scope), scope))
         self._run = run
         return self._round.accept_run()
+
+    def _reviewed(
+        self, record: RunRecord | RunInquiry, scope: RunScope, *, run_id: bytes
+    ) -> AgreedRun:
+        return AgreedRun.reviewed(
+            record,
+            scope,
+            run_id=run_id,
+            me=self._identity.fingerprint,
+            guard=self._guard,
+            forms=self._forms,
+            tasks=self._tasks,
+            journal=self._journal,
+            ledger=self._ledger,
+        )
+
+    def _judge_run_inquiry(self, signed: wire.Signed, inquiry: RunInquiry) -> tuple[bytes, ...]:
+        """Say whether a run would be accepted, and ask our people where they decide: no promise.
+
+        The run that this party is in goes on.
+        """
+        self._journal.require_whole()
+        run_inquiry.take(
+            signed,
+            inquiry,
+            coordinator=self._coordinator,
+            me=self._identity.fingerprint,
+            known_peers=self._known_peers,
+            forms=self._forms,
+            suites=self._guard.policy.suites,
+        )
+        scope = RunScope.of(inquiry, seats=inquiry.seats)
+        said = ""
+        try:
+            self._reviewed(inquiry, scope, run_id=bytes(32))
+        except Exception as error:
+            refusal = RunRefused(bytes(32), self._faults.reason_of(error, scope), scope)
+            said = self._faults.noted(lambda: self._tell(refusal), refusal.reason).value
+        decision = self._faults.decision_on(scope)
+        at = 0.0 if decision is None else decision.decided_at or decision.asked_at
+        words = "" if decision is None else decision.words
+        message = RunReadiness(signed.digest, self._identity.fingerprint, said, int(at), words)
+        return (wire.sign(message, self._identity).frame,)
 
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
         self._journal.require_whole()  # another federation's run may have halted it
@@ -295,7 +331,7 @@ class PartyNode:
             run.require_new(plan_digest)
             sketched, bound = run.review_queries(self._guard, batch)
         except Exception as error:
-            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error)))
+            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error, run.scope)))
         # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
         # stays. Where it cannot be stored the plan may come once more.
         if run.account.state_of(asked.entry_id) is None:
@@ -305,7 +341,7 @@ class PartyNode:
         try:
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch)))
         except Exception as error:  # somebody took the approval back since the guard looked
-            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error)))
+            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error, run.scope)))
         return self._contribute(plan, asked)
 
     def _judge_inquiry(self, inquiry: Inquiry) -> tuple[bytes, ...]:
@@ -320,7 +356,7 @@ class PartyNode:
             self._journal.require_room(4 * len(batch) * run.terms.classes)
             return self._round.inquiry.accept(run.refused_alone(self._guard, batch))
         except Exception as error:
-            return self._round.inquiry.refuse(self._faults.reason_of(error).value)
+            return self._round.inquiry.refuse(self._faults.reason_of(error, run.scope).value)
 
     def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
         """Judge the plan of a second phase: its rows were charged, at the worst, with the first."""
@@ -352,7 +388,7 @@ class PartyNode:
             )
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch), plan.phase))
         except Exception as error:
-            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error)))
+            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error, run.scope)))
         return self._contribute(plan, replace(asked, batch=batch, bound=bound))
 
     def _judge_row(self) -> tuple[bytes, ...]:
@@ -390,18 +426,8 @@ class PartyNode:
             return ()
 
     def _refuse(self, refusal: RunRefused | BatchRefused) -> tuple[bytes, ...]:
-        """Refuse with a code and note it; refuse also if it cannot be noted.
-
-        `tell` may know a better reason, and raises it.
-        """
-        reason = refusal.reason
-        try:
-            self._tell(refusal)
-        except RefusalError as error:
-            reason = error.reason
-        except Exception as error:
-            self._faults.note(error)
-            _log.error("a refusal could not be written down: %s", type(error).__name__)
+        """Refuse with a code and note it; refuse also if it cannot be noted."""
+        reason = self._faults.noted(lambda: self._tell(refusal), refusal.reason)
         return self._round.refuse(reason.value)
 
     @property
@@ -409,19 +435,21 @@ class PartyNode:
         assert self._run is not None
         return self._run
 
-    def _refusal(self, reason: str, *, of: bytes) -> bytes:
-        subject = _subject_of(of) or self._round.run_id or bytes(32)
-        message = Refusal(subject, self._identity.fingerprint, reason)
-        return wire.sign(message, self._identity).frame
-
     def __repr__(self) -> str:
         return f"PartyNode({self._identity.fingerprint.hex()[:16]}, {self.state.value})"
 
 
+def _refusal(identity: SigningIdentity, code: str, *, of: bytes, run: bytes) -> bytes:
+    """Return the frame that refuses another frame, or all of a run."""
+    message = Refusal(_subject_of(of) or run or bytes(32), identity.fingerprint, code)
+    return wire.sign(message, identity).frame
+
+
 def _subject_of(frame: bytes) -> bytes:
-    """Digest that a refusal names by itself: of an offer or an inquiry; empty for other frames."""
+    """Digest that a refusal names by itself: of an offer or inquiry; empty for other frames."""
     try:
         signed = wire.decode(frame)
     except ProtocolError:
         return b""
-    return signed.digest if isinstance(signed.message, RunOffer | Inquiry) else b""
+    alone = RunOffer | RunInquiry | Inquiry
+    return signed.digest if isinstance(signed.message, alone) else b""

@@ -230,7 +230,8 @@ class Pages:
         reason = form.get("reason", "").strip()
         if not reason:
             raise ApprovalError("a rejection on this page must have a reason: go back", "none")
-        self._opened.reject(approval, by=self._by, reason=reason)
+        words = form.get("words", "").strip()
+        self._opened.reject(approval, by=self._by, reason=reason, words=words)
         return RedirectResponse("decided", _SEE_OTHER)
 
     def pause(self, request: Request) -> Response:

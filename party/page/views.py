@@ -141,6 +141,7 @@ def request_of(opened: OpenSite, request: Request) -> dict[str, Any]:
         "by": one.decided_by,
         "at": "" if one.decided_at is None else moment(one.decided_at),
         "reason": one.reason,
+        "words": one.words,
         "cost": request.proposal.cost,
         "unit": "" if terms is None else _UNITS[terms.unit],
     }

@@ -24,7 +24,7 @@ from pate_fed.federation import RunTerms
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity
-from protocols.messages import MOST_OPEN_RUNS
+from protocols.messages import MOST_OPEN_RUNS, MOST_WORDS_LETTERS
 
 MOST_PENDING = 20
 """Of each subject and coordinator. So that nobody can fill the disk: while so much waits, nothing
@@ -32,7 +32,7 @@ more is noted; an entry waits until a person decided.
 """
 
 SHORTEST_DIGEST = 8
-MOST_REASON_LETTERS = 500
+MOST_REASON_LETTERS = MOST_WORDS_LETTERS
 
 
 class Subject(StrEnum):
@@ -80,7 +80,8 @@ class Approval:
         suite: Sealing suite of that run.
         decided_at: When it was decided; None if it was not.
         decided_by: Who did; empty if nobody did.
-        reason: Their reason; empty where they gave none.
+        reason: Their reason, for themselves; empty where they gave none.
+        words: What they wrote for the operator, to be sent; empty where they wrote nothing.
     """
 
     subject: Subject
@@ -95,6 +96,7 @@ class Approval:
     decided_at: float | None = None
     decided_by: str = ""
     reason: str = ""
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,11 +333,31 @@ class SiteRecords:
         return self._decide(*key, ApprovalState.APPROVED, by=by, reason=reason)
 
     def reject(
-        self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str, reason: str = ""
+        self,
+        subject: Subject,
+        digest: bytes,
+        *,
+        coordinator: bytes,
+        by: str,
+        reason: str = "",
+        words: str = "",
     ) -> Approval:
-        """Reject something that was asked, or approved before; raises as `approve` does."""
+        """Reject something that was asked, or approved before; raises as `approve` does.
+
+        The coordinator learns that and when it was rejected, and `words`; never the reason.
+        """
         key = subject, digest, coordinator
-        return self._decide(*key, ApprovalState.REJECTED, by=by, reason=reason)
+        return self._decide(*key, ApprovalState.REJECTED, by=by, reason=reason, words=words)
+
+    def decision(self, subject: Subject, digest: bytes, *, coordinator: bytes) -> Approval | None:
+        """Return where something stands; None if it was not asked.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        with self._database.transaction() as connection:
+            row = _row_of(connection, subject, digest, coordinator)
+        return None if row is None else _approval_of(row)
 
     def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
         """Forget the entries that wait for a person in vain: their run has ended.
@@ -434,8 +456,10 @@ class SiteRecords:
         *,
         by: str,
         reason: str,
+        words: str = "",
     ) -> Approval:
         require_decision(by=by, reason=reason)
+        require_decision(by=by, reason=words)
         with self._database.transaction() as connection:
             found = _row_of(connection, subject, digest, coordinator)
             if found is None:
@@ -443,7 +467,13 @@ class SiteRecords:
             decided = (
                 update(ApprovalRow)
                 .where(ApprovalRow.number == found.number)
-                .values(state=state.value, decided_at=self._clock(), decided_by=by, reason=reason)
+                .values(
+                    state=state.value,
+                    decided_at=self._clock(),
+                    decided_by=by,
+                    reason=reason,
+                    words=words,
+                )
             )
             row = connection.execute(decided.returning(*_APPROVAL_COLUMNS)).one()
             self._log.append(
@@ -455,6 +485,7 @@ class SiteRecords:
                     "by": by,
                     "from": self._origin,
                     "reason": reason,
+                    **({"words": words} if words else {}),
                     "before": found.state,
                     "after": state.value,
                     **_run_words(found.terms),
@@ -563,4 +594,5 @@ def _approval_of(row: Row[Any]) -> Approval:
         row.decided_at,
         row.decided_by or "",
         row.reason,
+        row.words,
     )

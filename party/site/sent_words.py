@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 SENT_WORDS: Final[Mapping[str, tuple[str, str]]] = {
+    "RunReadiness": (
+        "Answer before a run",
+        "Whether this hospital would take part in a run: a public code, when its people decided "
+        "or were asked, and what they wrote for the operator. Nothing about records.",
+    ),
     "KeyStatement": (
         "Public keys",
         "The hospital's public keys for one run, and its journal's count.",

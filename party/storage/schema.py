@@ -283,7 +283,8 @@ class ApprovalRow(Base):
         suite: Sealing suite of that run.
         decided_at: When it was decided.
         decided_by: Who did.
-        reason: Their reason; empty where they gave none.
+        reason: Their reason, for themselves; empty where they gave none.
+        words: What they wrote for the operator, to be sent; empty where they wrote nothing.
     """
 
     __tablename__ = "approvals"
@@ -301,6 +302,7 @@ class ApprovalRow(Base):
     decided_at: Mapped[float | None] = mapped_column(Double)
     decided_by: Mapped[str | None]
     reason: Mapped[str] = mapped_column(default="", server_default="")
+    words: Mapped[str] = mapped_column(default="", server_default="")
 
     __table_args__ = (UniqueConstraint("kind", "digest", "coordinator"),)
 

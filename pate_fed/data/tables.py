@@ -270,9 +270,13 @@ def _hospital_notes(
             f"{len(left)} of {len(names)} hospitals take no part: all their records fell into "
             "the public pool or the test set."
         )
-    spellings = len({folded(name) for name in names})
-    if spellings < len(names):
-        yield f"{len(names)} hospital names differ in case or spaces only: {spellings} remain."
+    spelled = Counter(folded(name) for name in names)
+    alike = sum(spelled[folded(name)] > 1 for name in names)
+    if alike:
+        yield (
+            f"{alike} of {len(names)} hospital names differ from another in case or spaces only. "
+            f"They stay {alike} hospitals: write a hospital's name one way."
+        )
 
 
 def _patients_twice(table: Table) -> Iterator[str]:

@@ -13,6 +13,7 @@ _HIDDEN_VOTES = "its hidden votes on a batch of public inputs: alone they look l
 _CLEAR_VOTES = "its votes on a batch of public inputs, in the clear (--sum plain)"
 
 _MEANINGS: Mapping[str, str] = {
+    "RunReadiness": "whether it would take part, and when its people decided",
     "KeyStatement": "its public keys for this run, signed",
     "EnvelopeBundle": "keys for the other hospitals, sealed: the coordinator cannot open them",
     "Confirmations": "for each other hospital, proof that the sender and that hospital share a key",

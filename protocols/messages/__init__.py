@@ -2,6 +2,8 @@
 
 One run, in order (C the coordinator, P a party; `*` relayed between parties)::
 
+    asking    C -> P  RunInquiry          would you take part? to each that is there
+              P -> C  RunReadiness        what its people decided, and when
     setup     C -> P  RunOffer            who calls, which form, until when
               P -> C  KeyStatement        identity, sealing key and nonce for this run
               C -> P  RunRecord           all statements; its digest is the run's id
@@ -49,7 +51,9 @@ from protocols.messages.fields import (
     KIB,
     MAX_PARTIES,
     MAX_WORDS,
+    MOST_WORDS_LETTERS,
     Letters,
+    Line,
     Message,
     Range,
     Size,
@@ -81,7 +85,9 @@ from protocols.messages.setup import (
     EnvelopeBundle,
     KeyStatement,
     Ready,
+    RunInquiry,
     RunOffer,
+    RunReadiness,
     RunRecord,
     SetupClosing,
 )
@@ -94,6 +100,7 @@ __all__ = [
     "MAX_WORDS",
     "MESSAGE_TYPES",
     "MOST_OPEN_RUNS",
+    "MOST_WORDS_LETTERS",
     "PROTOCOL_VERSION",
     "VERDICT_MAC_BYTES",
     "AuditHead",
@@ -110,6 +117,7 @@ __all__ = [
     "JoinRequest",
     "KeyStatement",
     "Letters",
+    "Line",
     "MaskedVector",
     "Membership",
     "MembershipQuery",
@@ -123,7 +131,9 @@ __all__ = [
     "Refusal",
     "ResultsQuery",
     "Reveal",
+    "RunInquiry",
     "RunOffer",
+    "RunReadiness",
     "RunRecord",
     "Settlement",
     "SetupClosing",

@@ -29,7 +29,9 @@ from protocols.messages.setup import (
     EnvelopeBundle,
     KeyStatement,
     Ready,
+    RunInquiry,
     RunOffer,
+    RunReadiness,
     RunRecord,
     SetupClosing,
 )
@@ -71,5 +73,7 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         Inquiry,
         Readiness,
         ResultsQuery,
+        RunInquiry,
+        RunReadiness,
     )
 }

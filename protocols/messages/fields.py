@@ -15,6 +15,7 @@ MAX_PARTIES = 1024
 MAX_WORDS = 2**26
 MAX_TERMS_BYTES = 512 * KIB
 MAX_CERTIFICATE_BYTES = 144 * KIB
+MOST_WORDS_LETTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,11 @@ class Size:
 @dataclass(frozen=True, slots=True)
 class Letters(Size):
     """Name of a hospital or federation, of letters of any script; see `protocols.party_names`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line(Size):
+    """One line that a person wrote, in letters of any script: it may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,9 @@ def _check(value: object, allowed: _Allowed, name: str) -> None:
             raise MalformedMessageError(
                 f"{name} must be a name of letters of any script", "another text"
             )
+    elif isinstance(bound, Line):
+        if isinstance(value, str) and not value.isprintable():  # it reaches screens
+            raise MalformedMessageError(f"{name} must be one printable line", "another text")
     elif isinstance(value, str) and not (value.isascii() and value.isprintable()):
         # A name reaches logs and screens: no control characters, no letters that look alike.
         raise MalformedMessageError(f"{name} must be printable ASCII", "another character")

@@ -9,10 +9,12 @@ from protocols.messages.fields import (
     KIB,
     MAX_PARTIES,
     MAX_TERMS_BYTES,
+    MOST_WORDS_LETTERS,
     Count,
     Digest,
     Frame,
     Key,
+    Line,
     Mac,
     Message,
     Name,
@@ -22,6 +24,58 @@ from protocols.messages.fields import (
     Size,
     UnixTime,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RunInquiry(Message):
+    """The coordinator asks, before an offer, whether a party would take part. Nothing changes.
+
+    It goes to each party that can be reached, whether or not the others can.
+
+    Attributes:
+        coordinator: Fingerprint of the coordinator.
+        seats: Fingerprints of all parties, ascending.
+        form, ring_bits, suite, threshold, colluders, dropouts, simulated, terms: As in the
+            `RunRecord` that would follow.
+    """
+
+    TYPE: ClassVar[int] = 33
+    PURPOSE: ClassVar[str] = "run inquiry"
+    MAX_BYTES: ClassVar[int] = 1024 * KIB
+
+    coordinator: Digest
+    seats: Annotated[tuple[Digest, ...], Size(1, MAX_PARTIES)]
+    form: Name
+    ring_bits: Annotated[int, Range(8, 32)]
+    suite: Name
+    threshold: Count
+    colluders: Count
+    dropouts: Count
+    simulated: bool
+    terms: Annotated[bytes, Size(0, MAX_TERMS_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class RunReadiness(Message):
+    """A party's answer to a `RunInquiry`: no promise, and nothing about its records.
+
+    Attributes:
+        subject: Digest of the inquiry.
+        sender: Fingerprint of the party.
+        reason: Public code of a refusal; empty if it would take part.
+        at: When its people decided, or were first asked where they have not; 0 where nobody is
+            asked.
+        words: What its people wrote for the operator; may be empty.
+    """
+
+    TYPE: ClassVar[int] = 34
+    PURPOSE: ClassVar[str] = "run readiness"
+
+    subject: Digest
+    sender: Digest
+    reason: Annotated[str, Size(0, 64)]
+    at: UnixTime
+    words: Annotated[str, Line(0, MOST_WORDS_LETTERS)]
 
 
 @dataclass(frozen=True, slots=True)

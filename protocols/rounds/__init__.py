@@ -1,13 +1,13 @@
 """The two ends of a run as state machines without I/O: frames in, frames out.
 
-One file per phase, with both ends beside each other: `setup`, `inquiry`, `batch`, `verdicts`,
-`opening`, `settlement`, `blame`, `closing`. A run at a party is a `seated_run` in its `seating`, at
-the coordinator a `live_run` with one `exchange` at a time. A plan lives in `plans` until it is
-settled. `party` and `coordinator` hand each message to its phase, `states` has their tables, and
-`answers` what a party answers again. `journal` and `coordinator_journal` hold the state of each end
-that must survive a restart; `history` says how each step changes a run, and `lost_runs` holds a
-party's answers without its keys. `bounds` says which sets of parties may be opened for a query that
-was asked before.
+One file per phase, with both ends beside each other: `run_inquiry`, `setup`, `inquiry`, `batch`,
+`verdicts`, `opening`, `settlement`, `blame`, `closing`. A run at a party is a `seated_run` in its
+`seating`, at the coordinator a `live_run` with one `exchange` at a time. A plan lives in `plans`
+until it is settled. `party` and `coordinator` hand each message to its phase, `states` has their
+tables, and `answers` what a party answers again. `journal` and `coordinator_journal` hold the state
+of each end that must survive a restart; `history` says how each step changes a run, and `lost_runs`
+holds a party's answers without its keys. `bounds` says which sets of parties may be opened for a
+query that was asked before.
 """
 
 from protocols.rounds.blame import Blame

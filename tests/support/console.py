@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
@@ -27,6 +28,7 @@ from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.people import Role
 from coordinator.people.one_time_codes import code_at
+from coordinator.runs.hospitals import HospitalAnswer
 from coordinator.runs.open_run import results_of
 from pate_fed.report import RunDirectory
 from pate_fed.report.run_directory import MANIFEST, METRICS
@@ -145,7 +147,11 @@ def add_runs(
     reason: str = "",
     queries: int = 60,
 ) -> None:
-    """Runs that are there, in one state."""
+    """Runs that are there, in one state; of a name's newest hospital, or of one that is unknown."""
+    known = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    parties = [
+        (name, known.get(name, hashlib.sha256(name.encode()).digest())) for name in hospitals
+    ]
     settings = {
         "epsilon": 5.0,
         "delta": 1e-5,
@@ -158,7 +164,9 @@ def add_runs(
         "form": "additive",
     }
     request = {
-        "parties": [{"name": name, "fingerprint": "00", "teachers": 10} for name in hospitals],
+        "parties": [
+            {"name": name, "fingerprint": party.hex(), "teachers": 10} for name, party in parties
+        ],
         "queries": list(range(queries)),
         "settings": settings,
         "source": "public.csv",
@@ -245,6 +253,15 @@ def seeded(coordinator: Coordinator) -> None:
     for state in RunState:
         reason = waits if state is RunState.WAITING else ""
         add_runs(coordinator, f"is-{state.value}", hospitals=three, state=state, reason=reason)
+    party = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    answers = {
+        party["North"]: HospitalAnswer("PF-322", NOW),
+        party[HOSTILE]: HospitalAnswer("PF-328", NOW, f"{HOSTILE} {'x' * 200}"),
+    }
+    coordinator.queue.hospitals.note_answers("is-waiting", answers)
+    coordinator.queue.hospitals.note_presence(
+        there=(), away=[party["South"]], now=datetime.now(UTC)
+    )
     add_results(coordinator, "is-done")
     add_entries(coordinator, 60, subject=HOSTILE)
 

@@ -53,6 +53,8 @@ _PURPOSES = {
     "Inquiry": "inquiry",
     "Readiness": "readiness",
     "ResultsQuery": "results query",
+    "RunInquiry": "run inquiry",
+    "RunReadiness": "run readiness",
 }
 
 
@@ -186,6 +188,10 @@ def _messages() -> dict[str, list[Any]]:
         "Inquiry": [run, b"what may be asked"],
         "Readiness": [_bytes("inquiry"), me, [0, 3, 2**17]],
         "ResultsQuery": [_bytes("co"), me, run, "student/student.json", 4_194_304, 1_900_000_000],
+        "RunInquiry": [
+            _bytes("co"), [me, peer], "additive", 32, "x25519", 2, 1, 0, False, b"terms",
+        ],
+        "RunReadiness": [_bytes("inquiry"), me, "PF-300", 1_900_000_000, "nicht bis Mai: prüft"],
     }  # fmt: skip
 
 

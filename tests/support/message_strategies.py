@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from hypothesis import strategies as st
 
-from protocols.messages import MESSAGE_TYPES, Letters, Message, Range, Size, field_types
+from protocols.messages import MESSAGE_TYPES, Letters, Line, Message, Range, Size, field_types
 
 _ROOM = 40
 """How far above its least length a field may grow: bounds themselves have tests of their own."""
@@ -45,5 +45,7 @@ def _of_type(hint: Any) -> st.SearchStrategy[Any]:
     if isinstance(bound, Letters):
         words = st.text("aZ7éß東한א", min_size=1, max_size=10)
         return st.lists(words, min_size=1, max_size=5).map(" ".join) | st.just("Больница 67")
+    if isinstance(bound, Line):
+        return st.text("aZ7éß東한א “”", max_size=most)
     letters = st.characters(min_codepoint=32, max_codepoint=126)
     return st.text(letters, min_size=bound.least, max_size=most)

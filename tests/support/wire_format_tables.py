@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from protocols.messages import MESSAGE_TYPES, Letters, Message, Range, Size, field_types
+from protocols.messages import MESSAGE_TYPES, Letters, Line, Message, Range, Size, field_types
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "wire-format.md"
 BEGIN, END = "<!-- messages: written by a program -->\n", "<!-- end of messages -->\n"
@@ -48,6 +48,8 @@ def _described(hint: Any) -> str:
     assert isinstance(bound, Size)
     if isinstance(bound, Letters):
         return f"name:{_span(bound)}"
+    if isinstance(bound, Line):
+        return f"line:{_span(bound)}"
     if base is str:
         return f"text:{_span(bound)}"
     return f"bytes:{_span(bound)}"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from coordinator import operator
+from coordinator.cli import following
 from coordinator.database import Database, InvitationRow
 from coordinator.federation.home import FederationHome
 from coordinator.monitoring import Monitor
@@ -249,7 +249,8 @@ def test_status_says_what_keeps_a_service_from_an_open_run(
 
     def missing() -> list[str]:
         shown: list[str] = pate_fed("status", *home, "--format", "json").json["missing"]
-        assert pate_fed("status", *home).out.splitlines()[1:] == shown
+        lines = [one for one in pate_fed("status", *home).out.splitlines() if one[0] != " "]
+        assert lines[1:] == shown  # below the run's own
         return shown
 
     assert missing() == ["no service runs, so nobody works on runs: see `pate-fed serve`"]
@@ -326,7 +327,7 @@ class TestFollowing:
         def work(_: float) -> None:
             next(steps)()
 
-        monkeypatch.setattr(operator, "follow", partial(operator.follow, sleep=work))
+        monkeypatch.setattr(following, "follow", partial(following.follow, sleep=work))
 
         def show() -> str:
             ended = pate_fed(
@@ -350,8 +351,9 @@ class TestFollowing:
             "2 batches (1 void), 4 answered and 0 without an answer of 8 queries, "
             "50.0 % of epsilon 1.25 charged or reserved"
         )
-        task, *rest = shown().splitlines()
+        task, price, *rest = shown().splitlines()
         assert task.startswith("pate-fed: the task of public.csv is new")
+        assert price.startswith("pate-fed: the run costs at most epsilon ")
         assert rest == [
             "pate-fed: no service runs, so nobody works on runs: see `pate-fed serve`",
             "run first: queued",
@@ -367,7 +369,7 @@ class TestFollowing:
     ) -> None:
         monkeypatch.setattr("coordinator.cli.console._is_terminal", lambda stream: True)
         monkeypatch.setenv("COLUMNS", "60")
-        _, *lines = shown().splitlines(keepends=True)
+        _, _, *lines = shown().splitlines(keepends=True)
         assert lines[0].startswith("pate-fed: no service runs")
         said = "".join(lines[1:]).split("\r\x1b[K")
         assert said[:3] == ["", "run first: queued", "run first: running"]

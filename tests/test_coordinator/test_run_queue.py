@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event
 
+from coordinator.cli.following import follow
 from coordinator.database import Database, RunAttempt, SqlCoordinatorJournal
 from coordinator.errors import RunQueueError, RunRequestError
-from coordinator.operator import follow
 from coordinator.runs.queue import ENDED, PAUSE, Run, RunQueue, RunState
 from protocols.rounds.coordinator_journal import RunClosed
 from tests.support.markers import sampled

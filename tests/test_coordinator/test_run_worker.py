@@ -50,7 +50,7 @@ from pate_fed.report import EARLIER, read_run, render_summary
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.wording import delta_text, epsilon_text
 from protocols import wire
-from protocols.messages import Plan
+from protocols.messages import Message, Plan, RunInquiry
 from protocols.rounds import PlanClaim
 from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
@@ -804,7 +804,7 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
 
 
 @sampled(1)
-@pytest.mark.parametrize("exchange", [0, 1, 2, 3])
+@pytest.mark.parametrize("exchange", [0, 1, 2, 3, 4])
 def test_a_run_whose_setup_was_cut_off_is_offered_anew(federation: Worked, exchange: int) -> None:
     federation.ask()
 
@@ -1050,18 +1050,24 @@ def test_who_was_taken_over_says_nothing_more(federation: Worked) -> None:
         assert one.asked[: len(asked)] == asked
 
 
-def test_an_offer_that_came_to_nothing_stays_on_record(tmp_path: Path) -> None:
-    federation = Worked(tmp_path, approved=False)
+def test_an_offer_that_came_to_nothing_stays_on_record(federation: Worked) -> None:
+    """A hospital pauses between its word that it takes part, and the offer."""
     federation.ask()
-    federation.work()
-    federation.approve_pool(True)
+
+    def pause(number: int) -> None:
+        if number == 2:
+            pause_hospital(federation, 0, paused=True)
+
+    federation.on_exchange = pause
+    assert "North [PF-323]" in federation.work().reason
+    pause_hospital(federation, 0, paused=False)
+    federation.on_exchange = lambda number: None
     federation.work()
     with federation.coordinator._database.session() as session:
         attempts = session.query(AttemptRow).order_by(AttemptRow.number).all()
-    assert ["PF-314" in (one.given_up or "") for one in attempts] == [True, False]
+    assert ["PF-323" in (one.given_up or "") for one in attempts] == [True, False]
     assert [bool(one.run_id) for one in attempts] == [True, True]
     assert not federation.coordinator.home.path("journals").exists()
-    federation.coordinator.close()
 
 
 # One task for all ---------------------------------------------------------------------------------
@@ -1264,8 +1270,10 @@ def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     federation.coordinator.close()
 
 
-def test_a_run_is_offered_to_nobody_until_all_its_hospitals_are_there(federation: Worked) -> None:
-    """Those who are there would agree in vain, and each time put it on record."""
+def test_who_is_there_is_asked_while_others_are_away_and_nothing_is_offered(
+    federation: Worked,
+) -> None:
+    """An offer would be agreed to in vain, and each time put on record."""
     federation.ask()
     federation.away |= {0, 2}
     exchanges: list[int] = []
@@ -1282,11 +1290,19 @@ def test_a_run_is_offered_to_nobody_until_all_its_hospitals_are_there(federation
         run = federation.work(worker=worker)
         assert (run.state, run.reason) == (RunState.WAITING, "not connected: North, West")
     assert set(states) == {(RunState.WAITING, "not connected: North, West")}  # never "running"
-    assert not exchanges
+    assert exchanges == [0, 0, 0]
+    south, others = federation.hospitals[1], [federation.hospitals[at] for at in (0, 2)]
+    assert {kind for packet, _ in south.exchanges for kind in kinds_of(packet)} == {RunInquiry}
+    assert len({answer for _, answer in south.exchanges}) == 1  # one row in its list of messages
+    assert not any(one.exchanges for one in others)
     federation.away.clear()
     run = federation.work(worker=worker)
     assert (run.state, run.reason) == (RunState.DONE, "")
     require_sound(federation)
+
+
+def kinds_of(packet: bytes) -> list[type[Message]]:
+    return [type(one) for one in messages_in(packet)]
 
 
 @pytest.mark.slow

@@ -51,14 +51,14 @@ def states(federation: Worked) -> set[EntryState]:
 def test_a_run_waits_uncharged_until_its_hospital_is_reinstated(federation: Worked) -> None:
     federation.ask()
     operator.suspend(federation.coordinator, ONE)
-    federation.on_exchange = lambda number: pytest.fail("a hospital was asked")
     run = federation.work()
     assert (run.state, run.reason) == (
         RunState.WAITING,
         f"PF-436: hospitals of a run must not be suspended, got {ONE}",
     )
     assert not states(federation)
-    federation.on_exchange = lambda number: None
+    asked = [bool(one.exchanges) for one in federation.hospitals.values()]
+    assert asked == [True, False, True]  # the others' people decide meanwhile
     operator.reinstate(federation.coordinator, ONE)
     assert federation.work().state is RunState.DONE
     assert federation.coordinator.enrollment.is_settled()

@@ -458,7 +458,7 @@ class TestDecisions:
         with browser_of(hospitals.sites[0]) as browser:
             browser.enter()
             assert browser.post("reject", digest=digests[0], reason="no").status_code == 303
-            with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
+            with pytest.raises(PartyRefusedError, match=Reason.REJECTED):
                 running.run().set_up()
         _decide_run(hospitals.sites[0], "approve")
         running.run().set_up()  # only the page's word had kept it away

@@ -124,6 +124,7 @@ def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> Non
             assert page.locator("h1").count() == 1
             faults += faults_in(page)
         page.get_by_label("Reason", exact=True).fill("Too many questions")
+        page.get_by_label("For the operator").fill("ask in May")
         page.get_by_role("button", name="Refuse").click()
         assert "Too many questions" in page.inner_text("main")
         assert page.get_by_text("rejected", exact=True).count() == 1
@@ -139,8 +140,10 @@ def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> Non
         page.context.add_cookies([{"name": "pate-fed-session", "value": token, "url": address}])
         page.goto(f"{address}/runs/lung-2")
         shown = page.inner_text("main")
-        assert "waits for the people of North [PF-322]" in shown, shown
-        assert "Its people have not approved the run" in shown
+        assert "waits for the people of North [PF-328]" in shown, shown
+        assert page.get_by_text("rejected", exact=True).count() == 1
+        assert "ready" not in shown
+        assert "ask in May" in shown
         assert "Too many questions" not in shown  # the reason is the hospital's own
         assert said == []
     assert not faults, "\n".join(faults)

@@ -266,7 +266,7 @@ class TestApproval:
                 coordinator=running.hospitals.coordinator.public.fingerprint,
                 by="M. Curie",
             )
-        with pytest.raises(VoidBatchError, match=Reason.POOL):
+        with pytest.raises(VoidBatchError, match=Reason.REJECTED):
             run.ask((0,))
         assert charged(running, 2) == []
         assert not any(
@@ -452,7 +452,7 @@ class TestApprovalOfRuns:
         [one] = self.asked(asking, 0)
         with records_of(asking.hospitals.sites[0]) as records:
             records.reject(one.subject, one.digest, coordinator=one.coordinator, by="M. Curie")
-        with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
+        with pytest.raises(VoidBatchError, match=Reason.REJECTED):
             run.ask((0,))
         assert not any(holds_vector(a) for node, a in asking.transport.answers if node == 0)
         assert self.told(asking, 0, AuditKind.BATCH_ANSWERED) == 0
@@ -462,7 +462,7 @@ class TestApprovalOfRuns:
         [one] = self.asked(asking, 0)
         with records_of(asking.hospitals.sites[0]) as records:
             records.reject(one.subject, one.digest, coordinator=one.coordinator, by="M. Curie")
-        with pytest.raises(VoidBatchError, match=Reason.APPROVAL):
+        with pytest.raises(VoidBatchError, match=Reason.REJECTED):
             run.ask((1,))
         assert charged(asking, 0) == ["committed"]
 

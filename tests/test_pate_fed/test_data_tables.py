@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from pate_fed.errors import (
     TooFewRecordsError,
     UnreadableFileError,
 )
+from pate_fed.partition import units_by_hospital
 from tests.support.real_data import real_data
 
 SECRET = "marker-cell-417"
@@ -102,6 +104,20 @@ def test_every_record_knows_its_line_of_the_file(tmp_path: Path) -> None:
         order = np.argsort([float(age) for age, _ in found])
         assert (np.diff(part.features[order, 0]) > 0).all()  # age is the only feature
         assert [data.class_names[one] for one in part.labels] == [label for _, label in found]
+
+
+def test_hospital_names_that_differ_in_case_only_stay_hospitals_and_are_counted_so(
+    tmp_path: Path,
+) -> None:
+    wards = ("North", "north ", "South", "SOUTH", "West")
+    lines = [
+        f"p{row},{wards[row % 5]},{row},m,{'sick' if row % 3 else 'well'}" for row in range(90)
+    ]
+    lines += [f"q{row},  West,{row},m,sick" for row in range(10)]  # blanks are cut: the same name
+    data = load(write(tmp_path, lines))
+    assert len(units_by_hospital(data.private)) == 5
+    [note] = [one for one in data.notes if "hospital names" in one]
+    assert [int(number) for number in re.findall(r"\d+", note)] == [4, 5, 4]
 
 
 def test_the_seed_decides_the_split(tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ from protocols.messages import (
     Refusal,
     ResultsQuery,
     Reveal,
+    RunInquiry,
     RunOffer,
+    RunReadiness,
     RunRecord,
     Settlement,
     SetupClosing,
@@ -119,6 +121,10 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Inquiry: Inquiry(run_id, b"terms"),
         Readiness: Readiness(fresh(), sender, (0, 2)),
         ResultsQuery: ResultsQuery(fresh(), sender, run_id, "labels.csv", 0, 1),
+        RunInquiry: RunInquiry(
+            fresh(), (sender,), "additive", 32, "suite", 3, 1, 0, True, b"terms"
+        ),
+        RunReadiness: RunReadiness(fresh(), sender, "PF-300", 1, "not now"),
     }
     return made[kind]
 

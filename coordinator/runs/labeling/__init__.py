@@ -15,8 +15,8 @@ are; others are collected again from the very same y's. Where the noise is the c
 drawn afresh, since nobody has seen the first draw's result.
 """
 
-from coordinator.runs.labeling.job import LabelingJob
+from coordinator.runs.labeling.job import LabelingJob, tolerated
 from coordinator.runs.labeling.roster import Member, in_seat_order
 from coordinator.runs.labeling.run import LabelingRun
 
-__all__ = ["LabelingJob", "LabelingRun", "Member", "in_seat_order"]
+__all__ = ["LabelingJob", "LabelingRun", "Member", "in_seat_order", "tolerated"]

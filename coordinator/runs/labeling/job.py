@@ -98,10 +98,15 @@ class RunContext:
     @property
     def tolerated(self) -> dict[str, int]:
         """The allowed numbers of parties that collude with us, and that drop out."""
-        if self.terms.colluders is not None and self.terms.dropouts is not None:
-            return {"colluders": self.terms.colluders, "dropouts": self.terms.dropouts}
-        parties = len(self.round.seats)
-        return {
-            "colluders": self.job.form.most_colluders(parties),
-            "dropouts": parties - self.threshold,
-        }
+        return tolerated(self.terms, self.job.form)
+
+
+def tolerated(terms: RunTerms, form: SecureSum) -> dict[str, int]:
+    """Return the numbers of parties that may collude with us, and drop out, as a run records."""
+    if terms.colluders is not None and terms.dropouts is not None:
+        return {"colluders": terms.colluders, "dropouts": terms.dropouts}
+    parties = len(terms.weights)
+    return {
+        "colluders": form.most_colluders(parties),
+        "dropouts": parties - form.threshold(parties),
+    }

@@ -41,12 +41,14 @@ class Standing:
 
     Attributes:
         unready: Refusal codes by name of each party that would not answer at all, "" for a silent
-            one, in seat order. Empty where a batch can do without these parties.
+            one, in seat order.
+        can_do_without: Whether a batch can do without these parties.
         refused: By position in the pool, names of the parties that would not answer a query: they
             answered it, or one close to it, before.
     """
 
     unready: Mapping[str, str]
+    can_do_without: bool
     refused: Mapping[int, tuple[str, ...]]
 
 
@@ -294,8 +296,8 @@ class LabelingRun:
                         refused[indices[place]] = (*refused.get(indices[place], ()), name)
             else:
                 unready[name] = "" if answer is None else code_of(answer.reason)
-        is_needed = len(self._round.seats) - len(unready) < self._context.threshold
-        return Standing(unready if is_needed else {}, refused)
+        ready = len(self._round.seats) - len(unready)
+        return Standing(unready, ready >= self._context.threshold, refused)
 
     def _require_askable(self, indices: tuple[int, ...]) -> None:
         self._context.job.pool.ask(indices)

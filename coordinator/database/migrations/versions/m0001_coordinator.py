@@ -48,6 +48,8 @@ def _make_members() -> None:
         sa.Column("teachers", sa.Integer, nullable=False),
         sa.Column("audit_head", sa.LargeBinary),
         sa.Column("seen_at", _MOMENT),
+        sa.Column("away_since", _MOMENT),
+        sa.Column("away_at", _MOMENT),
         sa.Column("clock_skew_s", sa.Integer),
         sa.Column("version", sa.String(32)),
     )
@@ -122,6 +124,14 @@ def _make_runs() -> None:
         sa.Column("updated_at", _MOMENT, nullable=False),
     )
     op.create_index("ix_runs_state", "runs", ["state"])
+    op.create_table(
+        "run_hospitals",
+        sa.Column("run", sa.Integer, sa.ForeignKey("runs.number"), primary_key=True),
+        sa.Column("party", _DIGEST, primary_key=True),
+        sa.Column("code", sa.String(16), nullable=False),
+        sa.Column("decided_at", _MOMENT),
+        sa.Column("words", sa.Text, nullable=False),
+    )
     op.create_table(
         "attempts",
         sa.Column("number", sa.Integer, primary_key=True),

@@ -137,6 +137,7 @@ def _make_records() -> None:
         sa.Column("decided_at", sa.Double),
         sa.Column("decided_by", sa.String),
         sa.Column("reason", sa.String, nullable=False, server_default=""),
+        sa.Column("words", sa.String, nullable=False, server_default=""),
         sa.UniqueConstraint("kind", "digest", "coordinator"),
     )
     op.create_index("ix_approvals_state", "approvals", ["state"])

@@ -1,0 +1,214 @@
+"""Where each hospital stands toward a run: one record, shown the same everywhere.
+
+It joins what the hospital said with what the federation knows: who is a member, suspended, away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from coordinator.errors import SuspendedError
+from coordinator.federation.enrollment import INSIDE, EnrolledParty
+from coordinator.runs.hospitals import HospitalAnswer, HospitalState
+from coordinator.runs.queue import Run, RunQueue
+from coordinator.runs.spent import Terms
+
+QUIET: Final = timedelta(minutes=10)
+"""A hospital that asked nothing for so long is away: it asks about once a minute."""
+
+BACK_AFTER: Final = timedelta(minutes=3)
+"""A hospital that asked so long after it was found away is back, though no run has looked since."""
+
+
+@dataclass(frozen=True, slots=True)
+class HospitalStanding:
+    """Where one hospital stands toward one run.
+
+    Attributes:
+        fingerprint: Of its identity: names may come again.
+        hospital: Its name.
+        state: What the run has of it, or misses.
+        since: When it decided, was asked, or was last heard; None where nobody knows.
+        code: Public code of its refusal, or of its suspension; empty if there is none.
+        words: What its people wrote for the operator.
+        decision: What it said when it was asked last; None before. It differs from `state` where
+            the hospital went away after that, or was suspended.
+        decided_at: When that was decided, or asked.
+    """
+
+    fingerprint: bytes
+    hospital: str
+    state: HospitalState
+    since: datetime | None = None
+    code: str = ""
+    words: str = ""
+    decision: HospitalState | None = None
+    decided_at: datetime | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a run that is open waits for it."""
+        return self.state is not HospitalState.APPROVED
+
+    @property
+    def said(self) -> str:
+        """Its standing in one line, without its name."""
+        said = _dated(self.state, self.since)
+        if self.code:
+            said += f" [{self.code}]"
+        if self.decision not in (None, self.state):
+            assert self.decision is not None
+            said += f"; before that {_dated(self.decision, self.decided_at)}"
+        return f"{said}: “{self.words}”" if self.words else said
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the values that `status` shows."""
+        return {
+            "hospital": self.hospital,
+            "state": self.state.value,
+            "since": _stated(self.since),
+            "code": self.code,
+            "words": self.words,
+            "decision": None if self.decision is None else self.decision.value,
+            "decided_at": _stated(self.decided_at),
+        }
+
+
+def standings(
+    queue: RunQueue,
+    runs: Collection[Run],
+    *,
+    terms: Mapping[int, Terms],
+    parties: Iterable[EnrolledParty],
+    now: datetime,
+) -> dict[str, tuple[HospitalStanding, ...]]:
+    """Return where the hospitals of some runs stand, by the run's name; in the order of names.
+
+    Args:
+        queue: All runs.
+        runs: Those that are asked about.
+        terms: Of all runs, by number.
+        parties: All hospitals that ever asked to join.
+        now: The time, with its zone.
+    """
+    answers, known = queue.hospitals.answers([run.number for run in runs]), list(parties)
+    return {
+        run.name: standings_of(
+            dict(zip(terms[run.number].fingerprints, terms[run.number].hospitals, strict=True)),
+            is_ended=run.is_ended,
+            parties=known,
+            answers=answers[run.number],
+            now=now,
+        )
+        for run in runs
+    }
+
+
+def offline_since(party: EnrolledParty, *, now: datetime) -> datetime | None:
+    """Return since when nothing was heard of a hospital; None while it is there, or never was.
+
+    Either a run finds that its node does not answer, or it has asked nothing for `QUIET`. A
+    hospital that asked well after a run last looked is back.
+    """
+    seen = party.seen_at
+    if party.away_since is not None and party.away_at is not None:
+        if seen is None:
+            return party.away_since
+        if seen <= party.away_at + BACK_AFTER:
+            return min(seen, party.away_since)
+    return seen if seen is not None and now - seen > QUIET else None
+
+
+def standings_of(
+    hospitals: Mapping[bytes, str],
+    *,
+    is_ended: bool,
+    parties: Iterable[EnrolledParty],
+    answers: Mapping[bytes, HospitalAnswer],
+    now: datetime,
+) -> tuple[HospitalStanding, ...]:
+    """Return where all hospitals of a run stand, in the order of their names.
+
+    Args:
+        hospitals: Names of its hospitals, by fingerprint.
+        is_ended: Whether the run has ended: then only what they said counts.
+        parties: All hospitals that ever asked to join.
+        answers: Their last answers, by fingerprint.
+        now: The time, with its zone.
+    """
+    known = {one.identity.fingerprint: one for one in parties}
+    found = [
+        _standing(
+            party,
+            name,
+            answers.get(party),
+            known=known.get(party),
+            is_ended=is_ended,
+            now=now,
+        )
+        for party, name in hospitals.items()
+    ]
+    return tuple(sorted(found, key=lambda one: one.hospital))
+
+
+def _standing(
+    fingerprint: bytes,
+    name: str,
+    answer: HospitalAnswer | None,
+    *,
+    known: EnrolledParty | None,
+    is_ended: bool,
+    now: datetime,
+) -> HospitalStanding:
+    decision = None if answer is None else answer.decision
+    decided_at = None if answer is None else answer.decided_at
+    standing = HospitalStanding(
+        fingerprint,
+        name,
+        decision or HospitalState.NOT_ASKED,
+        decided_at,
+        "" if answer is None else answer.code,
+        "" if answer is None else answer.words,
+        decision,
+        decided_at,
+    )
+    if is_ended:
+        return standing
+    state, since, code = _obstacle(known, now=now)
+    # A rejection stands, whether or not the node is there.
+    if state is None or (
+        state is HospitalState.OFFLINE and standing.state is HospitalState.REJECTED
+    ):
+        return standing
+    return replace(standing, state=state, since=since, code=code)
+
+
+def _obstacle(
+    party: EnrolledParty | None, *, now: datetime
+) -> tuple[HospitalState | None, datetime | None, str]:
+    """Return why a hospital cannot be asked now, since when, and a code; None if it can."""
+    if party is None or party.state not in INSIDE:
+        return HospitalState.REVOKED, None, ""
+    if party.state == "suspended":
+        return HospitalState.SUSPENDED, None, SuspendedError.code
+    if party.node_id is None:
+        return HospitalState.NOT_LET_IN, None, ""
+    since = offline_since(party, now=now)
+    return (None if since is None else HospitalState.OFFLINE), since, ""
+
+
+_SINCE: Final = frozenset({HospitalState.OFFLINE, HospitalState.UNDECIDED})
+
+
+def _dated(state: HospitalState, at: datetime | None) -> str:
+    if at is None:
+        return state.value
+    since = "since " if state in _SINCE else ""
+    return f"{state.value} {since}{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _stated(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat(timespec="seconds")

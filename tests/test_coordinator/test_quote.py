@@ -1,0 +1,109 @@
+"""What a run costs before it is asked for: rows that are answered already are free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coordinator.runs.open_run import results_of
+from coordinator.runs.quote import Quote, price_line, quote_of
+from coordinator.runs.request import RunRequest, source_of
+from pate_fed.planning import RunSettings
+from pate_fed.pricing import run_cost
+from pate_fed.report import read_run
+from protocols.envelope import DEFAULT_SUITE
+from tests.support.deployed import LABEL
+from tests.support.worked import Worked
+
+FIRST, ALL = 12, 20
+CAPS = ("max_asks", "max_answers")
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
+    """One whose first rows were answered."""
+    made = Worked(tmp_path_factory.mktemp("quote"))
+    made.ask(queries=FIRST, select="all")
+    assert made.work().progress["answered"] == FIRST
+    yield made
+    made.coordinator.close()
+
+
+def draft(federation: Worked, queries: int, **changed: Any) -> RunRequest:
+    chosen: dict[str, Any] = {
+        "suite": DEFAULT_SUITE,
+        "mechanism": "gnmax",
+        "sigma2": 3.0,
+        "epsilon": 100.0,
+        "valid_votes": False,
+        "batch_size": 4,
+        **changed,
+    }
+    settings = RunSettings(data=source_of("public.csv", LABEL), queries=queries, **chosen)
+    return federation.coordinator.draft(
+        "second", federation.task, settings, source="public.csv", select="all"
+    )
+
+
+def quote(federation: Worked, request: RunRequest) -> Quote:
+    return quote_of(request, pool=federation.task.pool.inputs)
+
+
+def test_a_run_of_answered_rows_alone_is_free(federation: Worked) -> None:
+    request = draft(federation, FIRST)
+    found = quote(federation, request)
+    assert (request.answered, request.epsilon, found.public.epsilon) == (FIRST, 0.0, 0.0)
+    assert [one.epsilon for one in found.hospitals] == [0.0] * 3
+    assert found.free_words == f"{FIRST} of {FIRST} rows are answered already: free"
+    assert price_line(request).endswith(found.free_words)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({}, id="every query is answered"),
+        pytest.param(
+            {"mechanism": "confident", "vote_threshold": 15.0, "sigma1": 4.0}, id="with a check"
+        ),
+        pytest.param({"noise": "parties", "sigma2": 6.0}, id="noise at the parties"),
+    ],
+)
+def test_only_new_rows_cost_something(federation: Worked, changed: dict[str, Any]) -> None:
+    request = draft(federation, ALL, **changed)
+    found = quote(federation, request)
+    assert (request.answered, request.terms.max_asks) == (FIRST, ALL - FIRST)
+    assert found.public.epsilon is not None
+    whole = run_cost(replace(request.terms, **dict.fromkeys(CAPS, ALL)))
+    assert 0 < found.public.epsilon == request.epsilon < whole.epsilon
+    assert [one.epsilon for one in found.hospitals] == [request.epsilon] * 3
+
+
+def test_a_budget_is_spent_on_new_rows_alone(federation: Worked) -> None:
+    """Less noise for the same epsilon than if answered rows were paid for again."""
+    with_answered = draft(federation, ALL, sigma2=None, epsilon=3.0)
+    alone = draft(federation, FIRST + 1, sigma2=None, epsilon=3.0)
+    assert (with_answered.new_queries, alone.new_queries) == (ALL - FIRST, 1)
+    assert alone.terms.sigma2 < with_answered.terms.sigma2
+    assert with_answered.epsilon <= 3.0
+
+
+def test_a_run_states_no_other_number_than_its_quote(federation: Worked) -> None:
+    """Last in this file: it answers more rows."""
+    found = quote(federation, draft(federation, ALL))
+    federation.ask("second", queries=ALL, select="all")
+    run = federation.work("second")
+    assert run.progress["from_store"] == FIRST
+    assert run.progress["epsilon"] == found.public.epsilon
+    assert run.progress["share"] == pytest.approx(1.0)
+    privacy = read_run(results_of(federation.coordinator.home, "second")).privacy
+    assert privacy["runs"][-1]["epsilon"] == found.public.epsilon
+    assert quote(federation, draft(federation, ALL)).public.epsilon == 0.0
+
+
+def test_members_that_others_joined_since_have_answered_nothing(federation: Worked) -> None:
+    """The last of all: other hospitals would answer otherwise."""
+    federation.enroll("East")
+    assert draft(federation, FIRST).answered == 0

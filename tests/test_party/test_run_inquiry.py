@@ -1,0 +1,236 @@
+"""The question whether a hospital takes part in a run: what it says, and what it never says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from party.errors import ApprovalError, Reason
+from party.service import PartyService
+from party.site.records import ApprovalState, Subject
+from party.storage.audit import AuditKind
+from protocols import wire
+from protocols.envelope import DEFAULT_SUITE
+from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
+from protocols.identity import SigningIdentity
+from protocols.messages import MOST_WORDS_LETTERS, Refusal, RunInquiry, RunReadiness
+from protocols.rounds import PartyState, run_inquiry
+from tests.support.hospital_services import (
+    TEACHERS,
+    Hospitals,
+    audit_of,
+    make_hospitals,
+    records_of,
+)
+
+NOW = 1_790_000_000.0
+SECRET = "we distrust the operator"
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path) -> Hospitals:
+    made = make_hospitals(tmp_path, approval="each run")
+    for place in range(3):
+        made.approve(place)
+    return made
+
+
+@contextmanager
+def served(hospitals: Hospitals) -> Iterator[PartyService]:
+    with PartyService(
+        hospitals.sites[0],
+        clock=lambda: NOW,
+        vote_of=lambda site, task: lambda batch: np.zeros((TEACHERS, len(batch)), np.int64),
+    ) as service:
+        yield service
+
+
+def inquiry_of(hospitals: Hospitals, **changed: Any) -> RunInquiry:
+    members = tuple(sorted(hospitals.members, key=lambda one: one.identity.fingerprint))
+    made = RunInquiry(
+        coordinator=hospitals.coordinator.fingerprint,
+        seats=tuple(one.identity.fingerprint for one in members),
+        form="additive",
+        ring_bits=32,
+        suite=DEFAULT_SUITE,
+        threshold=3,
+        colluders=1,
+        dropouts=0,
+        simulated=False,
+        terms=wire.encode_value(hospitals.terms(members).as_record()),
+    )
+    return replace(made, **changed)
+
+
+def asked(
+    service: PartyService,
+    hospitals: Hospitals,
+    inquiry: RunInquiry | None = None,
+    *,
+    by: SigningIdentity | None = None,
+) -> RunReadiness | Refusal:
+    frame = wire.sign(inquiry or inquiry_of(hospitals), by or hospitals.coordinator).frame
+    [answer] = wire.unpack(service.receive(wire.pack([frame])), max_bytes=2**20)
+    parties = {one.identity.fingerprint: one.identity for one in hospitals.members}
+    return run_inquiry.read(answer, inquiry=frame, parties=parties)
+
+
+def decide(hospitals: Hospitals, state: ApprovalState, **more: str) -> None:
+    with records_of(hospitals.sites[0]) as records:
+        records._clock = lambda: NOW + 60
+        [run] = [one for one in records.approvals() if one.subject is Subject.RUN]
+        give = records.approve if state is ApprovalState.APPROVED else records.reject
+        give(run.subject, run.digest, coordinator=run.coordinator, by="M. Curie", **more)
+
+
+def test_a_hospital_says_undecided_rejected_and_approved_each_with_its_time(
+    hospitals: Hospitals,
+) -> None:
+    with served(hospitals) as service:
+        first = asked(service, hospitals)
+        assert isinstance(first, RunReadiness)
+        assert (first.reason, first.at) == (Reason.APPROVAL, int(NOW))
+        decide(hospitals, ApprovalState.REJECTED, reason=SECRET, words="erst nach Ostern")
+        second = asked(service, hospitals)
+        assert isinstance(second, RunReadiness)
+        assert (second.reason, second.at) == (Reason.REJECTED, int(NOW) + 60)
+        assert second.words == "erst nach Ostern"
+        assert SECRET not in repr(second)
+        decide(hospitals, ApprovalState.APPROVED)
+        third = asked(service, hospitals)
+        assert isinstance(third, RunReadiness)
+        assert (third.reason, third.at, third.words) == ("", int(NOW) + 60, "")
+
+
+def test_an_answer_is_the_same_bytes_until_something_changes(hospitals: Hospitals) -> None:
+    """So it is one row in the list of what left, however often a coordinator asks."""
+    frame = wire.sign(inquiry_of(hospitals), hospitals.coordinator).frame
+    with served(hospitals) as service:
+        answers = {service.receive(wire.pack([frame])) for _ in range(3)}
+        [left] = [one for one in service.sent.newest(10) if one.kind == "RunReadiness"]
+    assert len(answers) == 1
+    assert left.times == 3
+
+
+def test_a_question_charges_nothing_enters_no_run_and_asks_people_once(
+    hospitals: Hospitals,
+) -> None:
+    with served(hospitals) as service:
+        ledger = service.ledger
+        for _ in range(3):
+            asked(service, hospitals)
+        assert service.ledger == ledger
+        assert service.federation().node.state is PartyState.NEW
+        assert service.federation().node.run_id == b""
+    kinds = [record.kind for record in audit_of(hospitals.sites[0])]
+    assert kinds.count(AuditKind.ASKED) == 2  # the pool, and this run
+    assert kinds.count(AuditKind.RUN_REFUSED) == 1
+    assert AuditKind.RUN_ACCEPTED not in kinds
+    with records_of(hospitals.sites[0]) as records:
+        pending = [one.subject for one in records.approvals(ApprovalState.PENDING)]
+    assert pending == [Subject.RUN]
+
+
+def test_a_pool_that_is_rejected_after_its_run_was_approved_rejects_the_run(
+    hospitals: Hospitals,
+) -> None:
+    with served(hospitals) as service:
+        asked(service, hospitals)
+        decide(hospitals, ApprovalState.APPROVED)
+        with records_of(hospitals.sites[0]) as records:
+            digest, asking = hospitals.task.pool.digest, hospitals.coordinator.fingerprint
+            records.reject(Subject.POOL, digest, coordinator=asking, by="M. Curie")
+        answer = asked(service, hospitals)
+        assert isinstance(answer, RunReadiness)
+        assert answer.reason == Reason.REJECTED
+
+
+def test_what_a_policy_forbids_is_refused_by_its_code_and_nobody_is_asked(
+    hospitals: Hospitals,
+) -> None:
+    hospitals.changes = {"sigma2": 0.01, "budgets": (5000.0,) * 3}
+    with served(hospitals) as service:
+        answer = asked(service, hospitals)
+    assert isinstance(answer, RunReadiness)
+    assert answer.reason == Reason.MECHANISM
+    assert (answer.at, answer.words) == (0, "")
+    with records_of(hospitals.sites[0]) as records:
+        assert not records.approvals(ApprovalState.PENDING)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        pytest.param({"coordinator": bytes(32)}, UnknownPeerError.code, id="another coordinator"),
+        pytest.param({"form": "plain"}, UnexpectedMessageError.code, id="form"),
+        pytest.param({"ring_bits": 16}, UnexpectedMessageError.code, id="ring"),
+        pytest.param({"suite": "rot13"}, SuiteError.code, id="suite"),
+        pytest.param("backwards", UnknownPeerError.code, id="order of seats"),
+        pytest.param("without us", UnknownPeerError.code, id="without us"),
+        pytest.param("a stranger", UnknownPeerError.code, id="a stranger"),
+    ],
+)
+def test_a_run_that_this_hospital_cannot_be_in_asks_no_people(
+    hospitals: Hospitals, changed: dict[str, Any] | str, code: str
+) -> None:
+    seats = inquiry_of(hospitals).seats
+    me = hospitals.sites[0].identity.fingerprint
+    changes: dict[str, Any] = (
+        changed
+        if isinstance(changed, dict)
+        else {
+            "backwards": {"seats": seats[::-1]},
+            "without us": {"seats": tuple(one for one in seats if one != me)},
+            "a stranger": {"seats": tuple(sorted((*seats, bytes(32))))},
+        }[changed]
+    )
+    with served(hospitals) as service:
+        answer = asked(service, hospitals, inquiry_of(hospitals, **changes))
+    assert isinstance(answer, Refusal)
+    assert answer.reason == code
+    with records_of(hospitals.sites[0]) as records:
+        assert not records.approvals(ApprovalState.PENDING)
+
+
+def test_a_question_of_somebody_else_is_not_answered(hospitals: Hospitals) -> None:
+    with served(hospitals) as service:
+        answer = asked(service, hospitals, by=SigningIdentity.generate())
+    assert isinstance(answer, Refusal)
+    assert answer.reason == BadSignatureError.code
+
+
+def test_only_a_partys_own_answer_to_this_question_is_read(hospitals: Hospitals) -> None:
+    me, peer = (hospitals.sites[place].identity for place in (0, 1))
+    frame = wire.sign(inquiry_of(hospitals), hospitals.coordinator).frame
+    digest = wire.decode(frame).digest
+    right = RunReadiness(digest, me.fingerprint, "", 0, "")
+    parties = {me.fingerprint: me.public}
+    for message, signer, error in (
+        (replace(right, subject=bytes(32)), me, UnexpectedMessageError),
+        (replace(right, sender=peer.fingerprint), peer, UnknownPeerError),
+        (right, peer, BadSignatureError),
+        (inquiry_of(hospitals), hospitals.coordinator, UnexpectedMessageError),
+    ):
+        bad = wire.sign(message, signer).frame
+        with pytest.raises(error):
+            run_inquiry.read(bad, inquiry=frame, parties=parties)
+    good = wire.sign(right, me).frame
+    assert run_inquiry.read(good, inquiry=frame, parties=parties) == right
+
+
+@pytest.mark.parametrize("words", ["two\nlines", "\x1b[2J", "\u202eeht", "x" * 501])
+def test_words_that_a_screen_could_misread_are_not_kept(hospitals: Hospitals, words: str) -> None:
+    assert len("x" * 501) == MOST_WORDS_LETTERS + 1
+    with served(hospitals) as service:
+        asked(service, hospitals)
+        with pytest.raises(ApprovalError):
+            decide(hospitals, ApprovalState.REJECTED, words=words)
+        answer = asked(service, hospitals)
+    assert isinstance(answer, RunReadiness)
+    assert answer.reason == Reason.APPROVAL
