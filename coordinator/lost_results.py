@@ -13,11 +13,13 @@ from typing import Any, Final
 
 from coordinator.errors import RunQueueError, SetupError
 from coordinator.operator import Coordinator
-from coordinator.runs.open_run import results_of
+from coordinator.runs.labeling import LabelingRun
+from coordinator.runs.open_run import OpenRun, results_of
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
+from coordinator.runs.write_up import write_up
 
 WHAT_IS_LOST: Final = (
     "The run directory was written anew from the database. Lost: how much was sent, in how many "
@@ -75,6 +77,10 @@ class _Writer(RunWorker):
             self._read_out(opened, run.reason)
         elif run.state is RunState.DONE:
             self._answer_from_store(opened)
+
+    def _written_up(self, run: OpenRun, labeling: LabelingRun, **took: Any) -> list[str]:
+        """Write them, or say why not: here somebody waits for them."""
+        return write_up(run, labeling, **took)
 
     def _note(self, *_: Any) -> None:
         """Leave the notes of its progress: the traffic is known there alone."""

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from coordinator.errors import (
     CoordinatorError,
@@ -30,14 +30,21 @@ from coordinator.federation.home import FederationHome
 from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
+from coordinator.runs.later_steps import told
 from coordinator.runs.open_run import OpenRun
+from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.write_up import write_up
-from pate_fed.errors import BudgetExhaustedError, NoLabelError, PateFedError
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    NoLabelError,
+    PateFedError,
+    RunDirectoryError,
+)
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.releases import Outcome
 from protocols.errors import (
@@ -124,9 +131,14 @@ class RunWorker:
         state = RunState.FAILED
         try:
             open_run, _ = self._taken_up(run)
-            self._read_out(open_run, reason)
+            ended = _end_of(open_run, is_whole=not open_run.left)
             if self._queue.find(run.name).state is RunState.STOPPING:
-                state = RunState.STOPPED
+                ended = RunState.STOPPED
+            try:
+                self._read_out(open_run, reason)
+            except RunDirectoryError:  # the labels are in the database
+                reason = f"{reason}; `pate-fed export {run.name}` writes its results"
+            state = ended
         except DatabaseError:
             raise
         except Exception:
@@ -148,6 +160,12 @@ class RunWorker:
         start = time.monotonic()
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
+            return
+        if (closed := self._closed(run)) is not None:
+            self._note(run)
+            self._enter_end(run, closed, None, self._written_up(run, closed))
+            return
+        if run.is_unbegun and not self._may_be_offered(run):
             return
         if self._has_to_wait(run):
             return
@@ -182,17 +200,67 @@ class RunWorker:
                 "closing": traffic.exchanges - asked,
             }
             seconds = time.monotonic() - start
-            write_up(run, labeling, exchanges=exchanges, seconds=seconds)
+            notes = self._written_up(run, labeling, exchanges=exchanges, seconds=seconds)
+        self._enter_end(run, labeling, stopped_by, notes)
+
+    def _enter_end(
+        self, run: OpenRun, labeling: LabelingRun, stopped_by: Exception | None, notes: list[str]
+    ) -> None:
+        """Say how a run ended; what is missing in its results is part of the reason."""
+        name = run.request.name
         if stopped_by is None:
             skipped = run.skipped_words
-            flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void)]
+            flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void), *notes]
             is_short = skipped or (run.voids and run.left)  # voids used up the caps
             self._queue.enter(name, _end_of(run) if is_short else RunState.DONE, "; ".join(flaws))
         elif isinstance(stopped_by, RunWaits.HaltedError):
-            self._queue.enter(name, RunState.STOPPED, "by the operator")
+            self._queue.enter(name, RunState.STOPPED, "; ".join(("by the operator", *notes)))
         else:
-            reason = "; ".join((said(stopped_by), *run.skipped_words, *_flaws(run, labeling)))
-            self._queue.enter(name, _end_of(run), reason)
+            flaws = [*run.skipped_words, *_flaws(run, labeling), *notes]
+            self._queue.enter(name, _end_of(run), "; ".join((said(stopped_by), *flaws)))
+
+    def _closed(self, run: OpenRun) -> LabelingRun | None:
+        """Return a run that has no query left and was closed: nobody is needed for its results."""
+        if run.is_unbegun or run.left:
+            return None
+        try:
+            labeling = run.resumed(NoTransport(), self._with.wait, is_read_only=True)
+        except UnfinishedSetupError:
+            return None
+        return labeling if labeling.round.state is CoordinatorState.DONE else None
+
+    def _written_up(self, run: OpenRun, labeling: LabelingRun, **took: Any) -> list[str]:
+        """Write a run's results, and return what is missing: its labels are in the database.
+
+        Args:
+            run: The run.
+            labeling: The same, closed.
+            took: Its exchanges and seconds, where they are known.
+
+        Raises:
+            RunDirectoryError: the disk is full, or not writable: the service tries again.
+        """
+        try:
+            return write_up(run, labeling, **took)
+        except (RunStateError, DatabaseError):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+                raise
+            again = f"`pate-fed export {run.request.name}` tries again"
+            return [f"its results could not be written: {told(error)}; {again}"]
+
+    def _may_be_offered(self, run: OpenRun) -> bool:
+        """Tell whether a run can end with its results; else let it wait, or end uncharged."""
+        try:
+            require_request(run.request, run.task, run.results)
+        except RunDirectoryError as error:
+            self._wait_for_hospitals(run, said(error))
+        except PateFedError as error:
+            self._end_unoffered(run, error)
+        else:
+            return True
+        return False
 
     def _has_to_wait(self, run: OpenRun) -> bool:
         """Wait where a hospital is suspended, or another run rests with all hospitals in it."""
@@ -258,14 +326,14 @@ class RunWorker:
         if labeling.round.state is not CoordinatorState.DONE:
             run.warnings.append(f"The run was not closed: {reason}")
         self._note(run)
-        write_up(run, labeling)
+        self._written_up(run, labeling)
 
     def _answer_from_store(self, run: OpenRun) -> None:
         """Give the answers of earlier runs; no hospital hears of it, and nothing is charged."""
         labeling = run.begun(NoTransport(), self._with.wait)
         self._note(run)
-        write_up(run, labeling)
-        self._queue.enter(run.request.name, RunState.DONE)
+        notes = self._written_up(run, labeling)
+        self._queue.enter(run.request.name, RunState.DONE, "; ".join(notes))
 
     def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
@@ -376,8 +444,7 @@ class RunWorker:
                     if not _has_lost_keys(error):
                         run.warnings.append(f"The run ended before all was asked: {error}")
                     return error
-                if ready.unready:
-                    self._wait_for_all(run, ready.unready)
+                if self._waits_before_batch(run, ready.unready):
                     continue
                 self._queue.end_wait(name)
                 if ready.refused:  # others are asked in their place
@@ -399,6 +466,26 @@ class RunWorker:
                 run.last_void = said(error)
                 run.warnings.append(f"A batch is void: {error}")
                 self._waits.enter(name, RunState.RUNNING, said(error))
+
+    def _waits_before_batch(self, run: OpenRun, unready: Mapping[str, str]) -> bool:
+        """Wait a moment for hospitals, or for room for the results; return whether.
+
+        Raises:
+            RunEndedError: the run cannot end with its results any more.
+        """
+        if unready:
+            self._wait_for_all(run, unready)
+            return True
+        try:
+            require_request(run.request, run.task, run.results)
+        except RunDirectoryError as error:
+            if not self._wait_for_hospitals(run, said(error)):
+                raise RunWaits.HaltedError from error
+            return True
+        except PateFedError as error:
+            must = "what follows the last label must be possible before the next one is charged"
+            raise RunEndedError(must, said(error)) from error
+        return False
 
     def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str]) -> None:
         """Wait before a batch that would be void, at the charge of everybody who answered it."""
@@ -476,9 +563,11 @@ def _lost(name: str, code: str = KeysGoneError.code) -> PartyRefusedError:
     return PartyRefusedError(_LOST[code], "a lost run", party=name, cause=code)
 
 
-def _end_of(run: OpenRun) -> RunState:
-    """Return how a run stands that ended before all was asked."""
-    return RunState.INCOMPLETE if run.has_answers else RunState.FAILED
+def _end_of(run: OpenRun, *, is_whole: bool = False) -> RunState:
+    """Return how a run stands that ended before all was asked, unless it is whole."""
+    if not run.has_answers:
+        return RunState.FAILED
+    return RunState.DONE if is_whole else RunState.INCOMPLETE
 
 
 def _has_lost_keys(error: Exception | None) -> bool:

@@ -63,6 +63,7 @@ AUDIT = "audit.json"
 REPORT = "report.html"
 ANNEXES = "annexes.html"
 STUDENT = "student"
+MODEL_CARD = "model_card.md"
 
 SEALED = (
     SETTINGS,
@@ -78,7 +79,7 @@ SEALED = (
     f"{STUDENT}/model.safetensors",
     f"{STUDENT}/inputs.json",
     f"{STUDENT}/inputs.safetensors",
-    f"{STUDENT}/model_card.md",
+    f"{STUDENT}/{MODEL_CARD}",
 )
 """Paths of all files that a seal may name; a student has one of the two models, or none."""
 
