@@ -178,7 +178,7 @@ def write_results(
     preprocessing: Preprocessing | None,
     source: Mapping[str, object] = MappingProxyType({}),
     partition: Manifest | None = None,
-    split_seed: bytes | None = None,
+    split: Mapping[str, str] | None = None,
     drawn_in: Mapping[int, str] | None = None,
     reinforced: Mapping[int, int] = MappingProxyType({}),
     row_names: Sequence[str] | None = None,
@@ -196,7 +196,7 @@ def write_results(
     A run that asked nobody has no transcript. `source` holds entries of the settings that a
     federation knows better; `earlier` the failed setups, oldest first; `packets` what came from
     nodes; `reinforced` the labels that students kept for refused queries. Only a simulation has a
-    `partition`, a `split_seed` and `row_names` of its pool; only a deployed run has a
+    `partition`, a `split` and `row_names` of its pool; only a deployed run has a
     `federation`, by its name.
 
     Raises:
@@ -208,7 +208,7 @@ def write_results(
         begun_on=begun_on,
         settings=settings,
         partition=partition,
-        split_seed=split_seed,
+        split=split,
         pool_digest=pool_digest,
         earlier=earlier,
         federation=federation,
@@ -351,7 +351,7 @@ def manifest_table(
     pool_digest: bytes,
     earlier: Sequence[EarlierSetup],
     federation: str = "",
-    split_seed: bytes | None = None,
+    split: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the content of `manifest.json`; arguments as for `write_results`."""
     return {
@@ -365,7 +365,7 @@ def manifest_table(
         **({"federation": federation} if federation else {}),
         # Only a simulation knows the owner of each record.
         **({} if partition is None else {"partition": partition.as_json()}),
-        **({} if split_seed is None else {"split": {"seed": split_seed.hex()}}),
+        **({} if split is None else {"split": dict(split)}),
         "pool_sha256": pool_digest.hex(),
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),

@@ -28,6 +28,7 @@ from coordinator.runs.preflight import require_chargeable, untrained_teachers
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
 from coordinator.simulation import notes
+from coordinator.simulation.another_student import pool_shares
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.evaluation import PrivateEvaluation, keep_back
 from coordinator.simulation.hospitals import (
@@ -242,7 +243,7 @@ class _Rehearsal:
     def label(self) -> None:
         """Set the federation up and ask all batches."""
         settings = self._settings
-        identity = SigningIdentity.generate()
+        self._identity = identity = SigningIdentity.generate()
         terms = terms_of(
             settings,
             name=self._name,
@@ -552,10 +553,7 @@ class _Rehearsal:
         facts = replace(settings.label_facts(self._dataset.kind), records=records)
         if facts.prevalence is not None or not facts.shared_out:
             return facts
-        labels = self._dataset.pool.labels
-        counts = np.bincount(labels, minlength=len(self._dataset.class_names))
-        shares = tuple(float(one) for one in counts / len(labels))
-        return replace(facts, prevalence=shares) if min(shares) > 0 else facts
+        return replace(facts, prevalence=pool_shares(self._dataset))
 
     def _scores(self, student: Student | None) -> dict[str, Any] | None:
         if student is None:
@@ -584,7 +582,11 @@ class _Rehearsal:
             settings=self._before.with_whole_budgets(self._settings),
             source=self._rounds.table(),
             partition=self._manifest,
-            split_seed=self._chance.root,
+            # Everything of a simulation is made on one machine: its seal proves nothing to others.
+            split={
+                "seed": self._chance.root.hex(),
+                "coordinator": self._identity.private_bytes.hex(),
+            },
             drawn_in=self._before.drawn_in,
             reinforced=self._reinforced,
             pool_digest=self._pool.digest,

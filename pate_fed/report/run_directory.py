@@ -35,7 +35,7 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -133,6 +133,29 @@ class RunDirectory:
         """
         target = Path(path)
         refuse_existing(target)
+        with cls._open(target, _publish) as directory:
+            yield directory
+
+    @classmethod
+    @contextmanager
+    def open_in_place(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
+        """Write a finished run directory anew: the old one stays until the new one is whole.
+
+        Args:
+            path: Path of the finished directory.
+
+        Raises:
+            RunDirectoryError: there is none, or it cannot be written.
+        """
+        target = Path(path)
+        if not target.is_dir() or target.is_symlink():
+            raise RunDirectoryError("a run directory must be a folder", target)
+        with cls._open(target, _exchange) as directory:
+            yield directory
+
+    @classmethod
+    @contextmanager
+    def _open(cls, target: Path, publish: Callable[[Path, Path], None]) -> Iterator[Self]:
         made: list[Path] = []
         folder: Path | None = None
         try:
@@ -149,7 +172,7 @@ class RunDirectory:
             assert folder is not None
             yield cls(folder)
             with _writing(target):
-                _publish(folder, target)
+                publish(folder, target)
         except BaseException:
             if folder is not None:
                 # The first error is the one to tell; a leftover names itself partial.
@@ -429,11 +452,30 @@ def _make_parents(target: Path, made: list[Path]) -> None:
         made.append(folder)
 
 
-def _publish(folder: Path, target: Path) -> None:
+def _sync_all(folder: Path) -> None:
     for place, _, names in os.walk(folder):
         for name in names:
             _sync(Path(place, name))
         _sync(Path(place))
+
+
+def _exchange(folder: Path, target: Path) -> None:
+    """Put a folder in the place of a finished run directory."""
+    _sync_all(folder)
+    # A kill between the two renames leaves both, each whole, under names that say so.
+    old = target.with_name(f".{target.name[:64]}.replaced-{os.getpid()}")
+    target.rename(old)
+    try:
+        folder.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    _sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _publish(folder: Path, target: Path) -> None:
+    _sync_all(folder)
     # A plain rename would replace an empty directory that somebody made meanwhile. Here mkdir takes
     # the name or fails; then the rename replaces our own empty directory, and fails on any other.
     try:
