@@ -162,8 +162,10 @@ class RunWorker:
             self._answer_from_store(run)
             return
         if (closed := self._closed(run)) is not None:
+            is_stopping = self._queue.find(name).state is RunState.STOPPING
+            ended_by = RunWaits.HaltedError() if is_stopping else None
             self._note(run)
-            self._enter_end(run, closed, None, self._written_up(run, closed))
+            self._enter_end(run, closed, ended_by, self._written_up(run, closed))
             return
         if run.is_unbegun and not self._may_be_offered(run):
             return
