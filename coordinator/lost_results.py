@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from coordinator.database import Act
 from coordinator.errors import RunQueueError, SetupError
 from coordinator.operator import Coordinator
-from coordinator.runs.labeling import LabelingRun
-from coordinator.runs.open_run import OpenRun, results_of
+from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.retraining import PublicInputs, give_student
@@ -94,7 +94,7 @@ def give_student_to(coordinator: Coordinator, name: str, kind: str) -> tuple[Run
     folder = results_of(coordinator.home, name)
     if not folder.is_dir():
         raise RunQueueError("a run that gets a student must have ended with labels", "none yet")
-    coordinator.note_student(name, kind)
+    _note_student(coordinator, name, kind)
     inputs = PublicInputs(
         pool=pool,
         kind=task.kind,
@@ -111,6 +111,24 @@ def give_student_to(coordinator: Coordinator, name: str, kind: str) -> tuple[Run
     )
 
 
+def _note_student(coordinator: Coordinator, name: str, kind: str) -> None:
+    """Tell that a run gets another student: before it does, so that none is without an entry.
+
+    Raises:
+        RunQueueError: there is no such run, it has not ended, or its student is being scored.
+    """
+    queue = coordinator.queue
+    run = queue.find(name)
+    if not run.is_ended:
+        raise RunQueueError("a run that gets a student must have ended", run.state.value)
+    for one in queue.all():
+        evaluation = RunRequest.from_json(queue.request(one.name)).evaluation
+        if evaluation is not None and evaluation.run == name and not one.is_ended:
+            must = "a run must keep its student while hospitals score it"
+            raise RunQueueError(must, f"{one.name} is open")
+    coordinator._tell(Act.STUDENT_GIVEN, name, {}, {"student": kind})
+
+
 class _Writer(RunWorker):
     """A worker for runs that are over: no hospital hears of it, and no label or charge changes.
 
@@ -122,13 +140,9 @@ class _Writer(RunWorker):
         opened, _ = self._taken_up(run)
         opened.warnings.append(WHAT_IS_LOST)
         if not opened.is_unbegun or opened.left:
-            self._read_out(opened, run.reason)
+            self._read_out(opened, run.reason, write_up)  # which raises: somebody waits for them
         elif run.state is RunState.DONE:
-            self._answer_from_store(opened)
-
-    def _written_up(self, run: OpenRun, labeling: LabelingRun, **took: Any) -> list[str]:
-        """Write them, or say why not: here somebody waits for them."""
-        return write_up(run, labeling, **took)
+            self._answer_from_store(opened, write_up)
 
     def _note(self, *_: Any) -> None:
         """Leave the notes of its progress: the traffic is known there alone."""

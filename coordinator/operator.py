@@ -415,24 +415,6 @@ class Coordinator:
         self._tell(Act.EXPORTED, name, {}, {"file": file})
         return content
 
-    def note_student(self, name: str, kind: str) -> None:
-        """Tell that a run gets another student: before it does, so that none is without an entry.
-
-        Raises:
-            RunQueueError: there is no such run, nobody finished it, or its student is being scored.
-        """
-        run = self.queue.find(name)
-        if not run.is_ended:
-            raise RunQueueError("a run that gets a student must have ended", run.state.value)
-        for one in self.queue.all():
-            request = RunRequest.from_json(self.queue.request(one.name))
-            of = None if request.evaluation is None else request.evaluation.run
-            if of == name and not one.is_ended:
-                raise RunQueueError(
-                    "a run must keep its student while hospitals score it", f"{one.name} is open"
-                )
-        self._tell(Act.STUDENT_GIVEN, name, {}, {"student": kind})
-
     # The audit log ----------------------------------------------------------------------------
 
     def _order(self, act: Act, name: str, give: Callable[[str], Run]) -> Run:

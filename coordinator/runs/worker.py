@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from coordinator.errors import (
     CoordinatorError,
@@ -30,15 +30,14 @@ from coordinator.federation.home import FederationHome
 from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
-from coordinator.runs.later_steps import told
-from coordinator.runs.open_run import OpenRun
+from coordinator.runs.open_run import OpenRun, closed
 from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
-from coordinator.runs.write_up import write_up
+from coordinator.runs.write_up import Write, write_or_note
 from pate_fed.errors import (
     BudgetExhaustedError,
     NoLabelError,
@@ -161,11 +160,11 @@ class RunWorker:
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
-        if (closed := self._closed(run)) is not None:
+        if (ended := closed(run, self._with.wait)) is not None:
             is_stopping = self._queue.find(name).state is RunState.STOPPING
             ended_by = RunWaits.HaltedError() if is_stopping else None
             self._note(run)
-            self._enter_end(run, closed, ended_by, self._written_up(run, closed))
+            self._queue.enter(name, *_ending(run, ended, ended_by, write_or_note(run, ended)))
             return
         if run.is_unbegun and not self._may_be_offered(run):
             return
@@ -202,67 +201,19 @@ class RunWorker:
                 "closing": traffic.exchanges - asked,
             }
             seconds = time.monotonic() - start
-            notes = self._written_up(run, labeling, exchanges=exchanges, seconds=seconds)
-        self._enter_end(run, labeling, stopped_by, notes)
-
-    def _enter_end(
-        self, run: OpenRun, labeling: LabelingRun, stopped_by: Exception | None, notes: list[str]
-    ) -> None:
-        """Say how a run ended; what is missing in its results is part of the reason."""
-        name = run.request.name
-        if stopped_by is None:
-            skipped = run.skipped_words
-            flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void), *notes]
-            is_short = skipped or (run.voids and run.left)  # voids used up the caps
-            self._queue.enter(name, _end_of(run) if is_short else RunState.DONE, "; ".join(flaws))
-        elif isinstance(stopped_by, RunWaits.HaltedError):
-            self._queue.enter(name, RunState.STOPPED, "; ".join(("by the operator", *notes)))
-        else:
-            flaws = [*run.skipped_words, *_flaws(run, labeling), *notes]
-            self._queue.enter(name, _end_of(run), "; ".join((said(stopped_by), *flaws)))
-
-    def _closed(self, run: OpenRun) -> LabelingRun | None:
-        """Return a run that has no query left and was closed: nobody is needed for its results."""
-        if run.is_unbegun or run.left:
-            return None
-        try:
-            labeling = run.resumed(NoTransport(), self._with.wait, is_read_only=True)
-        except UnfinishedSetupError:
-            return None
-        return labeling if labeling.round.state is CoordinatorState.DONE else None
-
-    def _written_up(self, run: OpenRun, labeling: LabelingRun, **took: Any) -> list[str]:
-        """Write a run's results, and return what is missing: its labels are in the database.
-
-        Args:
-            run: The run.
-            labeling: The same, closed.
-            took: Its exchanges and seconds, where they are known.
-
-        Raises:
-            RunDirectoryError: the disk is full, or not writable: the service tries again.
-        """
-        try:
-            return write_up(run, labeling, **took)
-        except (RunStateError, DatabaseError):
-            raise
-        except Exception as error:
-            if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
-                raise
-            again = f"`pate-fed export {run.request.name}` tries again"
-            return [f"its results could not be written: {told(error)}; {again}"]
+            notes = write_or_note(run, labeling, exchanges=exchanges, seconds=seconds)
+        self._queue.enter(name, *_ending(run, labeling, stopped_by, notes))
 
     def _may_be_offered(self, run: OpenRun) -> bool:
         """Tell whether a run can end with its results; else let it wait, or end uncharged."""
         try:
-            require_request(run.request, run.task, run.results)
-        except RunDirectoryError as error:
-            self._wait_for_hospitals(run, said(error))
-        except PateFedError as error:
+            fault = lack_of_room(run)
+        except RunEndedError as error:
             self._end_unoffered(run, error)
-        else:
-            return True
-        return False
+            return False
+        if fault:
+            self._wait_for_hospitals(run, fault)
+        return not fault
 
     def _has_to_wait(self, run: OpenRun) -> bool:
         """Wait where a hospital is suspended, or another run rests with all hospitals in it."""
@@ -314,7 +265,7 @@ class RunWorker:
         self._waits.wait(run.request.name, f"set up anew: {said(error)}", 0.0)
         return True
 
-    def _read_out(self, run: OpenRun, reason: str) -> None:
+    def _read_out(self, run: OpenRun, reason: str, write: Write = write_or_note) -> None:
         """Keep the results of a run that nobody closes."""
         last = run.before() if run.is_unbegun else run
         if last is None:
@@ -328,14 +279,13 @@ class RunWorker:
         if labeling.round.state is not CoordinatorState.DONE:
             run.warnings.append(f"The run was not closed: {reason}")
         self._note(run)
-        self._written_up(run, labeling)
+        write(run, labeling)
 
-    def _answer_from_store(self, run: OpenRun) -> None:
+    def _answer_from_store(self, run: OpenRun, write: Write = write_or_note) -> None:
         """Give the answers of earlier runs; no hospital hears of it, and nothing is charged."""
         labeling = run.begun(NoTransport(), self._with.wait)
         self._note(run)
-        notes = self._written_up(run, labeling)
-        self._queue.enter(run.request.name, RunState.DONE, "; ".join(notes))
+        self._queue.enter(run.request.name, RunState.DONE, "; ".join(write(run, labeling)))
 
     def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
@@ -446,7 +396,9 @@ class RunWorker:
                     if not _has_lost_keys(error):
                         run.warnings.append(f"The run ended before all was asked: {error}")
                     return error
-                if self._waits_before_batch(run, ready.unready):
+                fault = lack_of_room(run)
+                if ready.unready or fault:
+                    self._wait_for_all(run, ready.unready, fault)
                     continue
                 self._queue.end_wait(name)
                 if ready.refused:  # others are asked in their place
@@ -469,32 +421,13 @@ class RunWorker:
                 run.warnings.append(f"A batch is void: {error}")
                 self._waits.enter(name, RunState.RUNNING, said(error))
 
-    def _waits_before_batch(self, run: OpenRun, unready: Mapping[str, str]) -> bool:
-        """Wait a moment for hospitals, or for room for the results; return whether.
-
-        Raises:
-            RunEndedError: the run cannot end with its results any more.
-        """
-        if unready:
-            self._wait_for_all(run, unready)
-            return True
-        try:
-            require_request(run.request, run.task, run.results)
-        except RunDirectoryError as error:
-            if not self._wait_for_hospitals(run, said(error)):
-                raise RunWaits.HaltedError from error
-            return True
-        except PateFedError as error:
-            must = "what follows the last label must be possible before the next one is charged"
-            raise RunEndedError(must, said(error)) from error
-        return False
-
-    def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str]) -> None:
-        """Wait before a batch that would be void, at the charge of everybody who answered it."""
+    def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str], fault: str) -> None:
+        """Wait before a batch that would be void, or lost, at the charge of who answered it."""
         people = [f"{name} [{code}]" for name, code in unready.items() if code]
         silent = [name for name, code in unready.items() if not code]
         said = [f"waits for the people of {', '.join(people)}"] if people else []
         said += [f"waits for {', '.join(silent)}"] if silent else []
+        said += [fault] if fault else []
         if not self._wait_for_hospitals(run, "; ".join(said)):
             raise RunWaits.HaltedError
 
@@ -570,6 +503,37 @@ def _end_of(run: OpenRun, *, is_whole: bool = False) -> RunState:
     if not run.has_answers:
         return RunState.FAILED
     return RunState.DONE if is_whole else RunState.INCOMPLETE
+
+
+def _ending(
+    run: OpenRun, labeling: LabelingRun, stopped_by: Exception | None, notes: list[str]
+) -> tuple[RunState, str]:
+    """Return how a run ended and why; what is missing in its results is part of the reason."""
+    if isinstance(stopped_by, RunWaits.HaltedError):
+        return RunState.STOPPED, "; ".join(("by the operator", *notes))
+    skipped = run.skipped_words
+    if stopped_by is not None:
+        reason = [said(stopped_by), *skipped, *_flaws(run, labeling), *notes]
+        return _end_of(run), "; ".join(reason)
+    flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void), *notes]
+    is_short = skipped or (run.voids and run.left)  # voids used up the caps
+    return _end_of(run) if is_short else RunState.DONE, "; ".join(flaws)
+
+
+def lack_of_room(run: OpenRun) -> str:
+    """Say that the results of a run have no room now; "" if they have.
+
+    Raises:
+        RunEndedError: the run cannot end with its results; its cause says why.
+    """
+    try:
+        require_request(run.request, run.task, run.results)
+    except RunDirectoryError as error:
+        return said(error)
+    except PateFedError as error:
+        must = "what follows the last label must be possible before the next one is charged"
+        raise RunEndedError(must, said(error)) from error
+    return ""
 
 
 def _has_lost_keys(error: Exception | None) -> bool:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from coordinator.database import SqlCoordinatorJournal
+from coordinator.errors import DatabaseError, RunStateError
 from coordinator.runs import results
 from coordinator.runs.evaluating import write_evaluation
 from coordinator.runs.interim import labels_to_learn, reinforced_labels, teach
 from coordinator.runs.labeling import LabelingRun
-from coordinator.runs.later_steps import NO_STUDENT, another_student
+from coordinator.runs.later_steps import NO_STUDENT, another_student, told
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.results import EarlierSetup
 from pate_fed.data.task import LearningTask
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 MOST_TRIES: Final = 3
 """How often a student's training may end the whole process; then the run has no student."""
+
+Write = Callable[[OpenRun, LabelingRun], list[str]]
+"""Writes the results of a run, and returns what is missing."""
 
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 
@@ -137,6 +141,31 @@ def write_up(
     )
     tries_of(run).unlink(missing_ok=True)
     return notes
+
+
+def write_or_note(run: OpenRun, labeling: LabelingRun, **took: Any) -> list[str]:
+    """Write a run's results; where that fails, say so: its labels are in the database.
+
+    Args:
+        run: The run.
+        labeling: The same, closed.
+        took: Its exchanges and seconds, where they are known.
+
+    Returns:
+        What is missing, a line each.
+
+    Raises:
+        RunDirectoryError: the disk is full, or not writable: the service tries again.
+    """
+    try:
+        return write_up(run, labeling, **took)
+    except (RunStateError, DatabaseError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            raise
+        again = f"`pate-fed export {run.request.name}` tries again"
+        return [f"its results could not be written: {told(error)}; {again}"]
 
 
 def _source(run: OpenRun) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -41,10 +40,11 @@ from coordinator.simulation.hospitals import (
     yardsticks,
 )
 from coordinator.simulation.near_quota import near_notes, within_quota
+from coordinator.simulation.outcome import Progress, Simulation, Tell, kept, say_nothing
 from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.charging import RunLedger
 from pate_fed.data import Dataset, DatasetKind, load_dataset
-from pate_fed.errors import BudgetExhaustedError, RunDirectoryError
+from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
 from pate_fed.partition import (
     Manifest,
@@ -77,40 +77,13 @@ from protocols.identity import SigningIdentity
 
 _RUN = "simulation"
 
-Progress = Callable[[str, int, int], None]
-"""Called with the name of a stage, its finished steps, and all its steps."""
-
-Tell = Callable[[str], None]
-"""Called with a line for people."""
-
-
-def _say_nothing(_: str) -> None:
-    """Keep a line to itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """The result of a simulation.
-
-    Attributes:
-        run_dir: The run directory.
-        metrics: Content of `metrics.json`.
-        privacy: Content of `privacy.json`.
-        stopped_by: The error that ended the run early, after a release; None for a complete run.
-    """
-
-    run_dir: Path
-    metrics: dict[str, Any]
-    privacy: dict[str, Any]
-    stopped_by: Exception | None
-
 
 def simulate(
     settings: RunSettings,
     out: Path,
     *,
     progress: Progress,
-    tell: Tell = _say_nothing,
+    tell: Tell = say_nothing,
     after: Path | None = None,
 ) -> Simulation:
     """Run a whole federation on this machine and write its run directory.
@@ -354,7 +327,7 @@ class _Rehearsal:
         write = partial(
             self._write_files, student=student, outcomes=outcomes, metrics=metrics, privacy=privacy
         )
-        run_dir, fault = _kept(out, write)
+        run_dir, fault = kept(out, write)
         stopped_by = self._before.told(labels.stopped_by)
         return Simulation(run_dir, metrics, privacy, stopped_by or fault)
 
@@ -622,22 +595,3 @@ class _Rehearsal:
         start = time.perf_counter()
         yield
         self._seconds[stage] = time.perf_counter() - start
-
-
-def _kept(out: Path, write: Callable[[Path], None]) -> tuple[Path, RunEndedError | None]:
-    """Write a run directory; where its place has become unusable, in a temporary folder.
-
-    Returns:
-        Where it is, and the fault that keeps it from where it should be.
-
-    Raises:
-        RunDirectoryError: there is no place for it at all.
-    """
-    try:
-        write(out)
-    except RunDirectoryError as error:
-        spare = Path(tempfile.mkdtemp(prefix="pate-fed-run-"), out.name)
-        write(spare)
-        must = f"{out} must be writable at the end, too: the run directory is {spare}"
-        return spare, RunEndedError(must, f"{error.must}, got {error.got}")
-    return out, None
