@@ -543,7 +543,7 @@ class TestInterruptions:
         assert leftovers(out.parent, table) == []
 
     @sampled(1)
-    @pytest.mark.parametrize("place", ["mkdir", "_publish"])
+    @pytest.mark.parametrize("place", ["mkdir", "publish"])
     def test_full_disk_is_one_line(
         self,
         pate_fed: Command,

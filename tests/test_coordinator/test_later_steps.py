@@ -183,7 +183,7 @@ def test_results_that_find_no_room_are_written_once_there_is_some_without_a_hosp
     """The service tries again: see `test_service`. By then no hospital need be there."""
     federation.ask(queries=4)
     with monkeypatch.context() as patch:
-        patch.setattr("pate_fed.report.run_directory._publish", failing(full))
+        patch.setattr("pate_fed.report.run_directory.publish", failing(full))
         with pytest.raises(RunDirectoryError):
             federation.work()
     assert not results_of(federation.coordinator.home, "first").exists()
