@@ -1,4 +1,4 @@
-"""Writes a run's directory anew from the database, as after a restore without the folder `runs`.
+"""Writes a run's directory anew: from the database after a restore, or with another student.
 
 Labels, prices, settings and transcript are in the database. Traffic and times are not, and the
 student's training draws other random numbers: the report names the losses.
@@ -11,13 +11,20 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+import numpy as np
+
+from coordinator.database import Act
 from coordinator.errors import RunQueueError, SetupError
 from coordinator.operator import Coordinator
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Run, RunState
+from coordinator.runs.request import RunRequest, read_learning_task
+from coordinator.runs.retraining import PublicInputs, give_student
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
+from coordinator.runs.write_up import write_up
+from pate_fed.report import RunRecord
 
 WHAT_IS_LOST: Final = (
     "The run directory was written anew from the database. Lost: how much was sent, in how many "
@@ -61,6 +68,67 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
     return results.is_dir()
 
 
+def give_student_to(coordinator: Coordinator, name: str, kind: str) -> tuple[RunRecord, list[str]]:
+    """Train a student of a kind from the stored labels of a run that has ended.
+
+    Args:
+        coordinator: The federation.
+        name: The run.
+        kind: One of `STUDENTS`, or "auto".
+
+    Returns:
+        The run with its student, and what could not be made, a line each.
+
+    Raises:
+        RunQueueError: there is no such run, it has not ended or has no label, or its student is
+            being scored.
+        See `write_anew` and `give_student`.
+    """
+    from pate_fed.students import LabelFacts, require_student  # noqa: PLC0415 - takes seconds
+
+    request = RunRequest.from_json(coordinator.queue.request(name))
+    task = read_learning_task(coordinator.home, request)
+    pool, classes = task.pool.views, task.classes
+    require_student(kind, task.kind, pool=pool, classes=classes, facts=LabelFacts())
+    write_anew(coordinator, name)
+    folder = results_of(coordinator.home, name)
+    if not folder.is_dir():
+        raise RunQueueError("a run that gets a student must have ended with labels", "none yet")
+    _note_student(coordinator, name, kind)
+    inputs = PublicInputs(
+        pool=pool,
+        kind=task.kind,
+        class_names=task.class_names,
+        preprocessing=task.schema.preprocessing,
+    )
+    return give_student(
+        folder,
+        kind,
+        inputs,
+        identity=coordinator.home.identity,
+        rng=np.random.default_rng(list(secrets.token_bytes(32))),
+        run=name,
+    )
+
+
+def _note_student(coordinator: Coordinator, name: str, kind: str) -> None:
+    """Tell that a run gets another student: before it does, so that none is without an entry.
+
+    Raises:
+        RunQueueError: there is no such run, it has not ended, or its student is being scored.
+    """
+    queue = coordinator.queue
+    run = queue.find(name)
+    if not run.is_ended:
+        raise RunQueueError("a run that gets a student must have ended", run.state.value)
+    for one in queue.all():
+        evaluation = RunRequest.from_json(queue.request(one.name)).evaluation
+        if evaluation is not None and evaluation.run == name and not one.is_ended:
+            must = "a run must keep its student while hospitals score it"
+            raise RunQueueError(must, f"{one.name} is open")
+    coordinator._tell(Act.STUDENT_GIVEN, name, {}, {"student": kind})
+
+
 class _Writer(RunWorker):
     """A worker for runs that are over: no hospital hears of it, and no label or charge changes.
 
@@ -72,9 +140,9 @@ class _Writer(RunWorker):
         opened, _ = self._taken_up(run)
         opened.warnings.append(WHAT_IS_LOST)
         if not opened.is_unbegun or opened.left:
-            self._read_out(opened, run.reason)
+            self._read_out(opened, run.reason, write_up)  # which raises: somebody waits for them
         elif run.state is RunState.DONE:
-            self._answer_from_store(opened)
+            self._answer_from_store(opened, write_up)
 
     def _note(self, *_: Any) -> None:
         """Leave the notes of its progress: the traffic is known there alone."""

@@ -40,6 +40,7 @@ from coordinator.runs.evaluating import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
 from coordinator.runs.open_run import results_of
 from coordinator.runs.pools import Pools
+from coordinator.runs.preflight import require_request
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
@@ -289,7 +290,7 @@ class Coordinator:
 
         Raises:
             RunRequestError: a query was answered in a run of another task.
-            See `RunRequest.make`.
+            See `RunRequest.make`, and `require_chargeable`.
         """
         members = [one for one in self.members() if one.state == "member"]
         if select == "all" and settings.queries is None:
@@ -311,6 +312,7 @@ class Coordinator:
             seed=seed,
             answered=answered,
         )
+        require_request(request, task, results_of(self.home, name))
         digests = task.pool.ask(request.queries).digests
         elsewhere = self.answers.count_of_other_tasks(digests, task_digest=task.digest)
         if elsewhere:
@@ -327,7 +329,9 @@ class Coordinator:
         Raises:
             RunRequestError: its name is taken, or its pool cannot be published.
             BudgetRuleError: the federation's budget does not hold it.
+            See `require_chargeable`.
         """
+        require_request(request, task, results_of(self.home, request.name))
         name, text = request.name, request.to_json()
         if self.home.path("runs", name).exists():
             raise RunRequestError("a run must have a name of its own", f"{name} again")

@@ -24,7 +24,7 @@ from coordinator.cli.federation import (
 from coordinator.cli.people import budget, console, users_app
 from coordinator.cli.pools import pool_app
 from coordinator.cli.reproduce import reproduce
-from coordinator.cli.results import export_student, predict, report, transcript_app
+from coordinator.cli.results import export_student, predict, report, student, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
 from coordinator.cli.simulate import simulate
 from pate_fed.nodes import Format, exit_code, lines_of_checks, table_of_checks
@@ -53,6 +53,7 @@ app.command()(account)
 app.command()(plan)
 app.command()(audit)
 app.command()(report)
+app.command()(student)
 app.command()(predict)
 app.command()(export_student)
 app.command()(reproduce)

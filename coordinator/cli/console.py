@@ -184,6 +184,13 @@ def students() -> Iterable[str]:
     return ("auto", *STUDENTS)
 
 
+def table_students() -> Iterable[str]:
+    """Name the students that learn from tables, as deployments do."""
+    from pate_fed.students import students_for  # noqa: PLC0415 - keeps --help fast
+
+    return students_for("table")
+
+
 def sum_forms() -> Iterable[str]:
     """Name all forms of the secure sum."""
     from protocols.forms import FORMS  # noqa: PLC0415 - keeps --help fast

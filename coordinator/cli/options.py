@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from coordinator.cli.console import RegistryChoice, choice, students, suites
+from coordinator.cli.console import RegistryChoice, choice, students, suites, table_students
 
 FEDERATION: Final = "Federation"
 MECHANISM: Final = "Questions and mechanism"
@@ -119,7 +119,16 @@ Student = Annotated[
     str,
     typer.Option(
         click_type=RegistryChoice(students),
-        help="Kind of student.",
+        help="Kind of student. From images of 8 x 8 pixels or more alone learn: self-training, "
+        "vat, fixmatch, gan, co-teaching, pate-plus and pate-plus-plus.",
+        rich_help_panel=RUN,
+    ),
+]
+TableStudent = Annotated[
+    str,
+    typer.Option(
+        click_type=RegistryChoice(table_students),
+        help="Kind of student; of a table, as public inputs are.",
         rich_help_panel=RUN,
     ),
 ]

@@ -1,4 +1,4 @@
-"""The files of a run: `report`, `predict`, `export-student`, `transcript verify`."""
+"""The files of a run: `report`, `student`, `predict`, `export-student`, `transcript verify`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import LINE, Agreed, choice
+from coordinator.cli.console import (
+    DEFAULT_HOME,
+    LINE,
+    Agreed,
+    FormatOption,
+    HomeOption,
+    RegistryChoice,
+    choice,
+    open_coordinator,
+    show,
+    single_threaded_kernels,
+    students,
+)
 from coordinator.errors import UsageError
 from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes import Format
@@ -93,6 +105,53 @@ def predict(
         print_json(found.as_json())
     else:
         print(found.as_csv(), end="")
+
+
+def student(  # noqa: PLR0917 - one argument per option
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="Name of a run; or the directory of a simulation."),
+    ],
+    kind: Annotated[
+        str, typer.Option(click_type=RegistryChoice(students), help="Kind of student.")
+    ],
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Simulation: folder of its data set, where it had one."),
+    ] = None,
+    data_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Simulation: file of its records, where it had one."),
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Train another student from the stored labels of a run that has ended.
+
+    Nobody is asked, and nothing is charged. It takes the place of an earlier student; model card,
+    report and seal are new.
+    """
+    single_threaded_kernels()
+    folder = Path(run)
+    if (folder / "manifest.json").is_file():
+        from coordinator.simulation.another_student import train_another  # noqa: PLC0415 - fast --help
+
+        record, notes = train_another(folder, kind, data_dir=data_dir, data_file=data_file)
+    else:
+        from coordinator.lost_results import give_student_to  # noqa: PLC0415 - keeps --help fast
+        from coordinator.runs.open_run import results_of  # noqa: PLC0415 - the same
+
+        if data_dir is not None or data_file is not None:
+            raise UsageError("--data-dir and --data-file are for a simulation", "a run's name")
+        coordinator = open_coordinator(home)
+        record, notes = give_student_to(coordinator, run, kind)
+        folder = results_of(coordinator.home, run)
+    trained = record.metrics["student"]
+    if output_format is Format.JSON:
+        print_json({"run_dir": str(folder), "student": trained, "notes": notes})
+        return
+    said = "no student" if trained is None else f"{trained['kind']} in {folder / 'student'}"
+    show(f"Student: {said}. The report is new, and nothing was charged.", *notes)
 
 
 def export_student(

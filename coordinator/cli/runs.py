@@ -41,8 +41,8 @@ from coordinator.cli.options import (
     Purpose,
     Sigma1,
     Sigma2,
-    Student,
     Suite,
+    TableStudent,
     TestDelta,
     Unit,
     ValidVotes,
@@ -214,7 +214,7 @@ def run(  # noqa: PLR0917 - one argument per option
     batch_size: Annotated[
         int, typer.Option(help="Queries per batch.", rich_help_panel=BUDGET)
     ] = 20,
-    student: Student = "auto",
+    student: TableStudent = "auto",
     prevalence: Prevalence = None,
     purpose: Purpose = "",
     patience: Patience = 24.0,

@@ -119,6 +119,7 @@ def _choices(coordinator: Coordinator) -> dict[str, Any]:
         "members": members,
         "mechanisms": {name: MECHANISMS.get(name, "") for name in DEPLOYED},
         "selections": SELECTIONS,
+        "students": [name for name in _students() if name != "auto"],
         "forms": sorted(DEPLOYED_FORMS),
         "most_mib": MOST_UPLOAD_BYTES // 2**20,
         "most_rows": MOST_ROWS,
@@ -208,7 +209,15 @@ def _settings(form: FormData, coordinator: Coordinator, task: LearningTask) -> R
         valid_votes=form.get("valid_votes") == "yes",
         purpose=optional_text(form, "purpose", label="Purpose", most=300),
         batch_size=number_of(form, "batch_size", int, label="Queries per batch") or 20,
+        student=_choice(form, "student", ("", *_students()), label="Student") or "auto",
     )
+
+
+def _students() -> tuple[str, ...]:
+    """Return the students that can learn from public rows."""
+    from pate_fed.students import students_for  # noqa: PLC0415 - takes seconds
+
+    return students_for("table")
 
 
 def _choice(form: FormData, name: str, known: tuple[str, ...], *, label: str) -> str:

@@ -50,6 +50,7 @@ class Act(StrEnum):
     RESUMED = "run resumed"
     STOPPED = "run stopped"
     EXPORTED = "results exported"
+    STUDENT_GIVEN = "student given"
     PERSON_ADDED = "person added"
     PERSON_CHANGED = "person changed"
     PERSON_REMOVED = "person removed"

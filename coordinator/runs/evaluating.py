@@ -47,8 +47,6 @@ from pate_fed.report import (
     RunDirectory,
     RunRecord,
     read_run,
-    render_annexes,
-    render_report,
 )
 from pate_fed.report.run_directory import (
     LABELS,
@@ -57,6 +55,7 @@ from pate_fed.report.run_directory import (
     PRIVACY,
     SETTINGS,
     STUDENT,
+    digests_of,
 )
 from pate_fed.stored_models import SKOPS_FILE
 from protocols.forms import FORMS, usual_form
@@ -190,8 +189,11 @@ def plan_of(terms: RunTerms, evaluation: EvaluationTask, schema: TaskSchema) -> 
     )
 
 
-def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: EvaluationTask) -> None:
+def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: EvaluationTask) -> list[str]:
     """Write the directory of an evaluation, if its counts were released.
+
+    Returns:
+        What is missing in it, a line each.
 
     Raises:
         RunDirectoryError: the directory cannot be written, or the evaluated run's cannot be read.
@@ -199,7 +201,7 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
     """
     released = [release for _, release in run.store.releases().values()]
     if not released or released[0].tallies is None:
-        return
+        return []
     assert run.request.evaluation is not None
     source = results_of(run.home, run.request.evaluation.run)
     task = read_learning_task(run.home, replace(run.request, pool=evaluation.source))
@@ -219,6 +221,7 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
         ),
         "evaluated": {"run": run.request.evaluation.run, "run_id": record.manifest["run_id"]},
     }
+    notes: list[str] = []
     with RunDirectory.open_new(run.results) as directory:
         for name in (SETTINGS, LABELS):
             shutil.copyfile(source / name, directory.folder / name)
@@ -236,11 +239,10 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
         directory.write_transcript(results.transcript_of(labeling.round))
         if run.traffic.packets:
             directory.write_sent(results.sent_of(labeling, run.traffic.packets))
-        files = directory.read_back().digests
+        files = digests_of(directory.folder)
         directory.write_json(SEAL, labeling.round.closing.seal_results(files))
-        sealed = directory.read_back()
-        directory.write_annexes(render_annexes(sealed))
-        directory.write_report(render_report(sealed))
+        results.write_pages(directory, notes=notes)
+    return notes
 
 
 def _document(folder: Path, task: LearningTask, by: Sequence[str], places: int) -> EvaluationTask:

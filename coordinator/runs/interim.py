@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.database import RunStore
+from coordinator.runs.later_steps import NO_STUDENT, attempt
 from pate_fed.charging import mechanism_of
 from pate_fed.errors import NoLabelError
 from pate_fed.inputs import DatasetKind
@@ -69,24 +70,32 @@ def teach(
     facts: LabelFacts,
     rng: np.random.Generator,
     warnings: list[str],
+    again: str,
     counts: Mapping[int, NDArray[np.float64]] = MappingProxyType({}),
     device: str = "cpu",
 ) -> Student | None:
-    """Return the student of a run; None, with a warning, if no label is known.
+    """Return the student of a run; None, with a warning, if no label is known or training fails.
 
     `counts` are the released noisy counts, by position in the pool, of all labels or of none.
-    `device` is where a student of images learns.
+    `device` is where a student of images learns. `again` says how to get one after a failure.
     """
     if not known:
         error = NoLabelError()
-        warnings.append(f"There is no student. {error.code}: {error}.")
+        warnings.append(f"{NO_STUDENT} {error.code}: {error}.")
         return None
-    from pate_fed.students import Lesson, train_student  # noqa: PLC0415 - takes seconds
 
-    indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
-    noisy = np.stack([counts[index] for index in known]) if counts else None
-    lesson = Lesson(pool.views, indices, labels, classes, facts, noisy)
-    return train_student(name, kind, lesson, rng=rng, device=device)
+    def learn() -> Student:
+        from pate_fed.students import Lesson, train_student  # noqa: PLC0415 - takes seconds
+
+        indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
+        noisy = np.stack([counts[index] for index in known]) if counts else None
+        lesson = Lesson(pool.views, indices, labels, classes, facts, noisy)
+        return train_student(name, kind, lesson, rng=rng, device=device)
+
+    notes: list[str] = []
+    student = attempt(notes, "It", learn)
+    warnings += [f"{NO_STUDENT} {note}. {again}." for note in notes]
+    return student
 
 
 def predictions_for(

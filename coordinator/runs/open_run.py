@@ -25,17 +25,18 @@ from coordinator.runs import results
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
-from coordinator.runs.transport import Traffic, Transport
+from coordinator.runs.transport import NoTransport, Traffic, Transport
 from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers, UsedRun
+from protocols.errors import UnfinishedSetupError
 from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
-from protocols.rounds import unheard
+from protocols.rounds import CoordinatorState, unheard
 from protocols.secure_sum import SecureSum
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
@@ -306,3 +307,17 @@ class OpenRun:
 def results_of(home: FederationHome, name: str) -> Path:
     """Return the path of a run's directory, present or future."""
     return home.path("runs", name, "results")
+
+
+def closed(run: OpenRun, sleep: Callable[[float], None]) -> LabelingRun | None:
+    """Return a run that has no query left and was closed: nobody is needed for its results.
+
+    An earlier life ended in between. None for any other run.
+    """
+    if run.is_unbegun or run.left:
+        return None
+    try:
+        labeling = run.resumed(NoTransport(), sleep, is_read_only=True)
+    except UnfinishedSetupError:
+        return None
+    return labeling if labeling.round.state is CoordinatorState.DONE else None

@@ -4,31 +4,45 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from importlib.metadata import version
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coordinator.database.run_store import RunStore
 from coordinator.runs.labeling import LabelingRun, Member
+from coordinator.runs.later_steps import NO_STUDENT, attempt
 from coordinator.runs.transport import Packet
 from pate_fed import __version__
+from pate_fed.errors import MissingExtraError
 from pate_fed.federation import RunTerms
 from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
 from pate_fed.releases import Outcome
 from pate_fed.report import (
+    ANNEXES,
     EARLIER,
     SEAL,
     RunDirectory,
+    RunRecord,
+    plain_page,
     render_annexes,
     render_model_card,
     render_report,
 )
-from pate_fed.report.run_directory import SentPacket
+from pate_fed.report.run_directory import (
+    METRICS,
+    MODEL_CARD,
+    REPORT,
+    STUDENT,
+    SentPacket,
+    digests_of,
+)
 from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import party_warnings
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
@@ -164,20 +178,25 @@ def write_results(
     preprocessing: Preprocessing | None,
     source: Mapping[str, object] = MappingProxyType({}),
     partition: Manifest | None = None,
-    split_seed: bytes | None = None,
+    split: Mapping[str, str] | None = None,
     drawn_in: Mapping[int, str] | None = None,
     reinforced: Mapping[int, int] = MappingProxyType({}),
     row_names: Sequence[str] | None = None,
     earlier: Sequence[EarlierSetup] = (),
     packets: Sequence[Packet] = (),
     federation: str = "",
+    again: str,
+    notes: list[str],
 ) -> None:
-    """Write a run directory: all of it, or nothing.
+    """Write a run directory: labels, prices and transcript, or nothing; then the rest.
+
+    The rest is the student, its card and the pages. What of it fails is a line in `notes`, in the
+    warnings of `metrics` and in the report; `again` says how to get a student then.
 
     A run that asked nobody has no transcript. `source` holds entries of the settings that a
     federation knows better; `earlier` the failed setups, oldest first; `packets` what came from
     nodes; `reinforced` the labels that students kept for refused queries. Only a simulation has a
-    `partition`, a `split_seed` and `row_names` of its pool; only a deployed run has a
+    `partition`, a `split` and `row_names` of its pool; only a deployed run has a
     `federation`, by its name.
 
     Raises:
@@ -189,14 +208,13 @@ def write_results(
         begun_on=begun_on,
         settings=settings,
         partition=partition,
-        split_seed=split_seed,
+        split=split,
         pool_digest=pool_digest,
         earlier=earlier,
         federation=federation,
     )
     with RunDirectory.open_new(out) as directory:
         directory.write_settings(table)
-        directory.write_json("metrics.json", metrics)
         directory.write_json("privacy.json", privacy)
         directory.write_json("manifest.json", manifest)
         directory.write_labels(
@@ -216,21 +234,97 @@ def write_results(
             directory.write_transcript(transcript_of(run.round))
         if packets:
             directory.write_sent(sent_of(run, packets))
-        if student is not None:
-            folder = directory.student_directory()
-            student.save(folder)
-            if preprocessing is not None:
-                from pate_fed.data.preprocessing import write_preprocessing  # noqa: PLC0415
-
-                write_preprocessing(folder, preprocessing, class_names=class_names)
-            card = render_model_card(metrics, privacy, table)
-            (folder / "model_card.md").write_text(card, encoding="utf-8")
+        way = preprocessing, class_names
+        write_student(directory, student, way, metrics=metrics, again=again, notes=notes)
+        directory.write_json(METRICS, metrics)
+        write_card(directory, metrics, privacy, table, notes=notes)
         if run.round.run_id:
-            files = directory.read_back().digests
+            files = digests_of(directory.folder)
             directory.write_json(SEAL, run.round.closing.seal_results(files))
-        record = directory.read_back()
-        directory.write_annexes(render_annexes(record))
-        directory.write_report(render_report(record))
+        write_pages(directory, notes=notes)
+
+
+def write_student(
+    directory: RunDirectory,
+    student: Student | None,
+    way: tuple[Preprocessing | None, tuple[str, ...]],
+    *,
+    metrics: dict[str, Any],
+    again: str,
+    notes: list[str],
+) -> None:
+    """Write a student's folder; where that fails, there is none, and `metrics` says so.
+
+    `way` is how raw rows become its inputs, and the names of its classes.
+    """
+    if student is None:
+        return
+    read, class_names = way
+
+    def write() -> bool:
+        folder = directory.student_directory()
+        student.save(folder)
+        if read is not None:
+            from pate_fed.data.preprocessing import write_preprocessing  # noqa: PLC0415
+
+            write_preprocessing(folder, read, class_names=class_names)
+        return True
+
+    if not attempt(notes, "the student's folder", write):
+        shutil.rmtree(directory.folder / STUDENT, ignore_errors=True)
+        metrics["student"] = None
+        metrics["accuracy"] = {**metrics["accuracy"], "student": None}
+        metrics["scores"] = {**metrics["scores"], "student": None}
+        metrics["warnings"] = [*metrics["warnings"], f"{NO_STUDENT} {notes[-1]}. {again}."]
+
+
+def write_card(
+    directory: RunDirectory,
+    metrics: Mapping[str, Any],
+    privacy: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    notes: list[str],
+) -> None:
+    """Write the card of a run's student, if there is one; where that fails, there is none."""
+    folder = directory.folder / STUDENT
+    if not folder.is_dir():
+        return
+
+    def write() -> None:
+        card = render_model_card(metrics, privacy, settings)
+        (folder / MODEL_CARD).write_text(card, encoding="utf-8")
+
+    before = len(notes)
+    attempt(notes, "the model card", write)
+    if len(notes) > before:
+        (folder / MODEL_CARD).unlink(missing_ok=True)
+
+
+def write_pages(directory: RunDirectory, *, notes: list[str]) -> None:
+    """Write both pages of a run; one that fails becomes a plain page that says so."""
+    record = attempt(notes, "the record for the pages", directory.read_back)
+
+    def page(render: Callable[[RunRecord], str], name: str) -> str:
+        made = None if record is None else attempt(notes, name, lambda: render(record))
+        return plain_page(notes) if made is None else made
+
+    directory.write_annexes(page(render_annexes, ANNEXES))
+    directory.write_report(page(partial(render_report, notes=notes), REPORT))
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of the packages that a run's manifest names.
+
+    Raises:
+        MissingExtraError: one is not installed as a package.
+    """
+    try:
+        return {name: version(name) for name in _VERSIONS_OF}
+    except PackageNotFoundError as error:
+        raise MissingExtraError(
+            "pate_fed must be installed with the packages that it needs", f"no {error.name}"
+        ) from error
 
 
 def sent_of(run: LabelingRun, packets: Iterable[Packet]) -> Iterator[SentPacket]:
@@ -257,7 +351,7 @@ def manifest_table(
     pool_digest: bytes,
     earlier: Sequence[EarlierSetup],
     federation: str = "",
-    split_seed: bytes | None = None,
+    split: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the content of `manifest.json`; arguments as for `write_results`."""
     return {
@@ -265,13 +359,13 @@ def manifest_table(
         "begun_on": begun_on.isoformat(),
         "pate_fed": __version__,
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in _VERSIONS_OF},
+        "versions": installed_versions(),
         "seed": settings.seed,
         "suite": settings.suite,
         **({"federation": federation} if federation else {}),
         # Only a simulation knows the owner of each record.
         **({} if partition is None else {"partition": partition.as_json()}),
-        **({} if split_seed is None else {"split": {"seed": split_seed.hex()}}),
+        **({} if split is None else {"split": dict(split)}),
         "pool_sha256": pool_digest.hex(),
         "run_id": run.round.run_id.hex(),
         "transcript_head": run.round.transcript.head.hex(),

@@ -31,14 +31,20 @@ from coordinator.runs.agreement import Agreement, id_at_hospitals, refusal_in, r
 from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
-from coordinator.runs.open_run import OpenRun
+from coordinator.runs.open_run import OpenRun, closed
+from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
-from coordinator.runs.write_up import write_up
-from pate_fed.errors import BudgetExhaustedError, NoLabelError, PateFedError
+from coordinator.runs.write_up import Write, write_or_note
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    NoLabelError,
+    PateFedError,
+    RunDirectoryError,
+)
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.releases import Outcome
 from protocols.errors import (
@@ -126,9 +132,14 @@ class RunWorker:
         state = RunState.FAILED
         try:
             open_run, _ = self._taken_up(run)
-            self._read_out(open_run, reason)
+            ended = _end_of(open_run, is_whole=not open_run.left)
             if self._queue.find(run.name).state is RunState.STOPPING:
-                state = RunState.STOPPED
+                ended = RunState.STOPPED
+            try:
+                self._read_out(open_run, reason)
+            except RunDirectoryError:  # the labels are in the database
+                reason = f"{reason}; `pate-fed export {run.name}` writes its results"
+            state = ended
         except DatabaseError:
             raise
         except Exception:
@@ -150,6 +161,14 @@ class RunWorker:
         start = time.monotonic()
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
+            return
+        if (ended := closed(run, self._with.wait)) is not None:
+            is_stopping = self._queue.find(name).state is RunState.STOPPING
+            ended_by = RunWaits.HaltedError() if is_stopping else None
+            self._note(run)
+            self._queue.enter(name, *_ending(run, ended, ended_by, write_or_note(run, ended)))
+            return
+        if run.is_unbegun and not self._may_be_offered(run):
             return
         if self._has_to_wait(run):
             return
@@ -185,17 +204,19 @@ class RunWorker:
                 "closing": traffic.exchanges - asked,
             }
             seconds = time.monotonic() - start
-            write_up(run, labeling, exchanges=exchanges, seconds=seconds)
-        if stopped_by is None:
-            skipped = run.skipped_words
-            flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void)]
-            is_short = skipped or (run.voids and run.left)  # voids used up the caps
-            self._queue.enter(name, _end_of(run) if is_short else RunState.DONE, "; ".join(flaws))
-        elif isinstance(stopped_by, RunWaits.HaltedError):
-            self._queue.enter(name, RunState.STOPPED, "by the operator")
-        else:
-            reason = "; ".join((said(stopped_by), *run.skipped_words, *_flaws(run, labeling)))
-            self._queue.enter(name, _end_of(run), reason)
+            notes = write_or_note(run, labeling, exchanges=exchanges, seconds=seconds)
+        self._queue.enter(name, *_ending(run, labeling, stopped_by, notes))
+
+    def _may_be_offered(self, run: OpenRun) -> bool:
+        """Tell whether a run can end with its results; else let it wait, or end uncharged."""
+        try:
+            fault = lack_of_room(run)
+        except RunEndedError as error:
+            self._end_unoffered(run, error)
+            return False
+        if fault:
+            self._wait_for_hospitals(run, fault)
+        return not fault
 
     def _has_to_wait(self, run: OpenRun) -> bool:
         """Wait where another run rests with all hospitals in it, or one of them is suspended.
@@ -265,7 +286,7 @@ class RunWorker:
         self._waits.wait(run.request.name, f"set up anew: {said(error)}", 0.0)
         return True
 
-    def _read_out(self, run: OpenRun, reason: str) -> None:
+    def _read_out(self, run: OpenRun, reason: str, write: Write = write_or_note) -> None:
         """Keep the results of a run that nobody closes."""
         last = run.before() if run.is_unbegun else run
         if last is None:
@@ -279,14 +300,13 @@ class RunWorker:
         if labeling.round.state is not CoordinatorState.DONE:
             run.warnings.append(f"The run was not closed: {reason}")
         self._note(run)
-        write_up(run, labeling)
+        write(run, labeling)
 
-    def _answer_from_store(self, run: OpenRun) -> None:
+    def _answer_from_store(self, run: OpenRun, write: Write = write_or_note) -> None:
         """Give the answers of earlier runs; no hospital hears of it, and nothing is charged."""
         labeling = run.begun(NoTransport(), self._with.wait)
         self._note(run)
-        write_up(run, labeling)
-        self._queue.enter(run.request.name, RunState.DONE)
+        self._queue.enter(run.request.name, RunState.DONE, "; ".join(write(run, labeling)))
 
     def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
@@ -398,8 +418,9 @@ class RunWorker:
                     if not _has_lost_keys(error):
                         run.warnings.append(f"The run ended before all was asked: {error}")
                     return error
-                if unready:
-                    self._wait_for_all(run, unready)
+                fault = lack_of_room(run)
+                if unready or fault:
+                    self._wait_for_all(run, unready, fault)
                     continue
                 self._queue.end_wait(name)
                 if ready.refused:  # others are asked in their place
@@ -423,12 +444,13 @@ class RunWorker:
                 run.warnings.append(f"A batch is void: {error}")
                 self._waits.enter(name, RunState.RUNNING, said(error))
 
-    def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str]) -> None:
-        """Wait before a batch that would be void, at the charge of everybody who answered it."""
+    def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str], fault: str) -> None:
+        """Wait before a batch that would be void, or lost, at the charge of who answered it."""
         people = [f"{name} [{code}]" for name, code in unready.items() if code]
         silent = [name for name, code in unready.items() if not code]
         said = [f"waits for the people of {', '.join(people)}"] if people else []
         said += [f"waits for {', '.join(silent)}"] if silent else []
+        said += [fault] if fault else []
         if not self._wait_for_hospitals(run, "; ".join(said)):
             raise RunWaits.HaltedError
 
@@ -498,9 +520,42 @@ def _lost(name: str, code: str = KeysGoneError.code) -> PartyRefusedError:
     return PartyRefusedError(_LOST[code], "a lost run", party=name, cause=code)
 
 
-def _end_of(run: OpenRun) -> RunState:
-    """Return how a run stands that ended before all was asked."""
-    return RunState.INCOMPLETE if run.has_answers else RunState.FAILED
+def _end_of(run: OpenRun, *, is_whole: bool = False) -> RunState:
+    """Return how a run stands that ended before all was asked, unless it is whole."""
+    if not run.has_answers:
+        return RunState.FAILED
+    return RunState.DONE if is_whole else RunState.INCOMPLETE
+
+
+def _ending(
+    run: OpenRun, labeling: LabelingRun, stopped_by: Exception | None, notes: list[str]
+) -> tuple[RunState, str]:
+    """Return how a run ended and why; what is missing in its results is part of the reason."""
+    if isinstance(stopped_by, RunWaits.HaltedError):
+        return RunState.STOPPED, "; ".join(("by the operator", *notes))
+    skipped = run.skipped_words
+    if stopped_by is not None:
+        reason = [said(stopped_by), *skipped, *_flaws(run, labeling), *notes]
+        return _end_of(run), "; ".join(reason)
+    flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void), *notes]
+    is_short = skipped or (run.voids and run.left)  # voids used up the caps
+    return _end_of(run) if is_short else RunState.DONE, "; ".join(flaws)
+
+
+def lack_of_room(run: OpenRun) -> str:
+    """Say that the results of a run have no room now; "" if they have.
+
+    Raises:
+        RunEndedError: the run cannot end with its results; its cause says why.
+    """
+    try:
+        require_request(run.request, run.task, run.results)
+    except RunDirectoryError as error:
+        return said(error)
+    except PateFedError as error:
+        must = "what follows the last label must be possible before the next one is charged"
+        raise RunEndedError(must, said(error)) from error
+    return ""
 
 
 def _has_lost_keys(error: Exception | None) -> bool:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from coordinator.database import SqlCoordinatorJournal
+from coordinator.errors import DatabaseError, RunStateError
 from coordinator.runs import results
 from coordinator.runs.evaluating import write_evaluation
 from coordinator.runs.interim import labels_to_learn, reinforced_labels, teach
 from coordinator.runs.labeling import LabelingRun
+from coordinator.runs.later_steps import NO_STUDENT, another_student, told
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.results import EarlierSetup
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.report import forget_unfinished
-from pate_fed.report.tables import Answers, metrics_table
+from pate_fed.report.tables import metrics_table
 from pate_fed.report.warning_words import (
     earlier_warnings,
     end_warnings,
@@ -30,6 +34,12 @@ from protocols.rounds import CoordinatorRound
 if TYPE_CHECKING:
     from pate_fed.students import Student
 
+MOST_TRIES: Final = 3
+"""How often a student's training may end the whole process; then the run has no student."""
+
+Write = Callable[[OpenRun, LabelingRun], list[str]]
+"""Writes the results of a run, and returns what is missing."""
+
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 
 
@@ -39,25 +49,29 @@ def write_up(
     *,
     exchanges: Mapping[str, int] = _NO_EXCHANGES,
     seconds: float = 0.0,
-) -> None:
+) -> list[str]:
     """Train the student and write the run directory, if a label was released and it is absent.
+
+    Returns:
+        What is missing in it, a line each: see `later_steps`.
 
     Raises:
         RunDirectoryError: the directory cannot be written.
     """
     if not run.has_answers:
-        return
+        return []
     forget_unfinished(run.results)  # of a life that ended while it wrote
     if run.results.exists():
-        return
+        return []
     run.results.parent.mkdir(mode=0o700, exist_ok=True)
     request, settings, task = run.request, run.request.settings, run.task
     if isinstance(task, EvaluationTask):
-        write_evaluation(run, labeling, task)
-        return
+        return write_evaluation(run, labeling, task)
     outcomes, earlier_runs = run.outcomes, dict(Counter(run.drawn_in.values()))
     setups, reinforced = _earlier_setups(run), reinforced_labels(run.store)
-    student = _student(run, task, outcomes)
+    known = labels_to_learn(outcomes, run.store)
+    student = _student(run, task, known)
+    notes = [run.warnings[-1]] if known and student is None else []
     privacy = results.privacy_of(
         labeling,
         settings=settings,
@@ -122,7 +136,36 @@ def write_up(
         earlier=setups,
         packets=run.traffic.packets,
         federation=run.home.settings.name,
+        again=another_student(request.name),
+        notes=notes,
     )
+    tries_of(run).unlink(missing_ok=True)
+    return notes
+
+
+def write_or_note(run: OpenRun, labeling: LabelingRun, **took: Any) -> list[str]:
+    """Write a run's results; where that fails, say so: its labels are in the database.
+
+    Args:
+        run: The run.
+        labeling: The same, closed.
+        took: Its exchanges and seconds, where they are known.
+
+    Returns:
+        What is missing, a line each.
+
+    Raises:
+        RunDirectoryError: the disk is full, or not writable: the service tries again.
+    """
+    try:
+        return write_up(run, labeling, **took)
+    except (RunStateError, DatabaseError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            raise
+        again = f"`pate-fed export {run.request.name}` tries again"
+        return [f"its results could not be written: {told(error)}; {again}"]
 
 
 def _source(run: OpenRun) -> dict[str, object]:
@@ -131,9 +174,21 @@ def _source(run: OpenRun) -> dict[str, object]:
     return {"data": run.request.source, "source": {**source, "classes": classes}}
 
 
-def _student(run: OpenRun, task: LearningTask, outcomes: Answers) -> Student | None:
+def tries_of(run: OpenRun) -> Path:
+    """Return the file that counts how often the training of a run's student was begun."""
+    return run.results.with_name("student-tries")
+
+
+def _student(run: OpenRun, task: LearningTask, known: Mapping[int, int]) -> Student | None:
+    again, tries = another_student(run.request.name), _one_more_try(run)
+    if tries > MOST_TRIES:
+        run.warnings.append(
+            f"{NO_STUDENT} Its training was cut off {MOST_TRIES} times, as where the machine has "
+            f"too little memory. {again}."
+        )
+        return None
     return teach(
-        labels_to_learn(outcomes, run.store),
+        known,
         name=run.request.settings.student,
         pool=task.pool,
         kind=task.kind,
@@ -141,7 +196,18 @@ def _student(run: OpenRun, task: LearningTask, outcomes: Answers) -> Student | N
         facts=run.request.settings.label_facts(task.kind),
         rng=np.random.default_rng(list(run.world.random_bytes(32))),
         warnings=run.warnings,
+        again=again,
     )
+
+
+def _one_more_try(run: OpenRun) -> int:
+    """Count a try to train the student before it begins: one that ends the process counts, too."""
+    file = tries_of(run)
+    with suppress(OSError, ValueError):  # a full disk, or a file that was cut off: the first try
+        tries = int(file.read_text()) + 1 if file.exists() else 1
+        file.write_text(str(tries))
+        return tries
+    return 1
 
 
 def _earlier_setups(run: OpenRun) -> list[EarlierSetup]:

@@ -1,5 +1,6 @@
 """A whole federation on one machine: the same protocol, apps and guard as a deployment."""
 
-from coordinator.simulation.run import Simulation, simulate
+from coordinator.simulation.outcome import Simulation
+from coordinator.simulation.run import simulate
 
 __all__ = ["Simulation", "simulate"]

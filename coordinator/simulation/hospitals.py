@@ -20,16 +20,14 @@ from party.storage import Journal, LedgerStore, PartyDatabase
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.charging import ledger_of
 from pate_fed.class_shares import share_offsets
-from pate_fed.data import Dataset, DatasetKind, Records
+from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.partition import Partition
-from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.report.scores import quality_of
-from pate_fed.students import IMAGE_STUDENTS
 from pate_fed.students.facts import LabelFacts
-from pate_fed.teachers import TeacherEnsemble, make_ensemble
+from pate_fed.teachers import TeacherEnsemble
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -74,22 +72,6 @@ class Hospital:
 
     def __repr__(self) -> str:
         return f"Hospital({self.name}, teachers={self.ensemble.teachers})"
-
-
-def untrained_teachers(settings: RunSettings, kind: DatasetKind) -> TeacherEnsemble:
-    """Make the untrained teachers of a hospital.
-
-    Raises:
-        InvalidParameterError: unknown teachers, or a device that cannot be used, or that neither
-            they nor the student would use.
-    """
-    name, device = settings.teacher_model, settings.device
-    if device != "cpu" and name != "convolution" and settings.student in IMAGE_STUDENTS:
-        from pate_fed.networks import usable_device  # noqa: PLC0415 - torch: several seconds
-
-        usable_device(device)
-        device = "cpu"
-    return make_ensemble(name, kind, balance=settings.class_balance, device=device)
 
 
 def train_hospitals(

@@ -368,8 +368,12 @@ class EarlierRounds:
         return {"earlier": listed} if listed else {}
 
 
-def simulation_record(folder: Path) -> RunRecord:
+def simulation_record(folder: Path, *, what: str = "--after") -> RunRecord:
     """Read the directory of a simulation, unchecked: `EarlierRounds.read` checks it.
+
+    Args:
+        folder: The directory.
+        what: How the command line calls it.
 
     Raises:
         RunDirectoryError: it cannot be read, or is of another kind.
@@ -377,7 +381,7 @@ def simulation_record(folder: Path) -> RunRecord:
     record = read_run(folder)
     if is_public(record) or "split" not in record.manifest:
         kind = "a public edition" if is_public(record) else "another run"
-        raise RunDirectoryError("--after must name the directory of a simulation", kind)
+        raise RunDirectoryError(f"{what} must name the directory of a simulation", kind)
     return record
 
 

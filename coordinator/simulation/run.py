@@ -22,9 +22,12 @@ from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.runs import results
 from coordinator.runs.interim import labels_to_learn, predictions_for, reinforced_labels, teach
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
+from coordinator.runs.later_steps import another_student, attempt
+from coordinator.runs.preflight import require_chargeable, untrained_teachers
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.transport import Traffic, Transport
 from coordinator.simulation import notes
+from coordinator.simulation.another_student import pool_shares
 from coordinator.simulation.engines import require_engine, run_engine
 from coordinator.simulation.evaluation import PrivateEvaluation, keep_back
 from coordinator.simulation.hospitals import (
@@ -34,13 +37,13 @@ from coordinator.simulation.hospitals import (
     life_of,
     simulation_policy,
     train_hospitals,
-    untrained_teachers,
     yardsticks,
 )
 from coordinator.simulation.near_quota import near_notes, within_quota
+from coordinator.simulation.outcome import Progress, Simulation, Tell, kept, say_nothing
 from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.charging import RunLedger
-from pate_fed.data import Dataset, load_dataset
+from pate_fed.data import Dataset, DatasetKind, load_dataset
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
 from pate_fed.partition import (
@@ -74,40 +77,13 @@ from protocols.identity import SigningIdentity
 
 _RUN = "simulation"
 
-Progress = Callable[[str, int, int], None]
-"""Called with the name of a stage, its finished steps, and all its steps."""
-
-Tell = Callable[[str], None]
-"""Called with a line for people."""
-
-
-def _say_nothing(_: str) -> None:
-    """Keep a line to itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """The result of a simulation.
-
-    Attributes:
-        run_dir: The run directory.
-        metrics: Content of `metrics.json`.
-        privacy: Content of `privacy.json`.
-        stopped_by: The error that ended the run early, after a release; None for a complete run.
-    """
-
-    run_dir: Path
-    metrics: dict[str, Any]
-    privacy: dict[str, Any]
-    stopped_by: Exception | None
-
 
 def simulate(
     settings: RunSettings,
     out: Path,
     *,
     progress: Progress,
-    tell: Tell = _say_nothing,
+    tell: Tell = say_nothing,
     after: Path | None = None,
 ) -> Simulation:
     """Run a whole federation on this machine and write its run directory.
@@ -127,14 +103,13 @@ def simulate(
     settings.check(FORMS)
     require_engine(settings.engine)
     refuse_existing(out)
-    untrained_teachers(
-        settings, "table" if settings.data.is_table else "image"
-    )  # refused before work
+    kind: DatasetKind = "table" if settings.data.is_table else "image"
+    require_chargeable(settings, kind=kind, pool=None, classes=0, place=out)  # before all work
     rounds = EarlierRounds() if after is None else EarlierRounds.read(after)
     rounds.require_same(settings)
     name = _RUN if after is None else free_name(out, rounds.rounds)
     rehearsal = _Rehearsal(settings, progress, tell, rounds, name)
-    rehearsal.prepare()
+    rehearsal.prepare(out)
     rehearsal.label()
     return rehearsal.write(out)
 
@@ -175,8 +150,8 @@ class _Rehearsal:
 
     # Stages -----------------------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """Load, partition, choose queries, train teachers."""
+    def prepare(self, out: Path) -> None:
+        """Load, check, partition, choose queries, train teachers."""
         settings = self._settings
         with self._timed("data"):
             self._dataset: Dataset = self._load()
@@ -191,6 +166,13 @@ class _Rehearsal:
             self._before = self._rounds.joined(settings, self._pool, names)
             asked = self._before.settings
             self._settings = settings = self._before.resolved(self._dataset)
+            require_chargeable(
+                settings,
+                kind=self._dataset.kind,
+                pool=self._pool.views,
+                classes=len(names),
+                place=out,
+            )
             self._unit_notes = unit_notes(asked, settings)
             self._outlook = outlook_of(settings, self._dataset)
             if self._outlook:
@@ -234,7 +216,7 @@ class _Rehearsal:
     def label(self) -> None:
         """Set the federation up and ask all batches."""
         settings = self._settings
-        identity = SigningIdentity.generate()
+        self._identity = identity = SigningIdentity.generate()
         terms = terms_of(
             settings,
             name=self._name,
@@ -271,7 +253,10 @@ class _Rehearsal:
             )
 
     def write(self, out: Path) -> Simulation:
-        """Train the student, measure, and write the run directory."""
+        """Train the student, measure, and write the run directory.
+
+        Labels are there by now, so no step fails the run: see `coordinator.runs.later_steps`.
+        """
         labels = self._known_labels()
         labels.warnings[:0] = notes.public_patients(self._settings, self._dataset)
         labels.warnings.extend([*self._dataset.notes, *self._unit_notes])
@@ -285,18 +270,11 @@ class _Rehearsal:
         outcomes = [*self._before.outcomes, *results.answers_of(self._store)]
         if not self._store.releases() and labels.stopped_by is not None:
             raise self._before.advised(labels.stopped_by, self._dataset)
+        missing: list[str] = []
         with self._timed("student"):
-            student = self._teach(labels)
+            student = self._teach(labels, out)
         with self._timed("yardsticks"):
-            measured = yardsticks(
-                self._dataset,
-                self._partition,
-                self._hospitals,
-                make_teachers=partial(untrained_teachers, self._settings, self._dataset.kind),
-                facts=self._facts,
-                generator=self._chance.of("yardsticks"),
-                tick=self._ticker("measuring yardsticks", self._partition.parties),
-            )
+            measured = attempt(missing, "comparison models", self._measure)
         privacy = results.privacy_of(
             labels.run,
             settings=self._settings,
@@ -305,7 +283,13 @@ class _Rehearsal:
             earlier=self._before.used_runs(self._names, labels.run.members),
             budgets=dict(zip(self._names, self._before.budgets, strict=False)),
         )
-        evaluation = self._evaluate(student, privacy)
+        evaluation = attempt(
+            missing, "the private evaluation", lambda: self._evaluate(student, privacy)
+        )
+        if evaluation is None:
+            privacy["evaluation"] = None
+        scores = attempt(missing, "the student's scores", lambda: self._scores(student))
+        labels.warnings.extend(f"{note}." for note in missing)
         labels.warnings.extend(slack_warnings(privacy))
         labels.warnings.extend(
             end_warnings(
@@ -329,8 +313,8 @@ class _Rehearsal:
             void=labels.void,
             reinforced=len(self._reinforced),
             student=student,
-            scores=self._scores(student),
-            yardsticks=measured,
+            scores=scores,
+            yardsticks=measured or {},
             sent=labels.traffic.sent,
             received=labels.traffic.received,
             exchanges=labels.exchanges,
@@ -340,8 +324,23 @@ class _Rehearsal:
             earlier_runs=Counter(drawn_in.values()),
             evaluation=evaluation,
         )
-        self._write_files(out, student, outcomes, metrics=metrics, privacy=privacy)
-        return Simulation(out, metrics, privacy, self._before.told(labels.stopped_by))
+        write = partial(
+            self._write_files, student=student, outcomes=outcomes, metrics=metrics, privacy=privacy
+        )
+        run_dir, fault = kept(out, write)
+        stopped_by = self._before.told(labels.stopped_by)
+        return Simulation(run_dir, metrics, privacy, stopped_by or fault)
+
+    def _measure(self) -> dict[str, dict[str, float | None]]:
+        return yardsticks(
+            self._dataset,
+            self._partition,
+            self._hospitals,
+            make_teachers=partial(untrained_teachers, self._settings, self._dataset.kind),
+            facts=self._facts,
+            generator=self._chance.of("yardsticks"),
+            tick=self._ticker("measuring yardsticks", self._partition.parties),
+        )
 
     def _evaluate(self, student: Student | None, privacy: dict[str, Any]) -> dict[str, Any] | None:
         """Score the student on held-out patients, where asked to; its price joins the others."""
@@ -504,7 +503,7 @@ class _Rehearsal:
         """Put the planned terms in seat order."""
         return results.in_seat_order(self._drafted, names=self._names, members=members)
 
-    def _teach(self, labels: _Labels) -> Student | None:
+    def _teach(self, labels: _Labels, out: Path) -> Student | None:
         return teach(
             labels_to_learn(self._known, self._store),
             name=self._settings.student,
@@ -514,6 +513,7 @@ class _Rehearsal:
             facts=self._facts,
             rng=self._chance.of("student"),
             warnings=labels.warnings,
+            again=another_student(str(out)),
             counts=self._counts,
             device=self._settings.device,
         )
@@ -526,10 +526,7 @@ class _Rehearsal:
         facts = replace(settings.label_facts(self._dataset.kind), records=records)
         if facts.prevalence is not None or not facts.shared_out:
             return facts
-        labels = self._dataset.pool.labels
-        counts = np.bincount(labels, minlength=len(self._dataset.class_names))
-        shares = tuple(float(one) for one in counts / len(labels))
-        return replace(facts, prevalence=shares) if min(shares) > 0 else facts
+        return replace(facts, prevalence=pool_shares(self._dataset))
 
     def _scores(self, student: Student | None) -> dict[str, Any] | None:
         if student is None:
@@ -545,9 +542,9 @@ class _Rehearsal:
     def _write_files(
         self,
         out: Path,
+        *,
         student: Student | None,
         outcomes: Answers,
-        *,
         metrics: dict[str, Any],
         privacy: dict[str, Any],
     ) -> None:
@@ -558,7 +555,11 @@ class _Rehearsal:
             settings=self._before.with_whole_budgets(self._settings),
             source=self._rounds.table(),
             partition=self._manifest,
-            split_seed=self._chance.root,
+            # Everything of a simulation is made on one machine: its seal proves nothing to others.
+            split={
+                "seed": self._chance.root.hex(),
+                "coordinator": self._identity.private_bytes.hex(),
+            },
             drawn_in=self._before.drawn_in,
             reinforced=self._reinforced,
             pool_digest=self._pool.digest,
@@ -570,6 +571,8 @@ class _Rehearsal:
             preprocessing=self._dataset.preprocessing,
             row_names=self._dataset.pool.row_names,
             packets=self._known_labels().traffic.packets,
+            again=another_student(str(out)),
+            notes=[],
         )
 
     def _known_labels(self) -> _Labels:

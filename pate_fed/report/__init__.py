@@ -2,7 +2,7 @@
 
 from pate_fed.report.annexes import render_annexes
 from pate_fed.report.editions import public_record
-from pate_fed.report.html import render_report
+from pate_fed.report.html import plain_page, render_report
 from pate_fed.report.model_card import render_model_card
 from pate_fed.report.public_edition import write_public_edition
 from pate_fed.report.run_directory import (
@@ -29,6 +29,7 @@ __all__ = [
     "RunRecord",
     "forget_unfinished",
     "keep_audit",
+    "plain_page",
     "public_record",
     "read_run",
     "refuse_existing",

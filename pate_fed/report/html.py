@@ -7,11 +7,11 @@ policy forbids the rest. Every text that came from data or settings is escaped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
@@ -79,16 +79,20 @@ _LONGEST_OPEN = 400
 """Longest entry of the manifest, in letters, that stands open in the page."""
 
 
-def render_report(run: RunRecord) -> str:
+def render_report(run: RunRecord, *, notes: list[str] | None = None) -> str:
     """Render the report of a run; the same run gives the same bytes.
 
     Args:
         run: The record from `RunDirectory.read_back` or `read_run`.
+        notes: What could not be made of this run, which the page lists beside its warnings; gets a
+            line for each picture that cannot be drawn.
 
     Returns:
         An HTML page that needs no other file.
     """
     metrics, privacy = run.metrics, run.privacy
+    notes = [] if notes is None else notes
+    pictures = _pictures(run, notes)
     classes, spec = _classes(metrics), spec_of(privacy["mechanism"]["name"])
     simulated = wording.is_simulated(metrics, privacy)
     return ENVIRONMENT.get_template("report.html.j2").render(
@@ -149,11 +153,9 @@ def render_report(run: RunRecord) -> str:
         classes=classes,
         max_classes=plots.MAX_CLASSES,
         states=wording.LEDGER_STATES,
-        accuracy_plot=Markup(_accuracy_plot(metrics)),  # noqa: S704 - escapes its texts
-        classes_plot=Markup(_classes_plot(classes)),  # noqa: S704
-        charged_plot=Markup(_charged_plot(privacy)),  # noqa: S704
+        **pictures,
+        warnings=[*metrics["warnings"], *notes],
         audit=run.audit,
-        leak_plot=Markup(_leak_plot(run.audit)),  # noqa: S704
         digests=run.digests,
         # Who has the seed of a simulation's split can repeat its draws: no reader needs that.
         manifest=list(
@@ -166,6 +168,41 @@ def render_report(run: RunRecord) -> str:
         labels=len(run.labels),
         sources=_SOURCES,
     )
+
+
+def plain_page(notes: Sequence[str]) -> str:
+    """Return a page in place of one that could not be rendered; it needs no template.
+
+    Args:
+        notes: What could not be made of the run.
+    """
+    lines = "".join(f"<li>{escape(note)}</li>\n" for note in notes)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Run</title></head>\n'
+        "<body><h1>This page could not be written</h1>\n<p>The run is whole: its labels are in "
+        "<code>labels.csv</code>, its cost is in <code>privacy.json</code>. "
+        "<code>pate-fed report</code> writes this page anew.</p>\n"
+        f"<ul>\n{lines}</ul></body></html>\n"
+    )
+
+
+def _pictures(run: RunRecord, notes: list[str]) -> dict[str, Markup]:
+    """Draw all plots, by their names in the template; one that fails is empty, and noted."""
+    plots_of: dict[str, Callable[[], str]] = {
+        "accuracy_plot": lambda: _accuracy_plot(run.metrics),
+        "classes_plot": lambda: _classes_plot(_classes(run.metrics)),
+        "charged_plot": lambda: _charged_plot(run.privacy),
+        "leak_plot": lambda: _leak_plot(run.audit),
+    }
+    drawn = {}
+    for name, draw in plots_of.items():
+        try:
+            text = draw()
+        except Exception as error:  # a picture is no reason to have no report
+            text = ""
+            notes.append(f"a picture could not be drawn ({name}): {type(error).__name__}")
+        drawn[name] = Markup(text)  # noqa: S704 - a plot escapes its texts
+    return drawn
 
 
 _EFFORT: Mapping[str, str] = {

@@ -17,6 +17,7 @@ from pate_fed.report.publication_words import has_own_data
 from pate_fed.report.run_directory import (
     MANIFEST,
     METRICS,
+    MODEL_CARD,
     PRIVACY,
     SEALED,
     STUDENT,
@@ -24,7 +25,7 @@ from pate_fed.report.run_directory import (
     read_run,
 )
 
-_CARD = f"{STUDENT}/model_card.md"
+_CARD = f"{STUDENT}/{MODEL_CARD}"
 
 
 def write_public_edition(

@@ -109,11 +109,16 @@ def _with_interval(metrics: Mapping[str, Any], key: str) -> str:
 def public_alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
     """Say those that follow from the labels, the student and public test inputs alone."""
     if metrics["student"] is None:
-        asked = wording.plural(metrics["queries"]["asked"], "query", "queries")
-        yield (
-            f"There is no student: of {asked} none was answered. Asking has its privacy cost all "
-            "the same, as stated below."
+        queries = metrics["queries"]
+        asked = wording.plural(queries["asked"], "query", "queries")
+        labels = wording.plural(queries["answered"], "label")
+        why = (
+            f"none could be trained from {labels}. Labels and cost stand."
+            if queries["answered"]
+            else f"of {asked} none was answered. Asking has its privacy cost all the same, as "
+            "stated below."
         )
+        yield f"There is no student: {why}"
     scores = metrics["scores"]["student"]
     if scores is not None:
         yield from _against_a_constant(scores)

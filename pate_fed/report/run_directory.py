@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import hashlib
 import io
 import json
@@ -35,7 +34,7 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -46,6 +45,7 @@ import numpy as np
 import tomli_w
 
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
+from pate_fed.report.renaming import exchange, publish, sync
 
 if TYPE_CHECKING:
     from pate_fed.report.shapes import Shape
@@ -63,6 +63,7 @@ AUDIT = "audit.json"
 REPORT = "report.html"
 ANNEXES = "annexes.html"
 STUDENT = "student"
+MODEL_CARD = "model_card.md"
 
 SEALED = (
     SETTINGS,
@@ -78,7 +79,7 @@ SEALED = (
     f"{STUDENT}/model.safetensors",
     f"{STUDENT}/inputs.json",
     f"{STUDENT}/inputs.safetensors",
-    f"{STUDENT}/model_card.md",
+    f"{STUDENT}/{MODEL_CARD}",
 )
 """Paths of all files that a seal may name; a student has one of the two models, or none."""
 
@@ -132,6 +133,29 @@ class RunDirectory:
         """
         target = Path(path)
         refuse_existing(target)
+        with cls._open(target, publish) as directory:
+            yield directory
+
+    @classmethod
+    @contextmanager
+    def open_in_place(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
+        """Write a finished run directory anew: the old one stays until the new one is whole.
+
+        Args:
+            path: Path of the finished directory.
+
+        Raises:
+            RunDirectoryError: there is none, or it cannot be written.
+        """
+        target = Path(path)
+        if not target.is_dir() or target.is_symlink():
+            raise RunDirectoryError("a run directory must be a folder", target)
+        with cls._open(target, exchange) as directory:
+            yield directory
+
+    @classmethod
+    @contextmanager
+    def _open(cls, target: Path, finish: Callable[[Path, Path], None]) -> Iterator[Self]:
         made: list[Path] = []
         folder: Path | None = None
         try:
@@ -148,7 +172,7 @@ class RunDirectory:
             assert folder is not None
             yield cls(folder)
             with _writing(target):
-                _publish(folder, target)
+                finish(folder, target)
         except BaseException:
             if folder is not None:
                 # The first error is the one to tell; a leftover names itself partial.
@@ -409,7 +433,7 @@ def _replace(folder: Path, name: str, text: str) -> None:
         except BaseException:
             Path(new).unlink(missing_ok=True)
             raise
-        _sync(folder)
+        sync(folder)
 
 
 @contextmanager
@@ -426,39 +450,6 @@ def _make_parents(target: Path, made: list[Path]) -> None:
     for folder in reversed(missing):
         folder.mkdir()
         made.append(folder)
-
-
-def _publish(folder: Path, target: Path) -> None:
-    for place, _, names in os.walk(folder):
-        for name in names:
-            _sync(Path(place, name))
-        _sync(Path(place))
-    # A plain rename would replace an empty directory that somebody made meanwhile. Here mkdir takes
-    # the name or fails; then the rename replaces our own empty directory, and fails on any other.
-    try:
-        target.mkdir(mode=0o700)
-    except FileExistsError as error:
-        raise RunDirectoryError("the run directory must not exist yet", target) from error
-    try:
-        folder.rename(target)
-    except BaseException:
-        with contextlib.suppress(OSError):  # not empty: another one than ours
-            target.rmdir()
-        raise
-    _sync(target.parent)
-
-
-def _sync(path: Path) -> None:
-    if path.is_symlink():
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without fsync here
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _plain_number(value: object) -> object:

@@ -6,6 +6,8 @@ from pate_fed.students.choice import (
     choose_student,
     make_student,
     read_student,
+    require_student,
+    students_for,
     train_student,
 )
 from pate_fed.students.facts import LabelFacts
@@ -37,6 +39,8 @@ __all__ = [
     "make_student",
     "propagate_labels",
     "read_student",
+    "require_student",
     "select_queries",
+    "students_for",
     "train_student",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from pate_fed.array_models import DESCRIPTION_FILE
 from pate_fed.class_shares import ENOUGH_RECORDS, is_any_rare
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
-from pate_fed.inputs import DatasetKind
+from pate_fed.inputs import DatasetKind, Inputs
 from pate_fed.students.arrays import ArraysModel
 from pate_fed.students.facts import LabelFacts
 from pate_fed.students.kernel_ridge import KernelRidgeStudent
@@ -153,6 +153,48 @@ def make_student(name: str, kind: DatasetKind) -> Student:
     if name not in STUDENTS:
         raise InvalidParameterError(f"student must be one of {', '.join(STUDENTS)}", repr(name))
     return STUDENTS[name](kind)
+
+
+def students_for(kind: DatasetKind) -> tuple[str, ...]:
+    """Return the names of all students that learn from records of a kind, "auto" first."""
+    return ("auto", *(name for name in STUDENTS if kind == "image" or name not in IMAGE_STUDENTS))
+
+
+def require_student(
+    name: str,
+    kind: DatasetKind,
+    *,
+    pool: Inputs | None,
+    classes: int,
+    facts: LabelFacts,
+    device: str = "cpu",
+) -> None:
+    """Refuse a student that could not learn, whatever labels are released; nothing is trained.
+
+    Args:
+        name: One of `STUDENTS`, or "auto".
+        kind: Kind of the inputs.
+        pool: The whole public pool; None while nobody has read it.
+        classes: Number of classes; 0 while nobody has read the records.
+        facts: How the labels will come about.
+        device: See `Student`.
+
+    Raises:
+        InvalidParameterError: an unknown name, a student of images for a table or for images that
+            are too small, a device that cannot be used here, or a prevalence of other classes.
+    """
+    if name not in students_for(kind):
+        known = name in STUDENTS
+        raise InvalidParameterError(
+            f"--student for a {kind} must be one of {', '.join(students_for(kind))}",
+            f"{name}, which learns from images" if known else repr(name),
+        )
+    if classes:
+        facts.require_classes(classes)
+    if name != "auto" and pool is not None:
+        student = make_student(name, kind)
+        student.device = device
+        student.require(pool)
 
 
 def train_student(

@@ -38,6 +38,18 @@ class LabelFacts:
         ):
             raise InvalidParameterError("prevalence must be shares above 0 that sum to 1", "others")
 
+    def require_classes(self, classes: int) -> None:
+        """Refuse a prevalence of another number of classes.
+
+        Raises:
+            InvalidParameterError: there is one, and it is of others.
+        """
+        if self.prevalence is not None and len(self.prevalence) != classes:
+            raise InvalidParameterError(
+                f"--prevalence must give a share for each of {classes} classes",
+                len(self.prevalence),
+            )
+
     def decided_shares(
         self, classes: int, labels: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64] | None:
@@ -61,11 +73,7 @@ class LabelFacts:
                 return even
             counts = np.bincount(labels, minlength=classes) + 1  # no class gets nothing
             return np.asarray(counts / counts.sum())
-        if len(self.prevalence) != classes:
-            raise InvalidParameterError(
-                f"--prevalence must give a share for each of {classes} classes",
-                len(self.prevalence),
-            )
+        self.require_classes(classes)
         shares = np.array(self.prevalence)
         if classes == 2 and is_any_rare(shares):
             return np.asarray(0.6 * even + 0.4 * shares)

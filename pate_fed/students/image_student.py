@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.inputs import Inputs
 from pate_fed.networks import one_thread, usable_device
 from pate_fed.students.convolution import (
     ConvModel,
@@ -54,19 +55,25 @@ class ImageStudent(Student):
         """See `Student.read_model`."""
         return read_convolution(directory, described)
 
-    def pictures_of(self, lesson: Lesson, rng: np.random.Generator) -> Pictures:
-        """Return a lesson's images and labels, and a generator that follows from `rng`.
-
-        Raises:
-            InvalidParameterError: the pool is a table, its images are too small, or torch cannot
-                use the device here.
-        """
-        images = lesson.pool.images
+    def require(self, pool: Inputs) -> None:
+        """See `Student.require`: it learns from images of 8 x 8 pixels or more."""
+        images = pool.images
         if images is None or min(images.shape[1:3]) < 8:
             raise InvalidParameterError(
                 f"the student {self.name} must learn from images of at least 8 x 8",
                 "a table" if images is None else f"{images.shape[1]} x {images.shape[2]}",
             )
+        usable_device(self.device)
+
+    def pictures_of(self, lesson: Lesson, rng: np.random.Generator) -> Pictures:
+        """Return a lesson's images and labels, and a generator that follows from `rng`.
+
+        Raises:
+            InvalidParameterError: as for `require`.
+        """
+        self.require(lesson.pool)
+        images = lesson.pool.images
+        assert images is not None
         chance = torch.Generator().manual_seed(int(rng.integers(2**63)))
         device = usable_device(self.device)
         pool = as_tensor(images).to(device)

@@ -109,6 +109,16 @@ class Student(ABC):
             raise InvalidParameterError("a student must be trained first", "an untrained one")
         return self._model
 
+    def require(self, pool: Inputs) -> None:  # noqa: B027 - most students learn from any pool
+        """Refuse a pool that it could not learn from, whatever the labels; nothing is trained.
+
+        Args:
+            pool: The whole public pool.
+
+        Raises:
+            InvalidParameterError: the pool does not suit, or torch cannot use the device here.
+        """
+
     def adopt(self, model: Model, *, features: int, classes: int) -> None:
         """Take over a saved model.
 
@@ -153,7 +163,7 @@ class Student(ABC):
             raise InvalidParameterError(
                 f"inputs must have {self._features} features", inputs.features.shape[1]
             )
-        return model.chances(inputs)
+        return model.chances(inputs) if len(inputs) else np.zeros((0, self._classes))
 
     def predict(self, inputs: Inputs) -> NDArray[np.int64]:
         """Pick the likeliest class for each input; int64, shape (n,). Errors as in `chances`."""

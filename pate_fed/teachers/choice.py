@@ -62,6 +62,8 @@ def make_ensemble(
 
         return TorchEnsemble(shared)
     if name == "convolution":
+        if kind == "table":
+            raise InvalidParameterError("--teacher convolution must learn from images", "a table")
         from pate_fed.teachers.convolution_ensemble import ConvolutionEnsemble  # noqa: PLC0415
 
         return ConvolutionEnsemble(shared, device=device)

@@ -483,9 +483,12 @@ STAGES = [
     pytest.param("coordinator.simulation.run.load_dataset", id="loading"),
     pytest.param("coordinator.simulation.run.train_hospitals", id="training"),
     pytest.param("coordinator.runs.labeling.deciding.open_sum", id="labeling"),
+]
+LATER_STAGES = [
     pytest.param("pate_fed.students.train_student", id="teaching the student"),
     pytest.param("coordinator.runs.results.render_report", id="writing"),
 ]
+"""After the last label Ctrl-C alone ends a simulation: see `test_later_steps`."""
 
 
 class TestInterruptions:
@@ -522,8 +525,25 @@ class TestInterruptions:
         assert "4711" not in ended.err
         assert leftovers(out.parent, table) == []
 
+    @pytest.mark.parametrize("stage", LATER_STAGES)
+    def test_ctrl_c_after_the_last_label_leaves_nothing_either(
+        self,
+        pate_fed: Command,
+        table: Path,
+        out: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        stage: str,
+    ) -> None:
+        def interrupt(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(stage, interrupt)
+        ended = pate_fed(*small_run(table, out))
+        assert (ended.code, ended.out, ended.error_code) == (1, "", "PF-490")
+        assert leftovers(out.parent, table) == []
+
     @sampled(1)
-    @pytest.mark.parametrize("place", ["mkdir", "_publish"])
+    @pytest.mark.parametrize("place", ["mkdir", "publish"])
     def test_full_disk_is_one_line(
         self,
         pate_fed: Command,

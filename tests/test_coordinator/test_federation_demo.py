@@ -47,6 +47,7 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
 DEMO = REPOSITORY / "docs" / "examples" / "federation_demo"
+PATE_FED = [sys.executable, "-m", "coordinator.cli"]
 MARK = "PATE_FED_TEST_DEMO"
 """A variable by which the demonstration's processes are found, whoever their parents are."""
 
@@ -263,6 +264,35 @@ def test_no_secret_of_either_side_is_anywhere_but_in_its_own_file(played: Played
     secrets = kept | tokens
     assert files_with_secrets(played.out, secrets) == {name: [name] for name in secrets}
     assert secrets_within(played.said.encode(), secrets) == []
+
+
+def test_its_operator_cannot_spend_a_budget_on_a_wrong_student_and_trains_another_later(
+    played: Played,
+) -> None:
+    """Real commands on what it left: `run --student gan` once used up lifetime budgets here."""
+    [settings] = played.out.rglob("federation.toml")
+    home, [public] = settings.parent, played.out.rglob("public.csv")
+    surroundings = environment(played.out.parent)
+
+    def typed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [*PATE_FED, *map(str, arguments), "--home", str(home)]
+        return subprocess.run(
+            command, env=surroundings, capture_output=True, text=True, check=False
+        )
+
+    [name] = (path.name for path in (home / "runs").iterdir())
+    tables = ("--queries", public, "--label", "class", "--classes", "a,b", "--student", "gan")
+    wrong = typed("run", "--name", "wrong", *tables)
+    assert (wrong.returncode, "PF-402" in wrong.stderr) == (2, True)
+    assert "wrong" not in typed("status").stdout
+    results = home / "runs" / name / "results"
+    labels = (results / "labels.csv").read_bytes()
+    again = typed("student", name, "--kind", "forest", "--format", "json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["student"]["kind"] == "forest"
+    assert (results / "labels.csv").read_bytes() == labels
+    checked = [*PATE_FED, "transcript", "verify", str(results)]
+    assert subprocess.run(checked, env=surroundings, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("way", ["network", "trace"])

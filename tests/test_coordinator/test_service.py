@@ -14,19 +14,16 @@ import pytest
 
 from coordinator import service as service_module
 from coordinator.errors import SuperLinkError
-from coordinator.runs import write_up
-from coordinator.runs.open_run import OpenRun, results_of
+from coordinator.runs import results
+from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import Stage
 from coordinator.service import _MOST_FAILURES, Service
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
-from pate_fed.data.task import LearningTask
 from pate_fed.errors import RunDirectoryError
 from pate_fed.federation import RunTerms
 from pate_fed.report.run_directory import _writing
-from pate_fed.report.tables import Answers
-from pate_fed.students import Student
 from protocols.run_scope import RunScope
 from tests.support.deployed import NAMES
 from tests.support.door import Door
@@ -266,20 +263,20 @@ def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
 # Runs that fail ----------------------------------------------------------------------------------
 
 
-def fail_training(
+def fail_writing(
     served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
 ) -> list[str]:
-    """Let the student of the run "first" never be trained; return where each try is noted."""
+    """Let the results of the run "first" never be written; return where each try is noted."""
     tries: list[str] = []
-    trains = write_up._student
+    writes = results.write_results
 
-    def train(run: OpenRun, task: LearningTask, outcomes: Answers) -> Student | None:
-        if run.request.name == "first":
-            tries.append(run.request.name)
+    def write(out: Path, **given: Any) -> None:
+        if out == results_of(served.service.home, "first"):
+            tries.append("first")
             raise error()
-        return trains(run, task, outcomes)
+        writes(out, **given)
 
-    monkeypatch.setattr(write_up, "_student", train)
+    monkeypatch.setattr(results, "write_results", write)
     return tries
 
 
@@ -294,21 +291,43 @@ def unwritable() -> Exception:
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries = fail_training(served, monkeypatch, lambda: ValueError("a secret"))
-    served.federation.ask(queries=4)
+def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(served: Served) -> None:
+    """It fails between its batches: it keeps what it has."""
+    tries: list[int] = []
+
+    def break_down(number: int) -> None:
+        if served.queue.find("first").progress.get("batches") == 1:
+            tries.append(number)
+            raise ValueError("a secret")
+
+    served.federation.ask(queries=8, batch_size=4)
     served.federation.ask("second", queries=8)
+    served.federation.on_exchange = break_down
     served.start()
-    served.wait_until("first", RunState.FAILED)
+    served.wait_until("first", RunState.INCOMPLETE)
     run = served.queue.find("first")
     assert run.reason.startswith("PF-490: a ValueError at ")
     assert "secret" not in run.reason
     assert 1 < len(tries) < 10
     assert run.progress["answered"] == 4  # what was released is known: see the second run
+    served.federation.on_exchange = lambda number: None
     served.wait_until("second", RunState.DONE)
     assert served.queue.find("second").progress["from_store"] > 0
+
+
+@pytest.mark.slow
+def test_a_run_whose_results_cannot_be_written_is_done_and_lets_the_next_one_begin(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = fail_writing(served, monkeypatch, lambda: ValueError("a secret"))
+    served.federation.ask(queries=4)
+    served.federation.ask("second", queries=8)
+    served.start()
+    served.wait_until("first", RunState.DONE)
+    run = served.queue.find("first")
+    assert ("PF-490: a ValueError at " in run.reason, "secret" in run.reason) == (True, False)
+    assert tries == ["first"]
+    served.wait_until("second", RunState.DONE)
 
 
 @pytest.mark.slow
@@ -316,7 +335,7 @@ def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        tries = fail_training(served, patch, unwritable)
+        tries = fail_writing(served, patch, unwritable)
         served.federation.ask(queries=4)
         served.start()
         served.wait_for(lambda: len(tries) > 12)
@@ -332,7 +351,7 @@ def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
 def test_a_run_that_is_told_to_stop_ends_though_its_results_cannot_be_written(
     served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
 ) -> None:
-    tries = fail_training(served, monkeypatch, error)
+    tries = fail_writing(served, monkeypatch, error)
     served.federation.ask(queries=4)
 
     def stop(stage: Stage) -> None:
@@ -341,8 +360,9 @@ def test_a_run_that_is_told_to_stop_ends_though_its_results_cannot_be_written(
 
     served.federation.on_stage = stop
     served.start()
-    served.wait_until("first", RunState.FAILED)
+    served.wait_until("first", RunState.STOPPED)
     assert tries
+    assert "pate-fed export first" in served.queue.find("first").reason
 
 
 def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_answers_again(

@@ -106,6 +106,24 @@ class TestTable:
         again = CliRunner().invoke(app, ["predict", str(folder), str(table), "--format", "json"])
         assert [row["label"] for row in json.loads(again.stdout)["rows"]] == named.tolist()
 
+    def test_a_table_without_rows_gets_a_table_without_rows(
+        self, tmp_path: Path, table: Path
+    ) -> None:
+        folder, empty = saved(tmp_path / "student", load(table)), tmp_path / "empty.csv"
+        empty.write_text(",".join(HEAD) + "\n")
+        for output, said in (
+            ("text", "row,label,chance of ill,chance of well\n"),
+            ("json", '{"class_names": ["ill", "well"], "rows": []}\n'),
+        ):
+            result = CliRunner().invoke(
+                app, ["predict", str(folder), str(empty), "--format", output]
+            )
+            assert (result.exit_code, result.stdout) == (0, said)
+        empty.write_text("age,sex\n")
+        result = CliRunner().invoke(app, ["predict", str(folder), str(empty)])
+        assert isinstance(result.exception, MissingColumnError)
+        assert pate_fed.load_student(folder).predict({name: [] for name in HEAD}).tolist() == []
+
     def test_a_number_without_its_unit_is_taken_and_another_unit_is_refused(
         self, tmp_path: Path, table: Path
     ) -> None:

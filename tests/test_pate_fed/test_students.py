@@ -153,7 +153,8 @@ def test_without_any_answer_there_is_no_student_and_a_warning_says_so() -> None:
     pool = QueryPool(POOL.features)
     asked = {"name": "auto", "pool": pool, "kind": "table", "classes": 3, "facts": LabelFacts()}
     rng = np.random.default_rng(0)
-    assert teach({}, **asked, rng=rng, warnings=warnings) is None  # type: ignore[arg-type]
+    more: dict[str, Any] = {"rng": rng, "warnings": warnings, "again": "another"}
+    assert teach({}, **asked, **more) is None  # type: ignore[arg-type]
     [warning] = warnings
     assert warning.startswith("There is no student. PF-109: ")
 

@@ -1,0 +1,91 @@
+"""Another student for a finished simulation: its public inputs are loaded once more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coordinator.runs.retraining import PublicInputs, give_student
+from coordinator.simulation.chance import Chance
+from coordinator.simulation.rounds import simulation_record
+from pate_fed.data import Dataset, DataSource, load_dataset
+from pate_fed.errors import InvalidDataError, RunDirectoryError
+from pate_fed.queries import QueryPool
+from pate_fed.report import RunRecord
+from protocols.identity import SigningIdentity
+
+
+def train_another(
+    run_dir: Path, name: str, *, data_dir: Path | None = None, data_file: Path | None = None
+) -> tuple[RunRecord, list[str]]:
+    """Train a student of another kind from a simulation's labels; see `give_student`.
+
+    Args:
+        run_dir: The simulation's directory.
+        name: One of `STUDENTS`, or "auto".
+        data_dir: Folder of its data set, where it has one: no run directory names folders.
+        data_file: Its file, where it has one.
+
+    Raises:
+        RunDirectoryError: it is no simulation's.
+        InvalidDataError: the public pool is not the simulation's.
+        See `give_student`.
+    """
+    record = simulation_record(run_dir, what="RUN")
+    split = record.manifest["split"]
+    try:
+        root, key = (bytes.fromhex(split[each]) for each in ("seed", "coordinator"))
+        identity = SigningIdentity.from_private_bytes(key)
+    except (LookupError, TypeError, ValueError) as error:
+        raise RunDirectoryError("manifest.json must have its split", "another") from error
+    chance = Chance(
+        record.settings.get("seed"),
+        root=root,
+        round_number=1 + len(record.settings.get("earlier", ())),
+    )
+    source = _source_of(record.settings, data_dir=data_dir, data_file=data_file)
+    dataset = load_dataset(source, rng=chance.of("data"))
+    pool = QueryPool(dataset.pool.features, images=dataset.pool.images)
+    if pool.digest.hex() != record.manifest["pool_sha256"]:
+        raise InvalidDataError("the public pool must be that of the run", "another")
+    inputs = PublicInputs(
+        pool=pool.views,
+        kind=dataset.kind,
+        class_names=dataset.class_names,
+        preprocessing=dataset.preprocessing,
+        pool_shares=pool_shares(dataset),
+        test=dataset.test,
+    )
+    return give_student(
+        run_dir, name, inputs, identity=identity, rng=chance.of("student"), run=str(run_dir)
+    )
+
+
+def pool_shares(dataset: Dataset) -> tuple[float, ...] | None:
+    """Return the share of each class in a simulation's pool; None where one does not occur."""
+    labels = dataset.pool.labels
+    counts = np.bincount(labels, minlength=len(dataset.class_names))
+    shares = tuple(float(one) for one in counts / len(labels))
+    return shares if min(shares) > 0 else None
+
+
+def _source_of(
+    settings: Mapping[str, Any], *, data_dir: Path | None, data_file: Path | None
+) -> DataSource:
+    """Return the data of a run by its `run.toml`."""
+    told = settings.get("source", {})
+    return DataSource(
+        settings["data"],
+        data_dir,
+        data_file,
+        told.get("label"),
+        told.get("patient_id"),
+        told.get("hospital"),
+        ignored_columns=tuple(told.get("ignored", ())),
+        positive=told.get("positive"),
+        separator=told.get("separator", ","),
+        decimal=told.get("decimal", "."),
+    )
