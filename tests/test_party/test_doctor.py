@@ -306,6 +306,9 @@ class TestStanding:
         assert found(fresh)["peers"].state == OK
         operated = {"least_checked_peers": 2, "operator_body": "University"}
         assert found(fresh.save(replace(fresh.settings, policy=operated)))["peers"].state == WARN
+        # A sister of our own owner is no other body, however its name is typed.
+        sister = {"least_checked_peers": 2, "own_body": " university"}
+        assert found(fresh.save(replace(fresh.settings, policy=sister)))["peers"].state == WARN
 
     def test_no_policy_does_with_fewer_than_two_checked_bodies(
         self, tmp_path: Path, site: Site, ca: trustme.CA
@@ -318,7 +321,7 @@ class TestStanding:
             replace(fresh.settings, policy={"least_checked_peers": 0})
         fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 2}))
         assert (
-            "Checked hospitals have 1 owner; a run needs 2 different ones."
+            "Checked hospitals have 1 other owner; a run needs 2 different ones."
             in found(fresh)["peers"].said
         )
         assert found(fresh)["peers"].state == WARN
