@@ -20,7 +20,7 @@ FEDERATION_RUN := runs/federation-demo-$(NOW)
 # What tests start is compiled once, not at every start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo federation-demo test test-slow test-exhaustive collect mutants docs bench lint format types imports check clean
+.PHONY: demo federation-demo test test-slow test-exhaustive collect mutants lock docs bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
@@ -43,6 +43,9 @@ collect: $(VENV)/.installed-dev  ## load every test, and compile what tests load
 mutants: $(VENV)/.installed-dev  ## put small faults into the code, one at a time; a test must fail for each
 	$(call install,'.[mutants]')
 	$(BIN)/python -m tests.mutants $(MUTANTS)
+
+lock: $(VENV)/.installed-dev  ## renew the list of libraries with their hashes
+	$(BIN)/python -m benchmarks.lock
 
 docs: $(BIN)/mkdocs  ## build the documentation, with the reference of the Python API, into build/docs
 	$(BIN)/mkdocs build --strict --quiet

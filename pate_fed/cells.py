@@ -3,6 +3,8 @@
 - A number is its value: 1, 1.0, 01.00 and +1 are one number, and -0 is 0.
 - A text is Unicode NFC without blanks around it.
 - A missing cell is one thing: empty, "?", "NA" and the like.
+
+And every cell of a CSV file that the product writes: `csv_line`.
 """
 
 from __future__ import annotations
@@ -10,12 +12,20 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Iterable
 
 Cell = float | str | None
 """A number, a text, or None where the value is not known."""
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "#n/a"})
 """Cells, in small letters, that stand for "not known"."""
+
+_FORMULA = re.compile(r"'|[^\w=+@\uff1d\uff0b\uff0d\uff20-]*[=+@\uff1d\uff0b\uff0d\uff20-]")
+_UNSEEN_OR_A_MARK = re.compile(
+    '[,;|"\\\\\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0'
+    "\U000e0100-\U000e01ef]"
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00[01][0-9a-f]{5}))|\\")
 
 _MEASUREMENT = re.compile(
     r"(?P<number>[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)\s*(?P<unit>[^\W\d_]\S{0,15}|%)?"
@@ -81,6 +91,51 @@ def plain(text: str) -> str:
 def folded(text: str) -> str:
     """Return a text without capitals and extra blanks: texts that people take for one are equal."""
     return " ".join(text.split()).casefold()
+
+
+def csv_line(texts: Iterable[str]) -> str:
+    """Return a line of a CSV file for people, who may open it in a spreadsheet.
+
+    A stranger may have written the texts. So marks that separate or quote cells, backslashes and
+    characters that cannot be seen are written as escapes, and a text that a spreadsheet would run
+    as a formula, or that begins with an apostrophe, gets an apostrophe in front; a number stays as
+    it is. A line is a row in any program. `read_cell` takes all of that back.
+    """
+    return ",".join(map(_shown, texts)) + "\n"
+
+
+def read_cell(shown: str) -> str:
+    """Return the text that `csv_line` wrote as this cell.
+
+    Raises:
+        ValueError: it wrote no such cell.
+    """
+    return _ESCAPE.sub(_letter, shown.removeprefix("'"))
+
+
+def _shown(text: str) -> str:
+    text = "".join(_escape(one) if _is_to_escape(one) else one for one in text)
+    is_number = math.isfinite(parse_number(text))
+    return f"'{text}" if _FORMULA.match(text) and not is_number else text
+
+
+def _is_to_escape(letter: str) -> bool:
+    return not letter.isprintable() or _UNSEEN_OR_A_MARK.match(letter) is not None
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _letter(escape: re.Match[str]) -> str:
+    code = next(filter(None, escape.groups()), None)
+    letter = None if code is None else chr(int(code, 16))
+    if letter is None or not is_text(letter):
+        raise ValueError("a backslash without a letter's code")
+    return letter
 
 
 def measurement(text: str) -> tuple[str, str] | None:

@@ -10,20 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pate_fed.cells import Cell, is_in_form, is_text, text_of
+from pate_fed.cells import Cell, csv_line, is_in_form, is_text, text_of
 from pate_fed.errors import InvalidParameterError
 
 _LABEL = b"pate-fed row\n"
 _BYTE_ORDER = "\ufeff"  # without it some spreadsheets misread letters with accents
-_FORMULA = re.compile(r"[^\w=+@\uff1d\uff0b\uff0d\uff20-]*[=+@\uff1d\uff0b\uff0d\uff20-]")
-_UNSEEN_OR_A_MARK = re.compile(
-    '[,;|"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0'
-    "\U000e0100-\U000e01ef]"
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -66,14 +60,12 @@ class PublicRows:
     def csv_lines(self) -> Iterator[str]:
         """Yield them as lines of a CSV file for a person: a header, then a line for each row.
 
-        A stranger wrote the texts. So marks that separate or quote cells, and characters that
-        cannot be seen, are written as escapes, and a text that a spreadsheet would run as a formula
-        gets an apostrophe: a line is a row in any program. Such a file may not be read back as
+        Each cell as `csv_line` shows it, "?" for a missing one. Such a file may not be read back as
         these rows.
         """
-        yield _BYTE_ORDER + ",".join(map(_plain_to_see, self.columns)) + "\n"
+        yield _BYTE_ORDER + csv_line(self.columns)
         for row in self.cells:
-            yield ",".join(map(_plain_to_see, row)) + "\n"
+            yield csv_line(map(_plain_to_see, row))
 
     def _digest(self, row: tuple[Cell, ...]) -> bytes:
         named = dict(zip(self.columns, row, strict=True))
@@ -82,19 +74,4 @@ class PublicRows:
 
 
 def _plain_to_see(cell: Cell) -> str:
-    if cell is None:
-        return "?"
-    text = text_of(cell)
-    if isinstance(cell, str):
-        text = "".join(_escape(one) if _is_to_escape(one) else one for one in text)
-        return f"'{text}" if _FORMULA.match(text) else text
-    return text
-
-
-def _is_to_escape(letter: str) -> bool:
-    return not letter.isprintable() or _UNSEEN_OR_A_MARK.match(letter) is not None
-
-
-def _escape(letter: str) -> str:
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return "?" if cell is None else text_of(cell)

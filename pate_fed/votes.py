@@ -391,9 +391,11 @@ def fold_counts(
     Returns:
         f(s) = max(0, min(s, total_votes, 2^(b-1) - 1 - s)), the same shape.
     """
-    mirrored = 2 ** (ring_bits - 1) - 1 - values
-    folded: NDArray[np.int64] = np.maximum(0, np.minimum(np.minimum(values, total_votes), mirrored))
-    return folded
+    # In place: each step's own array would stay in freed memory, with the exact counts.
+    folded: NDArray[np.int64] = 2 ** (ring_bits - 1) - 1 - values
+    np.minimum(folded, values, out=folded)
+    np.minimum(folded, total_votes, out=folded)
+    return np.maximum(folded, 0, out=folded)
 
 
 def _rows(

@@ -55,6 +55,7 @@ from tests.support.marker import (
     holds_row,
     is_database,
     private_forms,
+    rows_in_memory,
     secrets_kept_in,
     secrets_within,
 )
@@ -266,6 +267,15 @@ def kill_one_after_the_other(services: Services) -> None:
     assert (run.reason, run.progress["void"]) == ("", 0)
     kill(services.hospitals[NAMES[1]])
     services.start(NAMES[1])
+
+
+def test_no_memory_of_the_coordinators_processes_holds_the_exact_sum(
+    ran: tuple[Services, Recording],
+) -> None:
+    service = ran[0].federation.service
+    assert service is not None
+    for pid in (service.pid, *children_of(service.pid)):
+        assert rows_in_memory(pid, [SUMS, MARKERS]) == []
 
 
 @pytest.fixture(scope="module")

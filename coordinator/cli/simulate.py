@@ -177,6 +177,16 @@ def _require_same_run(context: typer.Context) -> None:
             )
 
 
+def _require_own_code_typed(context: typer.Context, teacher: str) -> None:
+    """Refuse to run code that a file names: the file may be a stranger's."""
+    if ":" in teacher and not _is_typed(context, "teacher"):
+        raise UsageError(
+            "code of your own must be named on the command line, never by a file: read it, then "
+            "type --teacher MODULE:FUNCTION as the run had it",
+            teacher,
+        )
+
+
 def simulate(  # noqa: PLR0917 - one argument per option
     context: typer.Context,
     config: Annotated[
@@ -465,6 +475,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         if after is not None:
             raise UsageError("--config must come without --after", "both")
         _require_same_run(context)
+    _require_own_code_typed(context, teacher)
     if _is_typed(context, "epsilon") and not _is_typed(context, "party_epsilons"):
         party_epsilons = None  # those of the earlier round
     from coordinator.simulation import simulate as run  # noqa: PLC0415

@@ -51,6 +51,7 @@ ASKED_RULES: Final = (
     "most_epsilon",
     "least_checked_peers",
     "teachers",
+    "own_body",
     "operator_body",
 )
 """Rules that an owner decides before the first start; all others have a safe default."""
@@ -286,7 +287,7 @@ def _ask_for_rule(sitting: _Sitting, name: str) -> bool:
         tell(f"\n{_SENSES[name]}")
     known = settings.policy_for(frozenset()) if name in RULES else settings
     value = ask_text(f"\n{_meaning(name)}\n{name}", _as_typed(getattr(known, name)) or "none")
-    typed = "" if name == "operator_body" and value == "none" else value
+    typed = "" if name in ("own_body", "operator_body") and value == "none" else value
     set_rules([name, typed], by=sitting.by, site=sitting.folder)
     return True
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from party.errors import Reason, RefusalError
-from party.site.policy import Policy
+from party.site.policy import Policy, compared_body
 from party.site.tasks import Evaluation
 from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import (
@@ -392,8 +392,9 @@ class Guard:
                 min(len(seats), record.threshold),
             )
         peers = [seat for seat in seats if seat != me]
-        bodies = {self.checked_peers[peer] for peer in peers if peer in self.checked_peers}
-        bodies -= {self.checked_peers.get(me, ""), policy.operator_body}
+        bodies = policy.other_bodies(
+            self.checked_peers[peer] for peer in peers if peer in self.checked_peers
+        )
         least = max(2, policy.least_checked_peers)
         if len(bodies) < least:
             raise RefusalError(
@@ -404,8 +405,8 @@ class Guard:
         # An unchecked peer may be the coordinator's invention, and counts as its ally. So do the
         # parties of the operator's own body. A body with several seats colludes with all of them,
         # or with none (rule R2).
-        seats_of = Counter(self.checked_peers.get(peer, "") for peer in peers)
-        allied = sum(seats_of.pop(ally, 0) for ally in {"", policy.operator_body})
+        seats_of = Counter(compared_body(self.checked_peers.get(peer, "")) for peer in peers)
+        allied = sum(seats_of.pop(ally, 0) for ally in {"", compared_body(policy.operator_body)})
         allied += _most_seats(seats_of)
         form = FORMS.get(record.form) if record.form in policy.forms else None
         least_colluders = max(1, policy.least_colluders, allied)

@@ -10,7 +10,16 @@ from party.site.folder import DATABASE_FILE, IDENTITY_KEY, Site
 from party.site.membership import MEMBERSHIPS_FOLDER, NODE_KEYS, SiteMembership
 from party.site.status_file import FILE, known_status
 from pate_fed import __version__
-from pate_fed.nodes import FAIL, GIB, OK, WARN, Check, check_owner_only, check_room
+from pate_fed.nodes import (
+    FAIL,
+    GIB,
+    OK,
+    WARN,
+    Check,
+    check_owner_only,
+    check_room,
+    unlocked_libraries,
+)
 
 LEAST_MEMORY, WANTED_MEMORY = GIB, 2 * GIB
 FLOWER = "1.41"
@@ -63,7 +72,15 @@ def check_versions(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
             said,
             f"Install Flower {FLOWER}: another one is turned away by the coordinator.",
         )
-    return Check("versions", OK, said)
+    others = unlocked_libraries(around.version_of)
+    if others:
+        return Check(
+            "versions",
+            WARN,
+            f"{said} Other versions than those of requirements.txt: {', '.join(others)}.",
+            "Install the program again as the how-to says, with `pip install --require-hashes`.",
+        )
+    return Check("versions", OK, f"{said} All libraries have the versions of requirements.txt.")
 
 
 def check_rights(site: Site, around: Surroundings) -> Check:

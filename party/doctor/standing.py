@@ -175,7 +175,7 @@ def _check_state(state: str) -> Check:
 
 
 def check_peers(site: Site, around: Surroundings) -> Check:
-    """Count whom our people checked, as the guard counts them: bodies, and not the operator's."""
+    """Count whom our people checked, as the guard does: bodies, not ours or the operator's."""
     try:
         policy = site.settings.policy_for(frozenset())
         with site.open_database() as database:
@@ -183,9 +183,10 @@ def check_peers(site: Site, around: Surroundings) -> Check:
     except PartyError as error:
         said = f"Checked peers cannot be counted ({error.code}): {error}."
         return Check("peers", FAIL, said, "Mend party.toml or the database first.")
-    bodies = len({pin.body for pin in pins} - {policy.operator_body})
+    bodies = len(policy.other_bodies(pin.body for pin in pins))
     least = max(2, policy.least_checked_peers)
-    said = f"Checked hospitals have {plural(bodies, 'owner')}; a run needs {least} different ones."
+    owners = plural(bodies, "other owner")
+    said = f"Checked hospitals have {owners}; a run needs {least} different ones."
     if bodies < least:
         advice = (
             f"Telephone peers, at a terminal with `pate-party peers check`: else runs are refused "

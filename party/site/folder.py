@@ -162,6 +162,9 @@ class SiteSettings:
             SiteError: a rule is unknown, or its value cannot be.
         """
         rules = checked(Rules, self.policy, where="[policy] ", fault=SiteError)
+        if not rules.own_body:
+            ours = next((one.party for one in self.memberships.values()), "")
+            rules = replace(rules, own_body=ours)
         return Policy(**asdict(rules), approved_pools=pools)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
+from pate_fed.cells import folded, plain
 from pate_fed.mechanisms import DEPLOYED
 from protocols.envelope import DEFAULT_SUITE, SUITES
 from protocols.forms import DEPLOYED_FORMS
@@ -23,10 +24,12 @@ class Rules:
 
     Attributes:
         least_parties: Fewest hospitals of a run, ours among them.
-        least_checked_peers: Fewest other bodies of a run whose words our people checked. The
-            operator's body does not count.
+        least_checked_peers: Fewest other bodies of a run whose words our people checked. Our own
+            body and the operator's do not count.
         least_colluders: Fewest hospitals that may help the coordinator to lie, in vain. They learn
             no votes of ours, and see them with no less noise than charged.
+        own_body: Body that owns this hospital: its other hospitals are no other body. As
+            `Guard.checked_peers` names it; empty for the hospital's own name.
         operator_body: Body that runs the coordinator: its hospitals count as its allies. As
             `Guard.checked_peers` names it; empty if it has no party.
         forms: Secure sums that we take part in.
@@ -53,6 +56,7 @@ class Rules:
     least_parties: int = field(default=3, metadata={"ge": 3})
     least_checked_peers: int = field(default=4, metadata={"ge": 2})
     least_colluders: int = field(default=1, metadata={"ge": 1})
+    own_body: str = ""
     operator_body: str = ""
     forms: frozenset[str] = field(
         default=frozenset({"additive", "masked"}), metadata=_each_of(DEPLOYED_FORMS)
@@ -73,6 +77,16 @@ class Rules:
     most_evaluations: int = field(default=10, metadata={"ge": 0})
     evaluation_columns: frozenset[str] = frozenset()
     trusts_valid_votes: bool = field(default=False, metadata={"strict": True})
+
+    def other_bodies(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the bodies of these names that are neither ours nor the operator's."""
+        others = {compared_body(name) for name in names}
+        return frozenset(others - {compared_body(self.own_body), compared_body(self.operator_body)})
+
+
+def compared_body(name: str) -> str:
+    """Return a body's name as names are compared: capitals and extra blanks make no other body."""
+    return folded(plain(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class NoisePlan:
         """
         shape = summed.counts.shape
         noise, rest = split_gaussian(shape, sigma=sigma, random_bytes=random_bytes)
-        return NoisyHistogram(summed.counts + noise, sigma, rest)
+        return NoisyHistogram(_added(summed.counts, noise), sigma, rest)
 
     def passes(
         self,
@@ -84,6 +84,8 @@ class NoisePlan:
                 raise InvalidParameterError("offsets must fit the queries", offsets.shape)
             counts = counts - offsets
         maxima = counts.max(axis=1)
+        if offsets is not None:
+            counts.fill(0)  # a copy of ours, from which anybody could tell the exact counts
         noise, rest = split_gaussian(maxima.shape, sigma=sigma, random_bytes=random_bytes)
         # Where the rest matters the difference is small, hence exact.
         return np.asarray((maxima + noise) - vote_threshold >= -rest)
@@ -108,10 +110,12 @@ class NoisePlan:
         Raises:
             InvalidParameterError: `gamma` is out of its range.
         """
-        counts = summed.counts.copy()
-        counts[np.arange(len(counts)), counts.argmax(axis=1)] += boost
+        counts = summed.counts
         noise = sample_laplace(counts.shape, gamma=gamma, random_bytes=random_bytes)
-        return NoisyHistogram(counts + noise, math.sqrt(2) / gamma)
+        noisy = _added(counts, noise)
+        if boost:
+            noisy[np.arange(len(counts)), counts.argmax(axis=1)] += boost
+        return NoisyHistogram(noisy, math.sqrt(2) / gamma)
 
     def stable_winners(
         self, summed: SummedHistogram, *, unit_votes: int, test: StabilityTest
@@ -127,12 +131,38 @@ class NoisePlan:
             unit_votes: Votes that one neighboring change can move, at least 1.
             test: Adds fresh noise to d and compares; from distances to passes, shape (queries,).
         """
-        stable_for = stable_distance(summed.counts, unit_votes=unit_votes)
-        return np.where(test(stable_for), summed.counts.argmax(axis=1), ABSTAIN)
+        winners, lead = _plurality(summed.counts)
+        return np.where(test(_distance(lead, unit_votes)), winners, ABSTAIN)
 
 
 def stable_distance(counts: NDArray[np.int64], *, unit_votes: int) -> NDArray[np.int64]:
     """Return d = max(0, ceil(lead / (2 unit_votes)) - 1) of each row; shape (queries,). Private."""
-    highest = np.sort(counts, axis=1)[:, -2:]
-    lead = highest[:, 1] - highest[:, 0]
+    return _distance(_plurality(counts)[1], unit_votes)
+
+
+def _distance(lead: NDArray[np.int64], unit_votes: int) -> NDArray[np.int64]:
     return np.asarray(np.maximum(0, -(-lead // (2 * unit_votes)) - 1))
+
+
+def _plurality(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the class of each row's largest count, and its lead; leave no copy of the counts.
+
+    NumPy would copy read-only counts to look for the largest, and sorting leaves some on the stack.
+    """
+    others = counts.copy()
+    winners = others.argmax(axis=1)
+    others[np.arange(len(others)), winners] = -1
+    lead = counts.max(axis=1) - others.max(axis=1)
+    others.fill(0)
+    return winners, lead
+
+
+def _added(counts: NDArray[np.int64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum of exact counts and their noise, and leave no other copy of the counts.
+
+    NumPy would convert the counts of an addition of two kinds of numbers in memory of its own.
+    """
+    exact = counts.astype(np.float64)
+    noisy = exact + noise
+    exact.fill(0)
+    return noisy

@@ -10,6 +10,7 @@ from pate_fed.nodes.checks import (
     made_check,
     made_checks,
     table_of_checks,
+    unlocked_libraries,
 )
 from pate_fed.nodes.console import (
     CodedError,
@@ -80,6 +81,7 @@ __all__ = [
     "table_of_checks",
     "take_lock",
     "typed_in",
+    "unlocked_libraries",
     "wait_for_parent_to_end",
     "wants_json",
     "with_environment",

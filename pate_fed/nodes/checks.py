@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import resources
+from importlib.metadata import PackageNotFoundError
 from typing import Any, Final, Literal, TypeVar
 
 T = TypeVar("T")
@@ -15,6 +19,8 @@ State = Literal["ok", "warn", "fail"]
 OK: State = "ok"
 WARN: State = "warn"
 FAIL: State = "fail"
+
+_LOCKED: Final = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)", re.MULTILINE)
 
 _EXIT_CODES: Final[Mapping[State, int]] = {OK: 0, WARN: 1, FAIL: 4}
 _MARKS: Final[Mapping[State, str]] = {OK: "ok  ", WARN: "WARN", FAIL: "FAIL"}
@@ -38,6 +44,24 @@ class Check:
     said: str
     advice: str = ""
     federation: str = ""
+
+
+def unlocked_libraries(version_of: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the names of installed libraries in another version than `requirements.txt` has.
+
+    Args:
+        version_of: Installed version of a distribution; raises `PackageNotFoundError`.
+    """
+    text = resources.files("pate_fed").joinpath("requirements.txt").read_text("utf-8")
+    locked: dict[str, set[str]] = {}
+    for name, version in _LOCKED.findall(text):
+        locked.setdefault(name, set()).add(version)
+    differing = []
+    for name, versions in locked.items():
+        with suppress(PackageNotFoundError):  # for another Python, or another system
+            if version_of(name) not in versions:
+                differing.append(name)
+    return tuple(differing)
 
 
 def made_check(name: str, check: Callable[[], Check]) -> Check:

@@ -256,8 +256,7 @@ class _Asked:
         """Return noise that is wide enough to be shared, and a threshold for the biased check."""
         settings = self.settings
         parties, colluders = settings.parties or 0, settings.colluders or 0
-        shares = parties - colluders - self._dropouts
-        found = {"sigma2": max(sigma2, float(math.ceil(math.sqrt(shares))))}
+        found = {"sigma2": max(sigma2, float(math.ceil(self._least_noise)))}
         # Rows of both kinds cost alike here.
         found["sigma1"] = _first(settings.sigma1, settings.sigma2, found["sigma2"])
         if not settings.spec.may_refuse:
@@ -268,6 +267,14 @@ class _Asked:
         threshold = usual_vote_threshold(votes=votes, classes=self.classes, noise=noise)
         found["vote_threshold"] = float(threshold)
         return found
+
+    @property
+    def _least_noise(self) -> float:
+        """Noise below which no run can be: each of the shares it is the sum of varies by a vote."""
+        if self.settings.noise != "parties":
+            return 0.0
+        honest = (self.settings.parties or 0) - (self.settings.colluders or 0) - self._dropouts
+        return math.sqrt(honest)
 
     @property
     def _dropouts(self) -> int:
@@ -291,7 +298,7 @@ class _Asked:
             )
             return fits_run == 1 and noisy.has_room_for_life(draft)
 
-        low, high = 0.0, max(1.0, float(self.settings.votes))
+        low, high = self._least_noise, max(1.0, float(self.settings.votes))
         while not fits(high):
             low, high = high, 2 * high
             if high > MAX_TOTAL_VOTES:
@@ -326,7 +333,7 @@ class _Asked:
             settings,
             queries=queries,
             max_answers=caps.answers,
-            max_refusals=caps.refusals,
+            max_refusals=caps.refusals if settings.spec.may_refuse else None,
             batch_size=min(settings.batch_size or self._usual_batch(queries), queries),
         )
 

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import tomli_w
 
+from pate_fed.cells import csv_line, read_cell
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.report.renaming import exchange, publish, sync
 
@@ -286,8 +287,7 @@ class RunDirectory:
         return read_run(self.folder)
 
     def _write_table(self, name: str, rows: Iterable[Sequence[str]]) -> None:
-        lines = (",".join(map(_csv_cell, row)) for row in rows)
-        self._write(name, "".join(f"{line}\n" for line in lines))
+        self._write(name, "".join(map(csv_line, rows)))
 
     def _write(self, name: str, text: str) -> None:
         if PurePath(name).name != name:
@@ -472,13 +472,6 @@ def _toml_value(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _csv_cell(text: str) -> str:
-    # The csv module of Python 3.11 writes a lone carriage return without quotes: two rows.
-    if any(mark in text for mark in ',"\r\n'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
 def _read_text(path: Path) -> str:
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -555,9 +548,11 @@ def _read_sent(path: Path) -> tuple[SentPacket, ...]:
 
 def _read_table(path: Path) -> list[list[str]]:
     """Read a table; every row has as many cells as the first."""
+    text = io.StringIO(_read_text(path), newline="")
     try:
-        rows = list(csv.reader(io.StringIO(_read_text(path), newline=""), strict=True))
-    except csv.Error as error:
+        written = csv.reader(text, strict=True)
+        rows = [[read_cell(cell) for cell in row] for row in written]
+    except (csv.Error, ValueError) as error:
         raise RunDirectoryError(f"{path.name} must be CSV", error) from error
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(rows[0]):

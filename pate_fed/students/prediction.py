@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.cells import csv_line
 from pate_fed.data.images import read_images
 from pate_fed.data.preprocessing import ImagePreprocessing
 from pate_fed.data.sources import read_table
@@ -38,12 +37,10 @@ class Predictions:
 
     def as_csv(self) -> str:
         """Return a table with "row", "label" and a chance for each class."""
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(["row", "label", *(f"chance of {name}" for name in self.class_names)])
+        rows = [("row", "label", *(f"chance of {name}" for name in self.class_names))]
         for name, label, chances in zip(self.names, self.labels, self.chances, strict=True):
-            table.writerow([name, label, *(f"{chance:.4f}" for chance in chances)])
-        return text.getvalue()
+            rows.append((name, label, *(f"{chance:.4f}" for chance in chances)))
+        return "".join(map(csv_line, rows))
 
     def as_json(self) -> dict[str, Any]:
         """Return the same as plain data."""

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import lru_cache
+from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -371,3 +372,45 @@ def holds_row(stream: bytes, row: tuple[int, ...] = MARKERS) -> bool:
     """Whether all counts of a histogram are in a stream."""
     found = "\n".join(findings_within(stream, row))
     return all(f"{number} as " in found for number in row)
+
+
+_ROW_FORMS = ("<q", "<d", "<i")
+_PIECE = 2**24
+
+
+def rows_in_memory(pid: int, rows: Iterable[tuple[int, ...]]) -> list[str]:
+    """Name every copy of a row of counts in a process's heap, freed memory included.
+
+    Its stack is left out: what registers held may lie there until the next calls.
+
+    Args:
+        pid: Another process, which may be read: a child of this one. (This one would find what it
+            looks for in its own hands.)
+        rows: The rows; each as signed integers of 8 or 4 bytes, or as floats, side by side.
+    """
+    forms = [(form, row, struct.pack(form, row[0])) for form in _ROW_FORMS for row in set(rows)]
+    found: dict[int, str] = {}
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for place, piece in _pieces_of(pid, memory):
+            for form, row, first in forms:
+                whole = struct.Struct(f"<{len(row)}{form[1]}")
+                at = piece.find(first)
+                while at >= 0:
+                    is_whole = at + whole.size <= len(piece)
+                    if is_whole and whole.unpack_from(piece, at) == row:
+                        found[place + at] = f"{row} as {form} at {place + at:x}"
+                    at = piece.find(first, at + 1)
+    return list(found.values())
+
+
+def _pieces_of(pid: int, memory: FileIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the writable memory of a process in pieces that overlap, with their places."""
+    for line in Path(f"/proc/{pid}/maps").read_text("utf-8").splitlines():
+        bounds, rights, *more = line.split()
+        begin, end = (int(number, 16) for number in bounds.split("-"))
+        if not rights.startswith("rw") or "[stack]" in more:
+            continue
+        for place in range(begin, end, _PIECE - _NEAR):
+            memory.seek(place)
+            with suppress(OSError):  # a device's
+                yield place, memory.read(min(_PIECE, end - place))

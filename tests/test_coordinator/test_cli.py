@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,8 @@ from typing import Any
 import pytest
 
 from coordinator import cli
-from coordinator.cli.simulate import CONFIG_OPTIONS
 from pate_fed import __version__
-from pate_fed.data import DataSource
-from pate_fed.planning import RunSettings
 from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
-from pate_fed.wording import flatten
-from protocols.envelope import DEFAULT_SUITE
 from tests.support.command import Command, leftovers, pate_fed, small_run, write_table
 from tests.support.markers import each_once, more, sampled
 
@@ -727,74 +721,3 @@ def test_the_command_line_is_there_before_anything_that_is_slow_to_load() -> Non
     said = ended.stdout.decode()
     assert "simulate" in said
     assert said.endswith("loaded: []\n")
-
-
-class TestConfig:
-    @pytest.mark.slow
-    def test_a_run_is_repeated_from_its_settings(
-        self, pate_fed: Command, table: Path, tmp_path: Path
-    ) -> None:
-        first, again = tmp_path / "first", tmp_path / "again"
-        assert pate_fed(*small_run(table, first), "--seed", "5").code == 0
-        ended = pate_fed(
-            "simulate", "--config", first / "run.toml", "--data-file", table, "--out", again
-        )
-        assert ended.code == 0, ended.err
-        for name in ("labels.csv", "run.toml"):
-            assert (again / name).read_bytes() == (first / name).read_bytes()
-
-    @pytest.mark.slow
-    def test_what_is_typed_counts_before_the_file(
-        self, pate_fed: Command, table: Path, tmp_path: Path
-    ) -> None:
-        first, again = tmp_path / "first", tmp_path / "again"
-        assert pate_fed(*small_run(table, first), "--seed", "5").code == 0
-        ended = pate_fed(
-            *("simulate", "--config", first / "run.toml", "--data-file", table),
-            *("--seed", "6", "--student", "forest", "--out", again),
-        )
-        assert ended.code == 0, ended.err
-        kept = tomllib.loads((again / "run.toml").read_text("utf-8"))
-        assert (kept["seed"], kept["models"]["student"]) == (6, "forest")
-
-    @sampled(1)
-    @pytest.mark.parametrize(
-        "typed", [("--epsilon", "1"), ("--parties", "7"), ("--mechanism", "gnmax")]
-    )
-    def test_what_other_settings_followed_from_is_not_changed_alone(
-        self, pate_fed: Command, table: Path, tmp_path: Path, typed: tuple[str, str]
-    ) -> None:
-        """Budgets and noise of the file would stay, and the number that was typed mean nothing."""
-        first, again = tmp_path / "first", tmp_path / "again"
-        assert pate_fed(*small_run(table, first), "--seed", "5").code == 0
-        ended = pate_fed(
-            *("simulate", "--config", first / "run.toml", "--data-file", table, *typed),
-            *("--out", again),
-        )
-        assert (ended.code, ended.out) == (2, "")
-        assert typed[0] in ended.err
-        assert not again.exists()
-
-    @pytest.mark.parametrize(
-        ("text", "told"),
-        [
-            pytest.param("this is no toml", "readable run.toml", id="no TOML"),
-            pytest.param("[budget]\nepsilom = 3\n", "'budget.epsilom'", id="unknown key"),
-            pytest.param('[budget]\nepsilon = "much"\n', "epsilon", id="a word for a number"),
-            pytest.param('data = "oracle"\n', "oracle", id="unknown data"),
-        ],
-    )
-    def test_a_file_that_is_not_understood_is_refused(
-        self, pate_fed: Command, tmp_path: Path, text: str, told: str
-    ) -> None:
-        config = tmp_path / "run.toml"
-        config.write_text(text, "utf-8")
-        ended = pate_fed("simulate", "--config", config, "--out", tmp_path / "run")
-        assert (ended.code, ended.out) == (2, "")
-        assert told in ended.err
-        assert not (tmp_path / "run").exists()
-
-    def test_every_setting_of_a_run_has_its_option(self) -> None:
-        settings = RunSettings(data=DataSource("digits"), suite=DEFAULT_SUITE)
-        keys = {name for name, _ in flatten(settings.as_table())}
-        assert keys == CONFIG_OPTIONS.keys() | {"source.file"}

@@ -10,6 +10,8 @@ import json
 import logging
 import pickle
 import struct
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,8 +40,10 @@ from tests.support.marker import (
     held_in_memory,
     marked_votes,
     printed,
+    rows_in_memory,
 )
 from tests.support.markers import in_turn, sampled
+from tests.support.released_sums import sums
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -418,3 +422,35 @@ def test_nodes_of_a_simulation_print_no_votes(
 def test_records_are_secret_too() -> None:
     records = Records(np.array([[4711.0]]), np.array([1]), ("patient 4711",))
     assert "4711" not in repr(records)
+
+
+class TestMemory:
+    """After a release no copy of the exact sum is in the coordinator's heap, freed or not.
+
+    A person with a core dump, or the swapped pages, would else read what noise was to hide.
+    """
+
+    @pytest.mark.slow
+    def test_a_deployment_leaves_no_copy_of_an_exact_sum(self) -> None:
+        module = ("-m", "tests.support.released_sums", "deployed")
+        with subprocess.Popen(
+            [sys.executable, *module], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"released\n"
+            left = rows_in_memory(process.pid, sums())
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"kept\n"
+            kept = rows_in_memory(process.pid, sums())
+            process.stdin.close()
+        assert left == []
+        assert len(kept) >= 2  # the search finds what is there: an array of two rows
+
+    def test_only_a_simulation_adds_up_the_cost_on_the_votes(self) -> None:
+        for simulated in (True, False):
+            federation = Federation(simulated=simulated, policy={"simulated": simulated})
+            federation.run.set_up()
+            federation.ask(0, 1)
+            assert (federation.run.per_instance_cost is not None) is simulated

@@ -22,8 +22,8 @@ from tests.test_party.test_cli import PateParty, error_code, pate_party
 __all__ = ["pate_party"]
 
 BY = "M. Curie"
-RULES = "\n\n\n\n2\n4\n\n"
-"""What a person types to seven rules: Enter for the value that is shown."""
+RULES = "\n\n\n\n2\n4\nCity group\n\n"
+"""What a person types to eight rules: Enter for the value that is shown."""
 
 
 def typed(answers: list[str]) -> str:
@@ -112,8 +112,9 @@ class TestAtATerminal:
         ]
         assert rules == [
             *("lifetime_epsilon", "delta", "delta_for_tests", "most_epsilon"),
-            *("least_checked_peers", "teachers", "operator_body"),
+            *("least_checked_peers", "teachers", "own_body", "operator_body"),
         ]
+        assert site.settings.policy_for(frozenset()).own_body == "City group"
 
         day.approve()
         words = {name: day.peer(name) for name in ("East", "South")}
@@ -129,11 +130,11 @@ class TestAtATerminal:
         assert "Did they read" not in ended.err
 
     @sampled(1)
-    @in_turn(("answered", range(1, 12)))
+    @in_turn(("answered", range(1, 13)))
     def test_it_can_be_stopped_at_every_question(
         self, day: FirstDay, table: Path, answered: int
     ) -> None:
-        answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "", "2", "4", ""]
+        answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "", "2", "4", "", ""]
         ended = day.setup(day.invite(), "--by", BY, typed=typed(answers[:answered]))
         assert ended.code == 1
         assert (
@@ -152,7 +153,7 @@ class TestAtATerminal:
         missing = day.folder / "none.csv"
         answers = (
             f"{BY}\ny\n{missing}\n{table}\nill\n-\n{table}\n{LABEL}\n{PATIENT}\n"
-            "much\n5\n\n1\n0.000001\n\n2\n4\n\nlater\n"
+            "much\n5\n\n1\n0.000001\n\n2\n4\n\n\nlater\n"
         )
         ended = day.setup(day.invite(), typed=answers)
         assert ended.code == 1, ended.err
@@ -190,7 +191,12 @@ class TestFromAnswers:
             "policy": {
                 **{"lifetime_epsilon": 4, "delta": 1e-5, "delta_for_tests": 1e-6},
                 **{"most_epsilon": 1.5, "teachers": 4},
-                **{"least_checked_peers": 2, "operator_body": "", "forms": ["additive", "masked"]},
+                **{
+                    "own_body": "",
+                    "least_checked_peers": 2,
+                    "operator_body": "",
+                    "forms": ["additive", "masked"],
+                },
             },
         }
         ended = day.answered(**first)

@@ -10,12 +10,14 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
 
+from benchmarks.lock import LOCK, entries
 from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code, network
 from party.doctor.network import NAMES
 from party.errors import EnrollmentError, SiteError
@@ -97,6 +99,23 @@ def says(state: str, *, teachers: int = 4) -> Callable[[SiteMembership], Members
     )
 
 
+def locked_version(name: str) -> str:
+    """The version of a library in `requirements.txt`."""
+    [version] = [known for listed, known, _ in entries(LOCK.read_text("utf-8")) if listed == name]
+    return version
+
+
+def installed(**versions: str) -> Callable[[str], str]:
+    """A machine with these libraries."""
+
+    def version_of(name: str) -> str:
+        if name not in versions:
+            raise PackageNotFoundError(name)
+        return versions[name]
+
+    return version_of
+
+
 def well(**changes: Any) -> Surroundings:
     """A machine that has all it needs."""
     good = Surroundings(
@@ -107,7 +126,7 @@ def well(**changes: Any) -> Surroundings:
         free_memory=lambda: 8 * GIB,
         graphics_cards=lambda: (),
         port_is_free=lambda _: True,
-        version_of={"flwr": "1.41.0"}.__getitem__,
+        version_of=installed(flwr=locked_version("flwr")),
         python="3.11.2",
     )
     return replace(good, **changes)
@@ -195,11 +214,17 @@ class TestMachine:
             pytest.param("versions", {"python": "3.10.9"}, FAIL, id="an old Python"),
             pytest.param(
                 "versions",
-                {"version_of": {"flwr": "1.4.1"}.__getitem__},
+                {"version_of": installed(flwr="1.4.1")},
                 FAIL,
                 id="another Flower",
             ),
-            pytest.param("versions", {"version_of": {}.__getitem__}, FAIL, id="no Flower"),
+            pytest.param("versions", {"version_of": installed()}, FAIL, id="no Flower"),
+            pytest.param(
+                "versions",
+                {"version_of": installed(flwr=locked_version("flwr"), torch="2.13.0")},
+                WARN,
+                id="another build of torch",
+            ),
             pytest.param("file rights", {"user": 12345}, FAIL, id="another's files"),
         ],
     )
@@ -307,6 +332,9 @@ class TestStanding:
         assert found(fresh)["peers"].state == OK
         operated = {"least_checked_peers": 2, "operator_body": "University"}
         assert found(fresh.save(replace(fresh.settings, policy=operated)))["peers"].state == WARN
+        # A sister of our own owner is no other body, however its name is typed.
+        sister = {"least_checked_peers": 2, "own_body": " university"}
+        assert found(fresh.save(replace(fresh.settings, policy=sister)))["peers"].state == WARN
 
     def test_no_policy_does_with_fewer_than_two_checked_bodies(
         self, tmp_path: Path, site: Site, ca: trustme.CA
@@ -319,7 +347,7 @@ class TestStanding:
             replace(fresh.settings, policy={"least_checked_peers": 0})
         fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 2}))
         assert (
-            "Checked hospitals have 1 owner; a run needs 2 different ones."
+            "Checked hospitals have 1 other owner; a run needs 2 different ones."
             in found(fresh)["peers"].said
         )
         assert found(fresh)["peers"].state == WARN

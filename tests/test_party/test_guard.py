@@ -240,6 +240,7 @@ class TestPeers:
         *,
         checked: dict[int, str],
         least: int = 2,
+        own: str = "ours",
         operator: str = "",
         colluders: int | None = None,
     ) -> None:
@@ -247,23 +248,32 @@ class TestPeers:
         if colluders is not None:
             record = replace(record, colluders=colluders)
         policy = replace(
-            federation.nodes[0]._guard.policy, least_checked_peers=least, operator_body=operator
+            federation.nodes[0]._guard.policy,
+            least_checked_peers=least,
+            own_body=own,
+            operator_body=operator,
         )
         bodies = {seats[place]: body for place, body in checked.items()}
         guard = Guard(policy=policy, weights=EVEN, checked_peers=bodies)
         guard.review_run(record, seats=seats, me=seats[0])
 
     def test_two_checked_bodies_are_enough_for_a_policy_of_two(self) -> None:
-        self.review(4, checked={0: "ours", 1: "one", 3: "two"})
+        self.review(4, checked={1: "one", 3: "two"})
 
     @sampled(3)
     @pytest.mark.parametrize(
         ("parties", "checked", "least"),
         [
             pytest.param(4, {}, 2, id="none checked"),
-            pytest.param(4, {0: "ours", 1: "one"}, 2, id="one and ourselves"),
+            pytest.param(4, {1: "one"}, 2, id="one and ourselves"),
             pytest.param(4, {1: "one", 2: "one", 3: "one"}, 2, id="three parties of one body"),
-            pytest.param(4, {0: "ours", 1: "ours", 2: "one"}, 2, id="one of our own body"),
+            pytest.param(4, {1: "ours", 2: "one"}, 2, id="a sister of our own body"),
+            pytest.param(4, {1: " OURS ", 2: "one"}, 2, id="a sister, spelled otherwise"),
+            pytest.param(4, {1: "ours", 2: "Ours", 3: "one"}, 2, id="two sisters"),
+            pytest.param(4, {1: "one", 2: "One", 3: "two"}, 3, id="one, spelled otherwise"),
+            pytest.param(
+                4, {1: "\xf6", 2: "o\u0308", 3: "two"}, 3, id="an accent, typed otherwise"
+            ),
             pytest.param(4, {1: "one"}, 0, id="a policy of none is still two"),
             pytest.param(3, {1: "one", 2: "two"}, 4, id="a small run lowers no policy"),
         ],
@@ -275,7 +285,7 @@ class TestPeers:
             self.review(parties, checked=checked, least=least)
         assert refusal.value.reason is Reason.UNCHECKED_PEERS
 
-    CHECKED: ClassVar = {0: "ours", 1: "one", 2: "two", 3: "runs it", 4: "runs it"}
+    CHECKED: ClassVar = {1: "one", 2: "two", 3: "runs it", 4: "runs it"}
 
     def test_the_operators_own_hospitals_count_as_colluders(self) -> None:
         """The operator counts one colluder, and has two hospitals beside its coordinator."""
@@ -299,15 +309,15 @@ class TestPeers:
         assert refusal.value.reason is Reason.FORM
 
     def test_the_operators_hospital_is_not_one_of_those_that_protect_us(self) -> None:
-        checked = {0: "ours", 1: "one", 2: "runs it"}
+        checked = {1: "one", 2: "runs it"}
         self.review(4, checked=checked, colluders=2)
         with pytest.raises(RefusalError) as refusal:
             self.review(4, checked=checked, colluders=2, operator="runs it")
         assert refusal.value.reason is Reason.UNCHECKED_PEERS
 
     def test_the_operators_own_hospital_does_not_count_itself(self) -> None:
-        checked = {0: "runs it", 1: "one", 2: "two", 3: "three"}
-        self.review(4, checked=checked, colluders=1, operator="runs it")
+        checked = {1: "one", 2: "two", 3: "three"}
+        self.review(4, checked=checked, colluders=1, own="runs it", operator="runs it")
 
     def test_an_operator_with_a_hospital_too_many_is_refused_in_a_whole_run(self) -> None:
         federation = Federation(parties=4, policies={0: {"operator_body": "hospital-1"}})

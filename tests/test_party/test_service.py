@@ -53,6 +53,7 @@ from protocols.messages import Membership
 from tests.support.deployed import make_home
 from tests.support.federation import MemoryTransport, holds_vector, kinds
 from tests.support.hospital_services import (
+    NAMES,
     TEACHERS,
     Hospitals,
     audit_of,
@@ -680,6 +681,35 @@ class TestPeers:
         assert stranger.fingerprint in service.federation().node._known_peers
         assert stranger.fingerprint not in service.federation().node._guard.checked_peers
         assert len(service.federation().node._guard.checked_peers) == 2
+
+    @pytest.mark.parametrize(
+        ("own", "refused"),
+        [
+            pytest.param(NAMES[1], True, id="a sister"),
+            pytest.param(NAMES[1].upper(), True, id="a sister, spelled otherwise"),
+            pytest.param("", False, id="nobody's"),
+        ],
+    )
+    def test_a_sister_of_our_own_owner_is_no_independent_peer(
+        self, tmp_path: Path, stack: ExitStack, own: str, refused: bool
+    ) -> None:
+        """The owner of two hospitals of three would be left alone with the third's votes."""
+        hospitals = make_hospitals(tmp_path, policy={"own_body": own})
+        for place in range(3):
+            hospitals.approve(place)
+        run = Running(hospitals, stack).run()
+        if not refused:
+            run.set_up()
+            return
+        with pytest.raises(PartyRefusedError) as refusal:
+            run.set_up()
+        assert refusal.value.cause == Reason.UNCHECKED_PEERS
+
+    def test_without_a_word_on_its_owner_a_hospital_is_its_own(self, running: Running) -> None:
+        service = running.services[0]
+        policy = service.federation().node._guard.policy
+        assert policy.own_body == NAMES[0]
+        assert policy.other_bodies([NAMES[0], NAMES[1]]) == {NAMES[1].lower()}
 
     @pytest.mark.parametrize("state", ["member", "revoked"])
     def test_the_status_says_how_we_stand_with_the_coordinator(

@@ -131,6 +131,10 @@ def test_a_csv_file_has_every_cell_in_a_line_of_its_row() -> None:
         ("\u202eno", "\\u202eno"),
         ("M\ufe0f", "M\\ufe0f"),
         ("\u2800", "\\u2800"),
+        ("\U000e0100", "\\U000e0100"),
+        # Else no reader could tell an escape from a text.
+        ("\\x2c", "\\x5cx2c"),
+        ("'=1", "''=1"),
     ],
 )
 def test_no_text_of_a_csv_file_is_a_formula_a_row_or_unseen(text: str, written: str) -> None:

@@ -261,7 +261,7 @@ def test_labels_are_rows_with_plain_line_ends(tmp_path: Path) -> None:
     with RunDirectory.open_new(tmp_path / "run") as run:
         run.write_labels([(4, "nine"), (17, ""), (5, 'a "b", c')])
     assert (tmp_path / "run" / "labels.csv").read_bytes() == (
-        b'query_id,label\n4,nine\n17,\n5,"a ""b"", c"\n'
+        b"query_id,label\n4,nine\n17,\n5,a \\x22b\\x22\\x2c c\n"
     )
 
 
@@ -272,7 +272,7 @@ def test_labels_lead_back_to_the_rows_asked_about(tmp_path: Path) -> None:
         [(2, "nine"), (0, "")], row_names=["31", "7", "a/b, c.png"], drawn_in={0: "first"}
     )
     assert (tmp_path / "run" / "labels.csv").read_bytes() == (
-        b'query_id,label,row,drawn_in\n2,nine,"a/b, c.png",\n0,,31,first\n'
+        b"query_id,label,row,drawn_in\n2,nine,a/b\\x2c c.png,\n0,,31,first\n"
     )
     assert read_run(tmp_path / "run").labels == (("2", "nine"), ("0", ""))
 
@@ -338,6 +338,10 @@ def test_a_broken_json_file_is_a_coded_error(
         pytest.param("labels.csv", "", "must begin with query_id,label", id="no header"),
         pytest.param("labels.csv", "a,b\n", "must begin with query_id,label", id="other header"),
         pytest.param("labels.csv", "query_id,label\n1\n", "1 in row 2", id="short row"),
+        *(
+            pytest.param("labels.csv", f"query_id,label\n1,a\\{code}\n", "CSV", id=f"escape {code}")
+            for code in ("", "n", "x4", "ud800", "U00200000", "Uffffffff")
+        ),
         pytest.param(
             "labels.csv",
             "query_id,label,drawn_in,row\n",

@@ -1,6 +1,6 @@
 """From an opened sum to labels: a batch's rule, and noise where it is the coordinator's to add.
 
-The cost of an answer on the actual votes is added up here, where those votes are.
+In a simulation the cost on the actual votes is added up here, where those votes are.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ class Decider:
     Args:
         terms: Of the run.
         noise_bytes: Source of the noise. Not used where the parties add the noise.
-        is_metered: Whether it adds up the run's cost on the actual votes: not where another life of
-            the run saw some before.
+        is_metered: Whether it adds up the run's cost on the actual votes: in a simulation alone.
 
     Attributes:
         mechanism: The rule of the run.

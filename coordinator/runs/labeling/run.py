@@ -66,7 +66,8 @@ class LabelingRun:
     """
 
     def __init__(self, job: LabelingJob) -> None:
-        terms, store, roster = self._agree(job, is_metered=True)
+        # A deployment has no use for the private number, nor for copies of the votes it needs.
+        terms, store, roster = self._agree(job, is_metered=job.simulated)
         expires_at = int(job.clock()) + job.lifetime_s
         round_ = CoordinatorRound(
             identity=job.identity,
@@ -85,7 +86,7 @@ class LabelingRun:
     def resume(cls, job: LabelingJob, *, is_read_only: bool = False) -> Self:
         """Go on with a run after a crash; one exchange finds each party's node.
 
-        Call `finish` next, before another batch is asked. `per_instance_cost` is lost.
+        Call `finish` next, before another batch is asked.
 
         Args:
             job: Its inputs, with the journal and the terms of before.
@@ -208,8 +209,8 @@ class LabelingRun:
     def per_instance_cost(self) -> PerInstanceCost | None:
         """The run's cost on the actual votes. Private: not to be published.
 
-        None with noise at the parties: nobody sees the votes that it would be computed from. None
-        after a restart, too: the cost of earlier batches is not stored.
+        Simulations alone add it up: it needs copies of the exact votes. None with noise at the
+        parties: nobody sees these. None after a restart, too.
         """
         return self._decider.per_instance_cost
 

@@ -1,0 +1,283 @@
+"""`simulate --config`: the settings file of a run repeats it, and names no code to run."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from coordinator import simulation
+from coordinator.cli.simulate import CONFIG_OPTIONS
+from pate_fed.data import DataSource, load_dataset
+from pate_fed.mechanisms import SPECS, specs_with
+from pate_fed.planning import RunSettings, resolve, terms_of
+from pate_fed.report.run_directory import RunDirectory
+from pate_fed.wording import flatten
+from protocols.envelope import DEFAULT_SUITE
+from protocols.forms import FORMS
+from tests.support.command import Command, pate_fed, small_run, write_table
+from tests.support.markers import sampled
+
+__all__ = ["pate_fed"]  # a fixture
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "table.csv")
+
+
+class Asked(Exception):  # noqa: N818 - it ends a command before its work
+    """The settings with which a simulation was to begin."""
+
+
+@pytest.fixture
+def begun(pate_fed: Command, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the settings with which `simulate` would begin, for these arguments."""
+    found: list[RunSettings] = []
+
+    def stop(settings: RunSettings, out: Path, **_: object) -> None:
+        settings.check(FORMS)
+        found.append(settings)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulation, "simulate", stop)
+
+    def run(*arguments: object) -> RunSettings:
+        ended = pate_fed("simulate", *arguments)
+        assert found, ended.err
+        return found.pop()
+
+    return run
+
+
+COLUMNS: Final = ("--label", "sick", "--patient-id", "patient", "--hospital", "clinic")
+OPTIONS: Final = [
+    *(pytest.param(("--mechanism", name), id=name) for name in SPECS),
+    *(
+        pytest.param(("--mechanism", name, "--noise", "parties"), id=f"{name} at the parties")
+        for name in specs_with("parties")
+    ),
+    *(
+        pytest.param(("--mechanism", "confident", *price), id=str(price[0]))
+        for price in (("--pricing", "label"), ("--any-votes",), ("--max-refusals", 3))
+    ),
+    pytest.param(("--vote-threshold", 7, "--sigma1", 6.5, "--sigma2", 0.1 + 4.2), id="noise"),
+    pytest.param(("--mechanism", "interactive", "--confidence", 0.7), id="confidence"),
+    pytest.param(("--mechanism", "stable-gaussian", "--test-delta", 1e-7), id="test"),
+    pytest.param(("--unit", "party", "--teachers", 1), id="unit"),
+    pytest.param(("--weights", "1,2,3", "--party-epsilons", "60,50.5,70"), id="of each hospital"),
+    pytest.param(
+        ("--sum", "masked", "--noise", "parties", "--colluders", 2, "--parties", 7), id="sum"
+    ),
+    pytest.param(("--partition", "dirichlet", "--patients", 15), id="partition"),
+    pytest.param(("--select", "least-confident", "--max-answers", 5), id="queries"),
+    pytest.param(("--batch-size", 3, "--select", "cluster-votes"), id="batches"),
+    pytest.param(("--teacher", "forest", "--student", "forest"), id="models"),
+    pytest.param(("--class-balance", "natural", "--prevalence", "0.25,0.75"), id="classes"),
+    pytest.param(("--ignore", "age", "--partition", "iid"), id="columns"),
+    pytest.param(("--positive", "YES", "--delta", "1e-6"), id="positive"),
+    pytest.param(("--purpose", '-x, 5 % of "all"\t'.strip(), "--seed", 3), id="purpose"),
+    pytest.param(
+        ("--evaluate", "private", "--evaluation-epsilon", 2, "--evaluate-by", "clinic"),
+        id="evaluation",
+    ),
+    pytest.param(("--suite", DEFAULT_SUITE, "--engine", "local"), id="suite"),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_settings_file_of_a_run_gives_its_settings_again(
+    begun: Any, table: Path, tmp_path: Path, options: tuple[object, ...]
+) -> None:
+    """For every mechanism, and every option of `CONFIG_OPTIONS` (see below)."""
+    usual = ("--queries", 6, "--epsilon", 90)
+    given = begun("--data", "csv", "--data-file", table, *COLUMNS, *usual, *options)
+    dataset = load_dataset(given.data, rng=np.random.default_rng(1))
+    resolved = resolve(given, dataset, sums=FORMS)
+    run = tmp_path / "run"
+    with RunDirectory.open_new(run) as files:
+        files.write_settings(resolved.as_table())
+    again = begun("--config", run / "run.toml", "--data-file", table)
+    assert again.data == given.data
+    # What was resolved stays as it is, and nothing else follows from the data.
+    resolved_again = resolve(again, dataset, sums=FORMS)
+    assert resolved_again.as_table() == resolved.as_table()
+    assert again.as_table() == resolved.as_table()
+
+    first, second = (
+        terms_of(one, name="run", classes=2, pool_digest=bytes(32), sums=FORMS)
+        for one in (resolved, resolved_again)
+    )
+    assert second == first
+
+
+@pytest.mark.parametrize("cells", [("\\t", ","), (";", ","), ("\t", ".")])
+def test_a_file_is_read_as_it_was(
+    begun: Any, table: Path, tmp_path: Path, cells: tuple[str, str]
+) -> None:
+    form = ("--separator", cells[0], "--decimal", cells[1])
+    given = begun("--data", "csv", "--data-file", table, *COLUMNS, *form)
+    with RunDirectory.open_new(tmp_path / "run") as files:
+        files.write_settings(given.as_table())
+    again = begun("--config", tmp_path / "run" / "run.toml", "--data-file", table)
+    assert again == given
+
+
+def test_every_setting_of_a_run_has_its_option_and_a_case_above() -> None:
+    settings = RunSettings(data=DataSource("digits"), suite=DEFAULT_SUITE)
+    keys = {name for name, _ in flatten(settings.as_table())}
+    assert keys == CONFIG_OPTIONS.keys() | {"source.file"}
+    names = {"form": "sum", "any_votes": "valid_votes", "data": "data"}
+    typed = {
+        str(word).removeprefix("--").replace("-", "_")
+        for case in OPTIONS
+        for word in (*case.values[0], *COLUMNS, "--data", "--queries", "--epsilon", "--parties")  # type: ignore[attr-defined]
+        if str(word).startswith("--")
+    }
+    free = {"device", "separator", "decimal"}  # a device needs hardware; see above
+    assert {names.get(one, one) for one in CONFIG_OPTIONS.values()} - free <= {
+        names.get(one, one) for one in typed
+    }
+
+
+@pytest.mark.slow
+@sampled(3)
+@pytest.mark.parametrize("mechanism", [*SPECS])
+def test_a_run_is_repeated_from_its_settings(
+    pate_fed: Command, table: Path, tmp_path: Path, mechanism: str
+) -> None:
+    """Every file but those with keys, times and words is the same to the byte."""
+    first, again = tmp_path / "first", tmp_path / "again"
+    usual = ("--parties", 3, "--teachers", 4, "--queries", 8, "--epsilon", 90, "--seed", 5)
+    columns = ("--data", "csv", "--data-file", table, "--label", "sick")
+    ended = pate_fed("simulate", *columns, *usual, "--mechanism", mechanism, "--out", first)
+    assert ended.code == 0, ended.err
+    ended = pate_fed(
+        "simulate", "--config", first / "run.toml", "--data-file", table, "--out", again
+    )
+    assert ended.code == 0, ended.err
+    for name in ("labels.csv", "run.toml", "privacy.json"):
+        assert (again / name).read_bytes() == (first / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_what_is_typed_counts_before_the_file(
+    pate_fed: Command, table: Path, tmp_path: Path
+) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    assert pate_fed(*small_run(table, first), "--seed", "5").code == 0
+    ended = pate_fed(
+        *("simulate", "--config", first / "run.toml", "--data-file", table),
+        *("--seed", "6", "--student", "forest", "--out", again),
+    )
+    assert ended.code == 0, ended.err
+    kept = tomllib.loads((again / "run.toml").read_text("utf-8"))
+    assert (kept["seed"], kept["models"]["student"]) == (6, "forest")
+
+
+@sampled(1)
+@pytest.mark.parametrize(
+    "typed", [("--epsilon", "1"), ("--parties", "7"), ("--mechanism", "gnmax")]
+)
+def test_what_other_settings_followed_from_is_not_changed_alone(
+    pate_fed: Command, table: Path, tmp_path: Path, typed: tuple[str, str]
+) -> None:
+    """Budgets and noise of the file would stay, and the number that was typed mean nothing."""
+    first, again = tmp_path / "first", tmp_path / "again"
+    assert pate_fed(*small_run(table, first), "--seed", "5").code == 0
+    ended = pate_fed(
+        *("simulate", "--config", first / "run.toml", "--data-file", table, *typed),
+        *("--out", again),
+    )
+    assert (ended.code, ended.out) == (2, "")
+    assert typed[0] in ended.err
+    assert not again.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param("this is no toml", "readable run.toml", id="no TOML"),
+        pytest.param("[budget]\nepsilom = 3\n", "'budget.epsilom'", id="unknown key"),
+        pytest.param('[budget]\nepsilon = "much"\n', "epsilon", id="a word for a number"),
+        pytest.param('data = "oracle"\n', "oracle", id="unknown data"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_refused(
+    pate_fed: Command, tmp_path: Path, text: str, told: str
+) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(text, "utf-8")
+    ended = pate_fed("simulate", "--config", config, "--out", tmp_path / "run")
+    assert (ended.code, ended.out) == (2, "")
+    assert told in ended.err
+    assert not (tmp_path / "run").exists()
+
+
+class TestCodeOfOnesOwn:
+    """A file of a stranger names none that would run."""
+
+    @pytest.fixture
+    def ran(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A module that leaves a file where it is imported; returns that file's path."""
+        mark = tmp_path / "ran"
+        (tmp_path / "strangers.py").write_text(
+            f"open({str(mark)!r}, 'w').close()\n"
+            "from sklearn.dummy import DummyClassifier as make\n",
+            "utf-8",
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "strangers", raising=False)
+        return mark
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param("strangers:make", id="a module"),
+            pytest.param("strangers.make:", id="no function"),
+            pytest.param(":strangers", id="no module"),
+            pytest.param(" strangers : make", id="blanks"),
+        ],
+    )
+    def test_a_settings_file_never_names_it(
+        self, pate_fed: Command, ran: Path, tmp_path: Path, name: str
+    ) -> None:
+        config = tmp_path / "run.toml"
+        config.write_text(f'[models]\nteacher = "{name}"\n', "utf-8")
+        ended = pate_fed("simulate", "--config", config, "--out", tmp_path / "run")
+        assert ended.error_code == "PF-402"
+        assert "--teacher" in ended.err
+        assert not ran.exists()
+
+    def test_neither_does_the_directory_of_an_earlier_round(
+        self, pate_fed: Command, table: Path, ran: Path, tmp_path: Path
+    ) -> None:
+        first = tmp_path / "first"
+        own = ("--teacher", "strangers:make")
+        assert pate_fed(*small_run(table, first), *own).code == 0
+        assert ran.exists()
+        ran.unlink()
+        sys.modules.pop("strangers")
+        rounds = ("simulate", "--after", first, "--data-file", table, "--queries", 2)
+        out = ("--epsilon", 90, "--out", tmp_path / "second")
+        ended = pate_fed(*rounds, *out)
+        assert ended.error_code == "PF-402"
+        assert not ran.exists()
+        assert pate_fed(*rounds, *out, *own).code == 0
+
+    def test_a_run_with_it_is_repeated_once_it_is_typed_again(
+        self, pate_fed: Command, table: Path, ran: Path, tmp_path: Path
+    ) -> None:
+        first, again = tmp_path / "first", tmp_path / "again"
+        own = ("--teacher", "strangers:make")
+        assert pate_fed(*small_run(table, first), *own).code == 0
+        kept = tomllib.loads((first / "run.toml").read_text("utf-8"))
+        assert kept["models"]["teacher"] == "strangers:make"
+        config = ("--config", first / "run.toml", "--data-file", table, "--out", again)
+        assert pate_fed("simulate", *config).error_code == "PF-402"
+        assert pate_fed("simulate", *config, *own).code == 0
+        assert (again / "labels.csv").read_bytes() == (first / "labels.csv").read_bytes()
