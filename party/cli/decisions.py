@@ -21,7 +21,13 @@ from party.cli.console import (
     show,
     tell,
 )
-from party.errors import EnrollmentError, MembershipError, NotConfirmedError, UsageError
+from party.errors import (
+    EnrollmentError,
+    MembershipError,
+    NotConfirmedError,
+    TaskError,
+    UsageError,
+)
 from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
@@ -29,8 +35,8 @@ from pate_fed.nodes import Format
 
 if TYPE_CHECKING:
     from party.decision.proposals import Proposal
+    from party.site.document_child import AskedTask
     from party.site.records import Approval
-    from party.site.tasks import AskedTask
 
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="First digits of a listed id.")
@@ -173,8 +179,8 @@ def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Se
         try:
             task = opened.task(one)
             tasks[task.pool.digest] = task
-        except (EnrollmentError, MembershipError) as error:
-            tell(f"The task of {one.digest.hex()[:16]} could not be fetched: {error.code}")
+        except (EnrollmentError, MembershipError, TaskError) as error:
+            tell(f"The task of {one.digest.hex()[:16]} could not be read: {error.code}: {error}")
             task = None
         lines += [*_lines(opened, one, task), ""]
     for one in waiting:

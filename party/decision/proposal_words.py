@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from party.decision.proposals import Cost, Proposal
+from party.site.document_child import AskedTask
 from party.site.records import Subject
-from party.site.tasks import AskedTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.nodes import printable

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from party.errors import PartyError, TeachersError
 from party.owner import OpenSite
+from party.site.document_child import AskedTask
 from party.site.records import Approval, require_decision
-from party.site.tasks import AskedTask
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import place_of
 from protocols.errors import ProtocolError

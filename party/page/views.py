@@ -12,10 +12,11 @@ from typing import Any, Final
 from party.decision.proposal_words import words_of
 from party.errors import ApprovalError, PartyError
 from party.owner import OpenSite
+from party.site.document_child import AskedTask
 from party.site.evaluations import own_scores, task_of
 from party.site.records import Approval, ApprovalState, Subject
 from party.site.sent_words import words_of_sent
-from party.site.tasks import AskedTask, read_task
+from party.site.tasks import read_task
 from party.site.training import folder_of
 from party.storage.audit import AuditKind
 from pate_fed.accounting.statement import PUBLIC_VIEW

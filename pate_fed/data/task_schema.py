@@ -50,7 +50,7 @@ MOST_ROWS = 2**17
 """Most rows of a pool."""
 
 MOST_FEATURES = 10_000
-MOST_INPUT_BYTES = 2**27
+MOST_INPUT_BYTES = 2**26
 """Most bytes of a pool's encoded inputs: 8 for each row and feature."""
 
 MOST_RECORD_BYTES = 2**32
