@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from party.site.status_file import Status
     from party.storage import AuditLog, PartyDatabase, SentLog
     from party.storage.audit import AuditRecord
+    from pate_fed.data.flat_columns import FlatColumn
 
 COMMAND_LINE: Final = "command line"
 PAGE: Final = "page"
@@ -143,6 +144,21 @@ class OpenSite:
         door = CoordinatorDoor(asking[0], clock=time.time, sent=self.sent)
         with closing(door):
             return fetch_task(self.site, door, self.proposal(approval).pool)
+
+    def flat_columns(self, task: AskedTask) -> tuple[FlatColumn, ...]:
+        """Return the columns in which nearly all rows of this hospital become one feature.
+
+        Raises:
+            DataError, DataChangedError, InvalidDataError: the table cannot be read, or does not
+                fit the task.
+        """
+        from party.site.dataset import read_registered  # noqa: PLC0415 - keeps --help fast
+        from pate_fed.data.flat_columns import flat_columns  # noqa: PLC0415
+        from pate_fed.data.task import LearningTask  # noqa: PLC0415
+
+        if not isinstance(task, LearningTask):
+            return ()
+        return flat_columns(task.schema, read_registered(self.site))
 
     # Decisions --------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from party.cli.console import (
     tell,
 )
 from party.errors import (
+    DataChangedError,
+    DataError,
     EnrollmentError,
     MembershipError,
     NotConfirmedError,
@@ -30,6 +32,7 @@ from party.errors import (
 )
 from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
+from pate_fed.errors import InvalidDataError
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes import Format
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from party.decision.proposals import Proposal
     from party.site.document_child import AskedTask
     from party.site.records import Approval
+    from pate_fed.data.flat_columns import FlatColumn
 
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="First digits of a listed id.")
@@ -209,8 +213,17 @@ def _lines(opened: OpenSite, approval: Approval, task: AskedTask | None) -> Iter
 
     asked = datetime.fromtimestamp(approval.asked_at, UTC)
     yield f"{approval.subject.value} {approval.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
-    for name, text in words_of(opened.proposal(approval), task):
+    for name, text in words_of(opened.proposal(approval), task, _flat(opened, task)):
         yield f"  {name:11} {text}"
+
+
+def _flat(opened: OpenSite, task: AskedTask | None) -> tuple[FlatColumn, ...]:
+    """Compare a task with the own table; say why where that cannot be done."""
+    try:
+        return () if task is None else opened.flat_columns(task)
+    except (DataError, DataChangedError, InvalidDataError) as error:
+        tell(f"Your table could not be compared with the public inputs: {error.code}: {error}")
+        return ()
 
 
 def _record(found: Proposal, task: AskedTask | None) -> dict[str, Any]:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from party.decision.proposals import Cost, Proposal
 from party.site.document_child import AskedTask
 from party.site.records import Subject
+from pate_fed.data.flat_columns import NEARLY_ALL, FlatColumn
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.nodes import printable
+from pate_fed.wording import percent
 
 Line = tuple[str, str]
 """A name and a text; an empty name goes on with the one before."""
 
 
-def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
+def words_of(
+    found: Proposal, task: AskedTask | None, flat: Sequence[FlatColumn] = ()
+) -> Iterator[Line]:
     """Describe a run or pool that waits.
 
     Args:
         found: The proposal.
         task: Its task; None if it could not be fetched.
+        flat: Columns in which this hospital's own rows look alike to its teachers.
     """
     approval, terms = found.approval, found.terms
     yield "Federation", found.federation
@@ -32,6 +38,7 @@ def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
         yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
         yield "Pool", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
         yield "", printable(", ".join(task.columns))
+        yield from words_of_flat(flat)
     if terms is not None and approval.subject is Subject.RUN:
         yield (
             "Run",
@@ -62,6 +69,32 @@ def words_of(found: Proposal, task: AskedTask | None) -> Iterator[Line]:
         yield from _tests_lines(cost)
     for seat, name in found.peers:
         yield "With", name or seat.hex()[:16] + "...: NOBODY HERE CHECKED IT"
+
+
+def words_of_flat(flat: Sequence[FlatColumn]) -> Iterator[Line]:
+    """Name the columns in which own rows look alike to teachers; nothing where there is none."""
+    if not flat:
+        return
+    yield (
+        "Your table",
+        f"at least {percent(NEARLY_ALL)} of its rows LOOK ALIKE TO YOUR TEACHERS in "
+        f"{len(flat)} column(s):",
+    )
+    for one in flat:
+        yield "", f"{printable(one.name)}: {percent(one.share)}, {_WHY[one.why]}"
+    yield (
+        "",
+        "Teachers learn nothing there, and questions that differ only there get the same votes. "
+        "Ask the operator for public inputs that resemble your patients, or reject it.",
+    )
+
+
+_WHY: Final[Mapping[str, str]] = {
+    "beyond": "beyond the range that the public rows give",
+    "crushed": "too close together: the public rows are spread too widely",
+    "unknown": "categories that are none of the public rows'",
+    "one value": "because your table has one value there",
+}
 
 
 def _others(terms: RunTerms) -> str:

@@ -20,6 +20,7 @@ from party.site.tasks import read_task
 from party.site.training import folder_of
 from party.storage.audit import AuditKind
 from pate_fed.accounting.statement import PUBLIC_VIEW
+from pate_fed.data.flat_columns import FlatColumn
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask
@@ -38,6 +39,8 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "Task": "What the models learn to predict: a column of your table, and its possible values.",
     "Pool": "Public cases that your teachers label. They are none of your patients. Read the "
     "columns: a column that says nothing about a patient lets its author ask one question often.",
+    "Your table": "Public inputs set the center and the range of each column. Nothing of your "
+    "table leaves for this comparison.",
     "Run": "The coordinator's name for this round of questions.",
     "Mechanism": "The rule that turns votes into labels. Noise is added to the counted votes, so "
     "that no single vote shows. More noise hides more.",
@@ -78,13 +81,14 @@ class Term:
 
 def terms_of(opened: OpenSite, approval: Approval, task: AskedTask | None) -> list[Term]:
     """Return a request in words, each name with its explanation."""
+    flat, uncompared = _compared(opened, task)
     groups: list[tuple[str, list[str]]] = []
-    for name, text in words_of(opened.proposal(approval), task):
+    for name, text in (*words_of(opened.proposal(approval), task, flat), *uncompared):
         if name and not (groups and groups[-1][0] == name):
             groups.append((name, [text]))
         else:
             groups[-1][1].append(text)
-    alarms = ("WOULD BE STOPPED", "NOBODY HERE CHECKED")
+    alarms = ("WOULD BE STOPPED", "NOBODY HERE CHECKED", "LOOK ALIKE TO YOUR TEACHERS")
     return [
         Term(
             name,
@@ -94,6 +98,16 @@ def terms_of(opened: OpenSite, approval: Approval, task: AskedTask | None) -> li
         )
         for name, lines in groups
     ]
+
+
+def _compared(
+    opened: OpenSite, task: AskedTask | None
+) -> tuple[tuple[FlatColumn, ...], list[tuple[str, str]]]:
+    """Compare a task with the own table; where that cannot be done, return a line that says so."""
+    try:
+        return () if task is None else opened.flat_columns(task), []
+    except (PartyError, PateFedError) as error:
+        return (), [("Your table", f"could not be compared: {error.code}: {error}")]
 
 
 def request_of(opened: OpenSite, one: Approval) -> dict[str, Any]:

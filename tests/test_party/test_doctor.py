@@ -142,6 +142,7 @@ class TestAllIsWell:
             "graphics card",
             "data",
             "teacher",
+            "columns",
             "database",
             "storing",
             "peers",
