@@ -24,6 +24,9 @@ NO_TASK: Final = bytes(32)
 RUN_NAME: Final = "1 to 64 letters, digits, '.', '_' or '-'"
 """The rule for a run's name, in words."""
 
+MOST_ASKED: Final = 2**12
+"""Most queries of a batch, and so of an inquiry: a node compares each with all that it answered."""
+
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 MOST_VOID_BATCHES = 2
@@ -263,7 +266,7 @@ class BatchTerms:
 
     Attributes:
         run: Terms of the run, repeated so that one signature covers them all.
-        indices: Positions in the query pool, none twice, in the order asked.
+        indices: Positions in the query pool, none twice, in the order asked; at most `MOST_ASKED`.
         predictions_digest: SHA-256 of the student's predictions that the mechanism takes, 32
             bytes; empty for one that takes none, and while there is no student.
     """
@@ -273,6 +276,7 @@ class BatchTerms:
     predictions_digest: bytes = b""
 
     def __post_init__(self) -> None:
+        _require("indices", len(self.indices) <= MOST_ASKED, f"be at most {MOST_ASKED}")
         _require("indices", bool(self.indices) and min(self.indices) >= 0, "be at least 0")
         _require("indices", len(set(self.indices)) == len(self.indices), "differ")
         predicted = self.run.spec.learns and len(self.predictions_digest) == 32
