@@ -88,7 +88,7 @@ def approve(  # noqa: PLR0917 - one argument per option
             return
         approval = opened.find(digest, federation)
         task = opened.task(approval)
-        for line in _lines(opened, approval, task):
+        for line in _lines(opened, approval, task, _flat(opened, task)):
             tell(line)
         if not (yes or ask("Approve this?")):
             raise NotConfirmedError("a person must approve", "no")
@@ -178,6 +178,7 @@ def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Se
     proposals = [opened.proposal(one) for one in known]
     lines: list[str] = []
     tasks: dict[bytes, AskedTask] = {}
+    merged: dict[bytes, tuple[FlatColumn, ...]] = {}
     in_full = opened.to_decide(waiting)
     for one in in_full:
         try:
@@ -186,13 +187,20 @@ def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Se
         except (EnrollmentError, MembershipError, TaskError) as error:
             tell(f"The task of {one.digest.hex()[:16]} could not be read: {error.code}: {error}")
             task = None
-        lines += [*_lines(opened, one, task), ""]
+        flat = _flat(opened, task)
+        if task is not None:
+            merged[task.pool.digest] = flat
+        lines += [*_lines(opened, one, task, flat), ""]
     for one in waiting:
         if one not in in_full:
             lines += [*_lines_of_pool_with_run(opened, one), ""]
     show(
         output_format,
-        {"approvals": [_record(found, tasks.get(found.pool)) for found in proposals]},
+        {
+            "approvals": [
+                _record(found, tasks.get(found.pool), merged.get(found.pool)) for found in proposals
+            ]
+        },
         lines or ["Nothing waits for a person."],
     )
     return in_full
@@ -207,13 +215,18 @@ def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
     yield "              too. Rejecting that run leaves this pool waiting."
 
 
-def _lines(opened: OpenSite, approval: Approval, task: AskedTask | None) -> Iterator[str]:
+def _lines(
+    opened: OpenSite,
+    approval: Approval,
+    task: AskedTask | None,
+    flat: Sequence[FlatColumn],
+) -> Iterator[str]:
     """Describe the request in plain words."""
     from party.decision.proposal_words import words_of  # noqa: PLC0415 - keeps --help fast
 
     asked = datetime.fromtimestamp(approval.asked_at, UTC)
     yield f"{approval.subject.value} {approval.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
-    for name, text in words_of(opened.proposal(approval), task, _flat(opened, task)):
+    for name, text in words_of(opened.proposal(approval), task, flat):
         yield f"  {name:11} {text}"
 
 
@@ -226,7 +239,9 @@ def _flat(opened: OpenSite, task: AskedTask | None) -> tuple[FlatColumn, ...]:
         return ()
 
 
-def _record(found: Proposal, task: AskedTask | None) -> dict[str, Any]:
+def _record(
+    found: Proposal, task: AskedTask | None, flat: Sequence[FlatColumn] | None
+) -> dict[str, Any]:
     one, cost, terms = found.approval, found.cost, found.terms
     return {
         "subject": one.subject.value,
@@ -238,6 +253,9 @@ def _record(found: Proposal, task: AskedTask | None) -> dict[str, Any]:
         "asked_at": one.asked_at,
         "mechanism": None if terms is None else terms.mechanism,
         "columns": list(task.columns) if isinstance(task, LearningTask) else None,
+        "flat_columns": None
+        if flat is None
+        else [{"column": one.name, "share": one.share, "why": one.why} for one in flat],
         "inputs": len(task.inputs) if isinstance(task, LearningTask) else None,
         "evaluation": list(task.by) if isinstance(task, EvaluationTask) else None,
         "max_asks": None if terms is None else terms.max_asks,

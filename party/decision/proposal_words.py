@@ -38,7 +38,7 @@ def words_of(
         yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
         yield "Pool", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
         yield "", printable(", ".join(task.columns))
-        yield from words_of_flat(flat)
+        yield from _words_of_flat(flat)
     if terms is not None and approval.subject is Subject.RUN:
         yield (
             "Run",
@@ -71,29 +71,30 @@ def words_of(
         yield "With", name or seat.hex()[:16] + "...: NOBODY HERE CHECKED IT"
 
 
-def words_of_flat(flat: Sequence[FlatColumn]) -> Iterator[Line]:
+def _words_of_flat(flat: Sequence[FlatColumn]) -> Iterator[Line]:
     """Name the columns in which own rows look alike to teachers; nothing where there is none."""
-    if not flat:
-        return
-    yield (
-        "Your table",
-        f"at least {percent(NEARLY_ALL)} of its rows LOOK ALIKE TO YOUR TEACHERS in "
-        f"{len(flat)} column(s):",
-    )
-    for one in flat:
-        yield "", f"{printable(one.name)}: {percent(one.share)}, {_WHY[one.why]}"
-    yield (
-        "",
-        "Teachers learn nothing there, and questions that differ only there get the same votes. "
-        "Ask the operator for public inputs that resemble your patients, or reject it.",
-    )
+    by_task = [one for one in flat if one.is_by_task]
+    own = [one.name for one in flat if not one.is_by_task]
+    if by_task:
+        yield (
+            "Your table",
+            f"{percent(NEARLY_ALL)} or more of its rows LOOK ALIKE TO YOUR TEACHERS in:",
+        )
+        for one in by_task:
+            yield "", f"{printable(one.name)}: {percent(one.share)}, {_WHY[one.why]}"
+        yield "", "Questions that differ only there get the same votes, so one can be asked often."
+        yield "", "Reject it, and ask the operator for public inputs that resemble your patients."
+    if own:
+        yield (
+            "" if by_task else "Your table",
+            "has one value, or hardly any, in: " + printable(", ".join(own)),
+        )
 
 
 _WHY: Final[Mapping[str, str]] = {
     "beyond": "beyond the range that the public rows give",
-    "crushed": "too close together: the public rows are spread too widely",
+    "crushed": "too close together beside the spread of the public rows",
     "unknown": "categories that are none of the public rows'",
-    "one value": "because your table has one value there",
 }
 
 

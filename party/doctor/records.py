@@ -102,7 +102,8 @@ def check_columns(site: Site, around: Surroundings) -> Check:
         flat = set()
         if schemas:
             text = read_registered(site)
-            flat = {one.name for task in schemas.values() for one in flat_columns(task, text)}
+            found = [one for task in schemas.values() for one in flat_columns(task, text)]
+            flat = {one.name for one in found if one.is_by_task}
     except (PartyError, PateFedError) as error:
         said = f"Your table cannot be compared with the approved pools: {error}."
         return Check(name, WARN, said, "Mend the table, or put the file under `pools` back.")
