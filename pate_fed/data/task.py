@@ -12,7 +12,7 @@ One public document, of two parts.
 
 The bytes: a magic line, the schema, then each row as a JSON array and a line feed; no row where the
 pool is the task's first. One document has one form. Its sizes are bounded before anything is built:
-reading takes at most 40 times its bytes, plus three times `MOST_INPUT_BYTES`.
+reading takes at most 16 times its bytes, plus three times `MOST_INPUT_BYTES`.
 """
 
 from __future__ import annotations
