@@ -21,11 +21,11 @@ from pate_fed.accounting import PrivacyLedger
 if TYPE_CHECKING:
     from party.decision.proposals import Proposal, Request
     from party.decision.spending import RunSpending
+    from party.site.document_child import AskedTask
     from party.site.records import Approval, SiteRecords
     from party.site.results import AnsweredRun
     from party.site.status_file import Status
     from party.site.task_review import TaskReview
-    from party.site.tasks import AskedTask
     from party.storage import AuditLog, PartyDatabase, SentLog
     from party.storage.audit import AuditRecord
 

@@ -28,6 +28,9 @@ RUN_NAME: Final = "1 to 64 letters, digits, '.', '_' or '-'"
 MOST_PURPOSE: Final = 300
 """Most letters of a run's purpose: its approvers read it, and a report's first page has it."""
 
+MOST_ASKED: Final = 2**12
+"""Most queries of a batch, and so of an inquiry: a node compares each with all that it answered."""
+
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: controls, formats, surrogates, separators of lines and paragraphs."""
@@ -283,7 +286,7 @@ class BatchTerms:
 
     Attributes:
         run: Terms of the run, repeated so that one signature covers them all.
-        indices: Positions in the query pool, none twice, in the order asked.
+        indices: Positions in the query pool, none twice, in the order asked; at most `MOST_ASKED`.
         predictions_digest: SHA-256 of the student's predictions that the mechanism takes, 32
             bytes; empty for one that takes none, and while there is no student.
     """
@@ -293,6 +296,7 @@ class BatchTerms:
     predictions_digest: bytes = b""
 
     def __post_init__(self) -> None:
+        _require("indices", len(self.indices) <= MOST_ASKED, f"be at most {MOST_ASKED}")
         _require("indices", bool(self.indices) and min(self.indices) >= 0, "be at least 0")
         _require("indices", len(set(self.indices)) == len(self.indices), "differ")
         predicted = self.run.spec.learns and len(self.predictions_digest) == 32

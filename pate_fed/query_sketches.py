@@ -160,10 +160,11 @@ def neighbors(asked: Sketches, known: Sketches, *, distance: float) -> Iterator[
     by_length = np.argsort(known[:, PROJECTIONS], kind="stable")
     inputs = known[by_length, _INPUT]
     for one, places in zip(asked[:, _INPUT], as_rows, strict=True):
-        near = [places]
+        is_near = np.zeros(len(known), dtype=np.bool_)
+        is_near[places] = True
         for columns in _spans_of_length(inputs, one[-1:], distance):
-            near.append(by_length[columns][_is_near(one, inputs[columns], distance)])
-        yield np.unique(np.concatenate(near)).astype(np.int64)
+            is_near[by_length[columns][_is_near(one, inputs[columns], distance)]] = True
+        yield np.flatnonzero(is_near)
 
 
 def to_bytes(sketches: Sketches) -> list[bytes]:

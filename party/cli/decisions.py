@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -283,6 +284,7 @@ def _record(
         "label": task.label if isinstance(task, LearningTask) else None,
         "classes": list(task.class_names) if isinstance(task, LearningTask) else None,
         "columns": list(task.columns) if isinstance(task, LearningTask) else None,
+        "flat_columns": None if of.review is None else [asdict(each) for each in of.review.flat],
         "inputs": len(task.inputs) if isinstance(task, LearningTask) else None,
         "table": None if fit is None or of.review is None else _table(of.review.label, fit),
         "evaluation": list(task.by) if isinstance(task, EvaluationTask) else None,

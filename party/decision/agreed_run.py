@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
 
 from party.decision.guard import Guard
 from party.decision.run_account import RunAccount
@@ -14,13 +14,18 @@ from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore
 from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import Outcomes
-from pate_fed.federation import RunTerms
+from pate_fed.federation import MOST_ASKED, RunTerms
 from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch
 from protocols.messages import RunInquiry, RunRecord, Settlement
 from protocols.rounds import ANY_SET, PlanClaim, SetBound
 from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
+
+MOST_INQUIRED: Final = 16 * MOST_ASKED
+"""Most queries of different inquiries before a plan: a coordinator asks for others in the place of
+refused ones, until it has a batch.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ class AgreedRun:
     asked: AskedBatch | None = None
     void_batches: int = 0
     is_closed: bool = False
+    _inquired: dict[tuple[int, ...], list[int]] = field(default_factory=dict, repr=False)
+    _inquired_since: object = None
 
     @classmethod
     def reviewed(
@@ -166,8 +173,24 @@ class AgreedRun:
         return guard.review_queries(batch, after=after, **self._answering)
 
     def refused_alone(self, guard: Guard, batch: QueryBatch) -> list[int]:
-        """Return the places of the queries to leave out; see the guard's."""
-        return guard.refused_alone(batch, **self._answering)
+        """Return the places of the queries to leave out; see the guard's.
+
+        An inquiry is free, and its answer takes the node seconds. So the answer is kept until the
+        journal or the policy changes, and inquiries about many queries are refused until then.
+
+        Raises:
+            RefusalError: one inquiry too many.
+        """
+        since = self.journal.counter, guard.policy
+        if since != self._inquired_since:
+            self._inquired_since = since
+            self._inquired.clear()
+        if batch.indices not in self._inquired:
+            if sum(map(len, self._inquired)) + len(batch) > MOST_INQUIRED:
+                must = f"inquiries must name at most {MOST_INQUIRED} queries before a plan"
+                raise RefusalError(Reason.QUERIES, must, "more")
+            self._inquired[batch.indices] = guard.refused_alone(batch, **self._answering)
+        return self._inquired[batch.indices]
 
     @property
     def _answering(self) -> dict[str, Any]:

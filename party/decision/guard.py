@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from party.errors import Reason, RefusalError
 from party.site.policy import Policy, compared_body
 from party.site.tasks import Evaluation
@@ -213,14 +215,14 @@ class Guard:
             raise RefusalError(
                 Reason.VOIDS, f"a run must end after {MOST_VOID_BATCHES} void batches", "another"
             )
+        if len(asked.indices) > run_ledger.outcomes.asks_left or run_ledger.is_over:
+            # Otherwise votes would leave for a charge of nothing.
+            raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
         batch = _ask(pool, asked)
         if queries.count() + queries.count_new(batch.digests) > self.policy.most_queries:
             raise RefusalError(
                 Reason.QUERIES, f"at most {self.policy.most_queries} queries", "more"
             )
-        if len(batch) > run_ledger.outcomes.asks_left or run_ledger.is_over:
-            # Otherwise votes would leave for a charge of nothing.
-            raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
         worst = run_ledger.worst_case(len(batch))
         if run_terms.at_parties and worst.asks < len(batch):
             # Every sent row is opened, even after a cap has stopped the run.
@@ -314,27 +316,29 @@ class Guard:
             task: Digest of the task that is served.
             teachers: Digest of the teachers that would vote.
         """
-        same = [queries.claims_of([query]) for query in batch.digests]
+        same = queries.claims_of_each(batch.digests)
         places = [at for at, claims in enumerate(same) if all(one.is_free for one in claims)]
         digests = [batch.digests[place] for place in places]
         asked = sketch(batch.inputs, batch.rows, key=queries.sketch_key)[places]
         distance = max(self.policy.near_distance, LEAST_NEAR_DISTANCE)
         found, near = queries.neighbors_of(digests, asked, distance=distance)
         most = self.policy.most_near_queries
-        served: dict[int, bytes] = {}
+        is_served, seen = np.zeros(len(places), dtype=np.bool_), set[bytes]()
         bound = ANY_SET
         for at, (query, others) in enumerate(zip(digests, found, strict=True)):
-            is_near = others.is_new and bool(others.known or others.earlier & served.keys())
-            if query in served.values() or (most is not None and near + is_near > most):
+            is_near = others.is_new and bool(others.known or is_served[others.earlier].any())
+            if query in seen or (most is not None and near + is_near > most):
                 continue
-            own, close = same[places[at]], queries.claims_of(others.known)
+            own, close = same[places[at]], others.claims
             if any(one.task == task and one.teachers != teachers for one in (*own, *close)):
                 continue
             with suppress(KeyReuseError):
                 narrower = bound & bound_on(own, close)
                 if narrower.leaves_room(seats, threshold=threshold):
-                    served[at], bound, near = query, narrower, near + is_near
-        kept = {places[at] for at in served}
+                    bound, near = narrower, near + is_near
+                    is_served[at] = True
+                    seen.add(query)
+        kept = {places[at] for at in np.flatnonzero(is_served)}
         return [place for place in range(len(batch)) if place not in kept]
 
     def review_phase(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from party.decision.proposals import Cost, Request
 from party.errors import fault_line
+from party.site.document_child import AskedTask
 from party.site.records import Subject
 from party.site.task_review import TaskReview
-from party.site.tasks import AskedTask
+from pate_fed.data.flat_columns import NEARLY_ALL, FlatColumn
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
@@ -94,6 +95,28 @@ def _table_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:
         yield "", "classes: all values of your label are classes of the task"
     if fit.unseen:
         yield "", f"no row of your table is of class {', '.join(fit.unseen)}"
+    yield from _flat_lines(review.flat)
+
+
+def _flat_lines(flat: Sequence[FlatColumn]) -> Iterator[Line]:
+    """Name the columns in which own rows look alike to teachers; nothing where there is none."""
+    by_task = [one for one in flat if one.is_by_task]
+    own = [one.column for one in flat if not one.is_by_task]
+    if by_task:
+        yield "", f"{percent(NEARLY_ALL)} or more of its rows LOOK ALIKE TO YOUR TEACHERS in:"
+        for one in by_task:
+            yield "", f"{printable(one.column)}: {percent(one.share)}, {_WHY[one.why]}"
+        yield "", "Questions that differ only there get the same votes, so one can be asked often."
+        yield "", "Reject it, and ask the operator for public inputs that resemble your patients."
+    if own:
+        yield "", f"it has one value, or hardly any, in: {printable(', '.join(own))}"
+
+
+_WHY: Final[Mapping[str, str]] = {
+    "beyond": "beyond the range that the public rows give",
+    "crushed": "too close together beside the spread of the public rows",
+    "unknown": "categories that are none of the public rows'",
+}
 
 
 def _others(terms: RunTerms) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from party.errors import ApprovalError, Fault, fault_of
+from party.site.document_child import AskedTask
 from party.site.folder import Site
 from party.site.peers import Pin
 from party.site.records import Approval, Subject
 from party.site.task_review import TaskReview
-from party.site.tasks import AskedTask
 from party.storage.run_costs import StatedCosts
 from pate_fed.accounting import PrivacyLedger, event_additive_delta
 from pate_fed.accounting.statement import neighbors

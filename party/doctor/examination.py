@@ -14,7 +14,7 @@ from party.doctor.machine import (
     check_versions,
 )
 from party.doctor.network import check_network
-from party.doctor.records import check_data, check_teacher
+from party.doctor.records import check_columns, check_data, check_teacher
 from party.doctor.standing import (
     check_certificate,
     check_database,
@@ -50,7 +50,11 @@ _MACHINE: _SiteChecks = (
     ("graphics card", check_graphics_card),
 )
 
-_RECORDS: _SiteChecks = (("data", check_data), ("teacher", check_teacher))
+_RECORDS: _SiteChecks = (
+    ("data", check_data),
+    ("teacher", check_teacher),
+    ("columns", check_columns),
+)
 
 _LOCAL: _MembershipChecks = (("port", check_port), ("CA", check_certificate))
 

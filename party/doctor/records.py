@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 import numpy as np
 
 from party.doctor.surroundings import Surroundings
-from party.errors import DataChangedError, DataError
+from party.errors import DataChangedError, DataError, PartyError
 from party.site.dataset import read_registered
 from party.site.folder import Site
+from party.site.records import SiteRecords
+from party.site.tasks import read_task
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
+from pate_fed.data.flat_columns import NEARLY_ALL, flat_columns
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.tables import canonical_cells, known_cells, read_column, sorted_names
-from pate_fed.errors import InvalidDataError
-from pate_fed.nodes import FAIL, OK, WARN, Check
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import InvalidDataError, PateFedError
+from pate_fed.nodes import FAIL, OK, WARN, Check, printable
 from pate_fed.teachers import make_ensemble
+from pate_fed.wording import percent
 
 _LARGE_DELTA = 0.1 * (1 + 1e-9)
 """delta times the number of patients from which the doctor warns."""
@@ -83,6 +90,40 @@ def check_teacher(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
             "Mend the table or its columns' names, and register it anew.",
         )
     return Check("teacher", OK, f"A teacher was trained on {len(sample)} rows, and thrown away.")
+
+
+def check_columns(site: Site, around: Surroundings) -> Check:
+    """Look for columns of approved pools in which own rows look alike to teachers."""
+    name = "columns"
+    try:
+        with site.open_database() as database:
+            pools = SiteRecords(database, clock=around.clock).decided().pools
+        schemas = {one.digest: one.schema for one in _learning_tasks(site, pools)}
+        flat = set()
+        if schemas:
+            text = read_registered(site)
+            found = [one for task in schemas.values() for one in flat_columns(task, text)]
+            flat = {one.column for one in found if one.is_by_task}
+    except (PartyError, PateFedError) as error:
+        said = f"Your table cannot be compared with the approved pools: {error}."
+        return Check(name, WARN, said, "Mend the table, or put the file under `pools` back.")
+    if flat:
+        listed = printable(", ".join(sorted(flat)))
+        return Check(
+            name,
+            WARN,
+            f"At least {percent(NEARLY_ALL)} of your rows look alike to teachers in: {listed}.",
+            "Questions that differ only there get the same votes. Ask the operator for public "
+            "inputs that resemble your patients.",
+        )
+    return Check(name, OK, f"Teachers tell your rows apart in all columns of {len(pools)} pool(s).")
+
+
+def _learning_tasks(site: Site, pools: Collection[bytes]) -> Iterator[LearningTask]:
+    for pool in pools:
+        task = read_task(site, pool)
+        if isinstance(task, LearningTask):
+            yield task
 
 
 def _sample(text: CsvTable, site: Site) -> Records:

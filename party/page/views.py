@@ -6,22 +6,24 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 from party.decision.proposal_words import FAULT, TABLE, words_of
 from party.decision.proposals import Request
-from party.errors import ApprovalError, PartyError, fault_line
+from party.errors import ApprovalError, PartyError, TaskError, fault_line
 from party.owner import OpenSite
+from party.site.document_child import read_document
 from party.site.evaluations import own_scores, task_of
 from party.site.records import ApprovalState, Subject
 from party.site.sent_words import words_of_sent
 from party.site.tasks import read_task
-from party.site.training import folder_of
 from pate_fed.accounting.statement import PUBLIC_VIEW
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
-from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.wording import percent, room_words
 from protocols.errors import ProtocolError
 
@@ -42,6 +44,8 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "Task": "What the models learn to predict: a column of your table, and its possible values.",
     "Pool": "Public cases that your teachers label. They are none of your patients. Read the "
     "columns: a column that says nothing about a patient lets its author ask one question often.",
+    "Your table": "Public inputs set the center and the range of each column. Nothing of your "
+    "table leaves for this comparison.",
     "Run": "The coordinator's name for this round of questions.",
     "Mechanism": "The rule that turns votes into labels. Noise is added to the counted votes, so "
     "that no single vote shows. More noise hides more.",
@@ -88,7 +92,7 @@ def terms_of(request: Request) -> list[Term]:
             groups.append((name, [text]))
         else:
             groups[-1][1].append(text)
-    alarms = ("WOULD BE STOPPED", "NOBODY HERE CHECKED", "NOT the task's")
+    alarms = ("WOULD BE STOPPED", "NOBODY HERE CHECKED", "NOT the task's", "LOOK ALIKE TO YOUR")
     return [
         Term(
             name,
@@ -168,25 +172,12 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
     for path in sorted(opened.site.path("pools").glob("*")):
         if len(path.name) != 64 or not set(path.name) <= set("0123456789abcdef"):
             continue
-        try:
-            task = read_task(opened.site, bytes.fromhex(path.name))
-        except (PartyError, PateFedError, ProtocolError) as error:
-            tasks.append({"digest": path.name, "fault": error.code})
-            continue
-        if not isinstance(task, LearningTask):  # an evaluation has no table or teachers of its own
-            continue
-        tasks.append(
-            {
-                "digest": path.name,
-                "fault": "",
-                "name": task.name,
-                "label": task.label,
-                "classes": ", ".join(task.class_names),
-                "inputs": len(task.inputs),
-                "columns": ", ".join(task.columns),
-                "has_teachers": folder_of(opened.site, task).is_dir(),
-            }
-        )
+        kept = path.stat()
+        facts = _facts_of(path, kept.st_mtime_ns, kept.st_size)
+        if facts is not None:
+            digest = facts.get("task", "")
+            has_teachers = bool(digest) and opened.site.path("teachers", digest).is_dir()
+            tasks.append({"digest": path.name, **facts, "has_teachers": has_teachers})
     settings = opened.site.settings
     return {
         "table": opened.site.data,
@@ -194,6 +185,30 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
         "held_out": percent(settings.held_out) if settings.held_out else "",
         "tasks": tasks,
         "evaluations": evaluations(opened),
+    }
+
+
+@lru_cache(maxsize=256)
+def _facts_of(path: Path, *written: int) -> Mapping[str, Any] | None:
+    """Return what is shown of a kept document; None for an evaluation, which has no teachers.
+
+    A large one takes seconds to read: it is read once for each time that it was written.
+    """
+    del written
+    try:
+        task = read_document(path.read_bytes(), bytes.fromhex(path.name))
+    except (TaskError, OSError):
+        return {"fault": TaskError.code}
+    if not isinstance(task, LearningTask):
+        return None
+    return {
+        "fault": "",
+        "task": task.digest.hex(),
+        "name": task.name,
+        "label": task.label,
+        "classes": ", ".join(task.class_names),
+        "inputs": len(task.inputs),
+        "columns": ", ".join(task.columns),
     }
 
 
@@ -338,11 +353,17 @@ def evaluations(opened: OpenSite) -> list[dict[str, str]]:
     found = []
     for path in sorted(opened.site.path("pools").glob("*")):
         task = None
-        with suppress(PartyError, PateFedError, ProtocolError, ValueError):
-            task = read_task(opened.site, bytes.fromhex(path.name))
+        with suppress(PartyError, PateFedError, ProtocolError, ValueError, OSError):
+            if _begins_as_evaluation(path):
+                task = read_task(opened.site, bytes.fromhex(path.name))
         if isinstance(task, EvaluationTask):
             found.append({"digest": path.name, "label": task_of(opened.site, task).label})
     return found
+
+
+def _begins_as_evaluation(path: Path) -> bool:
+    with path.open("rb") as file:
+        return is_evaluation(file.read(64))
 
 
 def compare(opened: OpenSite, digest: str) -> dict[str, Any]:

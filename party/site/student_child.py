@@ -6,8 +6,6 @@ child makes them, with bounded memory, for every public place, free or not, each
 
 from __future__ import annotations
 
-import resource
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.errors import TaskError
+from party.site.limited_child import run_limited
 from pate_fed.array_models import ArrayModel
 
 _MEMORY: Final = 2**32
@@ -58,40 +57,21 @@ def predictions(
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
-        command = [sys.executable, "-I", "-c", _CHILD, *sys.path, "--", folder]
-        try:
-            said = subprocess.run(  # noqa: S603 - our own interpreter and code
-                [*command, str(width), str(classes), *files],
-                input=memoryview(rows.data).cast("B") if rows.size else b"",
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                timeout=seconds,
-                check=True,
-            ).stdout
-        except (OSError, subprocess.SubprocessError) as error:
-            raise TaskError(
-                f"a student must be arrays of the task, and predict within {seconds:.0f} seconds",
-                type(error).__name__,
-            ) from error
+        said = run_limited(
+            __name__,
+            *(folder, str(width), str(classes), *files),
+            given=memoryview(rows.data).cast("B") if rows.size else b"",
+            must="a student must be arrays of the task, and predict",
+            seconds=seconds,
+            most_bytes=_MEMORY,
+        )
     if len(said) != len(rows) * classes * _NUMBER.itemsize:
         raise TaskError("a student must say how likely each class is", "another thing")
     return np.frombuffer(said, dtype=_NUMBER).reshape(-1, classes)[:inputs]
 
 
-_CHILD: Final = """
-import sys
-end = sys.argv.index("--")
-sys.path[:] = sys.argv[1:end]
-from party.site.student_child import main
-main(*sys.argv[end + 1:])
-"""
-
-
 def main(folder: str, width: str, classes: str, *names: str) -> None:
     """Predict each row of the standard input, as the child."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     model = ArrayModel.from_files({name: (Path(folder) / name).read_bytes() for name in names})
     if (model.features, model.classes) != (int(width), int(classes)):
         sys.exit("the student is another task's")

@@ -12,11 +12,12 @@ import numpy as np
 
 from party.errors import DataError, Fault, PartyError
 from party.site.dataset import read_registered
+from party.site.document_child import AskedTask
 from party.site.evaluations import held_out_records, task_of
 from party.site.folder import Site
-from party.site.tasks import AskedTask
 from party.site.training import folder_of, require_current, require_label, taught_records
 from pate_fed.data.csv_file import CsvTable
+from pate_fed.data.flat_columns import FlatColumn, flat_columns
 from pate_fed.data.table_fit import TableFit, table_fit
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
@@ -32,11 +33,13 @@ class TaskReview:
         label: The label that is registered here; empty without a table.
         fit: The own table beside the task; None where it cannot be read, and for an evaluation.
         faults: Everything known by now that keeps this hospital from answering.
+        flat: Columns in which nearly all own rows become one feature.
     """
 
     label: str
     fit: TableFit | None
     faults: tuple[Fault, ...]
+    flat: tuple[FlatColumn, ...] = ()
 
 
 def review_task(site: Site, task: AskedTask) -> TaskReview:
@@ -58,7 +61,8 @@ def review_task(site: Site, task: AskedTask) -> TaskReview:
         text, task, label=label, patient_column=data.patient_id or None, floor=data.floor
     )
     faults = (*_label_faults(site, task), *fit.faults)
-    return TaskReview(label, fit, faults or tuple(_later_faults(site, task, text)))
+    flat = () if fit.faults else flat_columns(task.schema, text)
+    return TaskReview(label, fit, faults or tuple(_later_faults(site, task, text)), flat)
 
 
 def _label_faults(site: Site, task: LearningTask) -> Iterator[Fault]:

@@ -14,19 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.errors import Reason, RefusalError, TaskError
+from party.site.document_child import AskedTask, read_document, require_readable
 from party.site.folder import Site
 from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
-from pate_fed.errors import InvalidTaskError
-from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.nodes import write_file
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.teachers import TeacherEnsemble
 
 DIGEST_BYTES = 32
-
-AskedTask = LearningTask | EvaluationTask
-"""What a run asks: labels of a pool, or counts of held-out patients."""
 
 Vote = Callable[[QueryBatch], NDArray[np.int64]]
 """Teachers' votes on a batch: classes, shape (teachers, queries)."""
@@ -108,6 +104,8 @@ class PoolDoor(Protocol):
 def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> AskedTask:
     """Return the task whose pool has this digest: the stored one, or else fetched and checked.
 
+    A document is kept once a child with bounded memory has read it: see `document_child`.
+
     Args:
         site: The hospital's folder.
         door: The coordinator's door.
@@ -121,9 +119,9 @@ def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> AskedTask:
     if site.path("pools", digest.hex()).exists():
         return read_task(site, digest)
     content = door.fetch_pool(digest)
-    task = _checked(content, digest)
+    require_readable(content, digest)
     _keep(site, digest, content)
-    return task
+    return read_document(content, digest)
 
 
 def read_task(site: Site, digest: bytes) -> AskedTask:
@@ -138,7 +136,7 @@ def read_task(site: Site, digest: bytes) -> AskedTask:
             content = file.read(MAX_TASK_BYTES + 1)
     except OSError as error:
         raise TaskError("the task's file must be readable", error.strerror) from error
-    return _checked(content, digest)
+    return read_document(content, digest)
 
 
 def read_learning_task(site: Site, digest: bytes) -> LearningTask:
@@ -168,17 +166,6 @@ def party_task(task: LearningTask, ensemble: TeacherEnsemble, *, teachers: bytes
 def _require_digest(digest: bytes) -> None:
     if len(digest) != DIGEST_BYTES:
         raise TaskError(f"a pool's digest must have {DIGEST_BYTES} bytes", len(digest))
-
-
-def _checked(content: bytes, digest: bytes) -> AskedTask:
-    kind = EvaluationTask if is_evaluation(content) else LearningTask
-    try:
-        task: AskedTask = kind.from_bytes(content)
-    except InvalidTaskError as error:
-        raise TaskError("a pool's file must be a task", f"{error.code}: {error.got}") from error
-    if task.pool.digest != digest:
-        raise TaskError("a task must have the pool that was asked for", "another")
-    return task
 
 
 def _keep(site: Site, digest: bytes, content: bytes) -> None:

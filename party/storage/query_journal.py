@@ -47,6 +47,10 @@ _CLAIMS = (
     .where(ClaimRow.query.in_(_SOME), ClaimRow.plan_digest != bindparam("but"))
     .distinct()
 )
+_PLANS_OF = select(ClaimRow.query, ClaimRow.plan_digest).where(ClaimRow.query.in_(_SOME))
+_CLAIM_OF = select(PlanRow.plan_digest, PlanRow.claim).where(
+    PlanRow.plan_digest.in_(bindparam("plans", expanding=True))
+)
 _CLAIMED = select(ClaimRow.query).where(ClaimRow.query.in_(_SOME))
 _COUNT = select(func.count(ClaimRow.query.distinct()))
 _NEW_CLAIM = insert(ClaimRow)
@@ -110,18 +114,20 @@ class NearQueries:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Neighbors:
     """The neighbors of one query.
 
     Attributes:
-        known: The claimed queries that lie close to it, itself left out.
-        earlier: Places of the queries before it in its batch that lie close to it.
+        known: The number of claimed queries that lie close to it, itself left out.
+        claims: The different claims of all plans that claimed one of those.
+        earlier: Places of the queries before it in its batch that lie close to it; ascending.
         is_new: Whether it was never claimed: only then does it count as close to others.
     """
 
-    known: frozenset[bytes]
-    earlier: frozenset[int]
+    known: int
+    claims: tuple[PlanClaim, ...]
+    earlier: NDArray[np.int64]
     is_new: bool
 
 
@@ -185,8 +191,10 @@ class QueryJournal:
 
     def neighbors_of(
         self, queries: Sequence[bytes], sketches: Sketches, *, distance: float
-    ) -> tuple[list[Neighbors], int]:
+    ) -> tuple[Iterator[Neighbors], int]:
         """Find the queries close to each of these; `near_to` says it of all together.
+
+        One query at a time is in memory: thousands may all be close to one another.
 
         Args:
             queries: `QueryBatch.digests`.
@@ -197,18 +205,30 @@ class QueryJournal:
             The neighbors of each, and the number of close queries over all runs without these.
         """
         known = self.known_sketches()
-        own = set(known.queries)
-        is_new = np.array([query not in own for query in queries], dtype=np.bool_)
+        return self._neighbors(known, queries, sketches, distance=distance), known.near
+
+    def _neighbors(
+        self, known: KnownSketches, queries: Sequence[bytes], sketches: Sketches, *, distance: float
+    ) -> Iterator[Neighbors]:
+        place_of = {query: place for place, query in enumerate(known.queries)}
         near = near_queries(sketches, known.sketches, distance=distance)
-        found = [Neighbors(frozenset(), frozenset(), bool(one)) for one in is_new]
-        rows = np.flatnonzero(near | ~is_new)
+        rows = [row for row, query in enumerate(queries) if near[row] or query in place_of]
         others = neighbors(sketches[rows], known.sketches, distance=distance)
         earlier = neighbors(sketches[rows], sketches, distance=distance)
-        for row, theirs, ours in zip(rows.tolist(), others, earlier, strict=True):
-            digests = frozenset(known.queries[place] for place in theirs) - {queries[row]}
-            before = frozenset(ours[ours < row].tolist())
-            found[row] = Neighbors(digests, before, found[row].is_new)
-        return found, known.near
+        held = self.claims_of_each(known.queries)
+        kinds = {claims: kind for kind, claims in enumerate(dict.fromkeys(held))}
+        kind_of, listed = np.array([kinds[claims] for claims in held], dtype=np.int64), list(kinds)
+        wanted, nothing = set(rows), np.empty(0, dtype=np.int64)
+        for row, query in enumerate(queries):
+            if row not in wanted:
+                yield Neighbors(0, (), nothing, is_new=True)
+                continue
+            theirs, ours = next(others), next(earlier)
+            theirs = theirs[theirs != place_of.get(query, -1)]
+            claims = {one for kind in np.unique(kind_of[theirs]) for one in listed[kind]}
+            yield Neighbors(
+                len(theirs), tuple(claims), ours[ours < row], is_new=query not in place_of
+            )
 
     # Storage ----------------------------------------------------------------------------------
 
@@ -224,6 +244,28 @@ class QueryJournal:
             return []
         with transaction(self._database) as connection:
             return _claims_of(connection, queries, but=but)
+
+    def claims_of_each(self, queries: Sequence[bytes]) -> list[frozenset[PlanClaim]]:
+        """Return, for each of some queries, the claims of all plans that claimed it."""
+        plans_of: dict[bytes, set[bytes]] = {}
+        with transaction(self._database) as connection:
+            for part in _parts(queries):
+                for query, plan in connection.execute(_PLANS_OF, {"queries": part}):
+                    plans_of.setdefault(query, set()).add(plan)
+            named = list(set().union(*plans_of.values()))
+            records = {
+                plan: record
+                for part in _parts(named)
+                for plan, record in connection.execute(_CLAIM_OF, {"plans": part})
+                if record is not None
+            }
+        claim_in = {record: claim_of(record) for record in set(records.values())}
+        return [
+            frozenset(
+                claim_in[records[plan]] for plan in plans_of.get(query, ()) if plan in records
+            )
+            for query in queries
+        ]
 
     def claim(
         self,

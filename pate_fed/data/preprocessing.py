@@ -99,6 +99,10 @@ class TablePreprocessing(Preprocessing):
             for name, encoder in zip(self.columns, self.encoder.encoders, strict=True)
         ]
 
+    def cells_of(self, text: CsvTable, name: str) -> tuple[Cell, ...]:
+        """Return the cells of one of its columns; see `cells`."""
+        return _cells_for(text, name, self.encoder.encoders[self.columns.index(name)])
+
     def fields(self) -> list[dict[str, object]]:
         """Return its columns as plain data."""
         return [

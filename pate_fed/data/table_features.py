@@ -71,6 +71,11 @@ class NumberEncoder:
     deviation: float
     unit: str = ""
 
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return 1
+
     def apply(self, column: Column, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Encode some rows; shape (rows, 1)."""
         values = column.numbers[rows]
@@ -95,6 +100,11 @@ class CategoryEncoder:
     position: int
     categories: tuple[str, ...]
 
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return len(self.categories)
+
     def apply(self, column: Column, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Encode some rows; shape (rows, categories)."""
         assert column.texts is not None, "a category encoder is fitted on text"
@@ -116,15 +126,24 @@ class TableEncoder:
     encoders: tuple[NumberEncoder | CategoryEncoder, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def features(self) -> int:
+        """Length of an input."""
+        return sum(one.width for one in self.encoders)
+
     def apply(self, columns: tuple[Column, ...], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Encode some rows of the table that the encoder was fitted for.
 
         Returns:
             float64, shape (rows, features), finite.
         """
-        return np.concatenate(
-            [encoder.apply(columns[encoder.position], rows) for encoder in self.encoders], axis=1
-        )
+        features, place = np.empty((len(rows), self.features)), 0
+        for encoder in self.encoders:
+            features[:, place : place + encoder.width] = encoder.apply(
+                columns[encoder.position], rows
+            )
+            place += encoder.width
+        return features
 
 
 def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> TableEncoder:
@@ -140,7 +159,7 @@ def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> T
     Raises:
         InvalidDataError: no column is of use.
     """
-    fitted = [_fit_column(position, column, pool) for position, column in enumerate(columns)]
+    fitted = [fit_column(position, column, pool) for position, column in enumerate(columns)]
     used = tuple(encoder for encoder in fitted if not isinstance(encoder, str))
     left_out = {
         column.name: why
@@ -168,10 +187,10 @@ def column_of(name: str, cells: Sequence[Cell], *, unit: str = "") -> Column:
     )
 
 
-def _fit_column(
+def fit_column(
     position: int, column: Column, pool: NDArray[np.int64]
 ) -> NumberEncoder | CategoryEncoder | str:
-    """Learn how to encode a column, or say why it is left out."""
+    """Learn how to encode a column, or say why it is left out; see `fit_table_encoder`."""
     known = pool[~column.missing()[pool]]
     if not len(known):
         return "empty in the public pool"
@@ -185,13 +204,15 @@ def _fit_numbers(
 ) -> NumberEncoder | str:
     values = column.numbers[known]
     median = float(np.median(values))
-    filled = np.append(values, np.full(len(pool) - len(known), median))
-    deviation = float(filled.std())
+    filled = [*values.tolist(), *[median] * (len(pool) - len(known))]
+    # Exact sums: their order and the machine do not matter, so every reader gets these numbers.
+    mean = math.fsum(filled) / len(filled)
+    deviation = math.sqrt(math.fsum((one - mean) ** 2 for one in filled) / len(filled))
     if deviation <= 1e-12 * max(1.0, abs(median)):
         return "one value in the public pool"
     if _is_row_id(column.name, values):
         return "an id: another number in each row"
-    return NumberEncoder(position, median, float(filled.mean()), deviation, column.unit)
+    return NumberEncoder(position, median, mean, deviation, column.unit)
 
 
 def _is_row_id(name: str, values: NDArray[np.float64]) -> bool:

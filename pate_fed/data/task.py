@@ -2,26 +2,24 @@
 
 One public document, of two parts.
 
-- The *schema* (`task_schema`): label, classes, columns, and how each column becomes features. Its
-  encoders were fitted on the first public pool alone, so that a feature means the same at every
-  hospital, and no hospital's records say how another's are read. Later pools of the same columns
-  and classes are read by the very same schema: teachers and answers stay those of one task. The
-  task's digest is the schema's.
+- The *schema* (`task_schema`): label, classes, columns, and the rows of the task's first pool. From
+  these rows each reader derives how columns become features, so that a feature means the same at
+  every hospital, and no hospital's records say how another's are read. Later pools of the same
+  columns and classes are read by the very same schema: teachers and answers stay those of one task.
+  The task's digest is the schema's.
 - The *rows* of one public pool, as they are known for ever (`pate_fed.public_rows`). Everybody
   computes the inputs from them, so that nobody can be told of a row that teachers do not see.
 
-The bytes: a magic line, the length of the schema, the schema (canonical JSON), then each row as a
-JSON array and a line feed. One document has one form.
+The bytes: a magic line, the schema, then each row as a JSON array and a line feed; no row where the
+pool is the task's first. One document has one form. Its sizes are bounded before anything is built:
+reading takes at most 16 times its bytes, plus three times `MOST_INPUT_BYTES`.
 """
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,33 +27,23 @@ from numpy.typing import NDArray
 from pate_fed.cells import cell_of, plain, text_of
 from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.dataset import Records
-from pate_fed.data.preprocessing import exactly
-from pate_fed.data.table_features import (
-    CategoryEncoder,
-    NumberEncoder,
-    TableEncoder,
-    fit_table_encoder,
-)
+from pate_fed.data.preprocessing import TablePreprocessing
+from pate_fed.data.table_features import TableEncoder, fit_table_encoder
 from pate_fed.data.tables import read_column
 from pate_fed.data.task_schema import (
-    MAX_SCHEMA_BYTES,
     TaskSchema,
-    canonical_json,
-    refuse_constant,
+    read_rows,
     require_column,
+    require_pool,
+    rows_to_bytes,
 )
-from pate_fed.errors import (
-    InvalidDataError,
-    InvalidTaskError,
-)
+from pate_fed.errors import InvalidDataError, InvalidTaskError
 from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
 from pate_fed.queries import QueryPool
 
 MAGIC = b"pate-fed task\n"
-MAX_TASK_BYTES = 2**27
-
-_LENGTH = struct.Struct(">I")
+MAX_TASK_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -112,7 +100,8 @@ class LearningTask:
             InvalidCellError: a number is out of range, or none stands in a known task's column of
                 numbers.
             InvalidDataError: no column is of use.
-            InvalidTaskError: the names of classes or columns cannot be, or too many rows.
+            InvalidTaskError: the names of classes or columns cannot be, or the pool is larger than
+                hospitals read.
         """
         text = read_csv(path)
         for column in ignored:
@@ -132,8 +121,7 @@ class LearningTask:
             kind=kind,
         )
         task = cls(schema, schema.rows_of(text))
-        if len(task.to_bytes()) > MAX_TASK_BYTES:
-            raise InvalidTaskError(f"a pool must have at most {MAX_TASK_BYTES} bytes", "more")
+        _require_size(len(task.to_bytes()))
         return task
 
     @property
@@ -187,30 +175,31 @@ class LearningTask:
 
     def to_bytes(self) -> bytes:
         """Return its one form."""
-        schema = self.schema.to_bytes()
-        body = b"".join(canonical_json(list(row)) + b"\n" for row in self.rows.cells)
-        return MAGIC + _LENGTH.pack(len(schema)) + schema + body
+        is_first = self.rows.digests == self.schema.first.digests
+        body = b"" if is_first else rows_to_bytes(self.rows)
+        return MAGIC + self.schema.to_bytes() + body
 
     @classmethod
     def from_bytes(cls, content: bytes) -> LearningTask:
         """Read the bytes of `to_bytes`, and nothing else.
 
         Raises:
-            InvalidTaskError: it is anything else.
+            InvalidTaskError: it is anything else, or larger than the bounds.
         """
-        if len(content) > MAX_TASK_BYTES:
-            raise InvalidTaskError(f"a task must have at most {MAX_TASK_BYTES} bytes", "more")
+        _require_size(len(content))
         schema, start = _read_schema(content)
+        count = content.count(b"\n", start)
+        if start == len(content):
+            return cls(schema, schema.first)
         try:
-            lines = content[start:].decode("ascii").splitlines()
-            cells = tuple(tuple(exactly(_row(line), list)) for line in lines)
-            rows = PublicRows(schema.columns, cells)
+            rows, end = read_rows(content, start, schema.columns, count)
         except (ValueError, TypeError, RecursionError) as error:
+            if isinstance(error, InvalidTaskError):
+                raise
             raise InvalidTaskError("a task's rows must be as they were made", "others") from error
-        task = cls(schema, rows)
-        if task.to_bytes() != content:
+        if end != len(content) or rows.digests == schema.first.digests:
             raise InvalidTaskError("a task must have its one form", "another")
-        return task
+        return cls(schema, rows)
 
 
 def schema_in(path: Path) -> TaskSchema:
@@ -221,18 +210,25 @@ def schema_in(path: Path) -> TaskSchema:
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
-        return _read_schema(file.read(len(MAGIC) + _LENGTH.size + MAX_SCHEMA_BYTES))[0]
+        content = file.read(MAX_TASK_BYTES + 1)
+    _require_size(len(content))
+    return _read_schema(content)[0]
 
 
 def _read_schema(content: bytes) -> tuple[TaskSchema, int]:
     """Return the schema at the start of a document, and where the rows begin."""
-    start = len(MAGIC) + _LENGTH.size
-    if len(content) < start or not content.startswith(MAGIC):
+    if not content.startswith(MAGIC):
         raise InvalidTaskError("a task must begin as one", "another file")
-    (length,) = _LENGTH.unpack_from(content, len(MAGIC))
-    if length > MAX_SCHEMA_BYTES or start + length > len(content):
-        raise InvalidTaskError("a task's schema must be whole and short", "another length")
-    return TaskSchema.from_bytes(content[start : start + length]), start + length
+    return TaskSchema.read(content, len(MAGIC))
+
+
+def _require_size(size: int) -> None:
+    if size > MAX_TASK_BYTES:
+        raise InvalidTaskError(
+            f"a task must have at most {MAX_TASK_BYTES} bytes: ask fewer rows, or leave columns "
+            "out with --ignore",
+            size,
+        )
 
 
 # Old and new ------------------------------------------------------------------------------------
@@ -269,19 +265,20 @@ def _new_schema(
     class_names: tuple[str, ...],
     kind: DatasetKind,
 ) -> TaskSchema:
+    require_pool(len(text.lines), max(1, len(offered)))
     columns = tuple(read_column(text, one) for one in sorted(offered))
     fitted = fit_table_encoder(columns, np.arange(len(text.lines), dtype=np.int64))
-    used = tuple(columns[one.position].name for one in fitted.encoders)
+    used = tuple(columns[one.position] for one in fitted.encoders)
+    names = tuple(one.name for one in used)
+    cells = TablePreprocessing(names, fitted).cells(text)
     return TaskSchema(
         name=name,
         kind=kind,
         label=label,
         class_names=class_names,
-        columns=used,
-        encoder=TableEncoder(
-            tuple(_moved(one, place) for place, one in enumerate(fitted.encoders))
-        ),
-        left_out=tuple(one for one in offered if one not in used),
+        first=PublicRows(names, tuple(zip(*cells, strict=True))),
+        units=tuple(one.unit for one in used),
+        left_out=tuple(one for one in offered if one not in names),
     )
 
 
@@ -293,11 +290,3 @@ def _useful(text: CsvTable, names: set[str]) -> bool:
     except InvalidDataError:
         return False
     return True
-
-
-def _moved(encoder: NumberEncoder | CategoryEncoder, place: int) -> NumberEncoder | CategoryEncoder:
-    return replace(encoder, position=place)
-
-
-def _row(line: str) -> Any:
-    return json.loads(line, parse_constant=refuse_constant)

@@ -1,24 +1,37 @@
-"""How every hospital reads its own table: label, classes, and how columns become features."""
+"""How every hospital reads its own table: label, classes, and how columns become features.
+
+The author of a task chooses no encoder. Each reader derives it from the rows of the task's first
+pool, which are part of the schema, by one function: `encoder_of`. Its sums are exact, so every
+machine gets the same centers and spreads.
+
+A stranger wrote the document. So its sizes are bounded before anything is built from it: bytes,
+columns, rows, features, and bytes of the encoded inputs. The operator meets the same bounds, in the
+same function (`require_room`), when the task is made.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from dataclasses import dataclass
-from typing import Any, get_args
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import LARGEST_NUMBER, folded, is_missing, parse_number, plain
+from pate_fed.cells import is_missing, measurement, parse_number, plain
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.preprocessing import TablePreprocessing, exactly
 from pate_fed.data.table_features import (
+    CategoryEncoder,
     NumberEncoder,
     TableEncoder,
     column_of,
+    fit_column,
 )
 from pate_fed.data.tables import MOST_CLASSES, known_cells
 from pate_fed.errors import (
@@ -30,12 +43,23 @@ from pate_fed.errors import (
 from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
 
-VERSION = 1
-MAX_SCHEMA_BYTES = 4 * 2**20
+VERSION = 2
+MAX_HEADER_BYTES = 4 * 2**20
 MOST_COLUMNS = 10_000
+MOST_ROWS = 2**17
+"""Most rows of a pool."""
+
+MOST_FEATURES = 10_000
+MOST_INPUT_BYTES = 2**26
+"""Most bytes of a pool's encoded inputs: 8 for each row and feature."""
+
+MOST_RECORD_BYTES = 2**32
+"""Most bytes of a hospital's own encoded table: what a task may cost there."""
+
 MOST_NAME_LENGTH = 256
-_SMALLEST_DEVIATION = 1 / LARGEST_NUMBER
-_KEYS = {"version", "name", "kind", "label", "classes", "columns", "left_out"}
+_KEYS = {"version", "name", "kind", "label", "classes", "columns", "left_out", "rows"}
+_LENGTH = struct.Struct(">I")
+_FEATURE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -47,26 +71,43 @@ class TaskSchema:
         kind: "image" or "table": which models suit it.
         label: Column that is predicted.
         class_names: Names of classes 0, 1, ...
-        columns: Columns that are read, in order of their names, so that inputs of the same columns
-            can be compared over all tasks.
-        encoder: How: one encoder per column, in the same order.
+        first: The rows of the task's first pool. Its columns are those that are read, in order of
+            their names, so that inputs of the same columns can be compared over all tasks.
+        units: Unit of each column's numbers, such as mg/dl; "" for none. Empty: no column has one.
         left_out: Other columns of the first pool, in order, which said nothing there.
+        encoder: How columns are read: `encoder_of` the first pool, one encoder per column.
+        digest: The task, for any pool: SHA-256 of header and first rows, 32 bytes.
+
+    Raises:
+        InvalidTaskError: names that cannot be, a column that says nothing in the first pool, or
+            more than the bounds.
     """
 
     name: str
     kind: DatasetKind
     label: str
     class_names: tuple[str, ...]
-    columns: tuple[str, ...]
-    encoder: TableEncoder
+    first: PublicRows
+    units: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    encoder: TableEncoder = field(init=False)
+    digest: bytes = field(init=False)
 
     def __post_init__(self) -> None:
+        units = self.units or ("",) * len(self.columns)
+        object.__setattr__(self, "units", units)
         _check_names(self)
-        _check_encoder(self.encoder, self.columns)
+        object.__setattr__(self, "encoder", encoder_of(self.first, units))
+        rows = b"".join(self.first.digests)
+        object.__setattr__(self, "digest", hashlib.sha256(self._header() + rows).digest())
 
     def __repr__(self) -> str:
         return f"TaskSchema({self.name!r}, columns={len(self.columns)})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that are read, in order."""
+        return self.first.columns
 
     @property
     def classes(self) -> int:
@@ -74,9 +115,9 @@ class TaskSchema:
         return len(self.class_names)
 
     @property
-    def digest(self) -> bytes:
-        """SHA-256 of its bytes, 32 bytes: the task, for any pool."""
-        return hashlib.sha256(self.to_bytes()).digest()
+    def features(self) -> int:
+        """Length of an input."""
+        return self.encoder.features
 
     def encode(self, text: CsvTable, *, patient_column: str | None) -> Records:
         """Read a hospital's table as everybody does.
@@ -90,6 +131,7 @@ class TaskSchema:
             InvalidCellError: a label is missing or of no class, a patient is missing, or a cell of
                 a column of numbers is none. The line is named, never the cell's content.
             InvalidParameterError: the patient's column is a feature or the label.
+            InvalidTaskError: the encoded table would need more than `MOST_RECORD_BYTES`.
         """
         if patient_column in (self.label, *self.columns):
             raise InvalidParameterError(
@@ -97,6 +139,7 @@ class TaskSchema:
             )
         for name in (self.label, *self.columns, *([patient_column] if patient_column else [])):
             require_column(text, name)
+        require_room(len(text.lines), self.features, most_bytes=MOST_RECORD_BYTES)
         return Records(
             features=self.preprocessing.inputs_of(text).features,
             labels=_labels(text, self.label, self.class_names),
@@ -126,47 +169,55 @@ class TaskSchema:
         """
         if rows.columns != self.columns or not len(rows):
             raise InvalidTaskError("a pool must have rows, of the task's columns", "others")
-        by_column = list(zip(*rows.cells, strict=True))
-        for encoder, cells in zip(self.encoder.encoders, by_column, strict=True):
+        require_pool(len(rows), self.features)
+        inputs = np.empty((len(rows), self.features))
+        everything, place = np.arange(len(rows), dtype=np.int64), 0
+        for number, encoder in enumerate(self.encoder.encoders):  # one column at a time in memory
+            cells = [row[number] for row in rows.cells]
             if isinstance(encoder, NumberEncoder) and any(isinstance(one, str) for one in cells):
                 raise InvalidTaskError("a column of numbers must hold numbers", "a text")
-        columns = tuple(column_of(*pair) for pair in zip(self.columns, by_column, strict=True))
-        return self.encoder.apply(columns, np.arange(len(rows), dtype=np.int64))
+            column = column_of(self.columns[number], cells)
+            inputs[:, place : place + encoder.width] = encoder.apply(column, everything)
+            place += encoder.width
+        return inputs
 
     def to_bytes(self) -> bytes:
-        """Return its one form."""
-        return canonical_json(
-            {
-                "version": VERSION,
-                "name": self.name,
-                "kind": self.kind,
-                "label": self.label,
-                "classes": list(self.class_names),
-                "columns": self.preprocessing.fields(),
-                "left_out": list(self.left_out),
-            }
-        )
+        """Return its one form: the header's length, the header, then the first pool's rows."""
+        header = self._header()
+        return _LENGTH.pack(len(header)) + header + rows_to_bytes(self.first)
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> TaskSchema:
-        """Read the bytes of `to_bytes`, and nothing else.
+    def read(cls, content: bytes, start: int = 0) -> tuple[TaskSchema, int]:
+        """Read the bytes of `to_bytes`, and nothing else, from a place on.
+
+        Returns:
+            The schema, and the place after it.
 
         Raises:
             InvalidTaskError: it is anything else.
         """
+        at = start + _LENGTH.size
+        if len(content) < at:
+            raise InvalidTaskError("a task's schema must be whole", "its beginning")
+        (length,) = _LENGTH.unpack_from(content, start)
+        if length > MAX_HEADER_BYTES or at + length > len(content):
+            raise InvalidTaskError(
+                f"a task's header must be whole, of at most {MAX_HEADER_BYTES} bytes", length
+            )
+        header = content[at : at + length]
         try:
-            fields = json.loads(content.decode("ascii"), parse_constant=refuse_constant)
-            schema = cls._from_fields(fields)
-            if schema.to_bytes() != content:
+            schema, end = cls._of(header, content, at + length)
+            if schema._header() != header:
                 raise InvalidTaskError("a task must have its one form", "another")
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             if isinstance(error, InvalidTaskError):
                 raise
             raise InvalidTaskError("a task's schema must be as it was made", "another") from error
-        return schema
+        return schema, end
 
     @classmethod
-    def _from_fields(cls, fields: Any) -> TaskSchema:
+    def _of(cls, header: bytes, content: bytes, at: int) -> tuple[TaskSchema, int]:
+        fields = json.loads(header.decode("ascii"), parse_constant=refuse_constant)
         if type(fields) is not dict or set(fields) != _KEYS:
             raise TypeError
         if type(fields["version"]) is not int or fields["version"] != VERSION:
@@ -174,18 +225,32 @@ class TaskSchema:
         kind = fields["kind"]
         if kind not in get_args(DatasetKind):
             raise TypeError
-        columns = exactly(fields["columns"], list)
-        if len(columns) > MOST_COLUMNS:
-            raise InvalidTaskError(f"at most {MOST_COLUMNS} columns", len(columns))
-        table = TablePreprocessing.from_fields(columns)
-        return cls(
+        columns = [tuple(exactly(one, list)) for one in exactly(fields["columns"], list)]
+        names = tuple(exactly(name, str) for name, _ in columns)
+        first, end = read_rows(content, at, names, exactly(fields["rows"], int))
+        schema = cls(
             name=exactly(fields["name"], str),
             kind=kind,
             label=exactly(fields["label"], str),
             class_names=tuple(exactly(one, str) for one in exactly(fields["classes"], list)),
-            columns=table.columns,
-            encoder=table.encoder,
+            first=first,
+            units=tuple(exactly(unit, str) for _, unit in columns),
             left_out=tuple(exactly(one, str) for one in exactly(fields["left_out"], list)),
+        )
+        return schema, end
+
+    def _header(self) -> bytes:
+        return canonical_json(
+            {
+                "version": VERSION,
+                "name": self.name,
+                "kind": self.kind,
+                "label": self.label,
+                "classes": list(self.class_names),
+                "columns": [list(one) for one in zip(self.columns, self.units, strict=True)],
+                "left_out": list(self.left_out),
+                "rows": len(self.first),
+            }
         )
 
     @property
@@ -195,6 +260,12 @@ class TaskSchema:
 
 
 def _check_names(task: TaskSchema) -> None:
+    if not 0 < len(task.columns) <= MOST_COLUMNS or len(task.left_out) > MOST_COLUMNS:
+        raise InvalidTaskError(f"1 to {MOST_COLUMNS} columns", len(task.columns))
+    if list(task.columns) != sorted(task.columns):
+        raise InvalidTaskError("columns must be in order of their names", "another order")
+    if len(task.units) != len(task.columns) or not all(map(_is_unit, task.units)):
+        raise InvalidTaskError("every column must have a unit in small letters, or none", "another")
     for text in (task.name, task.label, *task.class_names, *task.columns, *task.left_out):
         if not (text.isprintable() and text == plain(text) and 0 < len(text) <= MOST_NAME_LENGTH):
             raise InvalidTaskError(
@@ -211,26 +282,114 @@ def _check_names(task: TaskSchema) -> None:
         raise InvalidTaskError("a class must not be called like a missing cell", "one that is")
 
 
-def _check_encoder(encoder: TableEncoder, columns: tuple[str, ...]) -> None:
-    places = [one.position for one in encoder.encoders]
-    if not 0 < len(columns) <= MOST_COLUMNS or places != list(range(len(columns))):
-        raise InvalidTaskError("every column must have its encoder, in order", "others")
-    if list(columns) != sorted(columns):
-        raise InvalidTaskError("columns must be in order of their names", "another order")
-    for one in encoder.encoders:
-        if isinstance(one, NumberEncoder):
-            good = (
-                max(abs(one.median), abs(one.mean)) <= LARGEST_NUMBER
-                and _SMALLEST_DEVIATION <= one.deviation <= LARGEST_NUMBER
-            )
-        else:
-            good = list(one.categories) == sorted(one.categories) and 0 < len(
-                one.categories
-            ) == len({folded(text) for text in one.categories})
-        if not good:
-            raise InvalidTaskError(
-                "an encoder must have finite numbers, or categories in order", "another"
-            )
+def _is_unit(text: str) -> bool:
+    """Tell whether a text is a unit as `cells.measurement` finds it, or none."""
+    return not text or measurement(f"0 {text}") == ("0", text)
+
+
+def encoder_of(first: PublicRows, units: Sequence[str]) -> TableEncoder:
+    """Derive from the rows of a task's first pool how every pool and table is read.
+
+    It depends on nothing else, and is the same on every machine.
+
+    Args:
+        first: The rows.
+        units: Unit of each column's numbers; "" for none.
+
+    Raises:
+        InvalidTaskError: a column says nothing in these rows, a column of texts has a unit, or
+            there are more rows or features than the bounds.
+    """
+    require_pool(len(first), len(first.columns))
+    everything = np.arange(len(first), dtype=np.int64)
+    encoders: list[NumberEncoder | CategoryEncoder] = []
+    for place, (name, unit) in enumerate(zip(first.columns, units, strict=True)):
+        column = column_of(name, [row[place] for row in first.cells], unit=unit)
+        found = fit_column(place, column, everything)
+        if isinstance(found, str):
+            raise InvalidTaskError("every column must say something in the first pool", found)
+        if unit and isinstance(found, CategoryEncoder):
+            raise InvalidTaskError("a column with a unit must hold numbers", "texts")
+        encoders.append(found)
+    encoder = TableEncoder(tuple(encoders))
+    require_pool(len(first), encoder.features)
+    return encoder
+
+
+def require_pool(rows: int, features: int) -> None:
+    """Refuse a pool that is larger than hospitals read.
+
+    Args:
+        rows: Its rows.
+        features: Features of a row; where they are not known yet, its columns, which are fewer.
+
+    Raises:
+        InvalidTaskError: there are too many.
+    """
+    if not 1 <= rows <= MOST_ROWS:
+        raise InvalidTaskError(f"a pool must have 1 to {MOST_ROWS} rows: ask fewer", rows)
+    require_room(rows, features, most_bytes=MOST_INPUT_BYTES)
+
+
+def require_room(rows: int, features: int, *, most_bytes: int) -> None:
+    """Refuse rows whose features need too much memory, before they are made.
+
+    Args:
+        rows: Their number.
+        features: Features of a row.
+        most_bytes: Most bytes of all of them.
+
+    Raises:
+        InvalidTaskError: they need more.
+    """
+    if not 1 <= features <= MOST_FEATURES:
+        raise InvalidTaskError(
+            f"a task must have 1 to {MOST_FEATURES} features: leave columns out with --ignore",
+            features,
+        )
+    size = rows * features * _FEATURE_BYTES
+    if size > most_bytes:
+        raise InvalidTaskError(
+            f"rows times features times {_FEATURE_BYTES} bytes must be at most {most_bytes}: ask "
+            "fewer rows, or leave columns out with --ignore",
+            f"{rows} rows of {features} features",
+        )
+
+
+def read_rows(
+    content: bytes, start: int, columns: tuple[str, ...], count: int
+) -> tuple[PublicRows, int]:
+    """Read rows as `rows_to_bytes` writes them, one line at a time.
+
+    Args:
+        content: A document.
+        start: Place of the first row in it.
+        columns: Their columns.
+        count: Number of rows.
+
+    Returns:
+        The rows, and the place after them.
+
+    Raises:
+        InvalidTaskError: more rows or columns than the bounds; nothing is read then.
+        ValueError, TypeError, RecursionError: it is anything else.
+    """
+    require_pool(count, len(columns))
+    cells = []
+    for _ in range(count):
+        end = content.index(b"\n", start)
+        line = content[start:end]
+        row = exactly(json.loads(line.decode("ascii"), parse_constant=refuse_constant), list)
+        if len(row) != len(columns) or canonical_json(row) != line:
+            raise ValueError(line)
+        cells.append(tuple(row))
+        start = end + 1
+    return PublicRows(columns, tuple(cells)), start
+
+
+def rows_to_bytes(rows: PublicRows) -> bytes:
+    """Return rows in their one form: each as a JSON array and a line feed."""
+    return b"".join(canonical_json(list(row)) + b"\n" for row in rows.cells)
 
 
 def require_column(text: CsvTable, name: str) -> None:

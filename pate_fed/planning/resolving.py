@@ -14,7 +14,7 @@ from pate_fed.accounting.calibration import most_queries
 from pate_fed.charging import require_room_for_life
 from pate_fed.data import Dataset
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError, InvalidTermsError
-from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.federation import MOST_ASKED, NO_TASK, RunTerms
 from pate_fed.mechanisms import DistributedNoise, Size, usual_vote_threshold
 from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
 from pate_fed.partition import PartitionScheme, units_by_hospital
@@ -334,7 +334,7 @@ class _Asked:
             queries=queries,
             max_answers=caps.answers,
             max_refusals=caps.refusals if settings.spec.may_refuse else None,
-            batch_size=min(settings.batch_size or self._usual_batch(queries), queries),
+            batch_size=min(settings.batch_size or self._usual_batch(queries), queries, MOST_ASKED),
         )
 
     def _usual_batch(self, queries: int) -> int:

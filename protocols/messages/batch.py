@@ -23,7 +23,7 @@ from protocols.messages.fields import (
 )
 
 MAX_RESULT_BYTES = 512 * KIB
-MOST_REFUSED = 2**17
+MOST_REFUSED = 2**12
 """Most items of an inquiry that a party names."""
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from party.site.tasks import Evaluation, tasks_of
 from pate_fed.data.dataset import Records
-from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.mechanisms import TALLIES
+from pate_fed.public_rows import PublicRows
 from tests.support.federation import Federation
 
 PLACES, SIGMA = 500, 20.0
@@ -25,8 +25,7 @@ SCHEMA = TaskSchema(
     kind="table",
     label="ill",
     class_names=("no", "yes"),
-    columns=("age", "sex"),
-    encoder=TableEncoder((NumberEncoder(0, 60.0, 60.0, 10.0), CategoryEncoder(1, ("f", "m")))),
+    first=PublicRows(("age", "sex"), ((50.0, "f"), (70.0, "f"), (50.0, "m"), (70.0, "m"))),
 )
 BINS = CertaintyBins(np.array([0.7]), np.array([0.6, 0.9]))
 

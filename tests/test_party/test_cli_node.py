@@ -13,6 +13,7 @@ import pytest
 
 from party.doctor import Check
 from party.owner import open_records
+from party.site.dataset import add
 from party.site.folder import DATABASE_FILE, Site
 from party.site.records import Approval, ApprovalState, Subject
 from party.storage import charges_of, is_budget_fixed
@@ -23,6 +24,7 @@ from protocols.enrollment import read_audit_head
 from protocols.envelope import DEFAULT_SUITE
 from protocols.run_scope import RunScope
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
+from tests.support.hospital_site import LABEL, PATIENT
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 from tests.test_party.test_service import Running, membership_of, stack, tampered
 
@@ -112,6 +114,41 @@ class TestApprove:
         assert "more than is left: THE RUN WOULD BE STOPPED BEFORE ITS END" in shown
         assert "Reject it, and ask the operator for a run with a smaller --epsilon" in shown
         assert "after it there is" not in shown
+
+    def test_a_column_in_which_own_rows_look_alike_is_shouted(
+        self, pate_party: PateParty, waiting: Site, tmp_path: Path
+    ) -> None:
+        """Patients are far older than all public people."""
+        list_it = ("approve", "--site", waiting.folder)
+        assert "LOOK ALIKE" not in pate_party(*list_it).out
+        header, *lines = Path(waiting.settings.data.file).read_text("utf-8").splitlines()
+        cells = [line.split(",") for line in lines]
+        place = header.split(",").index("age")
+        for row in cells:
+            row[place] = str(float(row[place]) + 500)
+        older = tmp_path / "older.csv"
+        older.write_text("\n".join([header, *map(",".join, cells)]) + "\n", "utf-8")
+        add(waiting, older, label=LABEL, patient_id=PATIENT)
+        shown = pate_party(*list_it).out
+        assert "LOOK ALIKE TO YOUR TEACHERS" in shown
+        assert "age: 100" in shown
+        pool, run = json.loads(pate_party(*list_it, "--format", "json").out)["approvals"]
+        flat = [{"column": "age", "share": 1.0, "why": "beyond"}]
+        assert (pool["flat_columns"], run["flat_columns"]) == (flat, flat)
+        older.unlink()
+        ended = pate_party(*list_it)
+        assert (ended.code, "PF-111" in ended.out) == (0, True)
+
+    def test_a_document_that_cannot_be_read_leaves_the_list_whole(
+        self, pate_party: PateParty, waiting: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            "party.site.enrollment.CoordinatorDoor.fetch_pool", lambda self, digest: b"a bomb"
+        )
+        ended = pate_party("approve", "--site", waiting.folder)
+        assert (ended.code, "PF-360" in ended.out) == (0, True)
+        for subject in (Subject.RUN, Subject.POOL):
+            assert digest_of(waiting, subject) in ended.out
 
     def test_a_pool_waits_in_full_where_pools_are_approved(
         self, pate_party: PateParty, waiting: Site

@@ -20,6 +20,7 @@ import trustme
 from benchmarks.lock import LOCK, entries
 from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code, network
 from party.doctor.network import NAMES
+from party.doctor.records import check_columns
 from party.errors import EnrollmentError, SiteError
 from party.site.dataset import add
 from party.site.folder import Site
@@ -31,6 +32,7 @@ from pate_fed.accounting import PrivacyLedger
 from pate_fed.nodes import GIB
 from protocols.identity import SigningIdentity
 from protocols.messages import Membership
+from tests.support.hospital_services import make_hospitals
 from tests.support.hospital_site import (
     LABEL,
     PATIENT,
@@ -161,6 +163,7 @@ class TestAllIsWell:
             "graphics card",
             "data",
             "teacher",
+            "columns",
             "database",
             "storing",
             "peers",
@@ -657,3 +660,26 @@ def test_a_key_in_the_folder_is_never_shown(site: Site) -> None:
     for change in changes:
         text = "".join(check.said + check.advice for check in found(site, **change).values())
         assert not any(secret in text for secret in secrets)
+
+
+class TestColumns:
+    def test_columns_of_approved_pools_in_which_own_rows_look_alike_are_named(
+        self, tmp_path: Path
+    ) -> None:
+        hospitals = make_hospitals(tmp_path)
+        site = hospitals.sites[0]
+        assert check_columns(site, well()).state == OK  # nothing is approved
+        hospitals.approve(0)
+        assert check_columns(site, well()).state == OK
+        own = Path(site.settings.data.file)
+        header, *lines = own.read_text("utf-8").splitlines()
+        assert header.split(",")[1] == "age"
+        older = [
+            ",".join((one, f"{500 + row}", *rest))
+            for row, (one, _, *rest) in enumerate(line.split(",") for line in lines)
+        ]
+        own.write_text("\n".join([header, *older]) + "\n", "utf-8")
+        changed = check_columns(site, well())
+        assert (changed.state, "must be the file" in changed.said) == (WARN, True)
+        found = check_columns(add(site, own, label=LABEL, patient_id=PATIENT)[0], well())
+        assert (found.state, " age." in found.said) == (WARN, True)

@@ -24,7 +24,7 @@ from party.site.membership import MembershipSettings, free_name, free_port, is_m
 from party.site.records import Subject
 from party.storage.audit import sign_head
 from pate_fed.accounting import GaussianMaxEvent
-from pate_fed.data.table_features import NumberEncoder, TableEncoder
+from pate_fed.data.table_features import CategoryEncoder
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import owner_files
 from pate_fed.public_rows import PublicRows
@@ -205,11 +205,17 @@ class TestOneHospital:
         lung = both.lung.task
         age, sex = lung.rows.cells[7]
         assert isinstance(age, float)
+        assert isinstance(lung.encoder.encoders[1], CategoryEncoder)
         schema = replace(
             lung.schema,
             name="stretched",
-            encoder=TableEncoder(
-                (NumberEncoder(0, age, age, age / 1000), lung.encoder.encoders[1])
+            first=PublicRows(
+                lung.columns,
+                tuple(
+                    (age * (1 + side / 1000), one)
+                    for side in (-1, 1)
+                    for one in lung.encoder.encoders[1].categories
+                ),
             ),
         )
         near = PublicRows(lung.columns, ((age * 1.001, sex), (age * 1.5, sex)))

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from coordinator.errors import PartyRefusedError, RunEndedError, VoidBatchError
+from party.decision import agreed_run
 from party.decision.decisions import BatchAccepted, Decision, RunRefused, record_of
-from party.decision.guard import Consent
+from party.decision.guard import Consent, Guard
 from party.decision.node import MAX_PACKET_BYTES
 from party.errors import ApprovalError, Reason, RefusalError, StorageError
 from party.site.tasks import PartyTask, tasks_of
 from pate_fed.accounting import ConfidentGaussianMaxEvent, EntryState
 from pate_fed.charging import RunLedger
-from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.federation import MOST_ASKED, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
@@ -186,6 +187,51 @@ class TestInquiry:
         assert len(kept) == 3 + most
         assert {0, 1, 4} <= set(kept)
         assert federation.ask(*kept).asked == len(kept)
+
+    def test_the_same_inquiry_again_is_answered_without_another_look(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A coordinator that waits asks again every few seconds; another keeps a node busy."""
+        federation, looks = ready(), 0
+        look = Guard.refused_alone
+
+        def counted(*words: Any, **named: Any) -> list[int]:
+            nonlocal looks
+            looks += 1
+            return look(*words, **named)
+
+        monkeypatch.setattr(Guard, "refused_alone", counted)
+        said = [self.answer(federation, 0, 1) for _ in range(3)]
+        assert looks == 1
+        assert said == said[:1] * 3
+        federation.ask(0)
+        federation.forget_asked()
+        assert set(federation.run.ask_ready((0, 1)).refused) == {0}
+        assert looks == 1 + len(federation.nodes)
+
+    def test_inquiries_about_too_many_queries_are_refused_until_a_plan_comes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(agreed_run, "MOST_INQUIRED", 5)
+        federation = ready()
+        for indices in ((0, 1), (1, 2), (3,)):
+            assert isinstance(self.answer(federation, *indices), Readiness)
+        said = self.answer(federation, 4)
+        assert isinstance(said, Refusal)
+        assert said.reason == Reason.QUERIES.value
+        assert isinstance(self.answer(federation, 1, 2), Readiness)  # it costs nothing
+        assert federation.ask(5).answered == 1
+        assert federation.run.ask_ready((4,)).unready == {}
+
+    def test_no_inquiry_names_more_queries_than_a_batch_has(self) -> None:
+        federation = ready()
+        record = BatchTerms(federation.run.terms, (0,)).as_record()
+        for asked, code in ((MOST_ASKED, Reason.QUERIES), (MOST_ASKED + 1, Reason.TERMS)):
+            terms = wire.encode_value({**record, "indices": list(range(asked))})
+            frame = federation.run.round.inquiry.ask(terms)
+            [said] = messages(federation.nodes[0].receive(wire.pack([frame])))
+            assert isinstance(said, Refusal)
+            assert said.reason == code.value  # fewer are in the run's caps, or the pool
 
     def test_who_was_restarted_says_that_its_keys_are_gone(self) -> None:
         federation = ready()

@@ -24,6 +24,7 @@ from party.page.session import COOKIE, IDLE_S, LINK_LIFETIME_S, SESSION_LIFETIME
 from party.site.folder import Site
 from party.site.records import ApprovalState, Subject
 from party.storage.audit import AuditKind
+from pate_fed.data.flat_columns import FlatColumn
 from protocols import wire
 from protocols.messages import MaskedVector
 from tests.support.hospital_services import Hospitals, audit_of, make_hospitals, records_of
@@ -335,6 +336,22 @@ class TestPages:
         answer = owner.get(f"request?digest={digest}")
         assert (answer.status_code, "PF-371" in answer.text) == (400, True)
         assert owner.post("reject", digest=digest, reason="no").status_code == 400
+
+    def test_a_column_in_which_own_rows_look_alike_is_an_alarm(
+        self, owner: Browser, hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        page = f"request?digest={asked(hospitals, name='flat')}"
+        assert "LOOK ALIKE" not in owner.get(page).text
+        name = "<script>age</script>"
+        for why, is_alarm in (("beyond", True), ("one value", False)):
+            monkeypatch.setattr(
+                "pate_fed.data.flat_columns.flat_columns",
+                lambda *_, why=why: (FlatColumn(name, 1.0, why),),
+            )
+            text = owner.get(page).text
+            term = text[: text.index("&lt;script&gt;age")].rpartition("<dt>")[0].rstrip()
+            assert term.endswith('<div class="bad">') == is_alarm
+            assert name not in text
 
     def test_the_public_inputs_can_be_read(self, owner: Browser, hospitals: Hospitals) -> None:
         digest = asked(hospitals, name="read")

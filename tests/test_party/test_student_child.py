@@ -14,7 +14,7 @@ import pytest
 
 from party.errors import TaskError
 from party.service import PartyService
-from party.site import ready_tasks, student_child
+from party.site import limited_child, ready_tasks
 from party.site.evaluations import ready_evaluation
 from party.site.student_child import predictions
 from party.site.training import ready_teachers
@@ -43,13 +43,13 @@ def test_a_place_is_predicted_whether_it_is_free_or_not(
 ) -> None:
     rows = np.array([[3.0, 0.0], [np.inf, 0.0], [np.nan, 1.0], [-3.0, 0.0]])[:count]
     given: list[bytes] = []
-    run = student_child.subprocess.run
+    run = limited_child.subprocess.run
 
     def watched(*words: Any, input: Any, **named: Any) -> Any:  # noqa: A002 - its name there
         given.append(bytes(input))
         return run(*words, input=input, **named)
 
-    monkeypatch.setattr(student_child.subprocess, "run", watched)
+    monkeypatch.setattr(limited_child.subprocess, "run", watched)
     found = predictions(LINEAR.to_files(), rows, classes=2, places=4)
     assert [len(one) for one in given] == [4 * 2 * 8]
     assert found.shape == (count, 2)

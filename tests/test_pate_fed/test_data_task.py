@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
 
 from pate_fed.data.csv_file import CsvTable, read_csv
-from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
+from pate_fed.data.table_features import CategoryEncoder, NumberEncoder
 from pate_fed.data.task import MAGIC, LearningTask, schema_in
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import (
@@ -38,9 +38,8 @@ def small_task() -> LearningTask:
         kind="table",
         label="sick",
         class_names=("no", "yes"),
-        columns=("age", "sex"),
-        encoder=TableEncoder(
-            (NumberEncoder(0, 50.0, 52.5, 10.0), CategoryEncoder(1, ("female", "male")))
+        first=PublicRows(
+            ("age", "sex"), ((42.5, "female"), (62.5, "female"), (42.5, "male"), (None, "male"))
         ),
         left_out=("constant",),
     )
@@ -333,33 +332,50 @@ class TestBytes:
     @pytest.mark.parametrize(
         ("old", "new"),
         [
-            pytest.param(b'"version":1', b'"version":2', id="version"),
-            pytest.param(b'"version":1', b'"version":1.0', id="a float for a version"),
+            pytest.param(b'42.5,"male"', b'62.5,"male"', id="a first row is another"),
+            pytest.param(b'"rows":4', b'"rows":5', id="the first row that is asked is a first one"),
+        ],
+    )
+    def test_other_first_rows_are_another_task(self, old: bytes, new: bytes) -> None:
+        one = small_task()
+        other = LearningTask.from_bytes(change(old, new)(one.to_bytes()))
+        assert other.digest != one.digest
+        assert other.encoder != one.encoder
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            pytest.param(b'"version":2', b'"version":1', id="version"),
+            pytest.param(b'"version":2', b'"version":2.0', id="a float for a version"),
             pytest.param(b'"kind":"table"', b'"kind":"sound"', id="kind"),
             pytest.param(b'"classes":["no","yes"]', b'"classes":["no","no"]', id="one class twice"),
             pytest.param(b'"classes":["no","yes"]', b'"classes":["no"]', id="one class"),
             pytest.param(b'"classes":["no","yes"]', b'"classes":["1","1.0"]', id="equal numbers"),
             pytest.param(b'"classes":["no","yes"]', b'"classes":["no","?"]', id="a missing class"),
-            pytest.param(b'"deviation":10.0', b'"deviation":0.0', id="no deviation"),
-            pytest.param(b'"deviation":10.0', b'"deviation":1e-200', id="a tiny deviation"),
-            pytest.param(b'"deviation":10.0', b'"deviation":NaN', id="not a number"),
-            pytest.param(b'"deviation":10.0', b'"deviation":1e999', id="infinity"),
-            pytest.param(b'"deviation":10.0', b'"deviation":10', id="a whole number"),
-            pytest.param(b'"deviation":10.0', b'"deviation":true', id="a truth"),
-            pytest.param(b'"mean":52.5', b'"mean":1e101', id="too large"),
-            pytest.param(b'"female","male"', b'"male","female"', id="categories in disorder"),
-            pytest.param(b'"name":"age"', b'"name":"sick"', id="the label as a feature"),
-            pytest.param(b'"name":"age"', b'"name":"sex"', id="a column twice"),
-            pytest.param(b'"name":"age"', b'"name":""', id="a column without a name"),
+            pytest.param(b'"rows":4', b'"rows":8', id="more rows than there are"),
+            pytest.param(b'"rows":4', b'"rows":0', id="no rows"),
+            pytest.param(b'"rows":4', b'"rows":-1', id="fewer than no rows"),
+            pytest.param(b'"rows":4', b'"rows":4.0', id="a float for a number of rows"),
+            pytest.param(b'"rows":4', b'"rows":1e999', id="infinity"),
+            pytest.param(b'"rows":4', b'"rows":true', id="a truth"),
+            pytest.param(b'["age",""]', b'["age","MG"]', id="a unit in capitals"),
+            pytest.param(b'["age",""]', b'["age","m g"]', id="a unit of two words"),
+            pytest.param(b'["sex",""]', b'["sex","mg"]', id="a unit of texts"),
+            pytest.param(b'["age",""]', b'["age",1]', id="a number for a unit"),
+            pytest.param(b'["age",""]', b'["age"]', id="no unit"),
+            pytest.param(b',["sex",""]', b"", id="a column less"),
+            pytest.param(b'["age",""]', b'["sick",""]', id="the label as a feature"),
+            pytest.param(b'["age",""]', b'["sex",""]', id="a column twice"),
+            pytest.param(b'["age",""]', b'["",""]', id="a column without a name"),
             pytest.param(b'"label":"sick"', b'"label":"si\\nck"', id="a line break"),
             pytest.param(b'"label":"sick"', b'"label":["sick"]', id="a list for a name"),
             pytest.param(b'"label":"sick"', b'"label": "sick"', id="a blank"),
             pytest.param(b'"label":"sick"', b'"label":"s\\u0069ck"', id="another spelling"),
             pytest.param(b'"label":"sick"', b'"label":"sick","more":1', id="one key more"),
             pytest.param(b'["constant"]', b'["age"]', id="a column that is read and left out"),
-            pytest.param(b'"name":"age"', b'"name":"tge"', id="columns in disorder"),
+            pytest.param(b'["age",""]', b'["tge",""]', id="columns in disorder"),
             pytest.param(b'["constant"]', b'"constant"', id="a text for a list"),
-            pytest.param(b'"name":"age"', b'"name":"a\\u0301ge"', id="a name that is not in NFC"),
+            pytest.param(b'["age",""]', b'["a\\u0301ge",""]', id="a name that is not in NFC"),
         ],
     )
     def test_any_other_header_is_refused(self, old: bytes, new: bytes) -> None:
@@ -396,6 +412,8 @@ class TestBytes:
             pytest.param(change(b'"x"', b'"a\\u0301"'), id="a text that is not in NFC"),
             pytest.param(change(b'"x"]', b'"x",1.0]'), id="one cell more"),
             pytest.param(change(b'[null,"x"]', b'{"age":null}'), id="no list"),
+            pytest.param(change(b'[null,"male"]', b'["x","male"]'), id="a column that is another"),
+            pytest.param(change(b'[null,"male"]', b'[42.5,"x"]'), id="a category of one row"),
             pytest.param(change(b'\n[null,"x"]', b'[null,"x"]'), id="two rows in one line"),
             pytest.param(
                 lambda content: MAGIC + (200_000).to_bytes(4, "big") + b"[" * 200_000, id="too deep"

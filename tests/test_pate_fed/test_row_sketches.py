@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from pate_fed import row_sketches
 from pate_fed.cells import Cell
-from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
+from pate_fed.data.table_features import NumberEncoder
 from pate_fed.data.task import LearningTask
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.public_rows import PublicRows
@@ -175,13 +175,13 @@ class TestWhoeverMakesTheTask:
             kind="table",
             label="sick",
             class_names=("no", "yes"),
-            columns=columns,
-            encoder=TableEncoder(
-                (
-                    NumberEncoder(0, age[0], age[0], age[1]),
-                    CategoryEncoder(1, ("female", "male")),
-                    NumberEncoder(2, 70.0, 70.0, 10.0),
-                )
+            first=PublicRows(
+                columns,
+                tuple(
+                    (age[0] + side * age[1], sex, 70.0 + 10 * side)
+                    for side in (-1, 1)
+                    for sex in ("female", "male")
+                ),
             ),
         )
         return LearningTask(schema, PublicRows(columns, rows))
@@ -264,7 +264,8 @@ class TestRealPatients:
             for row in task.rows.cells[:50]
         )
         # In another federation, whose pool and encoders are others.
-        schema = replace(task.schema, encoder=_doubled(task.encoder))
+        schema = replace(task.schema, first=_doubled(task.schema))
+        assert schema.encoder != task.encoder
         again = LearningTask(schema, PublicRows(task.columns, moved))
         found = near_queries(sketch(again.inputs, again.rows, key=b"own"), known, distance=T)
         assert found.all()
@@ -321,16 +322,17 @@ class TestRealPatients:
         self.require_told_apart(task, most=0.01)
 
 
-def _doubled(encoder: TableEncoder) -> TableEncoder:
-    """Encoders of another pool: other medians, means and deviations."""
-    return TableEncoder(
-        tuple(
-            replace(one, mean=one.mean + one.deviation, deviation=2 * one.deviation)
-            if isinstance(one, NumberEncoder)
-            else one
-            for one in encoder.encoders
+def _doubled(schema: TaskSchema) -> PublicRows:
+    """The first pool of another federation: other medians, means and deviations."""
+    moved = [
+        [2 * cell - encoder.mean if isinstance(cell, float) else cell for cell in cells]
+        if isinstance(encoder, NumberEncoder)
+        else cells
+        for encoder, cells in zip(
+            schema.encoder.encoders, zip(*schema.first.cells, strict=True), strict=True
         )
-    )
+    ]
+    return PublicRows(schema.columns, tuple(zip(*moved, strict=True)))
 
 
 def test_columns_that_share_a_number_hide_no_neighbor(monkeypatch: pytest.MonkeyPatch) -> None:
