@@ -333,7 +333,7 @@ class TestColumnsInWhichPatientsLookAlike:
         self, own: CsvTable, cell: Callable[[int], str], named: tuple[str, float] | None
     ) -> None:
         found = flat_columns(task_of(HONEST).schema, with_cells(own, "sex", cell))
-        assert [(one.name, one.why, one.share) for one in found] == (
+        assert [(one.column, one.why, one.share) for one in found] == (
             [] if named is None else [("sex", *named)]
         )
         assert all(one.is_by_task == (one.why == "unknown") for one in found)

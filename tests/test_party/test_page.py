@@ -340,15 +340,15 @@ class TestPages:
     def test_a_column_in_which_own_rows_look_alike_is_an_alarm(
         self, owner: Browser, hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        page = f"request?digest={asked(hospitals, name='flat')}"
-        assert "LOOK ALIKE" not in owner.get(page).text
+        assert "LOOK ALIKE" not in owner.get(f"request?digest={asked(hospitals, name='all')}").text
         name = "<script>age</script>"
         for why, is_alarm in (("beyond", True), ("one value", False)):
             monkeypatch.setattr(
-                "pate_fed.data.flat_columns.flat_columns",
+                "party.site.task_review.flat_columns",
                 lambda *_, why=why: (FlatColumn(name, 1.0, why),),
             )
-            text = owner.get(page).text
+            digest = asked(hospitals, name=f"flat-{why.replace(' ', '-')}")
+            text = owner.get(f"request?digest={digest}").text
             term = text[: text.index("&lt;script&gt;age")].rpartition("<dt>")[0].rstrip()
             assert term.endswith('<div class="bad">') == is_alarm
             assert name not in text
