@@ -17,7 +17,12 @@ import scipy
 from numpy.typing import NDArray
 
 from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.label_divergence import law_on_steps, left_end, three_way_law
+from pate_fed.accounting.label_divergence import (
+    law_on_steps,
+    law_without_places,
+    left_end,
+    three_way_law,
+)
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
 from pate_fed.accounting.vote_pairs import JointSetting
 
@@ -244,7 +249,9 @@ def any_votes_labels(
     """
     steps, gap_sigma = whole_steps(math.sqrt(2) * sigma)
     most = math.ceil((_FARTHEST + 2 * steps / gap_sigma) * gap_sigma)
-    law = law_on_steps(most, gap_sigma / math.sqrt(2), steps)
+    # Two classes are all right of W: nothing of the table would be looked up, which is large.
+    tabulated = law_on_steps if classes > 2 else law_without_places
+    law = tabulated(most, gap_sigma / math.sqrt(2), steps)
     bounds = LabelProfiles(law, log_gammas, most, classes)
     # Far ahead or behind, i or j plays alone against W, and its count moves by one vote.
     rare = 3 * scipy.special.ndtr(-_FARTHEST) * np.maximum(1.0, np.exp(log_gammas))

@@ -63,6 +63,10 @@ _MARGIN: Final = 0.056
 """Bound of the error of `_QUASI`, by the fourth differences of the coefficients nearby: 0.0559."""
 _HEIGHT_ERROR: Final = 1e-13
 """More than the rounding of a profile."""
+MOST_CELLS: Final = 1 << 25
+"""Entries of the largest table of an ask, a quarter of a gigabyte. Little noise makes ratios that reach
+over thousands of places, many votes make many sets of labels.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,6 +222,7 @@ class Ask(Generic[Range]):
         )
         ratios = kernel(self._ranges[0]).log_ratios
         self._reach = splines.reach(np.abs(ratios).max())
+        _require_few_cells(self._reach, splines.size, len(ratios))
         self._atoms = splines.stencils(ratios, self._reach)
         self._found: dict[Range, Table] = {}
         self._rows = np.array([self._row(each) for each in self._ranges])
@@ -226,6 +231,7 @@ class Ask(Generic[Range]):
                 np.abs(each[:, 0] - each[:, 1]).max() for each in (checks.refusals, checks.answers)
             )
             self._turns = splines.reach(turns)
+            _require_few_cells(self._turns, len(lists) * splines.size, len(checks.labels))
             width = 2 * (2 * self._turns + 1)
             self._stay = self._weights(checks.refusals, np.zeros_like(checks.labels), width)
             self._move = self._weights(checks.answers, checks.labels * width, width * len(lists))
@@ -304,6 +310,16 @@ class Ask(Generic[Range]):
         return scipy.sparse.csr_array(
             (stencils[rows, at], (rows, first[rows] + at)), shape=(len(logs), columns)
         )
+
+
+class TooManyCellsError(Exception):
+    """An ask needs larger tables than `MOST_CELLS`: a price by outcome stands."""
+
+
+def _require_few_cells(reach: int, *columns: int) -> None:
+    """Refuse tables of stencils that reach so far, for so many places or ratios, before any."""
+    if 2 * (2 * reach + 1) * max(columns) > MOST_CELLS:
+        raise TooManyCellsError
 
 
 def solve(splines: Splines, ask: Ask[Gaps] | Ask[Box], caps: Caps) -> Table:
@@ -433,7 +449,10 @@ def bellman_epsilon(
     if grid is None:
         return known
     splines, window = grid
-    value = solve(splines, _ask(setting, splines, window), caps)
+    try:
+        value = solve(splines, _ask(setting, splines, window), caps)
+    except TooManyCellsError:
+        return known
     return min(splines.epsilon(value, delta) * SAFETY, known)
 
 
@@ -479,7 +498,10 @@ def labels_epsilon(
     log_gammas = _log_gammas(sigma)
     boxes, profile = any_votes_labels(classes, sigma, log_gammas)
     kernel = label_kernel(profile, log_gammas)
-    ask = Ask(splines, kernel, boxes, None, window, lost=LOST_BY_LABELS)
+    try:
+        ask = Ask(splines, kernel, boxes, None, window, lost=LOST_BY_LABELS)
+    except TooManyCellsError:
+        return known
     value = splines.end
     for _ in range(asks):
         value = ask.before(value, value)

@@ -95,13 +95,13 @@ def test_epsilon_is_the_smallest_up_to_rounding(mu: float, delta: float) -> None
 
 
 def test_no_release_costs_nothing() -> None:
-    assert gdp_mu_squared(GaussianMaxEvent(0, 1e-300)) == 0
+    assert gdp_mu_squared(GaussianMaxEvent(0, 1e-9)) == 0
     assert gdp_epsilon(0.0, 1e-5) == 0
     assert is_gdp_within(0.0, epsilon=1e-9, delta=1e-300)
 
 
 def test_noise_next_to_none_costs_infinitely_much_and_is_never_within() -> None:
-    cost = gdp_mu_squared(GaussianMaxEvent(1, 1e-300))
+    cost = gdp_mu_squared(GaussianMaxEvent(1, 1e-9))
     assert cost == math.inf
     assert not is_gdp_within(cost, epsilon=1e300, delta=0.999)
 
