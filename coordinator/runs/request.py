@@ -7,7 +7,7 @@ request's result cannot change with the version of a default, or with members wh
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 
 SCHEMA_VERSION = 1
+MOST_PATIENCE_S = 365 * 24 * 3600
+"""A year: nobody waits longer for a hospital."""
+
 _NOT_DEPLOYED = ("data", "engine", "seed", "partition", "teachers", "teacher_model")
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
@@ -94,7 +97,7 @@ class RunRequest:
     class_names: tuple[str, ...]
     parties: tuple[RequestedParty, ...]
     queries: tuple[int, ...]
-    patience_s: float
+    patience_s: float = field(metadata={"gt": 0, "le": MOST_PATIENCE_S})
     settings: RunSettings
     evaluation: EvaluationRequest | None = None
 

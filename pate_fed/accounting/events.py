@@ -12,7 +12,7 @@ from operator import eq, le
 from typing import Any, ClassVar, Final
 
 from pate_fed.accounting.distributed_law import share_sigma
-from pate_fed.accounting.ranges import half_probability, in_range, positive, whole
+from pate_fed.accounting.ranges import in_range, positive, whole
 from pate_fed.errors import InvalidParameterError
 
 Record = dict[str, str | int | float]
@@ -265,7 +265,7 @@ class StableLaplaceMaxEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         _check(self, whole, "asks")
         _check(self, positive, "test_epsilon")
-        _check(self, half_probability, "test_delta")
+        _check(self, in_range, "test_delta")
         _check(self, positive, "weight")
 
 
@@ -293,7 +293,7 @@ class StableGaussianMaxEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         _check(self, whole, "asks")
         _check(self, positive, "sigma")
-        _check(self, half_probability, "test_delta")
+        _check(self, in_range, "test_delta")
         _check(self, positive, "weight")
 
 

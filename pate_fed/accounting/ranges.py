@@ -81,6 +81,15 @@ RANGES: Final[Mapping[str, Range]] = {
     "budgets": _EPSILON,
     "delta": Range(1e-300, math.nextafter(1, 0)),
     "indices": Range(0, 2**31 - 1),
+    "party_teachers": _VOTES,
+    "party_epsilons": _EPSILON,
+    "evaluation_epsilon": _EPSILON,
+    "expected_dropouts": Range(0, _HOSPITALS),
+    "queries": Range(1, _COUNT.most),
+    "batch_size": Range(1, _COUNT.most),
+    "patients": Range(1, 2**31 - 1),
+    "prevalence": Range(1e-9, 1),
+    "seed": Range(0, 2**64 - 1),
 }
 """The range of each number, by its one name in terms, events, records and settings; of a list, the
 range of each entry. Noise is in votes, at most as much as can be drawn.
@@ -153,17 +162,6 @@ def probability(name: str, value: float) -> float:
     """
     if not 0 < value < 1:
         raise InvalidParameterError(f"{name} must be in (0, 1)", value)
-    return float(value)
-
-
-def half_probability(name: str, value: float) -> float:
-    """Return `value` if it lies strictly between 0 and 1/2.
-
-    Raises:
-        InvalidParameterError: it does not.
-    """
-    if not 0 < value < 0.5:
-        raise InvalidParameterError(f"{name} must be in (0, 1/2)", value)
     return float(value)
 
 
