@@ -27,6 +27,7 @@ from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
 from pate_fed.planning.evaluating import EvaluationNoise, EvaluationSettings, EvaluationShape
 from pate_fed.planning.fine_noise import require_fine_noise
+from pate_fed.regular_files import read_regular
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 
@@ -252,7 +253,7 @@ def read_task(home: FederationHome, request: RunRequest) -> LearningTask | Evalu
         RunRequestError: its document cannot be read, or is another.
     """
     try:
-        content = home.path("pools", request.pool.hex()).read_bytes()
+        content = read_regular(home.path("pools", request.pool.hex()))
         kind = EvaluationTask if is_evaluation(content) else LearningTask
         task: LearningTask | EvaluationTask = kind.from_bytes(content)
     except OSError as error:

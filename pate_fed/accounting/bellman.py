@@ -64,8 +64,8 @@ _MARGIN: Final = 0.056
 _HEIGHT_ERROR: Final = 1e-13
 """More than the rounding of a profile."""
 MOST_CELLS: Final = 1 << 25
-"""Entries of the largest table of an ask, a quarter of a gigabyte. Little noise makes ratios that reach
-over thousands of places, many votes make many sets of labels.
+"""Entries of the largest table of an ask, a quarter of a gigabyte: little noise makes ratios that
+reach over thousands of places, many votes make many sets of labels.
 """
 
 
@@ -390,6 +390,8 @@ def label_kernel(profile: Callable[[Range], Table], log_gammas: Table) -> Callab
 
 def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether `bellman_epsilon` covers the setting."""
+    if setting.sigma2 < LEAST_NOISE:  # ratios of labels would leave the range of doubles
+        return False
     if isinstance(setting, AnyVotesSetting):
         most = LARGEST_NOISE if setting.classes == 2 else LARGEST_OF_MANY
         return setting.weight == 1 and setting.sigma1 <= LARGEST_NOISE and setting.sigma2 <= most

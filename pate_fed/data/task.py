@@ -51,6 +51,7 @@ from pate_fed.errors import (
 from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
 from pate_fed.queries import QueryPool
+from pate_fed.regular_files import open_regular
 
 MAGIC = b"pate-fed task\n"
 MAX_TASK_BYTES = 2**27
@@ -220,7 +221,7 @@ def schema_in(path: Path) -> TaskSchema:
         InvalidTaskError: the file holds another thing.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path, most_bytes=MAX_TASK_BYTES) as file:
         return _read_schema(file.read(len(MAGIC) + _LENGTH.size + MAX_SCHEMA_BYTES))[0]
 
 

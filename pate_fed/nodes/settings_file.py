@@ -19,6 +19,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
+from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
@@ -258,7 +260,7 @@ def _tables_of(kind: Any) -> list[type[Any]]:
 
 def _read(path: Path, advice: str, fault: Fault) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, most_bytes=MOST_SETTINGS_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise fault(advice, path.parent) from error
     except OSError as error:
