@@ -18,6 +18,7 @@ from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from pate_fed.charging import RunLedger, require_room_for_life
 from pate_fed.data import DataSource
+from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
@@ -239,7 +240,7 @@ class RunRequest:
             record: dict[str, Any] = json.loads(text)
             if record.pop("schema_version") != SCHEMA_VERSION:
                 raise RunRequestError(f"a request must be of version {SCHEMA_VERSION}", "another")
-            data = source_of(record["source"], record["label"])
+            data = source_of(exactly(record["source"], str), exactly(record["label"], str))
             record["settings"]["data"] = record_of(data)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise RunRequestError("a request must be as it was written", "another text") from error

@@ -33,11 +33,13 @@ _NEVER: Final = -1e4
 """Log of the chance of an impossible outcome."""
 _RAREST: Final = -80.0
 """Log of a chance so small that the outcome is counted as telling all."""
-LEAST_NOISE: Final = 0.05
+_LEAST_NOISE: Final = 0.05
+_LEAST_OF_MANY: Final = 0.2
 LARGEST_NOISE: Final = 200.0
 LARGEST_OF_MANY: Final = 20.0
-"""Least noise without a check (places grow by the square of less); largest noise for any votes, and
-of a label of three classes or more, whose places take seconds.
+"""Least noise of a label: places grow by the square of less, ratios of three classes would leave
+the range of doubles. Largest noise for any votes, and of a label of three classes or more, whose
+places take seconds.
 """
 _FARTHEST: Final = 7.0
 """Standard deviations within which any votes are looked at."""
@@ -57,6 +59,11 @@ _ROOM: Final = 1.01
 
 _BANDS: Final = (0.0, 0.3, *np.arange(0.34, 0.66, 0.02).round(2).tolist(), 0.7, 0.8)
 """Shares of all votes between which top counts have their labels in common."""
+
+
+def least_noise(classes: int) -> float:
+    """Return the least noise of a label of so many classes that is looked at."""
+    return _LEAST_NOISE if classes == 2 else _LEAST_OF_MANY
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,13 +35,13 @@ from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.ask_kinds import (
     LARGEST_NOISE,
     LARGEST_OF_MANY,
-    LEAST_NOISE,
     LOST_BY_LABELS,
     Box,
     Checks,
     Gaps,
     any_votes_checks,
     any_votes_labels,
+    least_noise,
     valid_profile,
     valid_votes,
 )
@@ -63,9 +63,9 @@ _MARGIN: Final = 0.056
 """Bound of the error of `_QUASI`, by the fourth differences of the coefficients nearby: 0.0559."""
 _HEIGHT_ERROR: Final = 1e-13
 """More than the rounding of a profile."""
-MOST_CELLS: Final = 1 << 25
-"""Entries of the largest table of an ask, a quarter of a gigabyte: little noise makes ratios that
-reach over thousands of places, many votes make many sets of labels.
+MOST_CELLS: Final = 1 << 24
+"""Entries of the largest table of an ask, 128 megabytes: little noise makes ratios that reach over
+thousands of places, many votes make many sets of labels.
 """
 
 
@@ -251,6 +251,8 @@ class Ask(Generic[Range]):
 
     def _row(self, votes: Range) -> Table:
         if votes not in self._found:
+            if (len(self._found) + 1) * self._atoms.shape[1] > MOST_CELLS:
+                raise TooManyCellsError
             kernel = self._kernel(votes)
             # U's slope is at most 1: an infinite ratio is worth z times its P.
             self._found[votes] = np.append(kernel.masses @ self._atoms, kernel.infinite)
@@ -390,7 +392,7 @@ def label_kernel(profile: Callable[[Range], Table], log_gammas: Table) -> Callab
 
 def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether `bellman_epsilon` covers the setting."""
-    if setting.sigma2 < LEAST_NOISE:  # ratios of labels would leave the range of doubles
+    if setting.sigma2 < least_noise(setting.classes):
         return False
     if isinstance(setting, AnyVotesSetting):
         most = LARGEST_NOISE if setting.classes == 2 else LARGEST_OF_MANY
@@ -460,7 +462,7 @@ def bellman_epsilon(
 
 def labels_can_be_composed(classes: int, sigma: float) -> bool:
     """Tell whether `labels_epsilon` covers this noise."""
-    return LEAST_NOISE <= sigma <= (LARGEST_NOISE if classes == 2 else LARGEST_OF_MANY)
+    return least_noise(classes) <= sigma <= (LARGEST_NOISE if classes == 2 else LARGEST_OF_MANY)
 
 
 def labels_epsilon(
@@ -489,8 +491,8 @@ def labels_epsilon(
     """
     if not labels_can_be_composed(classes, sigma):
         raise InvalidParameterError(
-            f"noise must be of {LEAST_NOISE:g} to {LARGEST_NOISE:g} votes with two classes, of at "
-            f"most {LARGEST_OF_MANY:g} with more",
+            f"noise must be of {least_noise(2):g} to {LARGEST_NOISE:g} votes with two classes, of "
+            f"{least_noise(3):g} to {LARGEST_OF_MANY:g} with more",
             sigma,
         )
     grid = _grid(known, delta, fineness)
@@ -500,13 +502,13 @@ def labels_epsilon(
     log_gammas = _log_gammas(sigma)
     boxes, profile = any_votes_labels(classes, sigma, log_gammas)
     kernel = label_kernel(profile, log_gammas)
+    value = splines.end
     try:
         ask = Ask(splines, kernel, boxes, None, window, lost=LOST_BY_LABELS)
+        for _ in range(asks):
+            value = ask.before(value, value)
     except TooManyCellsError:
         return known
-    value = splines.end
-    for _ in range(asks):
-        value = ask.before(value, value)
     return min(splines.epsilon(value, delta) * SAFETY, known)
 
 
