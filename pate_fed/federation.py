@@ -7,13 +7,13 @@ into plain data and back, strictly.
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Self
 
+from pate_fed.accounting.ranges import RANGES, require_ranges
 from pate_fed.accounting.statement import NoisePlace, Pricing, PrivacyUnit
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.mechanisms import SPECS, TALLIES, Spec, spec_of
@@ -64,7 +64,7 @@ class RunTerms:
         pool_digest: Digest of the query pool that may be asked about, 32 bytes.
         task_digest: Digest of the task document, 32 bytes: the target, its columns, and the class
             of each number. `NO_TASK` in a simulation, which has none.
-        classes: Number of classes, at least 2.
+        classes: Number of classes, at least 2. Like all numbers of terms, within `RANGES`.
         weights: Votes that each party's teachers cast per query, in seat order; together a
             party's quota.
         mechanism: Rule from summed votes to labels, one of `SPECS`; or `TALLIES`.
@@ -122,8 +122,10 @@ class RunTerms:
         _require("name", is_run_name(self.name), f"be {RUN_NAME}")
         for name in ("pool_digest", "task_digest"):
             _require(name, len(getattr(self, name)) == 32, "have 32 bytes")
-        _require("classes", self.classes >= 2, "be at least 2")
-        _require("weights", bool(self.weights), "be one for each party")
+        parties = RANGES["parties"]
+        some = parties.least <= len(self.weights) <= parties.most
+        _require("weights", some, f"be one for each party, at most {parties.most}")
+        require_ranges(self)
         _require("weights", self.total_votes <= MAX_TOTAL_VOTES, "fit the ring")
         self._check_mechanism()
         self._check_noise_place()
@@ -137,8 +139,6 @@ class RunTerms:
         fits = max(self.max_answers, self.max_refusals) <= self.max_asks <= both
         _require("max_asks", fits, "fit the other caps")
         _require("budgets", len(self.budgets) == len(self.weights), "be one for each party")
-        _require("budgets", all(0 < each < math.inf for each in self.budgets), "be above 0")
-        _require("delta", 0 < self.delta < 1, "be in (0, 1)")
         _require("purpose", is_purpose(self.purpose), f"be one line of {MOST_PURPOSE} letters")
 
     def _check_mechanism(self) -> None:
@@ -147,23 +147,13 @@ class RunTerms:
             given = getattr(self, name) is not None
             needed = name in self.spec.parameters
             _require(name, given is needed, "be given exactly where the mechanism has it")
-        if self.vote_threshold is not None:
-            _require("vote_threshold", math.isfinite(self.vote_threshold), "be finite")
-        for name in ("sigma1", "sigma2"):
-            value = getattr(self, name)
-            _require(name, value is None or 0 < value < math.inf, "be above 0 and finite")
-        if self.confidence is not None:
-            _require("confidence", 0 <= self.confidence <= 1, "be between 0 and 1")
-        if self.test_delta is not None:
-            _require("test_delta", 0 < self.test_delta < 0.5, "be in (0, 1/2)")
 
     def _check_noise_place(self) -> None:
         known = self.noise_place in ("coordinator", "parties")
         _require("noise_place", known, "be 'coordinator' or 'parties'")
-        for name, least in (("colluders", 1), ("dropouts", 0)):
-            value = getattr(self, name)
-            _require(name, (value is not None) is self.at_parties, "be given with noise at parties")
-            _require(name, value is None or value >= least, f"be at least {least}")
+        for name in ("colluders", "dropouts"):
+            given = getattr(self, name) is not None
+            _require(name, given is self.at_parties, "be given with noise at parties")
         if self.at_parties:
             possible = bool(self.spec.phases)
             _require("mechanism", possible, "be one with Gaussian noise if the parties add it")
@@ -178,7 +168,6 @@ class RunTerms:
             )
         by_order = self.pricing in ("label", "joint", "renyi")
         _require("orders", len(self.orders) == by_order * len(self.weights), "be one per party")
-        _require("orders", all(1 < order < math.inf for order in self.orders), "be above 1")
 
     @property
     def spec(self) -> Spec:
@@ -297,7 +286,8 @@ class BatchTerms:
 
     def __post_init__(self) -> None:
         _require("indices", len(self.indices) <= MOST_ASKED, f"be at most {MOST_ASKED}")
-        _require("indices", bool(self.indices) and min(self.indices) >= 0, "be at least 0")
+        _require("indices", bool(self.indices), "be one or more")
+        require_ranges(self)
         _require("indices", len(set(self.indices)) == len(self.indices), "differ")
         predicted = self.run.spec.learns and len(self.predictions_digest) == 32
         _require("predictions_digest", predicted or not self.predictions_digest, "be a digest")
@@ -364,7 +354,9 @@ class PhaseTerms:
 def _built(cls: Any, values: dict[str, Any]) -> Any:
     try:
         return cls(**values)
-    except (InvalidParameterError, TypeError, ValueError) as error:
+    except InvalidParameterError as error:  # terms are public
+        raise InvalidTermsError(error.must, error.got) from error
+    except (TypeError, ValueError) as error:
         raise InvalidTermsError("terms must agree with themselves", "terms that do not") from error
 
 

@@ -17,6 +17,7 @@ from coordinator.errors import UsageError
 from pate_fed.errors import InvalidAnswersError, RunDirectoryError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import EXIT_INPUT, print_json
+from pate_fed.regular_files import read_regular
 
 if TYPE_CHECKING:
     from pate_fed.mechanisms import Mechanism
@@ -177,7 +178,7 @@ def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None
     documents = {}
     for path in tags:
         try:
-            documents[path.name] = json.loads(path.read_text("utf-8"))
+            documents[path.name] = json.loads(read_regular(path))
         except (OSError, ValueError, RecursionError) as error:
             raise InvalidAnswersError(
                 f"{path.name} must be a readable file of tags", type(error).__name__

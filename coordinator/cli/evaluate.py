@@ -71,11 +71,12 @@ def evaluate(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator import operator  # noqa: PLC0415 - keeps --help fast
+    from coordinator.runs.request import MOST_PATIENCE_S  # noqa: PLC0415 - the same
     from pate_fed.errors import InvalidSettingError  # noqa: PLC0415
     from pate_fed.planning.evaluating import EvaluationSettings  # noqa: PLC0415
 
-    if not 0 < patience < float("inf"):
-        raise InvalidSettingError("--patience must be above 0 and finite", patience)
+    if not 0 < patience * 3600 <= MOST_PATIENCE_S:
+        raise InvalidSettingError("--patience must be above 0, and at most a year", patience)
     coordinator = open_coordinator(home)
     settings = EvaluationSettings(
         epsilon=epsilon,

@@ -50,6 +50,7 @@ from coordinator.cli.options import (
 from coordinator.errors import UsageError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
+from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 
 _DATA = "Data"
 
@@ -123,8 +124,8 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        table = tomllib.loads(read_regular(path, most_bytes=MOST_SETTINGS_BYTES).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             "--config must be a readable run.toml of a simulation", type(error).__name__
         ) from error

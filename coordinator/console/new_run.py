@@ -28,7 +28,7 @@ from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.runs.quote import Quote, quote_of
-from coordinator.runs.request import RunRequest, source_of
+from coordinator.runs.request import MOST_PATIENCE_S, RunRequest, source_of
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.planning import RunSettings, usual_mechanism
@@ -235,6 +235,6 @@ def _required(number: float | None, label: str) -> float:
 
 def _patience_s(form: FormData) -> float:
     hours = number_of(form, "patience", float, label="Hours to wait")
-    if hours is None or not 0 < hours < 24 * 365:
-        raise ConsoleError("Hours to wait must be above 0, and less than a year", hours)
+    if hours is None or not 0 < hours * 3600 <= MOST_PATIENCE_S:
+        raise ConsoleError("Hours to wait must be above 0, and at most a year", hours)
     return hours * 3600

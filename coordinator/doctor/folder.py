@@ -27,6 +27,7 @@ from coordinator.federation.home import (
     FederationHome,
 )
 from pate_fed.nodes import FAIL, OK, WARN, Check, check_owner_only
+from pate_fed.regular_files import read_regular
 
 FEW_DAYS: Final = 30
 _RENEW: Final = "`pate-fed renew` makes another, with ca.key put back; then restart the service."
@@ -88,7 +89,7 @@ def check_ca(home: FederationHome, around: Surroundings) -> Check:
     try:
         ca = home.ca_certificate
         left, ends = days_left(ca, now=around.clock()), end_of(ca)
-        fits = not home.path(CA_KEY).exists() or is_pair(ca, home.path(CA_KEY).read_bytes())
+        fits = not home.path(CA_KEY).exists() or is_pair(ca, read_regular(home.path(CA_KEY)))
     except (HomeError, CertificateError, OSError) as error:
         return Check("CA", FAIL, f"ca.crt or {CA_KEY}: {error}.", _FROM_SAFE)
     if not fits:

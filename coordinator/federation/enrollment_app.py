@@ -26,6 +26,7 @@ from coordinator.federation.connections import origin_of
 from coordinator.federation.enrollment import Enrollment
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
+from pate_fed.regular_files import open_regular
 from protocols.errors import ProtocolError
 
 PREFIX = "/v1/fleet/pate-fed/"
@@ -56,7 +57,7 @@ def build(enrollment: Enrollment, *, pools: Path, results: RunFiles, rate: RateL
 
     def pool(frame: bytes) -> bytes:
         digest, offset = enrollment.pool_asked(frame)
-        with (pools / digest.hex()).open("rb") as file:
+        with open_regular(pools / digest.hex()) as file:
             file.seek(offset)
             return file.read(POOL_CHUNK_BYTES)
 

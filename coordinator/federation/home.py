@@ -28,6 +28,7 @@ from coordinator.federation.certificates import (
 from coordinator.federation.connections import PortLimits
 from pate_fed.nodes import VERSION_KEY, read_settings, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.regular_files import open_regular
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
 from protocols.party_names import NAME_RULE, is_party_name, normalized
@@ -334,7 +335,7 @@ class FederationHome:
 
     def _read(self, name: str) -> bytes:
         try:
-            with self.path(name).open("rb") as file:
+            with open_regular(self.path(name)) as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 if name in SECRETS and mode & 0o077:
                     raise HomeError(

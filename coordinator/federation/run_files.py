@@ -10,6 +10,7 @@ from sqlalchemy import select
 from coordinator.database import AttemptRow, Database, RunRow
 from coordinator.errors import RunQueueError
 from coordinator.federation.home import FederationHome
+from pate_fed.regular_files import open_regular
 from pate_fed.report.run_directory import SEAL, SEALED, TRANSCRIPT
 from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity
@@ -56,11 +57,11 @@ class RunFiles:
             raise _none()
         folder = self._home.path("runs", name, "results")
         try:
-            with (folder / TRANSCRIPT).open("rb") as transcript:
+            with open_regular(folder / TRANSCRIPT) as transcript:
                 first = transcript.readline(_MOST_IDENTITIES)
             if party not in _parties(first):
                 raise _none()
-            with (folder / known).open("rb") as content:
+            with open_regular(folder / known) as content:
                 content.seek(offset)
                 return content.read(most_bytes)
         except OSError as error:

@@ -39,6 +39,7 @@ from coordinator.federation.admin_key import is_known, key_of
 from coordinator.federation.connections import Connections, PortLimits, listen, origin_of
 from coordinator.flower.long_polling import LongPolling
 from pate_fed.nodes import wait_for_parent_to_end
+from pate_fed.regular_files import read_regular
 
 LOOPBACK = "127.0.0.1"
 PUBLIC_PREFIX = "/v1/fleet/"
@@ -247,7 +248,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> 
     app = Gate(
         LongPolling(flower, is_over=lambda: server.should_exit),
         admin_port=settings.admin_port,
-        admin_key=key_of(settings.secret.read_bytes()),
+        admin_key=key_of(read_regular(settings.secret)),
         enrollment=enrollment,
     )
     connections = Connections(settings.limits)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from coordinator.errors import RunQueueError
 from coordinator.federation.home import FederationHome
 from coordinator.runs.open_run import results_of
+from pate_fed.regular_files import read_regular
 from pate_fed.report import RunRecord, read_run
 from pate_fed.report.run_directory import ANNEXES, REPORT, SEAL, SEALED
 
@@ -92,7 +93,7 @@ class FinishedRuns:
         known = next((one for one in FILES if one == file), None)
         if known is None or not (folder / known).is_file():
             raise RunQueueError("a file must be one of the run's results", "another")
-        return (folder / known).read_bytes()
+        return read_regular(folder / known)
 
 
 def leak_of(finished: FinishedRuns, name: str) -> dict[str, Any]:

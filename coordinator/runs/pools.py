@@ -18,6 +18,7 @@ from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.nodes import write_file
+from pate_fed.regular_files import open_regular, read_regular
 
 
 class Pools:
@@ -57,7 +58,7 @@ class Pools:
             RunRequestError: there is none of this digest, or it cannot be read.
         """
         try:
-            task = LearningTask.from_bytes((self._folder / digest.hex()).read_bytes())
+            task = LearningTask.from_bytes(read_regular(self._folder / digest.hex()))
         except (OSError, InvalidTaskError) as error:
             must = "the queries must be a pool that was published"
             raise RunRequestError(must, "another") from error
@@ -78,7 +79,7 @@ class Pools:
             try:
                 if is_new:
                     write_file(path, content)
-                is_same = path.read_bytes() == content
+                is_same = read_regular(path) == content
             except OSError as error:
                 raise RunRequestError("the folder must be writable", error.strerror) from error
             if not is_same:
@@ -103,5 +104,5 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _is_evaluation(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return is_evaluation(file.read(64))

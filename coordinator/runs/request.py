@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ import numpy as np
 from coordinator.errors import RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
+from pate_fed.accounting.ranges import RANGES
 from pate_fed.charging import RunLedger, require_room_for_life
 from pate_fed.data import DataSource
+from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError, InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
@@ -30,10 +32,14 @@ from pate_fed.planning import RunSettings, resolve_for, terms_of
 from pate_fed.planning.evaluating import EvaluationNoise, EvaluationSettings, EvaluationShape
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.pricing import run_cost
+from pate_fed.regular_files import read_regular
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 
 SCHEMA_VERSION = 1
+MOST_PATIENCE_S = 365 * 24 * 3600
+"""A year: nobody waits longer for a hospital."""
+
 _NOT_DEPLOYED = ("data", "engine", "seed", "partition", "teachers", "teacher_model")
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
@@ -100,11 +106,11 @@ class RunRequest:
     class_names: tuple[str, ...]
     parties: tuple[RequestedParty, ...]
     queries: tuple[int, ...]
-    patience_s: float
+    patience_s: float = field(metadata={"gt": 0, "le": MOST_PATIENCE_S})
     settings: RunSettings
     evaluation: EvaluationRequest | None = None
-    answered: int = 0
-    epsilon: float = math.inf
+    answered: int = field(default=0, metadata=RANGES["queries"].metadata | {"ge": 0})
+    epsilon: float = field(default=math.inf, metadata={"ge": 0})
 
     @classmethod
     def make(
@@ -263,7 +269,7 @@ class RunRequest:
             record: dict[str, Any] = json.loads(text)
             if record.pop("schema_version") != SCHEMA_VERSION:
                 raise RunRequestError(f"a request must be of version {SCHEMA_VERSION}", "another")
-            data = source_of(record["source"], record["label"])
+            data = source_of(exactly(record["source"], str), exactly(record["label"], str))
             record["settings"]["data"] = record_of(data)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise RunRequestError("a request must be as it was written", "another text") from error
@@ -277,7 +283,7 @@ def read_task(home: FederationHome, request: RunRequest) -> LearningTask | Evalu
         RunRequestError: its document cannot be read, or is another.
     """
     try:
-        content = home.path("pools", request.pool.hex()).read_bytes()
+        content = read_regular(home.path("pools", request.pool.hex()))
         kind = EvaluationTask if is_evaluation(content) else LearningTask
         task: LearningTask | EvaluationTask = kind.from_bytes(content)
     except OSError as error:

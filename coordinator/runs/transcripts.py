@@ -9,6 +9,7 @@ from typing import Any
 
 from coordinator.errors import AlteredResultsError, BrokenTranscriptError
 from pate_fed.errors import RunDirectoryError
+from pate_fed.regular_files import read_regular
 from pate_fed.report.run_directory import EARLIER, SEAL, digests_of
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
@@ -118,8 +119,6 @@ def _require_sealed(run_dir: Path, transcript: str) -> None:
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise RunDirectoryError(f"{path.name} must have at most {MAX_BYTES} bytes", "more")
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_regular(path, most_bytes=MAX_BYTES).decode("utf-8", errors="replace")
     except OSError as error:
         raise RunDirectoryError(f"{path.name} must be readable", error.strerror) from error

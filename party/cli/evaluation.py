@@ -11,6 +11,7 @@ from party.errors import TaskError
 from party.owner import open_site
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.nodes import Format
+from pate_fed.regular_files import open_regular
 
 if TYPE_CHECKING:
     from party.site.folder import Site
@@ -47,7 +48,7 @@ def _find(site: Site, digits: str) -> EvaluationTask:
     found = []
     for path in sorted(site.path("pools").iterdir()):
         if path.name.startswith(digits.strip().lower()) and not path.name.startswith("."):
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 if is_evaluation(file.read(64)):
                     found.append(path.name)
     if len(found) != 1:

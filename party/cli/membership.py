@@ -40,6 +40,7 @@ from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import EXIT_FAILED
+from pate_fed.regular_files import read_regular
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
 from protocols.fingerprint_words import is_same, spoken
@@ -219,8 +220,7 @@ def read_invitation(path: Path) -> Invitation:
         InvitationError: it is no invitation.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_INVITATION_BYTES + 1)
+        content = read_regular(path, most_bytes=MAX_INVITATION_BYTES)
     except OSError as error:
         raise UsageError("INVITE must be a readable file", error.strerror) from error
     try:
@@ -296,7 +296,7 @@ def _tls_check(joined: SiteMembership) -> Check:
 
 def _ends(joined: SiteMembership) -> datetime:
     try:
-        content = joined.path(CA_FILE).read_bytes()
+        content = read_regular(joined.path(CA_FILE))
         return x509.load_pem_x509_certificate(content).not_valid_after_utc
     except (OSError, ValueError) as error:
         raise SiteError(f"{CA_FILE} must be a certificate", type(error).__name__) from error

@@ -25,6 +25,7 @@ from party.site.folder import SETTINGS_FILE, Site, SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Rules
 from pate_fed.nodes import Format, meanings, schema_of, typed_in
+from pate_fed.regular_files import read_regular
 
 _MOST_LETTERS: Final = 200
 
@@ -132,7 +133,7 @@ def set_rules(
         # One by one: what the file says is on record, whenever this ends.
         for (name, value), step in zip(typed.items(), steps[1:], strict=True):
             saved = step.save(step.settings)
-            digest = hashlib.sha256(saved.path(SETTINGS_FILE).read_bytes()).digest()
+            digest = hashlib.sha256(read_regular(saved.path(SETTINGS_FILE))).digest()
             before = _words(_value(opened.site, name, federation))
             opened.records.standing.note_rule(name, value, file=digest, by=who, before=before)
     now = {name: _value(site_now, name, federation) for name in typed}

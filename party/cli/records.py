@@ -15,6 +15,7 @@ from party.owner import open_records, open_site, opened_records
 from party.site.folder import DATABASE_FILE, Site
 from pate_fed.errors import InvalidParameterError
 from pate_fed.nodes import Format
+from pate_fed.regular_files import read_regular
 from pate_fed.wording import plural
 
 data_app = typer.Typer(
@@ -176,7 +177,7 @@ def tags(
     from pate_fed.nodes import write_file  # noqa: PLC0415 - the same
 
     try:
-        key = bytes.fromhex(key_file.read_text("ascii").strip()[:129])
+        key = bytes.fromhex(read_regular(key_file).decode("ascii").strip()[:129])
     except (OSError, ValueError) as error:
         raise InvalidParameterError(
             "--key-file must hold hex digits", type(error).__name__

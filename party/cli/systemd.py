@@ -13,6 +13,7 @@ from pathlib import Path
 
 from party.errors import UnitError
 from pate_fed.nodes import write_file
+from pate_fed.regular_files import read_regular
 
 DEFAULT_UNIT = Path("/etc/systemd/system/pate-party.service")
 ENVIRONMENT_FILE = "service.env"
@@ -142,7 +143,7 @@ class ServiceUnit:
             UnitError: another file is there, or it cannot be written.
         """
         try:
-            if path.exists() and not path.read_text("utf-8").startswith(_MARK):
+            if path.exists() and not read_regular(path).startswith(_MARK.encode()):
                 raise UnitError(f"{path.name} must be a new file or our own", "another's")
             write_file(path, self.text.encode(), mode=0o644)
         except (OSError, UnicodeDecodeError) as error:

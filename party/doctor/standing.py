@@ -31,6 +31,7 @@ from party.storage import AuditLog, read_ledger
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.nodes import FAIL, OK, WARN, Check
+from pate_fed.regular_files import read_regular
 from pate_fed.wording import plural
 from protocols import wire
 from protocols.errors import RestoredJournalError
@@ -200,7 +201,7 @@ def check_peers(site: Site, around: Surroundings) -> Check:
 def check_certificate(joined: SiteMembership, around: Surroundings) -> Check:
     """Look how long the federation's CA holds."""
     try:
-        content = joined.path(CA_FILE).read_bytes()
+        content = read_regular(joined.path(CA_FILE))
         ends = x509.load_pem_x509_certificate(content).not_valid_after_utc
     except (OSError, ValueError) as error:
         said = f"ca.crt cannot be read ({type(error).__name__})."

@@ -40,11 +40,12 @@ from party.site.training import (
 from party.storage import AuditLog, PartyDatabase
 from party.storage.audit import AuditKind
 from pate_fed.cells import plain
-from pate_fed.data.csv_file import CsvTable
+from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.tables import known_cells
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import write_file
+from pate_fed.regular_files import read_regular
 from pate_fed.teachers import make_ensemble
 from pate_fed.teachers.teacher import INDEX_FILE
 
@@ -186,7 +187,7 @@ def finish(site: Site, database: PartyDatabase) -> Site:
     if not is_pending(site):
         return site
     database.become_node()
-    content = site.path(PLAN_FILE).read_bytes()
+    content = read_regular(site.path(PLAN_FILE))
     plan = _plan_of(content)
     site = Site.open(site.folder)
     if plan is not None and _is_decided(AuditLog(database), hashlib.sha256(content).digest()):
@@ -254,7 +255,7 @@ def _rows_of(site: Site, text: CsvTable, patient: str) -> frozenset[int]:
 
 def _without(path: Path, text: CsvTable, rows: frozenset[int]) -> bytes:
     """Return the table's file without some rows; every other line keeps its bytes."""
-    content = path.read_bytes()
+    content = read_regular(path, most_bytes=MAX_FILE_BYTES)
     is_packed = content.startswith(_GZIP_MAGIC)
     lines = io.BytesIO(gzip.decompress(content) if is_packed else content).readlines()
     start, kept = _header_end(lines), list[bytes]()

@@ -29,6 +29,7 @@ from party.site.membership import (
 )
 from party.site.policy import Policy, Rules
 from pate_fed.accounting import PrivacyLedger
+from pate_fed.accounting.ranges import RANGES
 from pate_fed.nodes import (
     VERSION_KEY,
     checked,
@@ -53,6 +54,8 @@ PREFIX = "PATE_PARTY_"
 IDENTITY_KEY = "identity.key"
 """The hospital's private key: its holder speaks for the hospital in every federation."""
 
+_COUNT = {"ge": 0, "le": 10**9}
+
 _FOLDERS = ("teachers", "pools", "log", MEMBERSHIPS_FOLDER)
 
 
@@ -73,8 +76,8 @@ class DataSettings:
     label: str = ""
     patient_id: str = ""
     digest: str = ""
-    rows: int = field(default=0, metadata={"ge": 0})
-    floor: int = field(default=10, metadata={"ge": 0})
+    rows: int = field(default=0, metadata=_COUNT)
+    floor: int = field(default=10, metadata=_COUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +100,12 @@ class SiteSettings:
         memberships: The settings of each federation, by the site's name for it.
     """
 
-    teachers: int = field(default=10, metadata={"ge": 1})
+    teachers: int = field(default=10, metadata=RANGES["teachers"].metadata)
     teacher_model: str = "auto"
     held_out: float = field(default=0.0, metadata={"ge": 0, "le": 0.5})
-    lifetime_epsilon: float = field(default=5.0, metadata={"gt": 0})
-    delta: float = field(default=1e-5, metadata={"gt": 0, "lt": 1})
-    delta_for_tests: float = field(default=0.0, metadata={"ge": 0})
+    lifetime_epsilon: float = field(default=5.0, metadata=RANGES["epsilon"].metadata)
+    delta: float = field(default=1e-5, metadata=RANGES["delta"].metadata)
+    delta_for_tests: float = field(default=0.0, metadata={"ge": 0, "lt": 1})
     approval: Literal["each run", "pool"] = "each run"
     policy: dict[str, Any] = field(default_factory=dict)
     data: DataSettings = DataSettings()

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from pate_fed.accounting.ranges import RANGES
 from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.cells import folded, plain
 from pate_fed.mechanisms import DEPLOYED
 from protocols.envelope import DEFAULT_SUITE, SUITES
 from protocols.forms import DEPLOYED_FORMS
+
+_HOSPITALS: Final = RANGES["parties"].metadata
+_NOISE: Final = RANGES["sigma"].metadata | {"ge": 0}
+_COUNT: Final = {"ge": 0, "le": 10**9}
+_MOST_COLUMNS: Final = 10_000
 
 
 def _each_of(names: Iterable[str]) -> dict[str, Any]:
@@ -53,9 +59,9 @@ class Rules:
             run be charged by the joint price, which is void without that.
     """
 
-    least_parties: int = field(default=3, metadata={"ge": 3})
-    least_checked_peers: int = field(default=4, metadata={"ge": 2})
-    least_colluders: int = field(default=1, metadata={"ge": 1})
+    least_parties: int = field(default=3, metadata=_HOSPITALS | {"ge": 3})
+    least_checked_peers: int = field(default=4, metadata=_HOSPITALS | {"ge": 2})
+    least_colluders: int = field(default=1, metadata=_HOSPITALS)
     own_body: str = ""
     operator_body: str = ""
     forms: frozenset[str] = field(
@@ -67,15 +73,17 @@ class Rules:
     )
     noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
     units: frozenset[PrivacyUnit] = frozenset({"record", "party"})
-    least_sigma1: float = field(default=1.0, metadata={"ge": 0})
-    least_sigma2: float = field(default=1.0, metadata={"ge": 0})
-    most_queries: int = field(default=10_000, metadata={"ge": 0})
+    least_sigma1: float = field(default=1.0, metadata=_NOISE)
+    least_sigma2: float = field(default=1.0, metadata=_NOISE)
+    most_queries: int = field(default=10_000, metadata=_COUNT)
     near_distance: float = field(default=0.02, metadata={"ge": 0, "le": 0.5})
-    most_near_queries: int | None = field(default=10, metadata={"ge": 0})
-    most_epsilon: float = field(default=5.0, metadata={"ge": 0})
+    most_near_queries: int | None = field(default=10, metadata=_COUNT)
+    most_epsilon: float = field(default=5.0, metadata=RANGES["epsilon"].metadata | {"ge": 0})
     most_delta: float = field(default=1e-5, metadata={"ge": 0, "le": 1})
-    most_evaluations: int = field(default=10, metadata={"ge": 0})
-    evaluation_columns: frozenset[str] = frozenset()
+    most_evaluations: int = field(default=10, metadata=_COUNT)
+    evaluation_columns: frozenset[str] = field(
+        default=frozenset(), metadata={"max_length": _MOST_COLUMNS}
+    )
     trusts_valid_votes: bool = field(default=False, metadata={"strict": True})
 
     def other_bodies(self, names: Iterable[str]) -> frozenset[str]:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from party.errors import ResultsError
 from party.storage.audit import AuditKind, AuditRecord
+from pate_fed.regular_files import read_regular
 from pate_fed.report.run_directory import (
     EARLIER,
     LABELS,
@@ -160,11 +161,11 @@ def fetch_results(
     names = _sealed_names(seal, coordinator)
     with RunDirectory.open_new(out) as directory:
         digests = {name: _fetch(door, answered.run, name, directory.folder) for name in names}
-        transcript = (directory.folder / TRANSCRIPT).read_text("utf-8", errors="replace")
+        transcript = _text_in(directory.folder / TRANSCRIPT)
         lost = directory.folder / EARLIER
         verdict = _checked(
             transcript,
-            separate(lost.read_text("utf-8", errors="replace")) if lost.exists() else [],
+            separate(_text_in(lost)) if lost.exists() else [],
             answered,
             coordinator=coordinator,
             party=party,
@@ -178,6 +179,10 @@ def fetch_results(
         directory.write_annexes(render_annexes(record))
         directory.write_report(render_report(record))
     return verdict
+
+
+def _text_in(path: Path) -> str:
+    return read_regular(path).decode("utf-8", errors="replace")
 
 
 def _sealed_names(seal: bytes, coordinator: PublicIdentity) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from party.errors import ServiceError, StorageError
 from pate_fed.nodes import checked, write_file
+from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 
 if TYPE_CHECKING:
     from party.storage import PartyDatabase
@@ -165,7 +166,7 @@ def read_status(path: Path) -> Status | None:
         ServiceError: its content is malformed.
     """
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = json.loads(read_regular(path, most_bytes=MOST_SETTINGS_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

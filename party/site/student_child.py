@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from party.errors import TaskError
 from party.site.limited_child import run_limited
 from pate_fed.array_models import ArrayModel
+from pate_fed.regular_files import read_regular
 
 _MEMORY: Final = 2**32
 _NUMBER: Final = np.dtype("<f8")
@@ -72,7 +73,7 @@ def predictions(
 
 def main(folder: str, width: str, classes: str, *names: str) -> None:
     """Predict each row of the standard input, as the child."""
-    model = ArrayModel.from_files({name: (Path(folder) / name).read_bytes() for name in names})
+    model = ArrayModel.from_files({name: read_regular(Path(folder) / name) for name in names})
     if (model.features, model.classes) != (int(width), int(classes)):
         sys.exit("the student is another task's")
     size = int(width) * _NUMBER.itemsize

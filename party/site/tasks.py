@@ -20,6 +20,7 @@ from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.nodes import write_file
 from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.regular_files import read_regular
 from pate_fed.teachers import TeacherEnsemble
 
 DIGEST_BYTES = 32
@@ -132,8 +133,7 @@ def read_task(site: Site, digest: bytes) -> AskedTask:
     """
     _require_digest(digest)
     try:
-        with site.path("pools", digest.hex()).open("rb") as file:
-            content = file.read(MAX_TASK_BYTES + 1)
+        content = read_regular(site.path("pools", digest.hex()), most_bytes=MAX_TASK_BYTES)
     except OSError as error:
         raise TaskError("the task's file must be readable", error.strerror) from error
     return read_document(content, digest)

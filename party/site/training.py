@@ -28,6 +28,7 @@ from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
 from pate_fed.partition import build_manifest, partition_records
+from pate_fed.regular_files import read_regular
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 
 MANIFEST_FILE = "manifest.json"
@@ -273,7 +274,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         TeachersError: there is none that can be read.
     """
     try:
-        manifest = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
+        manifest = json.loads(read_regular(folder / MANIFEST_FILE))
     except (OSError, ValueError, RecursionError) as error:
         raise TeachersError(
             f"teachers must be kept with a readable {MANIFEST_FILE}", type(error).__name__
@@ -296,7 +297,7 @@ def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
         if Path(name).name != name:
             raise TeachersError("a teacher's file must lie beside its manifest", "another place")
         try:
-            content = (folder / name).read_bytes()
+            content = read_regular(folder / name)
         except OSError as error:
             raise TeachersError(f"{name} must be readable", type(error).__name__) from error
         if hashlib.sha256(content).hexdigest() != digest:

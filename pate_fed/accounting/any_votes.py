@@ -38,6 +38,9 @@ LARGEST_EXPONENT: Final = 40.0
 HAZARD_BEND: Final = 0.3
 """More than the largest second derivative, 0.2954, of the hazard phi / Q."""
 
+SMALLEST_SHIFT: Final = 1e-4
+"""Smallest k / sigma1 that cells are made for, a million or so: they are no wider than it."""
+
 _TAIL = 10.0
 _CELL, _FINEST, _COARSEST = 0.02, 1e-3, 0.05
 """Width of a cell by sqrt(order (order - 1)) d, and its limits: a price is 0.1 % too high."""
@@ -87,7 +90,8 @@ class AnyVotesKinds:
 
 def any_votes_kinds(setting: AnyVotesSetting, order: float) -> AnyVotesKinds | None:
     """Return bounds over all votes and all neighbors; None where they are not known."""
-    shift = setting.weight / setting.sigma1
+    # Less noise never costs less, so the price at 10,000 votes of noise holds for more noise.
+    shift = max(setting.weight / setting.sigma1, SMALLEST_SHIFT)
     exponent = order * (order - 1) * shift * shift
     label = (order - 1) * label_price(setting, order) * SAFETY
     if not (exponent <= LARGEST_EXPONENT and label <= LARGEST_EXPONENT):

@@ -17,7 +17,12 @@ import scipy
 from numpy.typing import NDArray
 
 from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.label_divergence import law_on_steps, left_end, three_way_law
+from pate_fed.accounting.label_divergence import (
+    law_on_steps,
+    law_without_places,
+    left_end,
+    three_way_law,
+)
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
 from pate_fed.accounting.vote_pairs import JointSetting
 
@@ -28,11 +33,13 @@ _NEVER: Final = -1e4
 """Log of the chance of an impossible outcome."""
 _RAREST: Final = -80.0
 """Log of a chance so small that the outcome is counted as telling all."""
-LEAST_NOISE: Final = 0.05
+_LEAST_NOISE: Final = 0.05
+_LEAST_OF_MANY: Final = 0.2
 LARGEST_NOISE: Final = 200.0
 LARGEST_OF_MANY: Final = 20.0
-"""Least noise without a check (places grow by the square of less); largest noise for any votes, and
-of a label of three classes or more, whose places take seconds.
+"""Least noise of a label: places grow by the square of less, ratios of three classes would leave
+the range of doubles. Largest noise for any votes, and of a label of three classes or more, whose
+places take seconds.
 """
 _FARTHEST: Final = 7.0
 """Standard deviations within which any votes are looked at."""
@@ -52,6 +59,11 @@ _ROOM: Final = 1.01
 
 _BANDS: Final = (0.0, 0.3, *np.arange(0.34, 0.66, 0.02).round(2).tolist(), 0.7, 0.8)
 """Shares of all votes between which top counts have their labels in common."""
+
+
+def least_noise(classes: int) -> float:
+    """Return the least noise of a label of so many classes that is looked at."""
+    return _LEAST_NOISE if classes == 2 else _LEAST_OF_MANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +256,9 @@ def any_votes_labels(
     """
     steps, gap_sigma = whole_steps(math.sqrt(2) * sigma)
     most = math.ceil((_FARTHEST + 2 * steps / gap_sigma) * gap_sigma)
-    law = law_on_steps(most, gap_sigma / math.sqrt(2), steps)
+    # Two classes are all right of W: nothing of the table would be looked up, which is large.
+    tabulated = law_on_steps if classes > 2 else law_without_places
+    law = tabulated(most, gap_sigma / math.sqrt(2), steps)
     bounds = LabelProfiles(law, log_gammas, most, classes)
     # Far ahead or behind, i or j plays alone against W, and its count moves by one vote.
     rare = 3 * scipy.special.ndtr(-_FARTHEST) * np.maximum(1.0, np.exp(log_gammas))

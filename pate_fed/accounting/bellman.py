@@ -35,13 +35,13 @@ from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.ask_kinds import (
     LARGEST_NOISE,
     LARGEST_OF_MANY,
-    LEAST_NOISE,
     LOST_BY_LABELS,
     Box,
     Checks,
     Gaps,
     any_votes_checks,
     any_votes_labels,
+    least_noise,
     valid_profile,
     valid_votes,
 )
@@ -63,6 +63,10 @@ _MARGIN: Final = 0.056
 """Bound of the error of `_QUASI`, by the fourth differences of the coefficients nearby: 0.0559."""
 _HEIGHT_ERROR: Final = 1e-13
 """More than the rounding of a profile."""
+MOST_CELLS: Final = 1 << 24
+"""Entries of the largest table of an ask, 128 megabytes: little noise makes ratios that reach over
+thousands of places, many votes make many sets of labels.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,6 +222,7 @@ class Ask(Generic[Range]):
         )
         ratios = kernel(self._ranges[0]).log_ratios
         self._reach = splines.reach(np.abs(ratios).max())
+        _require_few_cells(self._reach, splines.size, len(ratios))
         self._atoms = splines.stencils(ratios, self._reach)
         self._found: dict[Range, Table] = {}
         self._rows = np.array([self._row(each) for each in self._ranges])
@@ -226,6 +231,7 @@ class Ask(Generic[Range]):
                 np.abs(each[:, 0] - each[:, 1]).max() for each in (checks.refusals, checks.answers)
             )
             self._turns = splines.reach(turns)
+            _require_few_cells(self._turns, len(lists) * splines.size, len(checks.labels))
             width = 2 * (2 * self._turns + 1)
             self._stay = self._weights(checks.refusals, np.zeros_like(checks.labels), width)
             self._move = self._weights(checks.answers, checks.labels * width, width * len(lists))
@@ -245,6 +251,8 @@ class Ask(Generic[Range]):
 
     def _row(self, votes: Range) -> Table:
         if votes not in self._found:
+            if (len(self._found) + 1) * self._atoms.shape[1] > MOST_CELLS:
+                raise TooManyCellsError
             kernel = self._kernel(votes)
             # U's slope is at most 1: an infinite ratio is worth z times its P.
             self._found[votes] = np.append(kernel.masses @ self._atoms, kernel.infinite)
@@ -304,6 +312,16 @@ class Ask(Generic[Range]):
         return scipy.sparse.csr_array(
             (stencils[rows, at], (rows, first[rows] + at)), shape=(len(logs), columns)
         )
+
+
+class TooManyCellsError(Exception):
+    """An ask needs larger tables than `MOST_CELLS`: a price by outcome stands."""
+
+
+def _require_few_cells(reach: int, *columns: int) -> None:
+    """Refuse tables of stencils that reach so far, for so many places or ratios, before any."""
+    if 2 * (2 * reach + 1) * max(columns) > MOST_CELLS:
+        raise TooManyCellsError
 
 
 def solve(splines: Splines, ask: Ask[Gaps] | Ask[Box], caps: Caps) -> Table:
@@ -374,6 +392,8 @@ def label_kernel(profile: Callable[[Range], Table], log_gammas: Table) -> Callab
 
 def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether `bellman_epsilon` covers the setting."""
+    if setting.sigma2 < least_noise(setting.classes):
+        return False
     if isinstance(setting, AnyVotesSetting):
         most = LARGEST_NOISE if setting.classes == 2 else LARGEST_OF_MANY
         return setting.weight == 1 and setting.sigma1 <= LARGEST_NOISE and setting.sigma2 <= most
@@ -433,13 +453,16 @@ def bellman_epsilon(
     if grid is None:
         return known
     splines, window = grid
-    value = solve(splines, _ask(setting, splines, window), caps)
+    try:
+        value = solve(splines, _ask(setting, splines, window), caps)
+    except TooManyCellsError:
+        return known
     return min(splines.epsilon(value, delta) * SAFETY, known)
 
 
 def labels_can_be_composed(classes: int, sigma: float) -> bool:
     """Tell whether `labels_epsilon` covers this noise."""
-    return LEAST_NOISE <= sigma <= (LARGEST_NOISE if classes == 2 else LARGEST_OF_MANY)
+    return least_noise(classes) <= sigma <= (LARGEST_NOISE if classes == 2 else LARGEST_OF_MANY)
 
 
 def labels_epsilon(
@@ -468,8 +491,8 @@ def labels_epsilon(
     """
     if not labels_can_be_composed(classes, sigma):
         raise InvalidParameterError(
-            f"noise must be of {LEAST_NOISE:g} to {LARGEST_NOISE:g} votes with two classes, of at "
-            f"most {LARGEST_OF_MANY:g} with more",
+            f"noise must be of {least_noise(2):g} to {LARGEST_NOISE:g} votes with two classes, of "
+            f"{least_noise(3):g} to {LARGEST_OF_MANY:g} with more",
             sigma,
         )
     grid = _grid(known, delta, fineness)
@@ -479,10 +502,13 @@ def labels_epsilon(
     log_gammas = _log_gammas(sigma)
     boxes, profile = any_votes_labels(classes, sigma, log_gammas)
     kernel = label_kernel(profile, log_gammas)
-    ask = Ask(splines, kernel, boxes, None, window, lost=LOST_BY_LABELS)
     value = splines.end
-    for _ in range(asks):
-        value = ask.before(value, value)
+    try:
+        ask = Ask(splines, kernel, boxes, None, window, lost=LOST_BY_LABELS)
+        for _ in range(asks):
+            value = ask.before(value, value)
+    except TooManyCellsError:
+        return known
     return min(splines.epsilon(value, delta) * SAFETY, known)
 
 

@@ -18,12 +18,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.accounting.ranges import in_range
 from pate_fed.errors import InvalidParameterError
 
 LOG_ERROR: Final = 1e-11
 """Bound on the absolute error of the logs."""
 
 LARGEST_DISCRETE_SIGMA: Final = 1e4
+
+LARGEST_REACH: Final = 1 << 22
+"""Votes within which a law is enumerated, whose entries are held in memory."""
 
 Table = NDArray[np.float64]
 
@@ -34,9 +38,9 @@ def discrete_pass_law(
     """Return the logs of Pr[count + Y >= threshold] and of its complement, one per count.
 
     Raises:
-        InvalidParameterError: `sigma` is too large to enumerate.
+        InvalidParameterError: `sigma` or a distance is too large to enumerate.
     """
-    needed = math.ceil(vote_threshold) - counts
+    needed = math.ceil(in_range("vote_threshold", vote_threshold)) - counts
     reach = int(np.abs(needed).max())
     values = noise_values(reach, sigma)
     return split_law(-(values**2) / (2 * sigma**2), int(values[0]), needed)
@@ -68,11 +72,15 @@ def noise_values(reach: int, sigma: float) -> Table:
     """Return the whole numbers around 0 that a law of this sigma needs to answer up to `reach`.
 
     Raises:
-        InvalidParameterError: `sigma` is too large to enumerate.
+        InvalidParameterError: `sigma` or `reach` is too large to enumerate.
     """
     if sigma > 1.5 * LARGEST_DISCRETE_SIGMA:
         raise InvalidParameterError(
             f"a discrete sigma must be at most {LARGEST_DISCRETE_SIGMA:g}", sigma
+        )
+    if reach > LARGEST_REACH:
+        raise InvalidParameterError(
+            f"discrete noise must be looked up within {LARGEST_REACH} votes", reach
         )
     last = reach + math.ceil(41 * sigma) + 2
     return np.arange(-last, last + 1, dtype=np.float64)

@@ -6,14 +6,13 @@ name with a version, and a new meaning is a new event class.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from operator import eq, le
 from typing import Any, ClassVar, Final
 
 from pate_fed.accounting.distributed_law import share_sigma
-from pate_fed.accounting.ranges import half_probability, positive, whole
+from pate_fed.accounting.ranges import in_range, positive, whole
 from pate_fed.errors import InvalidParameterError
 
 Record = dict[str, str | int | float]
@@ -153,9 +152,7 @@ class JointPriceEvent(PrivacyEvent):
 
     def __post_init__(self) -> None:
         _take_asks(self, teachers=1, classes=2, weight=1)
-        if not math.isfinite(self.vote_threshold):
-            raise InvalidParameterError("vote_threshold must be finite", self.vote_threshold)
-        object.__setattr__(self, "vote_threshold", float(self.vote_threshold))
+        object.__setattr__(self, "vote_threshold", in_range("vote_threshold", self.vote_threshold))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +198,13 @@ def _take_asks(event: JointPriceEvent | AnyVotesEvent, **least: int) -> None:
         value = whole(name, getattr(event, name))
         if value < lowest:
             raise InvalidParameterError(f"{name} must be at least {lowest}", value)
-        object.__setattr__(event, name, value)
+        object.__setattr__(event, name, int(in_range(name, value)))
     _check(event, positive, "sigma1", "sigma2")
 
     def fill(name: str, otherwise: int) -> None:
         value = getattr(event, name)
-        object.__setattr__(event, name, otherwise if value == -1 else whole(name, value))
+        value = otherwise if value == -1 else whole(name, value)
+        object.__setattr__(event, name, int(in_range(name, value)))
 
     fill("asks", event.refusals + event.answers)
     # Fewer asks than answers would leave an answer unpaid.
@@ -267,7 +265,7 @@ class StableLaplaceMaxEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         _check(self, whole, "asks")
         _check(self, positive, "test_epsilon")
-        _check(self, half_probability, "test_delta")
+        _check(self, in_range, "test_delta")
         _check(self, positive, "weight")
 
 
@@ -295,7 +293,7 @@ class StableGaussianMaxEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         _check(self, whole, "asks")
         _check(self, positive, "sigma")
-        _check(self, half_probability, "test_delta")
+        _check(self, in_range, "test_delta")
         _check(self, positive, "weight")
 
 
@@ -411,9 +409,11 @@ class DistributedCountsEvent(PrivacyEvent):
 
 
 def _check(event: PrivacyEvent, check: Callable[[str, Any], Any], *names: str) -> None:
-    """Let `check` look at some fields, and keep what it returns."""
+    """Let `check` look at some fields, and keep what it returns; no number may leave its range."""
     for name in names:
-        object.__setattr__(event, name, check(name, getattr(event, name)))
+        value = check(name, getattr(event, name))
+        in_range(name, value)
+        object.__setattr__(event, name, value)
 
 
 def _set_counts(event: PrivacyEvent, *names: str) -> None:
@@ -422,7 +422,7 @@ def _set_counts(event: PrivacyEvent, *names: str) -> None:
         value = whole(name, getattr(event, name))
         if value < 1:
             raise InvalidParameterError(f"{name} must be at least 1", value)
-        object.__setattr__(event, name, value)
+        object.__setattr__(event, name, int(in_range(name, value)))
 
 
 def event_from_record(record: Mapping[str, object]) -> PrivacyEvent:

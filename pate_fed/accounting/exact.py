@@ -197,6 +197,10 @@ class _NeighborLaws:
     def of(cls, votes: NDArray[np.int64], *, sigma: float, weight: int) -> _NeighborLaws:
         if whole("weight", weight) < 1:
             raise InvalidParameterError("weight must be at least 1", weight)
+        if weight > _MOST_SPREAD * sigma:
+            raise InvalidParameterError(
+                f"sigma must be at least the votes that move / {_MOST_SPREAD:g}", sigma
+            )
         distinct, queries = np.unique(np.sort(votes, axis=1), axis=0, return_inverse=True)
         return cls(distinct[:, ::-1], queries, sigma, weight)
 

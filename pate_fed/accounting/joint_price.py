@@ -65,6 +65,8 @@ _SEARCH_STEPS, _SEARCH_POINTS = 8, 33
 _ROUGH_STEPS = 2
 """Steps while only the best order is looked for."""
 _SEARCH_STATES = 1000
+_LARGE = 1e3
+"""Noise by vote moved from which the states of an order take megabytes."""
 _LOG_ERRORS: Final[Mapping[Noise, float]] = {
     "gaussian": LOG_ERROR,
     "discrete-gaussian": DISCRETE_LOG_ERROR,
@@ -294,8 +296,12 @@ class _States:
     flat: float
 
 
-@lru_cache(maxsize=256)
 def _states(setting: Setting, order: float) -> _States:
+    is_large = isinstance(setting, AnyVotesSetting) and setting.sigma1 > _LARGE * setting.weight
+    return (_large_states if is_large else _small_states)(setting, order)
+
+
+def _computed_states(setting: Setting, order: float) -> _States:
     if isinstance(setting, AnyVotesSetting):
         kinds = any_votes_kinds(setting, order)
         if kinds is None:
@@ -319,6 +325,11 @@ def _states(setting: Setting, order: float) -> _States:
         excess = check + np.exp(log_pass + np.log(label))
     flat = float(np.log1p(excess.max()) / (order - 1)) * SAFETY
     return _States(order, *_undominated(log_stop, log_pass + np.log1p(label)), flat)
+
+
+_small_states = lru_cache(maxsize=256)(_computed_states)
+_large_states = lru_cache(maxsize=32)(_computed_states)
+"""Kept apart: these have ten megabytes at an order, the others one at most."""
 
 
 def _undominated(log_refusal: Table, log_answer: Table) -> tuple[Table, Table]:

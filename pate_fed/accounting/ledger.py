@@ -72,6 +72,9 @@ from pate_fed.accounting.reservations import (
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, LedgerError
 
 LEDGER_VERSION: Final = 1
+LARGEST_ORDER: Final = 1e15
+"""More than that of any budget for life."""
+
 _SAFETY: Final = 1 + 1e-12
 """Exceeds the rounding of a few additions and of the conversion at one order."""
 
@@ -105,6 +108,8 @@ class PrivacyLedger:
         object.__setattr__(self, "delta", probability("delta", self.delta))
         if self.order is not None:
             renyi_orders([self.order])
+            if self.order > LARGEST_ORDER:
+                raise InvalidParameterError(f"order must be at most {LARGEST_ORDER:g}", self.order)
         if not 0 <= self.additive_delta < self.delta:
             raise InvalidParameterError(
                 f"additive_delta must be at least 0 and below {self.delta:g}", self.additive_delta
@@ -382,4 +387,4 @@ def _event(record: object) -> PrivacyEvent:
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise LedgerError("a budget must be a number", type(value).__name__)
-    return float(value)
+    return positive("a budget", value) if value > 1 else float(value)  # one of 400 digits is none

@@ -1,9 +1,15 @@
-"""Ranges that arguments of the accounting and of the mechanisms must lie in."""
+"""Ranges of numbers: one table of those that terms, settings and records bring, and their checks.
+
+The table bounds the memory and the time of every price: whoever reads a number from outside checks
+it first, and computes afterwards.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,14 +19,138 @@ from pate_fed.errors import InvalidParameterError, InvalidVotesError
 _TOO_MANY = 2**31
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers from one to another, both included; never nan.
+
+    Attributes:
+        least: Smallest number.
+        most: Largest number.
+    """
+
+    least: float
+    most: float
+
+    def broken_rule(self, value: float) -> str:
+        """Return the rule that a number breaks, such as "at least 1"; empty if it is inside."""
+        if self.least <= value <= self.most:
+            return ""
+        return f"at least {self.least:.10g}" if value < self.least else f"at most {self.most:.10g}"
+
+    @property
+    def metadata(self) -> dict[str, float]:
+        """The bounds of a dataclass's field, as settings files name them."""
+        return {"ge": self.least, "le": self.most}
+
+
+_COUNT: Final = Range(0, 1_000_000)
+_ASKS: Final = Range(0, 2 * _COUNT.most)
+_HOSPITALS: Final = 1024
+_NOISE: Final = Range(1e-9, 2.0**28)
+_VOTES: Final = Range(1, 2**30 - 1)
+_EPSILON: Final = Range(1e-9, 1e9)
+_INVERSE_NOISE: Final = Range(1e-9, 1e10)
+
+RANGES: Final[Mapping[str, Range]] = {
+    "parties": Range(1, _HOSPITALS),
+    "colluders": Range(1, _HOSPITALS),
+    "dropouts": Range(0, _HOSPITALS),
+    "shares": Range(1, 2048),
+    "teachers": _VOTES,
+    "weights": _VOTES,
+    "weight": Range(1e-9, _VOTES.most),
+    "unit_votes": _VOTES,
+    "classes": Range(2, 10_000),
+    "vote_threshold": Range(-_VOTES.most, _VOTES.most),
+    "sigma": _NOISE,
+    "sigma1": _NOISE,
+    "sigma2": _NOISE,
+    "gamma": _INVERSE_NOISE,
+    "test_epsilon": _INVERSE_NOISE,
+    "test_delta": Range(1e-300, math.nextafter(0.5, 0)),
+    "confidence": Range(0, 1),
+    "orders": Range(1 + 1e-6, 1e6),
+    "asks": _ASKS,
+    "answers": _COUNT,
+    "refusals": _COUNT,
+    "rows": _COUNT,
+    "max_asks": _ASKS,
+    "max_answers": _COUNT,
+    "max_refusals": _COUNT,
+    "epsilon": _EPSILON,
+    "budgets": _EPSILON,
+    "delta": Range(1e-300, math.nextafter(1, 0)),
+    "indices": Range(0, 2**31 - 1),
+    "party_teachers": _VOTES,
+    "party_epsilons": _EPSILON,
+    "evaluation_epsilon": _EPSILON,
+    "expected_dropouts": Range(0, _HOSPITALS),
+    "queries": Range(1, _COUNT.most),
+    "batch_size": Range(1, _COUNT.most),
+    "patients": Range(1, 2**31 - 1),
+    "prevalence": Range(1e-9, 1),
+    "seed": Range(0, 2**64 - 1),
+}
+"""The range of each number, by its one name in terms, events, records and settings; of a list, the
+range of each entry. Noise is in votes, at most as much as can be drawn.
+"""
+
+
+def in_range(name: str, value: float) -> float:
+    """Return a number of `RANGES` that is inside, as a float.
+
+    Raises:
+        InvalidParameterError: it is not.
+    """
+    if rule := RANGES[name].broken_rule(value):
+        raise InvalidParameterError(f"{name} must be {rule}", shown(value))
+    return float(value)
+
+
+def broken_ranges(value: Any) -> Iterator[tuple[str, str, float]]:
+    """Yield the name, the broken rule and the value of each number that is out of its range.
+
+    Args:
+        value: A dataclass; a field may be None, and entries of a tuple no numbers.
+    """
+    for one in fields(value):
+        allowed, held = RANGES.get(one.name), getattr(value, one.name)
+        if allowed is None or held is None:
+            continue
+        for number in held if isinstance(held, tuple) else (held,):
+            if isinstance(number, int | float) and (rule := allowed.broken_rule(number)):
+                yield one.name, rule, number
+
+
+def require_ranges(value: Any) -> None:
+    """Check every number of a dataclass that has a range.
+
+    Raises:
+        InvalidParameterError: one is out of it.
+    """
+    for name, _, number in broken_ranges(value):
+        in_range(name, number)
+
+
+def shown(number: float) -> str:
+    """Return a number that broke a rule, for a message: one of a thousand digits is cut off."""
+    if isinstance(number, int) and abs(number) >= _LONGEST_SHOWN:
+        return "a longer number"
+    return str(number)
+
+
+_LONGEST_SHOWN: Final = 10**20
+_LARGEST: Final = float(np.finfo(np.float64).max)
+
+
 def positive(name: str, value: float) -> float:
     """Return `value` if it is a finite number above 0.
 
     Raises:
         InvalidParameterError: it is not.
     """
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidParameterError(f"{name} must be finite and above 0", value)
+    if not 0 < value <= _LARGEST:
+        raise InvalidParameterError(f"{name} must be finite and above 0", shown(value))
     return float(value)
 
 
@@ -32,17 +162,6 @@ def probability(name: str, value: float) -> float:
     """
     if not 0 < value < 1:
         raise InvalidParameterError(f"{name} must be in (0, 1)", value)
-    return float(value)
-
-
-def half_probability(name: str, value: float) -> float:
-    """Return `value` if it lies strictly between 0 and 1/2.
-
-    Raises:
-        InvalidParameterError: it does not.
-    """
-    if not 0 < value < 0.5:
-        raise InvalidParameterError(f"{name} must be in (0, 1/2)", value)
     return float(value)
 
 

@@ -16,6 +16,7 @@ from typing import IO
 
 from pate_fed.cells import plain
 from pate_fed.errors import UnreadableFileError
+from pate_fed.regular_files import open_regular
 
 MAX_LINE_BYTES = 2**20
 """Longest line that is read."""
@@ -128,7 +129,7 @@ def read_rows(
         return parse(stream, path.name, mended, separator=separator, header=header)
 
     try:
-        with path.open("rb") as raw:
+        with open_regular(path, most_bytes=MAX_FILE_BYTES) as raw:
             packed = raw.read(2) == _GZIP_MAGIC
             raw.seek(0)
             if not packed:

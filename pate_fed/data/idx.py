@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import UnreadableFileError
+from pate_fed.regular_files import open_regular
 
 MAX_IDX_BYTES = 2**29
 """Most bytes of content that a header may announce."""
@@ -35,7 +36,7 @@ def read_idx(path: Path, *, axes: int) -> NDArray[np.uint8]:
             too large, or shorter or longer than its header says.
     """
     try:
-        with path.open("rb") as raw:
+        with open_regular(path, most_bytes=MAX_IDX_BYTES) as raw:
             packed = raw.read(2) == _GZIP_MAGIC
             raw.seek(0)
             if not packed:

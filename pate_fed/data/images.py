@@ -18,6 +18,7 @@ from pate_fed.data.image_features import fit_image_encoder
 from pate_fed.data.preprocessing import ImagePreprocessing
 from pate_fed.data.tables import MOST_CLASSES, split_by_unit
 from pate_fed.errors import InvalidDataError, UnreadableFileError
+from pate_fed.regular_files import open_regular
 
 SIDE = 64
 """Height and width, in pixels, that the images of a folder are scaled to."""
@@ -275,7 +276,10 @@ def _checked(
 
 def _read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with (
+            open_regular(path, most_bytes=MOST_IMAGE_BYTES) as file,
+            np.load(file, allow_pickle=False) as archive,
+        ):
             size = sum(entry.file_size for entry in archive.zip.infolist())
             if size > MOST_IMAGE_BYTES:
                 raise UnreadableFileError(f"{path.name} must hold at most 4 GiB", f"{size} bytes")
@@ -360,7 +364,10 @@ def _read_images(paths: list[Path], shape: tuple[int, int, int]) -> NDArray[np.u
     images = np.empty((len(paths), height, width, channels), dtype=np.uint8)
     for place, path in enumerate(paths):
         try:
-            with Image.open(path) as image:
+            with (
+                open_regular(path) as file,
+                Image.open(file) as image,
+            ):
                 shown = _in_eight_bits(image) if image.mode.startswith("I") else image
                 mode = shown.convert("L" if channels == 1 else "RGB")
                 scaled = mode.resize((width, height), Image.Resampling.BILINEAR)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from pate_fed.cells import plain
-from pate_fed.data.csv_file import MAX_CELLS, CsvTable
+from pate_fed.data.csv_file import MAX_CELLS, MAX_FILE_BYTES, CsvTable
 from pate_fed.errors import MissingExtraError, UnreadableFileError
+from pate_fed.regular_files import open_regular
 
 
 def read_parquet(path: Path) -> CsvTable:
@@ -25,10 +26,12 @@ def read_parquet(path: Path) -> CsvTable:
     except ImportError as error:
         raise MissingExtraError("Parquet files need the extra `tables`", "none") from error
     try:
-        file = parquet.ParquetFile(path)
-        if file.metadata.num_rows * file.metadata.num_columns > MAX_CELLS:
-            raise UnreadableFileError(f"{path.name} must have at most {MAX_CELLS} cells", "more")
-        table = file.read()
+        with open_regular(path, most_bytes=MAX_FILE_BYTES) as raw, parquet.ParquetFile(raw) as file:
+            if file.metadata.num_rows * file.metadata.num_columns > MAX_CELLS:
+                raise UnreadableFileError(
+                    f"{path.name} must have at most {MAX_CELLS} cells", "more"
+                )
+            table = file.read()
         header = tuple(plain(name) for name in table.column_names)
         if len(set(header)) != len(header):
             raise UnreadableFileError(f"{path.name} must name every column once", "one twice")

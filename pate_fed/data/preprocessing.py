@@ -31,6 +31,7 @@ from pate_fed.errors import (
     RunDirectoryError,
 )
 from pate_fed.inputs import DatasetKind, Inputs
+from pate_fed.regular_files import read_regular
 
 INPUTS_FILE = "inputs.json"
 _TRUTHS = {"True": 1.0, "False": 0.0}
@@ -189,7 +190,7 @@ def read_preprocessing(directory: Path) -> tuple[Preprocessing, tuple[str, ...]]
         RunDirectoryError: a file is missing, damaged, or of another version.
     """
     try:
-        described = json.loads((directory / INPUTS_FILE).read_text("utf-8"))
+        described = json.loads(read_regular(directory / INPUTS_FILE))
         if described["schema_version"] != SCHEMA_VERSION:
             raise LookupError("schema_version")  # noqa: TRY301 - told with the others
         names = tuple(exactly(one, str) for one in exactly(described["class_names"], list))

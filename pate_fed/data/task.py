@@ -41,6 +41,7 @@ from pate_fed.errors import InvalidDataError, InvalidTaskError
 from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
 from pate_fed.queries import QueryPool
+from pate_fed.regular_files import open_regular
 
 MAGIC = b"pate-fed task\n"
 MAX_TASK_BYTES = 2**26
@@ -209,10 +210,8 @@ def schema_in(path: Path) -> TaskSchema:
         InvalidTaskError: the file holds another thing.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        content = file.read(MAX_TASK_BYTES + 1)
-    _require_size(len(content))
-    return _read_schema(content)[0]
+    with open_regular(path, most_bytes=MAX_TASK_BYTES) as file:
+        return _read_schema(file.read())[0]
 
 
 def _read_schema(content: bytes) -> tuple[TaskSchema, int]:

@@ -13,6 +13,7 @@ from pate_fed.errors import (
     InvalidVotesError,
     UnreadableFileError,
 )
+from pate_fed.regular_files import open_regular
 from pate_fed.votes import MAX_TOTAL_VOTES
 
 MAX_FILE_BYTES = 2**31
@@ -98,9 +99,7 @@ def _rows_of(raw: NDArray[np.generic], rows: tuple[int, int] | None) -> NDArray[
 
 def _load(path: Path) -> NDArray[np.generic]:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise UnreadableFileError(f"{path.name} must have at most 2 GiB", "more")
-        with path.open("rb") as file:
+        with open_regular(path, most_bytes=MAX_FILE_BYTES) as file:
             raw = np.load(file, allow_pickle=False)
     except FileNotFoundError as error:
         raise UnreadableFileError(

@@ -24,6 +24,7 @@ from pate_fed.audit.membership import area_under_curve
 from pate_fed.errors import UnreadableFileError
 from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of_event
 from pate_fed.mechanisms import GaussianMax
+from pate_fed.regular_files import open_regular
 
 _TEACHERS: Final = 250
 _SIGMA: Final = 40.0
@@ -98,7 +99,7 @@ def _groups(folder: Path) -> dict[str, Rows]:
     """Return the votes on each group of people, from the paper's votes and its test rows."""
     path = folder / "pate_votes" / "adult_250_teachers.npz"
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as stored:
             votes = [_counts(stored[f"{name}_votes"]) for name in ("not_phd", "phd")]
             rows = stored["not_phd_rows"].tolist()
     except (OSError, ValueError, KeyError) as error:
@@ -119,7 +120,10 @@ def _groups(folder: Path) -> dict[str, Rows]:
 
 def _people(path: Path) -> list[dict[str, str]]:
     try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        with (
+            open_regular(path) as packed,
+            gzip.open(packed, "rt", encoding="utf-8", newline="") as file,
+        ):
             people = list(csv.DictReader(file))
             for one in people:
                 int(one["age"]), one["gender"], one["race"]

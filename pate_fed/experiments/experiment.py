@@ -15,6 +15,7 @@ from pate_fed.accounting import PerInstanceMeter, PrivacyEvent, RenyiAccountant
 from pate_fed.accounting.formal import RunCaps, formal_costs
 from pate_fed.errors import UnreadableFileError
 from pate_fed.mechanisms import Mechanism
+from pate_fed.regular_files import open_regular
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.report.plots import results_plot, standalone
 
@@ -182,7 +183,8 @@ def load_counts(path: Path) -> NDArray[np.int64]:
         UnreadableFileError: the file is missing or holds something else.
     """
     try:
-        counts = np.load(path, allow_pickle=False)
+        with open_regular(path) as file:
+            counts = np.load(file, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise UnreadableFileError(
             f"{path.name} must be a NumPy file of counts", type(error).__name__

@@ -26,6 +26,7 @@ from pate_fed.experiments.experiment import (
 )
 from pate_fed.mechanisms import GaussianMax, LaplaceMax
 from pate_fed.networks import fastest_device
+from pate_fed.regular_files import open_regular
 from pate_fed.students import Lesson, select_queries, train_student
 from pate_fed.teachers import make_ensemble
 
@@ -99,15 +100,21 @@ def mnist_2017(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
 def _labels_of_2017(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the queries that the paper's student learned from, and their released labels."""
     try:
-        asked = np.load(
-            folder / "mnist_250_teachers_100_indices_used_by_student.npy", allow_pickle=False
+        asked, labels = (
+            _array_in(folder / f"mnist_250_{name}.npy")
+            for name in ("teachers_100_indices_used_by_student", "student_labels_lap_20")
         )
-        labels = np.load(folder / "mnist_250_student_labels_lap_20.npy", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise UnreadableFileError(
             "pate_votes must hold the labels of 2017 as NumPy files", type(error).__name__
         ) from error
     return asked.astype(np.int64), labels[asked].astype(np.int64)
+
+
+def _array_in(path: Path) -> NDArray[np.generic]:
+    with open_regular(path) as file:
+        found: NDArray[np.generic] = np.load(file, allow_pickle=False)
+    return found
 
 
 def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:

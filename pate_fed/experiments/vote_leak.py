@@ -28,6 +28,7 @@ from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of, epsil
 from pate_fed.inputs import Inputs
 from pate_fed.mechanisms import GaussianMax
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, SHORTEST
+from pate_fed.regular_files import open_regular
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 
 _TEACHERS: Final = 250
@@ -229,7 +230,7 @@ def _histograms(path: Path) -> dict[str, list[NDArray[np.int64]]]:
         UnreadableFileError: the file is missing or holds something else.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as stored:
             votes = {name: stored[name].astype(np.int64) for name in _CHECKS}
     except (OSError, ValueError, KeyError) as error:
         raise UnreadableFileError(

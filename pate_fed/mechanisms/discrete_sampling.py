@@ -80,7 +80,7 @@ def largest_draw(sigma: float) -> int:
     Raises:
         InvalidParameterError: `sigma` is out of its range.
     """
-    return _table(positive("sigma", sigma)).largest
+    return _largest(positive("sigma", sigma))
 
 
 def discrete_variation_bound(sigma: float) -> float:
@@ -92,7 +92,7 @@ def discrete_variation_bound(sigma: float) -> float:
     Raises:
         InvalidParameterError: `sigma` is out of its range.
     """
-    return (2 * _table(positive("sigma", sigma)).largest + 2) * 2.0**-_BITS
+    return (2 * _largest(positive("sigma", sigma)) + 2) * 2.0**-_BITS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,13 +142,18 @@ def _draw_block(table: _Table, noise: NDArray[np.int64], random_bytes: RandomByt
             noise[draw] = bisect_right(table.thresholds, number) - table.largest
 
 
-@lru_cache(maxsize=32)
-def _table(sigma: float) -> _Table:
+def _largest(sigma: float) -> int:
     # Beyond T lies less than 2^-128: a tail is below 2^-140 times T, and T is below 2^20.
     nats = 140 * math.log(2)
     largest = math.ceil(sigma * math.sqrt(2 * nats)) + 1
     if largest > LARGEST_VALUE:
         raise InvalidParameterError(f"noise must stay within {LARGEST_VALUE} votes", sigma)
+    return largest
+
+
+@lru_cache(maxsize=4)  # up to 60 megabytes each; a run has a sigma for each of two phases
+def _table(sigma: float) -> _Table:
+    largest = _largest(sigma)
     weights = list(_weights(sigma, largest))
     total = 2 * sum(weights) - weights[0]
     ascending = [*weights[:0:-1], *weights[:-1]]

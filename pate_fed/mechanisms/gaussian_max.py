@@ -19,7 +19,6 @@ Source:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -35,7 +34,7 @@ from pate_fed.accounting.events import (
     PrivacyEvent,
 )
 from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_total_rdp
-from pate_fed.accounting.ranges import positive, whole
+from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 from pate_fed.mechanisms.first_phase import FirstPhase
@@ -95,7 +94,7 @@ class GaussianMax(AlwaysAnsweringMechanism):
     shares: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+        object.__setattr__(self, "sigma", in_range("sigma", self.sigma))
         require_shares(self.shares, self.sigma)
 
     @property
@@ -201,11 +200,10 @@ class ConfidentGaussianMax(Mechanism):
     shares: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.vote_threshold):
-            raise InvalidParameterError("vote_threshold must be finite", self.vote_threshold)
-        object.__setattr__(self, "vote_threshold", float(self.vote_threshold))
-        object.__setattr__(self, "sigma1", positive("sigma1", self.sigma1))
-        object.__setattr__(self, "sigma2", positive("sigma2", self.sigma2))
+        threshold = in_range("vote_threshold", self.vote_threshold)
+        object.__setattr__(self, "vote_threshold", threshold)
+        object.__setattr__(self, "sigma1", in_range("sigma1", self.sigma1))
+        object.__setattr__(self, "sigma2", in_range("sigma2", self.sigma2))
         require_shares(self.shares, self.sigma1, self.sigma2)
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting.events import ImmutableMaxEvent, PrivacyEvent
-from pate_fed.accounting.ranges import positive, whole
+from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
@@ -50,7 +50,7 @@ class ImmutableMax(AlwaysAnsweringMechanism):
     constant: int = 1_000_000
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", positive("gamma", self.gamma))
+        object.__setattr__(self, "gamma", in_range("gamma", self.gamma))
         if not 1 <= whole("constant", self.constant) <= 2**30:
             raise InvalidParameterError("constant must be between 1 and 2^30", self.constant)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting.events import LaplaceMaxEvent, PrivacyEvent
 from pate_fed.accounting.laplace_bounds import laplace_rdp
-from pate_fed.accounting.ranges import positive
+from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
@@ -49,7 +49,7 @@ class LaplaceMax(AlwaysAnsweringMechanism):
     gamma: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", positive("gamma", self.gamma))
+        object.__setattr__(self, "gamma", in_range("gamma", self.gamma))
 
     def add_noise(
         self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pate_fed.accounting.distributed_law import share_sigma
-from pate_fed.accounting.ranges import positive, probability, whole
+from pate_fed.accounting.ranges import in_range, probability, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.discrete_sampling import (
     discrete_variation_bound,
@@ -57,7 +57,7 @@ class DistributedNoise:
     dropouts: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+        object.__setattr__(self, "sigma", in_range("sigma", self.sigma))
         for name, least in (("parties", 3), ("colluders", 1), ("dropouts", 0)):
             value = whole(name, getattr(self, name))
             if value < least:

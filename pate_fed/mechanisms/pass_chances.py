@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.distributed_law import distributed_pass_law
-from pate_fed.accounting.ranges import probability
+from pate_fed.accounting.ranges import in_range, probability
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.mechanisms.preview import Preview, right_chances
+
+_FAR: Final = 40
 
 FLAT_CHANCE: Final = 0.05
 """Chance that a query on which teachers do not agree at all passes, where nobody says otherwise."""
@@ -83,10 +85,8 @@ def pass_chances(
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    if not math.isfinite(vote_threshold):
-        raise InvalidParameterError("vote_threshold must be finite", vote_threshold)
     rows = _whole_rows(counts)
-    needed = math.ceil(vote_threshold) - rows
+    needed = math.ceil(in_range("vote_threshold", vote_threshold)) - rows
     return np.asarray(-np.expm1(_log_all_below(needed, noise, senders).sum(axis=1)))
 
 
@@ -139,9 +139,14 @@ def vote_threshold_for(
     sigma = noise.sum_sigma(noise.parties if senders is None else senders)
     # Beyond 10 sigma above all counts a pass is below any chance that matters; C is below e^20.
     reach = math.ceil(sigma * (10 + math.sqrt(2 * math.log(len(row) / chance))))
-    candidates = np.arange(int(row.min()) - reach, int(row.max()) + reach + 1)
-    logs = _log_all_below(candidates[:, np.newaxis] - row, noise, senders).sum(axis=1)
-    return int(candidates[np.argmax(logs >= log_fail)])
+    low, high = int(row.min()) - reach, int(row.max()) + reach
+    while low < high:  # the higher the threshold, the surer the refusal
+        middle = (low + high) // 2
+        if _log_all_below(middle - row, noise, senders).sum() >= log_fail:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _log_all_below(
@@ -149,8 +154,12 @@ def _log_all_below(
 ) -> NDArray[np.float64]:
     """Return ln Pr[noise < needed], the same shape."""
     present = noise.parties if senders is None else senders
-    _, below = distributed_pass_law(needed.ravel(), sigma=noise.sum_sigma(present), shares=present)
-    return below.reshape(needed.shape)
+    sigma = noise.sum_sigma(present)
+    # Farther out chances are 0 or 1 but for e^-800, and votes may be many.
+    far = math.ceil(_FAR * sigma)
+    within, places = np.unique(np.clip(needed, -far, far), return_inverse=True)
+    _, below = distributed_pass_law(within, sigma=sigma, shares=present)
+    return below[places].reshape(needed.shape)
 
 
 def _whole_rows(counts: ArrayLike) -> NDArray[np.int64]:

@@ -96,5 +96,7 @@ def right_chances(counts: NDArray[np.int64], *, sigma: float) -> NDArray[np.floa
     Returns:
         Shares of some draws, the same for the same arguments; shape (queries,).
     """
-    noise = np.random.default_rng(1).normal(0, sigma, (_SIMULATED_DRAWS, *counts.shape))
-    return np.asarray(((counts + noise).argmax(axis=2) == 0).mean(axis=0))
+    rng, right = np.random.default_rng(1), np.zeros(len(counts))
+    for _ in range(_SIMULATED_DRAWS):  # one draw in memory at a time: rows may be wide
+        right += (counts + rng.normal(0, sigma, counts.shape)).argmax(axis=1) == 0
+    return right / _SIMULATED_DRAWS

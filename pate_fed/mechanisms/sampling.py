@@ -36,7 +36,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from pate_fed.accounting.ranges import positive
+from pate_fed.accounting.ranges import RANGES, positive
 from pate_fed.errors import InvalidParameterError
 
 RandomBytes = Callable[[int], bytes]
@@ -45,7 +45,7 @@ RandomBytes = Callable[[int], bytes]
 GRID: Final = 2.0**-6
 """Noise is a multiple of this, in votes."""
 
-LARGEST_SIGMA: Final = 2.0**28
+LARGEST_SIGMA: Final = RANGES["sigma"].most
 """Largest sigma: at 9.2 sigma, noise and a sum of votes still fit a double exactly."""
 
 _WORD_BYTES = 8

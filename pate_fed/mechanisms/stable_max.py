@@ -27,7 +27,7 @@ from pate_fed.accounting.events import (
     StableGaussianMaxEvent,
     StableLaplaceMaxEvent,
 )
-from pate_fed.accounting.ranges import half_probability, positive, vote_counts, whole
+from pate_fed.accounting.ranges import in_range, positive, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.laplace_max import gamma_of
 from pate_fed.mechanisms.mechanism import (
@@ -77,7 +77,7 @@ class StableMax(Mechanism):
     unit_votes: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "test_delta", half_probability("test_delta", self.test_delta))
+        object.__setattr__(self, "test_delta", in_range("test_delta", self.test_delta))
         if whole("unit_votes", self.unit_votes) < 1:
             raise InvalidParameterError("unit_votes must be at least 1", self.unit_votes)
 
@@ -199,7 +199,7 @@ class StableGaussianMax(StableMax):
 
     def __post_init__(self) -> None:
         StableMax.__post_init__(self)
-        object.__setattr__(self, "sigma", positive("sigma", self.sigma))
+        object.__setattr__(self, "sigma", in_range("sigma", self.sigma))
 
     @property
     def bar(self) -> float:
@@ -242,7 +242,7 @@ class StableLaplaceMax(StableMax):
 
     def __post_init__(self) -> None:
         StableMax.__post_init__(self)
-        object.__setattr__(self, "test_epsilon", positive("test_epsilon", self.test_epsilon))
+        object.__setattr__(self, "test_epsilon", in_range("test_epsilon", self.test_epsilon))
 
     @property
     def bar(self) -> float:

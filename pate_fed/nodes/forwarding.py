@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes.console import one_line, place_of
 from pate_fed.nodes.owner_files import OWNER_ONLY, write_file
+from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 
 MOST_AT_ONCE: Final = 500
 """Entries of one look at the log."""
@@ -271,7 +272,7 @@ def _said(error: OSError) -> str:
 def _read_places(path: Path) -> dict[str, tuple[int, bytes]]:
     """Return the last copied entry of each target; an unreadable file is a copy from the start."""
     try:
-        kept = json.loads(path.read_text("utf-8"))
+        kept = json.loads(read_regular(path, most_bytes=MOST_SETTINGS_BYTES))
         return {str(name): (int(one[0]), bytes.fromhex(one[1])) for name, one in kept.items()}
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return {}

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from pate_fed.regular_files import read_regular
+
 OWNER_ONLY: Final = 0o600
 
 
@@ -50,7 +52,7 @@ def read_named(path: Path, name: str, *, fault: type[Exception]) -> bytes:
         Exception: a `fault` that gives the file's `name`: it cannot be read.
     """
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise fault(f"{name} must be readable", error.strerror) from error
 

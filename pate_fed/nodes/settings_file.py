@@ -19,6 +19,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
+from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
@@ -29,6 +31,7 @@ Fault = Callable[[str, object], Exception]
 
 VERSION_KEY = "schema_version"
 _MOST_SHOWN = 80
+_MOST_LEVELS = 16
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _WORDS: Final[Mapping[str, str]] = {
     "string_type": "a text",
@@ -141,7 +144,7 @@ def with_environment(
     source = EnvSettingsSource(variables, env_prefix=prefix, env_nested_delimiter="__")
     try:
         given: dict[str, Any] | None = source()
-    except SettingsError:
+    except (SettingsError, RecursionError):
         given = None
     if given is None:  # not from the other error, which holds the value
         must = f"{prefix}... must be JSON where it holds a table or a list"
@@ -258,7 +261,7 @@ def _tables_of(kind: Any) -> list[type[Any]]:
 
 def _read(path: Path, advice: str, fault: Fault) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, most_bytes=MOST_SETTINGS_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise fault(advice, path.parent) from error
     except OSError as error:
@@ -267,12 +270,25 @@ def _read(path: Path, advice: str, fault: Fault) -> bytes:
 
 def _parsed(content: bytes, name: str, fault: Fault) -> dict[str, Any]:
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        table = tomllib.loads(content.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         got = str(error)
     except (ValueError, RecursionError) as error:
         got = type(error).__name__
+    else:
+        if not _is_deep(table):
+            return table
+        got = f"more than {_MOST_LEVELS} levels"
     raise fault(f"{name} must be TOML", got)  # not from the other error, which holds the content
+
+
+def _is_deep(table: object) -> bool:
+    """Tell whether tables and lists lie in more of each other than any settings do."""
+    level: list[Any] = [table]
+    for _ in range(_MOST_LEVELS):
+        held = [list(one.values()) if isinstance(one, dict) else one for one in level]
+        level = [one for each in held for one in each if isinstance(one, dict | list)]
+    return bool(level)
 
 
 def _validated(
@@ -324,10 +340,15 @@ def _at(kind: Any, place: Sequence[int | str]) -> tuple[Any, bool]:
         known = {one.name: one for one in fields(kind)} if is_dataclass(kind) else {}
         if part in known:
             is_shown &= known[str(part)].repr
-            kind = get_type_hints(kind)[str(part)]
+            kind = _table_or_none(get_type_hints(kind)[str(part)])
         else:  # one of a table of tables, or of a list
             kind = (get_args(kind) or (kind,))[-1]
     return kind, is_shown
+
+
+def _table_or_none(hint: Any) -> Any:
+    """Return the dataclass of a hint that also allows none; any other hint as it is."""
+    return next((one for one in get_args(hint) if is_dataclass(one)), hint)
 
 
 def _tables(names: Sequence[int | str]) -> str:

@@ -12,6 +12,7 @@ from pate_fed.charging import noise_of, require_room_for_life
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import TALLIES
+from pate_fed.planning.options import require_in_range
 from pate_fed.planning.sums import SumForm
 from pate_fed.pricing import PRICINGS, formal_cost_at, priced
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
@@ -53,15 +54,10 @@ class EvaluationSettings:
         Raises:
             InvalidSettingError: one is.
         """
-        if not 0 < self.epsilon < math.inf:
-            raise InvalidSettingError("--epsilon must be above 0 and finite", self.epsilon)
-        if not 0 < self.delta < 1:
-            raise InvalidSettingError("--delta must be in (0, 1)", self.delta)
+        require_in_range(self)
         most = min(MOST_PLACES, MAX_TOTAL_VOTES // max(1, parties))
         if not 1 <= self.places <= most:
             raise InvalidSettingError(f"--places must be between 1 and {most}", self.places)
-        if self.colluders < 1:
-            raise InvalidSettingError("--colluders must be at least 1", self.colluders)
 
 
 @dataclass(frozen=True, slots=True)

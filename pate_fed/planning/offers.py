@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pate_fed.accounting import FormalCost, Outcomes, neighbors
+from pate_fed.accounting.ranges import RANGES
 from pate_fed.accounting.statement import Pricing
 from pate_fed.errors import (
     BudgetExhaustedError,
@@ -32,7 +33,7 @@ from pate_fed.votes import TeacherWeights
 _MARGIN: Final = 3.0
 """Margin of the cap on answers above their expected number, in standard deviations."""
 
-_NO_BUDGET: Final = 1e300
+_NO_BUDGET: Final = RANGES["epsilon"].most
 """A budget too large to be used up."""
 
 

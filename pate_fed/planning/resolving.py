@@ -26,7 +26,8 @@ from pate_fed.planning.defaults import (
     TEACHERS_IN_ALL,
     Defaults,
 )
-from pate_fed.planning.settings import RunSettings, option_of
+from pate_fed.planning.options import option_of
+from pate_fed.planning.settings import RunSettings
 from pate_fed.planning.sums import SumForm, Sums, require_enough
 from pate_fed.pricing import affordable_queries, priced, tightest_cost
 from pate_fed.queries import QueryPool

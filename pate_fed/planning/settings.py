@@ -16,6 +16,7 @@ from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_PURPOSE, is_purpose
 from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.partition import PartitionScheme
+from pate_fed.planning.options import option_of, require_in_range
 from pate_fed.planning.sums import Sums, require_enough
 from pate_fed.pricing import PRICINGS
 
@@ -123,10 +124,7 @@ class RunSettings:
             InvalidSettingError: a number is out of its range, or two options contradict.
             ProtocolError: fewer parties than a secure sum needs.
         """
-        for name in ("parties", "teachers", "queries", "batch_size", "patients"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidSettingError(f"{option_of(name)} must be at least 1", value)
+        require_in_range(self)
         if self.parties is not None:
             require_enough(self.parties, form=self.form, sums=sums)
         for name in ("max_answers", "max_refusals"):
@@ -134,18 +132,8 @@ class RunSettings:
             if value is not None and value < 1:
                 raise InvalidSettingError(f"{option_of(name)} must be at least 1", value)
         self._check_parts(sums)
-        for name in ("sigma1", "sigma2", "epsilon", "evaluation_epsilon"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise InvalidSettingError(f"{option_of(name)} must be above 0 and finite", value)
-        if self.vote_threshold is not None and not 0 <= self.vote_threshold < float("inf"):
-            raise InvalidSettingError(
-                "--vote-threshold must be at least 0 and finite", self.vote_threshold
-            )
-        if not 0 < self.delta < 1:
-            raise InvalidSettingError("--delta must be in (0, 1)", self.delta)
-        if self.seed is not None and self.seed < 0:
-            raise InvalidSettingError("--seed must be at least 0", self.seed)
+        if self.vote_threshold is not None and self.vote_threshold < 0:
+            raise InvalidSettingError("--vote-threshold must be at least 0", self.vote_threshold)
         if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
             raise InvalidSettingError("--partition column needs --hospital COLUMN", "none")
         if not is_purpose(self.purpose):
@@ -186,21 +174,10 @@ class RunSettings:
             raise InvalidSettingError(
                 "--max-refusals needs a mechanism that refuses", self.mechanism
             )
-        if self.confidence is not None and not 0 <= self.confidence <= 1:
-            raise InvalidSettingError("--confidence must be between 0 and 1", self.confidence)
-        if self.test_delta is not None and not 0 < self.test_delta < min(0.5, self.delta):
-            raise InvalidSettingError("--test-delta must be above 0 and below --delta", "another")
-        for place, weight in enumerate(self.weights or (), start=1):
-            if weight < 1:
-                raise InvalidSettingError(
-                    "--weights must be at least 1 each", f"{weight} for hospital {place}"
-                )
+        if self.test_delta is not None and not self.test_delta < self.delta:
+            raise InvalidSettingError("--test-delta must be below --delta", "another")
         if self.weights == ():
             raise InvalidSettingError("--weights must be at least 1 each", "none")
-        if self.party_epsilons is not None and not all(
-            0 < budget < float("inf") for budget in self.party_epsilons
-        ):
-            raise InvalidSettingError("--party-epsilons must be above 0 and finite", "others")
         if self.pricing != "auto" and self.pricing not in prices:
             where = " with --noise parties" if self.noise == "parties" else ""
             raise InvalidSettingError(
@@ -228,8 +205,6 @@ class RunSettings:
                 "--noise parties must hide the votes: one hospital's noise is too little for it",
                 "--sum plain",
             )
-        if self.colluders is not None and self.colluders < 1:
-            raise InvalidSettingError("--colluders must be at least 1", self.colluders)
 
     def _check_data_options(self) -> None:
         data = self.data
@@ -251,9 +226,7 @@ class RunSettings:
         if data.name in ("digits", "breast-cancer", "csv") and data.data_dir is not None:
             raise InvalidSettingError("--data-dir is for data with a folder", data.name)
         if self.prevalence is not None and not (
-            len(self.prevalence) > 1
-            and min(self.prevalence) > 0
-            and abs(sum(self.prevalence) - 1) <= 1e-6
+            len(self.prevalence) > 1 and abs(sum(self.prevalence) - 1) <= 1e-6
         ):
             raise InvalidSettingError(
                 "--prevalence must be the share of each class, in order, and sum to 1", "others"
@@ -391,8 +364,3 @@ class RunSettings:
             "seed": self.seed,
             "purpose": self.purpose or None,
         }
-
-
-def option_of(setting: str) -> str:
-    """Return the command line's name of a setting."""
-    return "--" + setting.removesuffix("_s").replace("_", "-")

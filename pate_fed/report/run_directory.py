@@ -46,6 +46,7 @@ import tomli_w
 
 from pate_fed.cells import csv_line, read_cell
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
+from pate_fed.regular_files import open_regular, read_regular
 from pate_fed.report.renaming import exchange, publish, sync
 
 if TYPE_CHECKING:
@@ -474,8 +475,7 @@ def _toml_value(value: object) -> object:
 
 def _read_text(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
+        return read_regular(path).decode("utf-8")
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise RunDirectoryError(f"a run directory must hold a readable {path.name}", reason) from (
@@ -571,7 +571,7 @@ def digests_of(folder: Path) -> dict[str, str]:
         if path.is_symlink() or not path.is_file() or is_page or path.name.startswith("."):
             continue
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             reason = error.strerror or type(error).__name__

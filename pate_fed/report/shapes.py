@@ -14,7 +14,7 @@ from pate_fed.errors import RunDirectoryError
 
 SCHEMA_VERSION = 1
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
 Number = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pate_fed.array_models import DESCRIPTION_FILE, FORM, TENSORS_FILE, ArrayModel, Arrays
 from pate_fed.errors import InvalidParameterError, RunDirectoryError, UnreadableFileError
 from pate_fed.inputs import Inputs
+from pate_fed.regular_files import read_regular
 from pate_fed.students.model import ConstantModel, Model, SklearnModel
 from pate_fed.students.student import Student
 
@@ -50,7 +51,7 @@ class ArraysModel(Model):
         """
         names = (DESCRIPTION_FILE, TENSORS_FILE)
         try:
-            files = {name: (directory / name).read_bytes() for name in names}
+            files = {name: read_regular(directory / name) for name in names}
             return cls(ArrayModel.from_files(files))
         except OSError as error:
             raise RunDirectoryError("a model must be readable", type(error).__name__) from error

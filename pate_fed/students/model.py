@@ -15,6 +15,7 @@ from pate_fed.array_models import DESCRIPTION_FILE, SCHEMA_VERSION
 from pate_fed.errors import RunDirectoryError, UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.one_thread import one_thread
+from pate_fed.regular_files import read_regular
 from pate_fed.stored_models import SKOPS_FILE, restored, stored
 
 
@@ -133,7 +134,7 @@ def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
     if not isinstance(classes, int) or classes < 2 or not _are_offsets(offsets, classes):
         raise RunDirectoryError(f"{DESCRIPTION_FILE} must say how many classes there are", "none")
     try:
-        estimator = restored((directory / SKOPS_FILE).read_bytes())
+        estimator = restored(read_regular(directory / SKOPS_FILE))
     except OSError as error:
         raise RunDirectoryError(f"{SKOPS_FILE} must be readable", type(error).__name__) from error
     except UnreadableFileError as error:
@@ -171,8 +172,8 @@ def read_description(directory: Path) -> dict[str, Any]:
             "no folder there",
         )
     try:
-        described = json.loads((directory / DESCRIPTION_FILE).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        described = json.loads(read_regular(directory / DESCRIPTION_FILE))
+    except (OSError, ValueError, RecursionError) as error:
         raise RunDirectoryError(
             f"a student's folder must hold a readable {DESCRIPTION_FILE}", type(error).__name__
         ) from error

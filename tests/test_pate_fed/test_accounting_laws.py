@@ -56,6 +56,7 @@ from pate_fed.accounting import (
     total_gnmax_local_sensitivities,
     two_class_local_sensitivities,
 )
+from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import InvalidParameterError, InvalidVotesError, PateFedError
 from pate_fed.mechanisms import GaussianMax, StableGaussianMax
 from pate_fed.releases import NoisyRelease
@@ -559,11 +560,18 @@ def test_absurd_noise_has_a_price_that_is_a_number_or_infinite(noise: float) -> 
         threshold_rdp([20], ORDERS, **check),
         exact_threshold_rdp([20], ORDERS, **check),
         exact_threshold_rdp([20], ORDERS, vote_threshold=1e300, sigma1=3.0),
-        event_approximate_rdp(GaussianMaxEvent(3, noise), ORDERS),
-        event_approximate_rdp(StableGaussianMaxEvent(3, noise, 1e-9), ORDERS),
-        event_approximate_rdp(StableLaplaceMaxEvent(3, 1 / noise, 1e-9), ORDERS),
     ]
     assert all((rdp >= 0).all() for rdp in prices)  # false for NaN
+
+
+def test_events_of_the_least_and_the_most_noise_have_a_price() -> None:
+    for noise in (RANGES["sigma"].least, RANGES["sigma"].most):
+        prices = [
+            event_approximate_rdp(GaussianMaxEvent(3, noise), ORDERS),
+            event_approximate_rdp(StableGaussianMaxEvent(3, noise, 1e-9), ORDERS),
+            event_approximate_rdp(StableLaplaceMaxEvent(3, 1 / noise, 1e-9), ORDERS),
+        ]
+        assert all((rdp >= 0).all() for rdp in prices)  # false for NaN
 
 
 @pytest.mark.parametrize("delta", [0, 1, -1e-5, 1.5, math.nan])
