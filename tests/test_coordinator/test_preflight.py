@@ -218,6 +218,7 @@ class TestWorker:
         assert (run.state, "PF-101" in run.reason) == (RunState.FAILED, True)
         assert not any(one.exchanges for one in federation.hospitals.values())
 
+    @pytest.mark.slow
     def test_a_full_disk_is_waited_for_at_nobodys_charge(
         self, federation: Worked, monkeypatch: pytest.MonkeyPatch
     ) -> None:
