@@ -9,6 +9,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from coordinator.errors import RunRequestError
@@ -40,7 +41,7 @@ class Pools:
         try:
             paths = sorted(one for one in self._folder.iterdir() if one.name[0] != ".")
             pools = (path for path in paths if not _is_evaluation(path))
-            return {bytes.fromhex(path.name): schema_in(path) for path in pools}
+            return {bytes.fromhex(path.name): _schema_in(path) for path in pools}
         except (OSError, ValueError, InvalidTaskError) as error:
             raise RunRequestError(
                 "every file under pools must be one that was published: put it back from a backup",
@@ -101,6 +102,18 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _schema_in(path: Path) -> TaskSchema:
+    written = path.stat()
+    return _read_schema(path, written.st_mtime_ns, written.st_size)
+
+
+@lru_cache(maxsize=64)
+def _read_schema(path: Path, *written: int) -> TaskSchema:
+    """Read a file's schema once for each time that it was written: its rows take a while."""
+    del written
+    return schema_in(path)
 
 
 def _is_evaluation(path: Path) -> bool:
