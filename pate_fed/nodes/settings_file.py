@@ -284,7 +284,7 @@ def _parsed(content: bytes, name: str, fault: Fault) -> dict[str, Any]:
 
 def _is_deep(table: object) -> bool:
     """Tell whether tables and lists lie in more of each other than any settings do."""
-    level = [table]
+    level: list[Any] = [table]
     for _ in range(_MOST_LEVELS):
         held = [list(one.values()) if isinstance(one, dict) else one for one in level]
         level = [one for each in held for one in each if isinstance(one, dict | list)]
