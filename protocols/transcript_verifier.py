@@ -155,8 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     path = Path(given.file)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            parser.error(f"FILE must have at most {MAX_BYTES} bytes")
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:  # a device has no end
+            parser.error(f"FILE must be a file of at most {MAX_BYTES} bytes")
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         parser.error(f"FILE must be readable, got {error.strerror}")

@@ -271,9 +271,14 @@ class RunRequest:
                 raise RunRequestError(f"a request must be of version {SCHEMA_VERSION}", "another")
             data = source_of(exactly(record["source"], str), exactly(record["label"], str))
             record["settings"]["data"] = record_of(data)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise RunRequestError("a request must be as it was written", "another text") from error
-        return checked(cls, record, where="a request: ", fault=RunRequestError)
+        made = checked(cls, record, where="a request: ", fault=RunRequestError)
+        try:
+            _ = made.terms
+        except (ValueError, LookupError, TypeError) as error:
+            raise RunRequestError("a request must agree with itself", "another text") from error
+        return made
 
 
 def read_task(home: FederationHome, request: RunRequest) -> LearningTask | EvaluationTask:

@@ -424,7 +424,7 @@ def _plan_of(content: bytes) -> dict[str, Any] | None:
     """Return a plan; None for one that cannot be read, which was never decided."""
     try:
         plan = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return plan if isinstance(plan, dict) else None
 

@@ -252,7 +252,7 @@ class Ask(Generic[Range]):
     def _row(self, votes: Range) -> Table:
         if votes not in self._found:
             if (len(self._found) + 1) * self._atoms.shape[1] > MOST_CELLS:
-                raise TooManyCellsError
+                raise _TooManyCellsError
             kernel = self._kernel(votes)
             # U's slope is at most 1: an infinite ratio is worth z times its P.
             self._found[votes] = np.append(kernel.masses @ self._atoms, kernel.infinite)
@@ -314,14 +314,14 @@ class Ask(Generic[Range]):
         )
 
 
-class TooManyCellsError(Exception):
+class _TooManyCellsError(Exception):
     """An ask needs larger tables than `MOST_CELLS`: a price by outcome stands."""
 
 
 def _require_few_cells(reach: int, *columns: int) -> None:
     """Refuse tables of stencils that reach so far, for so many places or ratios, before any."""
     if 2 * (2 * reach + 1) * max(columns) > MOST_CELLS:
-        raise TooManyCellsError
+        raise _TooManyCellsError
 
 
 def solve(splines: Splines, ask: Ask[Gaps] | Ask[Box], caps: Caps) -> Table:
@@ -455,7 +455,7 @@ def bellman_epsilon(
     splines, window = grid
     try:
         value = solve(splines, _ask(setting, splines, window), caps)
-    except TooManyCellsError:
+    except _TooManyCellsError:
         return known
     return min(splines.epsilon(value, delta) * SAFETY, known)
 
@@ -507,7 +507,7 @@ def labels_epsilon(
         ask = Ask(splines, kernel, boxes, None, window, lost=LOST_BY_LABELS)
         for _ in range(asks):
             value = ask.before(value, value)
-    except TooManyCellsError:
+    except _TooManyCellsError:
         return known
     return min(splines.epsilon(value, delta) * SAFETY, known)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -122,7 +123,8 @@ def _people(path: Path) -> list[dict[str, str]]:
     try:
         with (
             open_regular(path) as packed,
-            gzip.open(packed, "rt", encoding="utf-8", newline="") as file,
+            gzip.GzipFile(fileobj=packed) as plain,
+            io.TextIOWrapper(plain, encoding="utf-8", newline="") as file,
         ):
             people = list(csv.DictReader(file))
             for one in people:
