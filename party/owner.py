@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -117,12 +117,18 @@ class OpenSite:
     def proposal(self, approval: Approval) -> Proposal:
         """Work out the proposal of a request; see `proposal_of`."""
         from party.decision.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
-        from party.storage import RunCosts  # noqa: PLC0415
+        from party.storage import RunCosts, charges_in  # noqa: PLC0415
 
+        # A decided run may have been charged: what it takes is not taken twice.
+        account = charges_in(self.database, approval.digest)
+        own = [] if account is None else [one.entry_id for one in account.ledger.outcomes.entries]
+        ledger = self.ledger()
         return proposal_of(
             self.site,
             approval,
-            ledger=self.ledger(),
+            ledger=replace(
+                ledger, entries=tuple(one for one in ledger.entries if one.entry_id not in own)
+            ),
             pins=self.records.pins(),
             costs=RunCosts(self.database).of,
         )

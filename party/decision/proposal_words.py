@@ -147,8 +147,8 @@ def _budget_lines(cost: Cost) -> Iterator[Line]:
     """Tell a run's part of the budget for life: shares, which add up over runs."""
     yield (
         "Budget",
-        f"for life: epsilon {cost.lifetime_epsilon:g}; {percent(cost.used)} of it is used. This "
-        f"run takes {percent(cost.share)} of it at most",
+        f"for life: epsilon {cost.lifetime_epsilon:g}; other runs have used {percent(cost.used)} "
+        f"of it. This run takes {percent(cost.share)} of it at most",
     )
     if cost.used + cost.share > 1:
         yield "", "That is more than is left: THE RUN WOULD BE STOPPED BEFORE ITS END"

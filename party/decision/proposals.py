@@ -34,7 +34,7 @@ class Cost:
         neighbors: The two cases that it cannot tell apart well, in words.
         view: Against whom `run_epsilon` holds, in words.
         method: How it was computed, in words.
-        used: Share of the budget for life that is used until now, from 0 to 1.
+        used: Share of the budget for life that other runs have used until now, from 0 to 1.
         share: Share that this run takes at its caps; what is left of it returns.
         room: How many such runs the rest of the budget holds, this one included.
         lifetime_epsilon: Budget over all runs.
@@ -107,7 +107,7 @@ def proposal_of(
     Args:
         site: The hospital's folder.
         approval: The entry that waits.
-        ledger: The charges until now.
+        ledger: The charges of all other runs until now.
         pins: Whom our people checked.
         costs: Gives the stated costs of a run, for the place of this party among all.
     """

@@ -6,7 +6,13 @@ SQLite, in one file that nobody else reads. Nothing in it is a vote or a key.
 from party.storage.audit_log import AuditLog
 from party.storage.engine import PartyDatabase, has_node
 from party.storage.journal import Journal
-from party.storage.ledger import LedgerStore, charges_of, is_budget_fixed, read_ledger
+from party.storage.ledger import (
+    LedgerStore,
+    charges_in,
+    charges_of,
+    is_budget_fixed,
+    read_ledger,
+)
 from party.storage.run_costs import RunCosts
 from party.storage.sent import SentLog
 
@@ -17,6 +23,7 @@ __all__ = [
     "PartyDatabase",
     "RunCosts",
     "SentLog",
+    "charges_in",
     "charges_of",
     "has_node",
     "is_budget_fixed",

@@ -216,13 +216,23 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
 
 
 def charges_of(database: PartyDatabase, run_id: bytes) -> RunCharges | None:
-    """Return a run's charges, for a reader beside the node; None if no run had this id.
+    """Return the charges of the run that was set up under an id, for a reader beside the node.
 
     Raises:
         StorageError: they cannot be read.
     """
     with database.transaction() as connection:
         scope = connection.scalar(_SCOPE, {"run": run_id})
+    return None if scope is None else charges_in(database, scope)
+
+
+def charges_in(database: PartyDatabase, scope: bytes) -> RunCharges | None:
+    """Return the charges of a run of this scope; None if it was never set up.
+
+    Raises:
+        StorageError: they cannot be read.
+    """
+    with database.transaction() as connection:
         row = connection.execute(_CHARGES, {"scope": scope}).one_or_none()
     return None if row is None else _charges_of(row)
 

@@ -7,6 +7,7 @@ Services and the run are started as always. Commands that end at once are forks 
 from __future__ import annotations
 
 import csv
+import html
 import json
 import os
 import re
@@ -23,7 +24,14 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.federation.home import FederationHome
+from coordinator.operator import Coordinator
+from coordinator.people import Role
+from party.owner import open_records
+from party.site.folder import Site
+from pate_fed.wording import epsilon_text
 from protocols.enrollment import Invitation
+from tests.support.console import browser
 from tests.support.loopback import (
     WATCH,
     addresses,
@@ -42,6 +50,7 @@ from tests.support.marker import (
 )
 from tests.support.markers import more
 from tests.support.real_data import real_data
+from tests.test_party.test_page import browser_of
 
 pytestmark = pytest.mark.slow
 
@@ -264,6 +273,59 @@ def test_no_secret_of_either_side_is_anywhere_but_in_its_own_file(played: Played
     secrets = kept | tokens
     assert files_with_secrets(played.out, secrets) == {name: [name] for name in secrets}
     assert secrets_within(played.said.encode(), secrets) == []
+
+
+def words_in(page: str) -> str:
+    """What a page says, without its marks."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+
+
+def epsilons_in(text: str) -> set[str]:
+    """Every number that a text calls an epsilon."""
+    found = r"(?:epsilon|ε)[^0-9a-z%]{0,4}(?:at most |of |is |= ?)?([0-9]+(?:\.[0-9]+)?)"
+    return {f"{float(number):g}" for number in re.findall(found, text)}
+
+
+def test_the_run_has_one_epsilon_wherever_it_is_said(played: Played) -> None:
+    """Console, hospital's page, both command lines, report, `privacy.json`; budgets are 5."""
+    privacy = json.loads((played.out / "results" / "privacy.json").read_text("utf-8"))
+    exact = privacy["views"]["public"]["formal"]["epsilon"]
+    allowed = {epsilon_text(exact), "5"}
+    assert epsilons_in(played.said) == allowed  # what the commands of both sides printed
+    report = (played.out / "results" / "report.html").read_text("utf-8")
+    for name in ("short", "cost"):
+        section = report.partition(f'<section aria-labelledby="{name}"')[2]
+        said = words_in(section.partition("</section>")[0].partition("<svg")[0])
+        assert epsilon_text(exact) in epsilons_in(said) <= allowed, name
+    [settings] = played.out.rglob("federation.toml")
+    coordinator = Coordinator(FederationHome.open(settings.parent))
+    try:
+        [run] = coordinator.queue.page(most=10)
+        assert run.progress["epsilon"] == exact
+        console = browser(coordinator, Role.ADMINISTRATOR)
+        for path in ("/", "/runs", f"/runs/{run.name}", f"/runs/{run.name}/results", "/privacy"):
+            said = words_in(console.get(path).text)
+            assert epsilon_text(exact) in said, path
+            assert epsilons_in(said) <= allowed, path
+    finally:
+        coordinator.close()
+    for settings in played.out.rglob("party.toml"):
+        site = Site.open(settings.parent)
+        with open_records(site.folder) as opened:
+            ledger, [spent] = opened.spending()
+        assert spent.epsilon == exact
+        assert spent.share == pytest.approx(ledger.used_share())
+        with browser_of(site) as page:
+            page.enter()
+            [digest] = set(re.findall(r"request\?digest=([0-9a-f]{64})", page.get("decided").text))
+            for path in ("budget", f"request?digest={digest}"):
+                said = words_in(page.get(path).text)
+                assert epsilons_in(said) == allowed, path
+            # The request says unit, view and method of it once each.
+            formal = privacy["views"]["public"]["formal"]
+            assert said.count("for one patient") == 1
+            assert (said.count(formal["holds_for"]), said.count(formal["method"])) == (1, 1)
+            assert "STOPPED BEFORE ITS END" not in said  # its own charge is not counted twice
 
 
 def test_its_operator_cannot_spend_a_budget_on_a_wrong_student_and_trains_another_later(

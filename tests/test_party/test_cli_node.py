@@ -90,7 +90,7 @@ class TestApprove:
             "gnmax, noise of standard deviation 4 added by the coordinator; at most 12 queries",
             f"additive, sealed with {DEFAULT_SUITE}",
             "for one patient",
-            "for life: epsilon 5; 0.0 % of it is used. This run takes 9",
+            "for life: epsilon 5; other runs have used 0.0 % of it. This run takes 9",
             "after it there is no room for another run like this one",
             "With        South",
             "With        West",

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,6 +28,9 @@ from tests.support.console import add_hospitals, opened, served
 from tests.support.hospital_services import TEACHERS, Hospitals, make_hospitals, records_of
 from tests.support.worked import LocalTransport
 from tests.test_party.test_service import Running
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +97,15 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
         yield coordinator, hospitals, offer
 
 
+def seen_by_operator(page: Page, coordinator: Coordinator, address: str) -> str:
+    """Return what the console's page of the run says."""
+    coordinator.people.add("Olga", Role.OPERATOR)
+    token = coordinator.sessions.open("Olga")
+    page.context.add_cookies([{"name": "pate-fed-session", "value": token, "url": address}])
+    page.goto(f"{address}/runs/lung-2")
+    return page.inner_text("main")
+
+
 def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> None:
     with ExitStack() as stack:
         coordinator, hospitals, offer = stack.enter_context(offered(tmp_path))
@@ -134,12 +147,7 @@ def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> Non
         assert stranger.goto(link).status == 403  # type: ignore[union-attr]
         assert stranger.goto(home).status == 403  # type: ignore[union-attr]
         offer()
-        address = stack.enter_context(served(coordinator))
-        coordinator.people.add("Olga", Role.OPERATOR)
-        token = coordinator.sessions.open("Olga")
-        page.context.add_cookies([{"name": "pate-fed-session", "value": token, "url": address}])
-        page.goto(f"{address}/runs/lung-2")
-        shown = page.inner_text("main")
+        shown = seen_by_operator(page, coordinator, stack.enter_context(served(coordinator)))
         assert "waits for the people of North [PF-328]" in shown, shown
         assert page.get_by_text("rejected", exact=True).count() == 1
         assert "ready" not in shown
