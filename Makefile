@@ -11,6 +11,7 @@ TORCH = import tomllib; print(*[d for d in tomllib.load(open("pyproject.toml", "
 install = { ! $(PIP) config list | grep -qE '\.(index-url|no-index)=' && $(BIN)/uv pip install --quiet --python $(BIN)/python --editable $(1); } || $(PIP) install --quiet --no-compile --editable $(1)
 COMPILE := $(BIN)/python -m compileall -q pate_fed party coordinator protocols  # as pip does with copies
 COVERAGE :=  # --cov measures branch coverage, and holds its floor
+SOURCES :=  # of benchmarks/numbers.py, for `make numbers`; all cheap ones
 MUTANTS := --number 2  # of each module; --seed, --minutes: see --help
 WAITING := 2  # of slow tests at once, beside the fast ones
 NOW := $(shell date +%Y%m%d-%H%M%S)
@@ -20,7 +21,7 @@ FEDERATION_RUN := runs/federation-demo-$(NOW)
 # What tests start is compiled once, not at every start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo federation-demo test test-slow test-exhaustive collect mutants lock docs bench lint format types imports check clean
+.PHONY: demo federation-demo test test-slow test-exhaustive collect mutants numbers lock docs bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
@@ -43,6 +44,9 @@ collect: $(VENV)/.installed-dev  ## load every test, and compile what tests load
 mutants: $(VENV)/.installed-dev  ## put small faults into the code, one at a time; a test must fail for each
 	$(call install,'.[mutants]')
 	$(BIN)/python -m tests.mutants $(MUTANTS)
+
+numbers: $(VENV)/.installed-dev  ## run the documentation's cheap commands; renew docs/numbers.json and the pages
+	$(BIN)/python -m benchmarks.numbers $(SOURCES)
 
 lock: $(VENV)/.installed-dev  ## renew the list of libraries with their hashes
 	$(BIN)/python -m benchmarks.lock
