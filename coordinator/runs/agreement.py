@@ -152,7 +152,7 @@ def _inquiry_of(run: OpenRun) -> RunInquiry:
     """Return the question to a run's hospitals: always the same."""
     seats = tuple(one.identity.fingerprint for one in in_seat_order(run.members))
     terms, form = run.request.terms_by(list(seats)), run.form
-    agreed = tolerated(terms, form)
+    agreed = tolerated(terms, form, parties=len(seats))
     return RunInquiry(
         coordinator=run.identity.fingerprint,
         seats=seats,

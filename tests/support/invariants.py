@@ -114,7 +114,7 @@ class RunSeen:
     run: Run
     request: RunRequest
     shown: str
-    table: Mapping[str, Any]
+    table: dict[str, Any]
     labels: Mapping[int, int] | None = None
     batches: tuple[str, ...] = ()
     transcript: str = ""
@@ -475,7 +475,9 @@ def _states(seen: Seen) -> Iterator[Violation]:
         why = f"{run.state.value}: {run.reason}" if run.reason else run.state.value
         if one.shown.splitlines()[0].split(maxsplit=1) != [run.name, why]:
             yield Violation(Fault.SILENT, f"{run.name} is {why}, and shown as {one.shown!r}")
-        if one.table != run.as_table():
+        names = [each["hospital"] for each in one.table["hospitals"]]
+        of_run = {key: value for key, value in one.table.items() if key != "hospitals"}
+        if of_run != run.as_table() or names != sorted(each.name for each in one.request.parties):
             yield Violation(Fault.SILENT, f"{run.name} is not what its table shows: {one.table}")
         if not all(math.isfinite(value) for value in run.progress.values()):
             yield Violation(Fault.SILENT, f"{run.name} counts {dict(run.progress)}")

@@ -15,7 +15,7 @@ from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.messages import MaskedVector, Plan, Reveal, Settlement, ShareBundle, Verdict
 from tests.support.federation import messages
-from tests.support.invariants import Fault, Seen, violations
+from tests.support.invariants import Fault, Seen, messages_in, violations
 from tests.support.process_federation import process_federation
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ def with_run(seen: Seen, **changes: Any) -> Seen:
     run = replace(seen_run.run, **changes)
     why = f": {run.reason}" if run.reason else ""
     shown = f"{run.name} {run.state.value}{why}\n"
-    return with_seen_run(seen, run=run, shown=shown, table=run.as_table())
+    return with_seen_run(seen, run=run, shown=shown, table=seen.runs[0].table | run.as_table())
 
 
 def with_seen_run(seen: Seen, **changes: Any) -> Seen:
@@ -209,7 +209,12 @@ def a_transcript_is_changed(seen: Seen) -> Seen:
 
 def a_journal_is_from_yesterday(seen: Seen) -> Seen:
     exchanges = seen.hospitals[0].exchanges
-    return with_hospital(seen, exchanges=(*exchanges, exchanges[0]))
+    first = next(
+        one
+        for one in exchanges
+        if any(hasattr(said, "journal_counter") for said in messages_in(one[1]))
+    )
+    return with_hospital(seen, exchanges=(*exchanges, first))
 
 
 def a_run_hangs(seen: Seen) -> Seen:
@@ -229,7 +234,7 @@ def a_reason_is_kept_to_the_queue(seen: Seen) -> Seen:
     run = replace(
         seen.runs[0].run, state=RunState.FAILED, reason="PF-412: a hospital must be there"
     )
-    return with_seen_run(seen, run=run, table=run.as_table())
+    return with_seen_run(seen, run=run, table=seen.runs[0].table | run.as_table())
 
 
 def a_reason_is_shown_to_people_alone(seen: Seen) -> Seen:

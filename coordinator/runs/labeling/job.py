@@ -98,14 +98,13 @@ class RunContext:
     @property
     def tolerated(self) -> dict[str, int]:
         """The allowed numbers of parties that collude with us, and that drop out."""
-        return tolerated(self.terms, self.job.form)
+        return tolerated(self.terms, self.job.form, parties=len(self.round.seats))
 
 
-def tolerated(terms: RunTerms, form: SecureSum) -> dict[str, int]:
+def tolerated(terms: RunTerms, form: SecureSum, *, parties: int) -> dict[str, int]:
     """Return the numbers of parties that may collude with us, and drop out, as a run records."""
     if terms.colluders is not None and terms.dropouts is not None:
         return {"colluders": terms.colluders, "dropouts": terms.dropouts}
-    parties = len(terms.weights)
     return {
         "colluders": form.most_colluders(parties),
         "dropouts": parties - form.threshold(parties),
