@@ -39,6 +39,7 @@ from protocols.messages.batch import (
     Readiness,
     Refusal,
     Settlement,
+    VectorHead,
     require_vector_size,
 )
 from protocols.messages.blame import BlameRequest, StreamSums
@@ -130,6 +131,7 @@ __all__ = [
     "ShareBundle",
     "Size",
     "StreamSums",
+    "VectorHead",
     "Verdict",
     "VerdictMacs",
     "field_types",

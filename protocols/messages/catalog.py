@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from protocols.messages.batch import Inquiry, MaskedVector, Plan, Readiness, Refusal, Settlement
+from protocols.messages.batch import (
+    Inquiry,
+    MaskedVector,
+    Plan,
+    Readiness,
+    Refusal,
+    Settlement,
+    VectorHead,
+)
 from protocols.messages.blame import BlameRequest, StreamSums
 from protocols.messages.closing import Closing, HeadBundle, HeadStatement
 from protocols.messages.fields import Message
@@ -71,5 +79,6 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         Inquiry,
         Readiness,
         ResultsQuery,
+        VectorHead,
     )
 }

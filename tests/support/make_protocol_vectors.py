@@ -53,6 +53,7 @@ _PURPOSES = {
     "Inquiry": "inquiry",
     "Readiness": "readiness",
     "ResultsQuery": "results query",
+    "VectorHead": "masked vector",
 }
 
 
@@ -186,12 +187,18 @@ def _messages() -> dict[str, list[Any]]:
         "Inquiry": [run, b"what may be asked"],
         "Readiness": [_bytes("inquiry"), me, [0, 3, 2**17]],
         "ResultsQuery": [_bytes("co"), me, run, "student/student.json", 4_194_304, 1_900_000_000],
+        "VectorHead": [_bytes("plan"), me, 64, hashlib.sha256(_bytes("y", 64)).digest()],
     }  # fmt: skip
 
 
 def _frame(number: int, purpose: str, fields: list[Any]) -> tuple[bytes, bytes]:
     body = b"\x83" + cbor(VERSION) + cbor(number) + cbor(fields)
-    digest = hashlib.sha256(b"pate-fed/1/message\0" + body).digest()
+    digested = body
+    if number == 10:  # a y is signed by its head
+        plan, sender, y = fields
+        head = [plan, sender, len(y), hashlib.sha256(y).digest()]
+        digested = b"\x83" + cbor(VERSION) + cbor(33) + cbor(head)
+    digest = hashlib.sha256(b"pate-fed/1/message\0" + digested).digest()
     signature = b""
     if purpose:
         signed = b"pate-fed/1/signature\0" + purpose.encode() + b"\0" + digest
@@ -242,7 +249,7 @@ def _spoiled() -> dict[str, bytes]:
         "version in two bytes": b"\x84\x18\x02" + closing[2:],
         "type 0": b"\x84\x02\x00" + closing[3:],
         "type 23": b"\x84\x02\x17" + closing[3:],
-        "type 33": b"\x84\x02\x18\x21" + closing[3:],
+        "type 34": b"\x84\x02\x18\x22" + closing[3:],
         "type in two bytes": b"\x84\x02\x18\x0d" + closing[3:],
         "type is a text": b"\x84\x02\x61\x0d" + closing[3:],
         "array of 5": b"\x85" + closing[1:] + b"\x00",

@@ -53,6 +53,7 @@ from protocols.messages import (
     SetupClosing,
     ShareBundle,
     StreamSums,
+    VectorHead,
     Verdict,
     VerdictMacs,
 )
@@ -119,6 +120,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Inquiry: Inquiry(run_id, b"terms"),
         Readiness: Readiness(fresh(), sender, (0, 2)),
         ResultsQuery: ResultsQuery(fresh(), sender, run_id, "labels.csv", 0, 1),
+        VectorHead: VectorHead(fresh(), sender, 4 * WORDS, fresh()),
     }
     return made[kind]
 
