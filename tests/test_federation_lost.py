@@ -1048,7 +1048,11 @@ def test_a_settlement_that_comes_twice_changes_no_charge() -> None:
     assert account is not None
     settlement, before = told(federation, Settlement)[0], (store.load(), account.ledger)
     [entry] = store.load().entries
-    assert account.settle(settlement, None, entry_id=entry.entry_id, queries=2) is None
+    me = federation.identities[0].fingerprint
+    again = account.settle(
+        settlement, None, entry_id=entry.entry_id, queries=2, me=me, most_returned=1.0
+    )
+    assert again is None
     assert (store.load(), account.ledger) == before
 
 

@@ -112,7 +112,7 @@ class PartyNode:
         self._run: AgreedRun | None = None
         self._offers: set[bytes] = set()
         self._faults = Faults()
-        self._settlements = Settlements(ledger, journal, self._faults)
+        self._settlements = Settlements(ledger, journal, self._faults, me=identity.fingerprint)
         journal.sweep(now=clock())
 
     @property
@@ -169,7 +169,7 @@ class PartyNode:
         frame = b""
         self._faults.code = ""
         try:
-            self._settlements.book(self._run, self._round)
+            self._book()
             for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
                 replies.extend(self._take(frame))
         except (ProtocolError, PateFedError) as error:
@@ -191,7 +191,7 @@ class PartyNode:
                 return self._judge_plan(received.event)
             case Settlement():
                 self._settlements.add(received.event, received.proven)
-                self._settlements.book(self._run, self._round)
+                self._book()
             case BlameRequest():
                 return self._judge_row()
             case Inquiry():
@@ -199,6 +199,10 @@ class PartyNode:
             case None:
                 self._note_closed(frame)
         return received.replies
+
+    def _book(self) -> None:
+        most = self._guard.policy.most_returned
+        self._settlements.book(self._run, self._round, most_returned=most)
 
     def _note_closed(self, frame: bytes) -> None:
         run, round_ = self._run, self._round
@@ -275,7 +279,7 @@ class PartyNode:
         plan_digest = wire.digest_of(plan)
         if run.asked is not None and run.asked.plan_digest != plan_digest:
             run.account.end_void(  # its second phase never came
-                run.asked.entry_id, queries=run.asked.queries, comes_back=False
+                run.asked.entry_id, queries=run.asked.queries
             )
         elif run.asked is not None and run.asked.is_silent:
             return ()

@@ -27,9 +27,11 @@ class Settlements:
         ledger: The party's charges.
         journal: Its memory of plans.
         faults: Told of settlements of lost runs that do not fit.
+        me: The party's fingerprint.
     """
 
-    def __init__(self, ledger: LedgerStore, journal: Journal, faults: Faults) -> None:
+    def __init__(self, ledger: LedgerStore, journal: Journal, faults: Faults, *, me: bytes) -> None:
+        self._me = me
         self._ledger = ledger
         self._journal = journal
         self._faults = faults
@@ -40,8 +42,13 @@ class Settlements:
         """Note a verified settlement, and the part of its plan that its evidence proves."""
         self._waiting.append((settlement, proven))
 
-    def book(self, run: AgreedRun | None, round_: PartyRound) -> None:
+    def book(self, run: AgreedRun | None, round_: PartyRound, *, most_returned: float) -> None:
         """Charge each release, or all that was reserved; free nothing on a mere claim.
+
+        Args:
+            run: The run that is open, if any.
+            round_: Its protocol's end.
+            most_returned: See `Rules.most_returned`.
 
         Raises:
             StorageError: one could not be stored: it is booked with the next call.
@@ -49,7 +56,7 @@ class Settlements:
         """
         while self._waiting:
             try:
-                self._book(*self._waiting[0], run, round_)
+                self._book(*self._waiting[0], run, round_, most_returned)
             except StorageError:
                 raise
             except Exception:
@@ -63,15 +70,19 @@ class Settlements:
         proven: PlanClaim | None,
         run: AgreedRun | None,
         round_: PartyRound,
+        most_returned: float,
     ) -> None:
         if settlement.run_id != round_.run_id:
             asked = None if run is None else run.asked
             self._book_late(
-                settlement, proven, open_plan=b"" if asked is None else asked.plan_digest
+                settlement,
+                proven,
+                open_plan=b"" if asked is None else asked.plan_digest,
+                most_returned=most_returned,
             )
             return
         assert run is not None
-        run.settle(settlement, proven)
+        run.settle(settlement, proven, most_returned=most_returned)
         if round_.batch.reveal_was_lost:
             _log.warning("the coordinator reports that it did not receive our shares of a batch")
         for dealer in round_.batch.wrong_dealers:
@@ -81,7 +92,12 @@ class Settlements:
             )
 
     def _book_late(
-        self, settlement: Settlement, proven: PlanClaim | None, *, open_plan: bytes
+        self,
+        settlement: Settlement,
+        proven: PlanClaim | None,
+        *,
+        open_plan: bytes,
+        most_returned: float,
     ) -> None:
         """Charge a batch of a lost run, if it is open still.
 
@@ -105,6 +121,8 @@ class Settlements:
                 proven,
                 entry_id=settlement.plan_digest.hex(),
                 queries=settlement.words // account.terms.classes,
+                me=self._me,
+                most_returned=most_returned,
                 is_late=True,
             )
         except PateFedError as error:  # no complaint about a run that is lost: another may follow

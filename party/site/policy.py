@@ -11,6 +11,9 @@ from pate_fed.mechanisms import DEPLOYED
 from protocols.envelope import DEFAULT_SUITE, SUITES
 from protocols.forms import DEPLOYED_FORMS
 
+SMALL_BATCH = 0.1
+"""A small batch, as a part of the lifetime budget: a hospital can lose that much and go on."""
+
 
 def _each_of(names: Iterable[str]) -> dict[str, Any]:
     """Return the metadata of a list whose entries have these names, for its schema."""
@@ -44,6 +47,12 @@ class Rules:
             parties. None for any number.
         most_epsilon: Largest epsilon that one run may cost. The ledger bounds all runs together.
         most_delta: Largest delta of a run.
+        most_forfeited: Largest part of the lifetime budget that one run may use up for ever without
+            a result, over all its setups. The first such batch may be larger; a later one is
+            refused if with it they could exceed this.
+        most_returned: Largest part of the lifetime budget whose charges ever come back on the word
+            of other hospitals alone. The first such charge may be larger; a later one stays if with
+            it they would exceed this.
         most_evaluations: Most private evaluations that we ever take part in; 0 for none.
         evaluation_columns: Columns by whose groups an evaluation may count our patients.
         trusts_valid_votes: Whether all hospitals are trusted to send valid votes. Only then may a
@@ -70,6 +79,8 @@ class Rules:
     most_near_queries: int | None = field(default=10, metadata={"ge": 0})
     most_epsilon: float = field(default=5.0, metadata={"ge": 0})
     most_delta: float = field(default=1e-5, metadata={"ge": 0, "le": 1})
+    most_forfeited: float = field(default=SMALL_BATCH, metadata={"ge": 0, "le": 1})
+    most_returned: float = field(default=SMALL_BATCH, metadata={"ge": 0, "le": 1})
     most_evaluations: int = field(default=10, metadata={"ge": 0})
     evaluation_columns: frozenset[str] = frozenset()
     trusts_valid_votes: bool = field(default=False, metadata={"strict": True})

@@ -201,9 +201,7 @@ def learn_settlement(
     Raises:
         RemoteProtocolError: a refusal or the certificate is false; nothing was noted.
     """
-    claim = proven_claim(
-        settlement, identities=identities, form=form, known=known, y_bytes=y_bytes
-    )
+    claim = proven_claim(settlement, identities=identities, form=form, known=known, y_bytes=y_bytes)
     plan_digest, run_id = settlement.plan_digest, settlement.run_id
     note_settled(journal, plan_digest, claim, run_id=run_id, came_here=came_here)
     return claim

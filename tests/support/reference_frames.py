@@ -62,7 +62,10 @@ def public_of(private: bytes) -> bytes:
 
 
 def digest_of_fields(number: int, fields: list[Any]) -> bytes:
-    """The digest of a message: of an array of three, version, type and fields; a y's is its head's."""
+    """The digest of a message: of an array of three, version, type and fields.
+
+    That of a y is its head's.
+    """
     if number == VECTOR and type(fields) is list and len(fields) == 3:
         plan, sender, body = fields
         number, fields = VECTOR_HEAD, [plan, sender, len(body), sha256(body)]
