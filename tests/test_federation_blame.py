@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.errors import SpoiledBatchError, VoidBatchError
 from coordinator.runs.labeling import batches
+from coordinator.runs.labeling.blame import Spoilers
 from coordinator.runs.transport import Silence
 from party.errors import Reason
 from protocols import wire
@@ -139,7 +140,7 @@ def after_a_void_batch(**changed: Any) -> tuple[Federation, list[bytes]]:
     """A federation in which the coordinator did not ask yet, and what the parties did not hear."""
     federation = spoiled(changed.pop("form", "additive"), changed.pop("parties", 3), **changed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "who_spoiled", lambda *_: ())
+        patch.setattr(batches, "who_spoiled", lambda *_: Spoilers())
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1)
     told = federation.unheard()[federation.identities[0].fingerprint]

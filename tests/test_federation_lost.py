@@ -137,7 +137,7 @@ def test_a_restarted_party_promises_never_to_send_and_the_others_are_free() -> N
     heal(federation)
     federation.run.close()  # of 4 parties 3 are left, who compare their heads
     for place in (0, 2, 3):
-        assert federation.party_states(place) == ["cancelled"]
+        assert federation.party_states(place) == ["returned"]
         assert (
             federation.nodes[place]._journal.queries.count() == 2
         )  # they were sent for all the same
@@ -155,7 +155,7 @@ def test_a_guards_refusal_frees_the_queries_for_the_same_hospitals() -> None:
     federation.run.close()
     for place in range(4):
         states = federation.party_states(place)
-        assert states == (["committed"] if place == CULPRIT else ["cancelled", "committed"])
+        assert states == (["committed"] if place == CULPRIT else ["returned", "committed"])
         ledger = federation.run_ledger(place)
         assert ledger.outcomes.asks == federation.store.ledger().outcomes.asks == 2
     # Another number, another epoch, another plan: nothing of the first is used again.
@@ -1019,7 +1019,7 @@ def test_a_later_run_without_the_lost_hospital_asks_the_same_queries() -> None:
     assert later.ask((0, 1)).labels.tolist() == labels_of(0, 1)
     later.close()
     for place in (0, 2, 3):
-        assert federation.party_states(place) == ["cancelled", "committed"]
+        assert federation.party_states(place) == ["returned", "committed"]
 
 
 def test_a_later_run_without_another_hospital_does_not() -> None:

@@ -288,7 +288,9 @@ class LabelingRun:
         refused: dict[int, tuple[str, ...]] = {}
         for seat in self._round.seats:
             name, answer = self._context.roster.name(seat), said.get(seat)
-            if isinstance(answer, Readiness):
+            if seat in self._collector.left_out:
+                unready[name] = self._collector.left_out[seat].cause
+            elif isinstance(answer, Readiness):
                 for place in answer.refused:
                     if place < len(indices):
                         refused[indices[place]] = (*refused.get(indices[place], ()), name)
