@@ -296,7 +296,7 @@ class Batches:
         if not (is_traced or spoilers.named):
             return VoidBatchError(must, got, reservation=reservation, may_ask_again=is_freed)
         for seat in spoilers.proven:
-            self._collector.leave_out(seat, spoiled_by(self._context.roster.name(seat)))
+            self._collector.left_out[seat] = spoiled_by(self._context.roster.name(seat))
         return SpoiledBatchError(
             must,
             got,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.errors import PartyFailedError, RunDamagedError, RunEndedError
+from coordinator.errors import RunDamagedError, RunEndedError
 from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
@@ -41,8 +41,8 @@ class SumCollector:
     Attributes:
         lost: For each sum that opened without some parties, their names.
         share_faults: For each dropped share, the names of the parties that may be at fault.
-        left_out: By seat, why a party gets no plan of this run any more, where the form can do
-            without it: its keys are gone, or it spoiled a batch.
+        left_out: By seat, why a party is done with this run: its keys are gone, or it spoiled a
+            batch. It gets no further plan where the form can do without it.
     """
 
     def __init__(self, context: RunContext, messenger: Messenger) -> None:
@@ -102,15 +102,17 @@ class SumCollector:
         if not open_plan.may_open:
             raise RunEndedError("a batch must not be void already", "one before a restart")
         self._messenger.expect_vectors(open_plan.plan.words)
-        asked = set(self._round.seats).difference(self.left_out)
+        # Where the sum needs every party, a refusal of this very plan proves that it never opens.
+        left_out = self.left_out if self._form.survives_dropouts else {}
+        asked = set(self._round.seats).difference(left_out)
         failures = self._messenger.tell(open_plan.frame, only=asked)
         if self._context.was_resumed and failures:
             failures = self._tell_bare(open_plan.frame, failures)
         failures = self._wait(open_plan.frame, failures)
         for seat, failure in failures.items():
             if failure.cause == KeysGoneError.code:
-                self.leave_out(seat, failure)
-        failures = self.left_out | failures
+                self.left_out[seat] = failure
+        failures = left_out | failures
         self._on_stage(Stage.ANSWERED)
         self._open_set(failures)
         self._on_stage(Stage.REVEALED)
@@ -134,14 +136,6 @@ class SumCollector:
             self._messenger.tell(frame, only=frames)
         with suppress(TooFewSharesError):  # then its queries are never asked again
             self._round.batch.certify()
-
-    def leave_out(self, seat: bytes, reason: PartyFailedError) -> None:
-        """Send a party no further plan of this run, if its form can do without it.
-
-        Where the sum needs every party, its refusal of a plan proves that nobody is charged.
-        """
-        if self._form.survives_dropouts:
-            self.left_out[seat] = reason
 
     @property
     def places(self) -> tuple[int, ...]:

@@ -337,7 +337,7 @@ class LabelingRun:
         if not self._round.closing.heads_frame:
             closing = self._round.closing.frame or self._round.closing.close()
             self._context.job.on_stage(Stage.CLOSING)
-            lost = _require_lost_only(self._messenger.tell(closing))
+            lost = self._require_lost_only(self._messenger.tell(closing))
         try:
             heads = self._round.closing.heads_frame or self._round.closing.compare()
         except TooFewHeadsError as error:
@@ -345,22 +345,24 @@ class LabelingRun:
         self._context.job.on_stage(Stage.COMPARING)
         heard = self._round.closing.heads_compared
         self._not_heard = self._context.roster.names(set(self._round.seats).difference(heard))
-        _require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
+        self._require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
         self._context.store.statements.save(self._round.statements)
         self._context.job.on_stage(Stage.FINISHED)
+
+    def _require_lost_only(self, failures: Failures) -> Failures:
+        """Raise faults worse than a lost party: above all, a party that remembers another run.
+
+        A party that spoiled a batch cannot keep the others from comparing their histories.
+        """
+        for seat, failure in failures.items():
+            has_no_run = isinstance(failure, PartyRefusedError) and (
+                failure.cause == UnexpectedMessageError.code
+            )
+            if not (failure.is_silent or has_no_run or seat in self._collector.left_out):
+                raise failure
+        return failures
 
 
 def _require(must: str, holds: bool) -> None:
     if not holds:
         raise RunDamagedError(f"the journal and the results must fit: {must}", "otherwise")
-
-
-def _require_lost_only(failures: Failures) -> Failures:
-    """Raise faults worse than a lost party: above all, a party that remembers another run."""
-    for failure in failures.values():
-        has_no_run = isinstance(failure, PartyRefusedError) and (
-            failure.cause == UnexpectedMessageError.code
-        )
-        if not (failure.is_silent or has_no_run):
-            raise failure
-    return failures
