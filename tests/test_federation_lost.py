@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.errors import PartyFailedError, VoidBatchError
+from coordinator.runs.labeling.collecting import GRACE_S
 from coordinator.runs.transport import Silence
 from party.decision.run_account import RunAccount
 from party.errors import Reason, RefusalError, StorageError
@@ -29,6 +30,7 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound, bound_on
+from protocols.rounds.journal import MOST_UNSERVED
 from tests.support.federation import (
     Answer,
     Federation,
@@ -37,7 +39,7 @@ from tests.support.federation import (
     messages,
     ready_federation,
 )
-from tests.support.markers import sampled
+from tests.support.markers import more, sampled
 from tests.support.stores import plans_in
 from tests.test_federation_phases import TERMS as TWO_PHASES
 
@@ -724,12 +726,60 @@ def test_patience_ends_by_itself_or_with_the_plan(patience_s: float, waited: flo
     assert federation.now == before + waited
 
 
-def test_masked_does_without_a_party_only_after_its_patience() -> None:
+def test_masked_does_without_a_party_after_a_patience_shorter_than_its_grace() -> None:
     federation = ready(form="masked", parties=5, patience_s=10)
     lose(federation, CULPRIT)
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
     assert federation.run.lost == ((federation.names[CULPRIT],),)
     assert federation.now == 1_010
+
+
+def test_a_masked_batch_that_can_open_waits_a_moment_and_once_for_a_silent_party() -> None:
+    federation = ready(form="masked", parties=5, patience_s=86_400)
+    lose(federation, CULPRIT)
+    for batch, waited in enumerate((GRACE_S, 0, 0)):
+        before = federation.now
+        federation.ask(batch)
+        assert federation.now == before + waited
+    heal(federation)
+    federation.ask(3)  # it is asked all the same, and catches up
+    assert federation.run.lost == (((federation.names[CULPRIT],),) * 3 + ((),))
+    lose(federation, CULPRIT)
+    before = federation.now
+    federation.ask(4)
+    assert federation.now == before + GRACE_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batches", [2 * MOST_UNSERVED, more(60)])
+def test_a_masked_run_with_a_restart_ends_like_a_quiet_one(batches: int) -> None:
+    federation = ready(form="masked", parties=5, pool=batches, patience_s=86_400)
+    for batch in range(batches):
+        if batch == 3:
+            federation.restart(CULPRIT)
+        assert federation.ask(batch).labels.tolist() == labels_of(batch)
+    federation.run.close()
+    assert federation.now == 1_000
+    assert len(federation.run.lost[2:]) == batches - 2
+    assert set(federation.run.lost[3:]) == {(federation.names[CULPRIT],)}
+    # One plan reached it after its restart, none after it had said that its keys are gone.
+    assert len(told(federation, Plan)) == 5 * batches - (batches - 4)
+    assert federation.run.not_heard == (federation.names[CULPRIT],)
+
+
+def test_a_party_that_may_promise_no_more_refuses_the_run_and_is_not_silent() -> None:
+    federation = ready(form="masked", parties=5)
+    federation.restart(CULPRIT)
+    node, run = federation.nodes[CULPRIT], federation.run.round
+    said = []
+    for epoch in range(MOST_UNSERVED + 2):
+        plan = Plan(run.run_id, epoch + 1, epoch, 0, 0, bytes(32), 3, 2_000, b"")
+        signed = wire.sign(plan, federation.identity)
+        [refusal] = messages(node.receive(wire.pack([signed.frame])))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == PF_KEYS_GONE
+        said.append(refusal.subject == signed.digest)
+    assert said == [True] * MOST_UNSERVED + [False] * 2  # a promise each, then none
 
 
 @pytest.mark.parametrize(

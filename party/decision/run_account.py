@@ -248,7 +248,7 @@ class RunAccount:
         """Tell whether a charge may come back on the word of others, over all runs and for life."""
         returned = ledger.events_of(EntryState.RETURNED)
         own = [one.reserved for one in ledger.entries if one.entry_id == entry_id]
-        return is_small(ledger.part_of(returned), ledger.part_of(own), most=most)
+        return most > 0 and is_small(ledger.part_of(returned), ledger.part_of(own), most=most)
 
     @property
     def _has_open(self) -> bool:

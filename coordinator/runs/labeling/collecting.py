@@ -6,6 +6,7 @@ A silent party is waited for while that may help. A party that refused or broke 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
@@ -162,13 +163,13 @@ class SumCollector:
         def again(silent: Collection[bytes]) -> Failures:
             return self._messenger.tell(plan, only=silent)
 
-        def is_hopeful(silent: Collection[bytes]) -> bool:
+        def worth_until(silent: Collection[bytes]) -> float:
             here = len(self._round.batch.survivors)
             if here < self._context.threshold:
-                return here + len(silent) >= self._context.threshold
-            return self._clock() < grace_ends and not self._absent.issuperset(silent)
+                return math.inf if here + len(silent) >= self._context.threshold else 0.0
+            return 0.0 if self._absent.issuperset(silent) else grace_ends
 
-        failures = self._until(failures, again, is_hopeful)
+        failures = self._until(failures, again, worth_until)
         self._absent = {seat for seat, failure in failures.items() if failure.is_silent}
         return failures
 
@@ -178,30 +179,37 @@ class SumCollector:
         def again(silent: Collection[bytes]) -> Failures:
             return self._messenger.exchange({seat: frames[seat] for seat in silent})
 
-        def is_hopeful(silent: Collection[bytes]) -> bool:
+        def worth_until(silent: Collection[bytes]) -> float:
             heard = self._round.heard
-            return heard < self._context.threshold <= heard + len(silent)
+            is_hopeful = heard < self._context.threshold <= heard + len(silent)
+            return math.inf if is_hopeful else 0.0
 
-        return self._until(self._messenger.exchange(frames), again, is_hopeful)
+        return self._until(self._messenger.exchange(frames), again, worth_until)
 
     def _until(
         self,
         failures: Failures,
         again: Callable[[Collection[bytes]], Failures],
-        is_hopeful: Callable[[Collection[bytes]], bool],
+        worth_until: Callable[[Collection[bytes]], float],
     ) -> Failures:
-        """Ask silent parties again, with growing pauses, while that may help and time is left."""
+        """Ask silent parties again, with growing pauses, while that may help and time is left.
+
+        Args:
+            failures: Of the first try.
+            again: Asks some once more.
+            worth_until: Given the silent ones, until when they are worth the wait.
+        """
         deadline = min(self._clock() + self._context.job.patience_s, self._context.expires_at)
         pause = _FIRST_PAUSE_S
-        while self._clock() < deadline:
+        while True:
             silent = {seat for seat, failure in failures.items() if failure.is_silent}
-            if not silent or not is_hopeful(silent):
-                break
-            self._context.job.sleep(min(pause, deadline - self._clock()))
+            left = min(deadline, worth_until(silent)) - self._clock() if silent else 0.0
+            if left <= 0:
+                return failures
+            self._context.job.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             waited = again(silent)
             failures = {seat: failures[seat] for seat in failures if seat not in silent} | waited
-        return failures
 
     def _open_set(self, failures: Failures) -> None:
         """Go on without the failed parties, if the form can: verdicts, then shares."""
