@@ -6,7 +6,7 @@ It opens or resumes the labeling run; the worker decides when.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
+from coordinator.runs.left_out import LeftOut
 from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Traffic, Transport
@@ -60,7 +61,7 @@ class OpenRun:
         last_void: Reason of this life's last void batch; "" if there is none.
         labeling: The run itself, once it has begun.
         traffic: Its packets in this life.
-        left_out: Hospitals that may be asked nothing more in this run, with the reason, by name.
+        left_out: Hospitals that may be asked nothing more in this run.
         refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
@@ -75,7 +76,7 @@ class OpenRun:
     last_void: str = ""
     labeling: LabelingRun | None = field(init=False, default=None)
     traffic: Traffic = field(init=False, default_factory=Traffic)
-    left_out: dict[str, str] = field(init=False, default_factory=dict)
+    left_out: LeftOut = field(init=False)
     refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     earlier: dict[int, Answer] = field(init=False)
@@ -84,6 +85,7 @@ class OpenRun:
 
     def __post_init__(self) -> None:
         self.journal = SqlCoordinatorJournal(self.attempt)
+        self.left_out = LeftOut(self.members)
         self.earlier = self._find_earlier()
         self.store = self._open_store(RunLedger.of(self._terms(in_seat_order(self.members))))
 
@@ -199,31 +201,6 @@ class OpenRun:
         """
         self.attempt.give_up(reason, lost_by=lost_by)
         self._is_given_up = True
-
-    def fingerprint_of(self, name: str) -> bytes:
-        """Return a hospital's fingerprint; empty if none of the run has this name."""
-        return next((one.identity.fingerprint for one in self.members if one.name == name), b"")
-
-    def leave_out(self, reason: str, names: Iterable[str]) -> None:
-        """Note why hospitals may be asked nothing more in this run."""
-        self.left_out.update(dict.fromkeys(names, reason))
-
-    @property
-    def is_cut_short(self) -> bool:
-        """Whether its sums need a hospital that is left out."""
-        return bool(self.left_out) and not self.form.survives_dropouts
-
-    @property
-    def left_out_words(self) -> list[str]:
-        """Say in a line each who is left out; empty if nobody is.
-
-        Hospitals approved this run with exactly its members: without one of them it is another run.
-        """
-        return [
-            f"{name} (fingerprint {self.fingerprint_of(name).hex()[:16]}) {reason}: ask for a new "
-            "run without it"
-            for name, reason in self.left_out.items()
-        ]
 
     def begun(
         self,

@@ -190,13 +190,13 @@ class RunWorker:
             write_up(run, labeling, exchanges=exchanges, seconds=seconds)
         if stopped_by is None:
             skipped = run.skipped_words
-            flaws = [*run.left_out_words, *skipped, *_flaws(run, labeling, last_void=run.last_void)]
+            flaws = [*run.left_out.words, *skipped, *_flaws(run, labeling, last_void=run.last_void)]
             is_short = skipped or (run.voids and run.left)  # voids used up the caps
             self._queue.enter(name, _end_of(run) if is_short else RunState.DONE, "; ".join(flaws))
         elif isinstance(stopped_by, RunWaits.HaltedError):
             self._queue.enter(name, RunState.STOPPED, "by the operator")
         else:
-            left_out = run.left_out_words
+            left_out = run.left_out.words
             reason = "; ".join(
                 (said(stopped_by), *left_out, *run.skipped_words, *_flaws(run, labeling))
             )
@@ -248,9 +248,9 @@ class RunWorker:
                 f"The run was set up {MOST_FRUITLESS} times in a row without a result."
             )
             return False
-        lost_by = run.fingerprint_of(error.party)
+        lost_by = run.left_out.fingerprint_of(error.party)
         if lost_by and run.attempt.lost_by(lost_by) + 1 >= MOST_LOST:
-            run.leave_out(f"lost the run {MOST_LOST} times in a row", [error.party])
+            run.left_out.note(f"lost the run {MOST_LOST} times in a row", [error.party])
             return False
         run.give_up(said(error), lost_by=lost_by)
         self._waits.wait(run.request.name, f"set up anew: {said(error)}", 0.0)
@@ -365,7 +365,7 @@ class RunWorker:
         run.last_void = said(error)
         run.warnings.append(f"A batch is void: {error}")
         if isinstance(error, SpoiledBatchError) and error.parties:
-            run.leave_out(f"spoiled a batch ({'; '.join(error.named)})", error.parties)
+            run.left_out.note(f"spoiled a batch ({'; '.join(error.named)})", error.parties)
 
     def _ask_all(self, run: OpenRun, labeling: LabelingRun) -> Exception | None:
         """Ask batch after batch; return the reason for an end before the last."""
@@ -385,7 +385,7 @@ class RunWorker:
             fresh = [index for index in left if index not in run.refused]
             # A refused query may have been open elsewhere: in the end it is tried once more.
             batch = tuple((fresh or left)[:size][: labeling.asks_left])
-            if labeling.is_over or run.is_cut_short or not batch:
+            if labeling.is_over or run.left_out.ends(run.form) or not batch:
                 return stopped_by
             if labeling.round.closing.frame:  # an earlier life was about to set it up anew
                 return stopped_by or _lost("a hospital")

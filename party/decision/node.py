@@ -112,7 +112,13 @@ class PartyNode:
         self._run: AgreedRun | None = None
         self._offers: set[bytes] = set()
         self._faults = Faults()
-        self._settlements = Settlements(ledger, journal, self._faults, me=identity.fingerprint)
+        self._settlements = Settlements(
+            ledger,
+            journal,
+            self._faults,
+            me=identity.fingerprint,
+            most_returned=lambda: self._guard.policy.most_returned,
+        )
         journal.sweep(now=clock())
 
     @property
@@ -169,7 +175,7 @@ class PartyNode:
         frame = b""
         self._faults.code = ""
         try:
-            self._book()
+            self._settlements.book(self._run, self._round)
             for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
                 replies.extend(self._take(frame))
         except (ProtocolError, PateFedError) as error:
@@ -191,7 +197,7 @@ class PartyNode:
                 return self._judge_plan(received.event)
             case Settlement():
                 self._settlements.add(received.event, received.proven)
-                self._book()
+                self._settlements.book(self._run, self._round)
             case BlameRequest():
                 return self._judge_row()
             case Inquiry():
@@ -199,10 +205,6 @@ class PartyNode:
             case None:
                 self._note_closed(frame)
         return received.replies
-
-    def _book(self) -> None:
-        most = self._guard.policy.most_returned
-        self._settlements.book(self._run, self._round, most_returned=most)
 
     def _note_closed(self, frame: bytes) -> None:
         run, round_ = self._run, self._round

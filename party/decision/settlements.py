@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from party.decision.agreed_run import AgreedRun
 from party.decision.faults import Faults
@@ -28,9 +29,19 @@ class Settlements:
         journal: Its memory of plans.
         faults: Told of settlements of lost runs that do not fit.
         me: The party's fingerprint.
+        most_returned: Gives `Rules.most_returned`, as it is now.
     """
 
-    def __init__(self, ledger: LedgerStore, journal: Journal, faults: Faults, *, me: bytes) -> None:
+    def __init__(
+        self,
+        ledger: LedgerStore,
+        journal: Journal,
+        faults: Faults,
+        *,
+        me: bytes,
+        most_returned: Callable[[], float],
+    ) -> None:
+        self._most_returned = most_returned
         self._me = me
         self._ledger = ledger
         self._journal = journal
@@ -42,13 +53,8 @@ class Settlements:
         """Note a verified settlement, and the part of its plan that its evidence proves."""
         self._waiting.append((settlement, proven))
 
-    def book(self, run: AgreedRun | None, round_: PartyRound, *, most_returned: float) -> None:
+    def book(self, run: AgreedRun | None, round_: PartyRound) -> None:
         """Charge each release, or all that was reserved; free nothing on a mere claim.
-
-        Args:
-            run: The run that is open, if any.
-            round_: Its protocol's end.
-            most_returned: See `Rules.most_returned`.
 
         Raises:
             StorageError: one could not be stored: it is booked with the next call.
@@ -56,7 +62,7 @@ class Settlements:
         """
         while self._waiting:
             try:
-                self._book(*self._waiting[0], run, round_, most_returned)
+                self._book(*self._waiting[0], run, round_)
             except StorageError:
                 raise
             except Exception:
@@ -70,7 +76,6 @@ class Settlements:
         proven: PlanClaim | None,
         run: AgreedRun | None,
         round_: PartyRound,
-        most_returned: float,
     ) -> None:
         if settlement.run_id != round_.run_id:
             asked = None if run is None else run.asked
@@ -78,11 +83,10 @@ class Settlements:
                 settlement,
                 proven,
                 open_plan=b"" if asked is None else asked.plan_digest,
-                most_returned=most_returned,
             )
             return
         assert run is not None
-        run.settle(settlement, proven, most_returned=most_returned)
+        run.settle(settlement, proven, most_returned=self._most_returned())
         if round_.batch.reveal_was_lost:
             _log.warning("the coordinator reports that it did not receive our shares of a batch")
         for dealer in round_.batch.wrong_dealers:
@@ -97,7 +101,6 @@ class Settlements:
         proven: PlanClaim | None,
         *,
         open_plan: bytes,
-        most_returned: float,
     ) -> None:
         """Charge a batch of a lost run, if it is open still.
 
@@ -122,7 +125,7 @@ class Settlements:
                 entry_id=settlement.plan_digest.hex(),
                 queries=settlement.words // account.terms.classes,
                 me=self._me,
-                most_returned=most_returned,
+                most_returned=self._most_returned(),
                 is_late=True,
             )
         except PateFedError as error:  # no complaint about a run that is lost: another may follow
