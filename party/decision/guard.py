@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from party.decision.run_account import is_small
 from party.errors import Reason, RefusalError
-from party.site.policy import Policy
+from party.site.policy import Policy, is_small
 from party.site.tasks import Evaluation
 from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import (

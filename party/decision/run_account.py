@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Self
 
+from party.site.policy import is_small
 from party.storage.ledger import LedgerStore, RunCharges
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
-from pate_fed.charging import ROUNDING_ROOM, RunLedger, lifelong_charge, outcomes_of
+from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import FirstPhase
@@ -272,11 +273,3 @@ class RunAccount:
 
     def __repr__(self) -> str:
         return f"RunAccount({self._first.scope.hex()[:16]})"
-
-
-def is_small(before: float, part: float, *, most: float) -> bool:
-    """Tell whether a part of the budget keeps within a bound on such parts; the first one does.
-
-    Otherwise a run in one large batch, or the first restart of its life, would end there.
-    """
-    return not before or before + part <= most * ROUNDING_ROOM

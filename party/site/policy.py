@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
+from pate_fed.charging import ROUNDING_ROOM
 from pate_fed.mechanisms import DEPLOYED
 from protocols.envelope import DEFAULT_SUITE, SUITES
 from protocols.forms import DEPLOYED_FORMS
@@ -84,6 +85,14 @@ class Rules:
     most_evaluations: int = field(default=10, metadata={"ge": 0})
     evaluation_columns: frozenset[str] = frozenset()
     trusts_valid_votes: bool = field(default=False, metadata={"strict": True})
+
+
+def is_small(before: float, part: float, *, most: float) -> bool:
+    """Tell whether one more part of a budget keeps within a bound on such parts; the first does.
+
+    Otherwise a run in one large batch, or the first restart of its life, would end there.
+    """
+    return not before or before + part <= most * ROUNDING_ROOM
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from coordinator.errors import (
     SpoiledBatchError,
     VoidBatchError,
 )
-from coordinator.runs.labeling.blame import spoiled_by, who_broke_the_protocol, who_spoiled
+from coordinator.runs.labeling.blame import who_broke_the_protocol, who_spoiled
 from coordinator.runs.labeling.collecting import SumCollector
 from coordinator.runs.labeling.deciding import Decider, digest_of_predictions
 from coordinator.runs.labeling.job import RunContext
@@ -296,7 +296,7 @@ class Batches:
         if not (is_traced or spoilers.named):
             return VoidBatchError(must, got, reservation=reservation, may_ask_again=is_freed)
         for seat in spoilers.proven:
-            self._collector.left_out[seat] = spoiled_by(self._context.roster.name(seat))
+            self._collector.leave_out(seat, SpoiledBatchError.code)
         return SpoiledBatchError(
             must,
             got,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from coordinator.errors import PartyFailedError, PartyRefusedError, SpoiledBatchError
+from coordinator.errors import PartyFailedError, PartyRefusedError
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger
 from protocols.errors import RemoteProtocolError
@@ -86,9 +86,3 @@ def who_spoiled(row: int, context: RunContext, messenger: Messenger) -> Spoilers
     return Spoilers(
         tuple(named), tuple(seat for seat in run.seats if seat in at_fault), blame.parties
     )
-
-
-def spoiled_by(name: str) -> PartyFailedError:
-    """Return why a party gets no further plan of a run: it spoiled a batch."""
-    must = "a party must spoil no batch to be asked again"
-    return PartyFailedError(must, "one", party=name, cause=SpoiledBatchError.code)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.errors import RunDamagedError, RunEndedError
+from coordinator.errors import PartyRefusedError, RunDamagedError, RunEndedError
 from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
@@ -137,6 +137,12 @@ class SumCollector:
             self._messenger.tell(frame, only=frames)
         with suppress(TooFewSharesError):  # then its queries are never asked again
             self._round.batch.certify()
+
+    def leave_out(self, seat: bytes, code: str) -> None:
+        """Note that a party is done with this run: it spoiled a batch, or has lost the keys."""
+        must = "a party must have its keys, and have spoiled no batch, to be asked again"
+        name = self._roster.name(seat)
+        self.left_out[seat] = PartyRefusedError(must, "another state", party=name, cause=code)
 
     @property
     def places(self) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.releases import NoisyRelease
 from protocols import wire
-from protocols.errors import TooFewHeadsError, UnexpectedMessageError
+from protocols.errors import KeysGoneError, TooFewHeadsError, UnexpectedMessageError
 from protocols.messages import Readiness
 from protocols.rounds import CoordinatorRound, CoordinatorState
 
@@ -296,6 +296,8 @@ class LabelingRun:
                         refused[indices[place]] = (*refused.get(indices[place], ()), name)
             else:
                 unready[name] = "" if answer is None else code_of(answer.reason)
+                if unready[name] == KeysGoneError.code:
+                    self._collector.leave_out(seat, KeysGoneError.code)
         is_needed = len(self._round.seats) - len(unready) < self._context.threshold
         return Standing(unready if is_needed else {}, refused)
 
