@@ -59,8 +59,8 @@ MOST_FRUITLESS: Final = 10
 up long enough."""
 
 MOST_LOST: Final = 3
-"""How often in a row one hospital may lose a run: it crashes, or lies. Each time costs the others a
-setup, and perhaps a batch."""
+"""How often one hospital may lose a run without a batch that is released between: it crashes, or
+lies. Each time costs the others a setup, and perhaps a batch."""
 
 _LOST: Final = {
     KeysGoneError.code: "a hospital must not have been restarted since the run was set up",
@@ -250,7 +250,7 @@ class RunWorker:
             return False
         lost_by = run.left_out.fingerprint_of(error.party)
         if lost_by and run.attempt.lost_by(lost_by) + 1 >= MOST_LOST:
-            run.left_out.note(f"lost the run {MOST_LOST} times in a row", [error.party])
+            run.left_out.note(f"lost the run {MOST_LOST} times without a result", [error.party])
             return False
         run.give_up(said(error), lost_by=lost_by)
         self._waits.wait(run.request.name, f"set up anew: {said(error)}", 0.0)
