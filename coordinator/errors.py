@@ -6,7 +6,7 @@ A message says which rule was broken and by which value, and holds no secret::
     |- UsageError               PF-402  a command line that cannot be read
     |- SetupError               PF-410  the run could not be set up: a party failed or refused
     |- VoidBatchError           PF-411  a batch is void; its labels were not released
-    |  `- SpoiledBatchError     PF-419  a row of its sum was wrong (`named`: the parties to ask)
+    |  `- SpoiledBatchError     PF-419  a party spoiled it (`named`: the parties to ask)
     |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
     |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
     |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
@@ -78,18 +78,32 @@ class VoidBatchError(CoordinatorError):
 
 
 class SpoiledBatchError(VoidBatchError):
-    """A batch is void because a row of its sum was wrong; the parties were asked who spoiled it.
+    """A batch is void because a party broke the protocol, or a row of its sum was wrong.
 
     Attributes:
-        named: The parties at fault, one line each, by name; nothing about counts.
+        named: The parties at fault, one line each, by name; nothing about counts. Empty where a row
+            was wrong and nobody can be named.
+        parties: Names of all of them.
     """
 
     code = "PF-419"
 
-    def __init__(self, must: str, got: object, *, reservation: str, named: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        must: str,
+        got: object,
+        *,
+        reservation: str,
+        named: tuple[str, ...],
+        parties: tuple[str, ...] = (),
+        may_ask_again: bool = False,
+    ) -> None:
         self.named = named
+        self.parties = parties
         found = "; ".join(named) or "nobody could be named"
-        super().__init__(must, f"{got} ({found})", reservation=reservation)
+        super().__init__(
+            must, f"{got} ({found})", reservation=reservation, may_ask_again=may_ask_again
+        )
 
 
 class PartyFailedError(CoordinatorError):

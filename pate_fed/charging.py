@@ -241,6 +241,23 @@ class RunLedger:
         costs = tuple(ledger.cancel(entry_id) for ledger in self.costs)
         return replace(self, costs=costs, outcomes=self.outcomes.cancel(entry_id))
 
+    def end_void(self, entry_id: str, *, is_counted: bool, is_charged: bool) -> Self:
+        """Settle a void batch at a party.
+
+        Args:
+            entry_id: A reservation.
+            is_counted: Whether it uses up the caps. All parties count alike, from public evidence.
+            is_charged: Whether it uses up this party's own budget.
+        """
+        caps, costs = self.outcomes, self.costs
+        return replace(
+            self,
+            costs=tuple(
+                one.forfeit(entry_id) if is_charged else one.cancel(entry_id) for one in costs
+            ),
+            outcomes=caps.forfeit(entry_id) if is_counted else caps.cancel(entry_id),
+        )
+
     def pass_over(self, entry_id: str, queries: int) -> Self:
         """Use up the caps of a void batch that this party took no part in: it is charged nothing.
 

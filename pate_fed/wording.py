@@ -12,6 +12,8 @@ LEDGER_STATES = {
     "committed": "labels released; the charge is final",
     "forfeited": "void: no label released; its sum may still open, so the charge is final",
     "cancelled": "void: no label released; its sum can never open, so nothing is charged",
+    "returned": "void: no label released; other hospitals signed that its sum can never open, so "
+    "nothing is charged",
 }
 """The state of a batch's reservation, in words."""
 

@@ -46,6 +46,10 @@ class Ring:
         """Largest signed value, 2^(bits-1) - 1."""
         return int(2 ** (self.bits - 1) - 1)
 
+    def size_of(self, words: int) -> int:
+        """Return the bytes of so many words."""
+        return words * int(self.word_type.itemsize)
+
     def encode(self, values: NDArray[np.int64], *, out: Words | None = None) -> Words:
         """Map signed integers to ring elements.
 

@@ -1,7 +1,8 @@
 """Bytes of messages: deterministic CBOR (RFC 8949, section 4.2), version first, signature last.
 
 A frame is the CBOR array ``[version, type, [fields...], signature]``. The digest of a message
-covers the first three items: adding the signature leaves it unchanged. Decoding is strict: it
+covers the first three items: adding the signature leaves it unchanged. That of a y is its head's,
+so that its signature proves its length to whoever has the head alone. Decoding is strict: it
 refuses every frame that differs from the bytes of `encode`, and tags, trailing bytes, indefinite
 lengths and items above the type's bound.
 """
@@ -23,6 +24,7 @@ from protocols.messages import (
     PROTOCOL_VERSION,
     MaskedVector,
     Message,
+    VectorHead,
     field_types,
     require_vector_size,
 )
@@ -57,7 +59,7 @@ class Signed:
     Attributes:
         message: The message.
         signature: 64 bytes, or empty for a container.
-        digest: SHA-256 of the message under its own domain, 32 bytes.
+        digest: `digest_of` the message, 32 bytes.
         frame: The bytes as they came.
     """
 
@@ -76,8 +78,8 @@ class Signed:
 
 
 def digest_of(message: Message) -> bytes:
-    """Return SHA-256 over version, type and fields, 32 bytes."""
-    return _digest(_DIGESTED, *_encoded(message))
+    """Return SHA-256 over version, type and fields, 32 bytes; of a y those of its head."""
+    return _digest_of(message, _encoded(message))
 
 
 def digest_of_values(label: str, values: Value) -> bytes:
@@ -88,9 +90,18 @@ def digest_of_values(label: str, values: Value) -> bytes:
 def sign(message: Message, identity: SigningIdentity) -> Signed:
     """Sign a message and return it with its frame."""
     pieces = _encoded(message)
-    digest = _digest(_DIGESTED, *pieces)
+    digest = _digest_of(message, pieces)
     signature = identity.sign(purpose=message.PURPOSE, digest=digest)
     return Signed(message, signature, digest, _frame_of(pieces, signature))
+
+
+def head_frame(signed: Signed) -> bytes:
+    """Return the frame of a y's head, under the signature of the y.
+
+    Raises:
+        MalformedMessageError: it is no y.
+    """
+    return _frame_of(_encoded(expect(signed, MaskedVector).head), signed.signature)
 
 
 class VectorFrame:
@@ -109,6 +120,7 @@ class VectorFrame:
 
     def __init__(self, *, plan_digest: bytes, sender: bytes, size: int) -> None:
         require_vector_size(size)
+        self._fields = plan_digest, sender
         # With one byte for y: the bytes before y do not depend on it.
         *head, _ = _encoded(MaskedVector(plan_digest, sender, b"\0"))
         start = b"".join((_FRAMED, *head, _bytes_head(size)))
@@ -135,7 +147,9 @@ class VectorFrame:
             BufferError: somebody holds `body`.
         """
         with self._buffer.getbuffer() as frame:
-            digest = _digest(_DIGESTED, frame[len(_FRAMED) : self._body.stop])
+            body_digest = hashlib.sha256(frame[self._body]).digest()
+        size = self._body.stop - self._body.start
+        digest = digest_of(VectorHead(*self._fields, size, body_digest))
         signature = identity.sign(purpose=MaskedVector.PURPOSE, digest=digest)
         self._buffer.seek(self._body.stop)
         self._buffer.write(_SIGNATURE_HEAD + signature)
@@ -170,7 +184,7 @@ def decode(frame: bytes) -> Signed:
     pieces = _encoded(message)
     if not _consists_of(frame, (_FRAMED, *pieces, encode_value(signature))):
         raise MalformedMessageError("a frame must be in canonical form", "another form")
-    return Signed(message, signature, _digest(_DIGESTED, *pieces), frame)
+    return Signed(message, signature, _digest_of(message, pieces), frame)
 
 
 def expect(signed: Signed, message_type: type[M]) -> M:
@@ -296,8 +310,7 @@ def _vector_in(frame: bytes) -> Signed | None:
         frame[sender : sender + DIGEST_BYTES],
         view[stop - size : stop],
     )
-    digest = _digest(_DIGESTED, view[len(_FRAMED) : stop])
-    return Signed(message, frame[-SIGNATURE_BYTES:], digest, frame)
+    return Signed(message, frame[-SIGNATURE_BYTES:], digest_of(message.head), frame)
 
 
 def _fills(size: int, room: int) -> bool:
@@ -315,6 +328,12 @@ def _consists_of(frame: bytes, pieces: tuple[_Piece, ...]) -> bool:
             return False
         place += len(piece)
     return place == len(frame)
+
+
+def _digest_of(message: Message, pieces: list[_Piece]) -> bytes:
+    if isinstance(message, MaskedVector):
+        pieces = _encoded(message.head)
+    return _digest(_DIGESTED, *pieces)
 
 
 def _digest(*pieces: _Piece) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.errors import SpoiledBatchError, VoidBatchError
 from coordinator.runs.labeling import batches
+from coordinator.runs.labeling.blame import Spoilers
 from coordinator.runs.transport import Silence
 from party.errors import Reason
 from protocols import wire
@@ -49,6 +50,8 @@ def test_the_hospital_that_spoils_a_row_is_named_and_the_run_goes_on(
     assert federation.coordinator_states == ["forfeited"]
     federation.nodes[CULPRIT].lie = None
     assert federation.ask(2, 3).answered == 2
+    # A masked sum does without it from now on.
+    assert federation.steps[CULPRIT].count("vote") == (1 if form == "masked" else 2)
     federation.run.close()
     assert all(node.state is PartyState.DONE for node in federation.nodes)
 
@@ -139,7 +142,7 @@ def after_a_void_batch(**changed: Any) -> tuple[Federation, list[bytes]]:
     """A federation in which the coordinator did not ask yet, and what the parties did not hear."""
     federation = spoiled(changed.pop("form", "additive"), changed.pop("parties", 3), **changed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "who_spoiled", lambda *_: ())
+        patch.setattr(batches, "who_spoiled", lambda *_: Spoilers())
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1)
     told = federation.unheard()[federation.identities[0].fingerprint]

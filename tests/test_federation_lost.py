@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.errors import PartyFailedError, VoidBatchError
+from coordinator.runs.labeling.collecting import GRACE_S
 from coordinator.runs.transport import Silence
 from party.decision.run_account import RunAccount
 from party.errors import Reason, RefusalError, StorageError
@@ -29,6 +30,7 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound, bound_on
+from protocols.rounds.journal import MOST_UNSERVED
 from tests.support.federation import (
     Answer,
     Federation,
@@ -37,7 +39,7 @@ from tests.support.federation import (
     messages,
     ready_federation,
 )
-from tests.support.markers import sampled
+from tests.support.markers import more, sampled
 from tests.support.stores import plans_in
 from tests.test_federation_phases import TERMS as TWO_PHASES
 
@@ -137,7 +139,7 @@ def test_a_restarted_party_promises_never_to_send_and_the_others_are_free() -> N
     heal(federation)
     federation.run.close()  # of 4 parties 3 are left, who compare their heads
     for place in (0, 2, 3):
-        assert federation.party_states(place) == ["cancelled"]
+        assert federation.party_states(place) == ["returned"]
         assert (
             federation.nodes[place]._journal.queries.count() == 2
         )  # they were sent for all the same
@@ -155,7 +157,7 @@ def test_a_guards_refusal_frees_the_queries_for_the_same_hospitals() -> None:
     federation.run.close()
     for place in range(4):
         states = federation.party_states(place)
-        assert states == (["committed"] if place == CULPRIT else ["cancelled", "committed"])
+        assert states == (["committed"] if place == CULPRIT else ["returned", "committed"])
         ledger = federation.run_ledger(place)
         assert ledger.outcomes.asks == federation.store.ledger().outcomes.asks == 2
     # Another number, another epoch, another plan: nothing of the first is used again.
@@ -724,12 +726,60 @@ def test_patience_ends_by_itself_or_with_the_plan(patience_s: float, waited: flo
     assert federation.now == before + waited
 
 
-def test_masked_does_without_a_party_only_after_its_patience() -> None:
+def test_masked_does_without_a_party_after_a_patience_shorter_than_its_grace() -> None:
     federation = ready(form="masked", parties=5, patience_s=10)
     lose(federation, CULPRIT)
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
     assert federation.run.lost == ((federation.names[CULPRIT],),)
     assert federation.now == 1_010
+
+
+def test_a_masked_batch_that_can_open_waits_a_moment_and_once_for_a_silent_party() -> None:
+    federation = ready(form="masked", parties=5, patience_s=86_400)
+    lose(federation, CULPRIT)
+    for batch, waited in enumerate((GRACE_S, 0, 0)):
+        before = federation.now
+        federation.ask(batch)
+        assert federation.now == before + waited
+    heal(federation)
+    federation.ask(3)  # it is asked all the same, and catches up
+    assert federation.run.lost == (((federation.names[CULPRIT],),) * 3 + ((),))
+    lose(federation, CULPRIT)
+    before = federation.now
+    federation.ask(4)
+    assert federation.now == before + GRACE_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batches", [2 * MOST_UNSERVED, more(60)])
+def test_a_masked_run_with_a_restart_ends_like_a_quiet_one(batches: int) -> None:
+    federation = ready(form="masked", parties=5, pool=batches, patience_s=86_400)
+    for batch in range(batches):
+        if batch == 3:
+            federation.restart(CULPRIT)
+        assert federation.ask(batch).labels.tolist() == labels_of(batch)
+    federation.run.close()
+    assert federation.now == 1_000
+    assert len(federation.run.lost[2:]) == batches - 2
+    assert set(federation.run.lost[3:]) == {(federation.names[CULPRIT],)}
+    # One plan reached it after its restart, none after it had said that its keys are gone.
+    assert len(told(federation, Plan)) == 5 * batches - (batches - 4)
+    assert federation.run.not_heard == (federation.names[CULPRIT],)
+
+
+def test_a_party_that_may_promise_no_more_refuses_the_run_and_is_not_silent() -> None:
+    federation = ready(form="masked", parties=5)
+    federation.restart(CULPRIT)
+    node, run = federation.nodes[CULPRIT], federation.run.round
+    said = []
+    for epoch in range(MOST_UNSERVED + 2):
+        plan = Plan(run.run_id, epoch + 1, epoch, 0, 0, bytes(32), 3, 2_000, b"")
+        signed = wire.sign(plan, federation.identity)
+        [refusal] = messages(node.receive(wire.pack([signed.frame])))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == PF_KEYS_GONE
+        said.append(refusal.subject == signed.digest)
+    assert said == [True] * MOST_UNSERVED + [False] * 2  # a promise each, then none
 
 
 @pytest.mark.parametrize(
@@ -1019,7 +1069,7 @@ def test_a_later_run_without_the_lost_hospital_asks_the_same_queries() -> None:
     assert later.ask((0, 1)).labels.tolist() == labels_of(0, 1)
     later.close()
     for place in (0, 2, 3):
-        assert federation.party_states(place) == ["cancelled", "committed"]
+        assert federation.party_states(place) == ["returned", "committed"]
 
 
 def test_a_later_run_without_another_hospital_does_not() -> None:
@@ -1048,7 +1098,11 @@ def test_a_settlement_that_comes_twice_changes_no_charge() -> None:
     assert account is not None
     settlement, before = told(federation, Settlement)[0], (store.load(), account.ledger)
     [entry] = store.load().entries
-    assert account.settle(settlement, None, entry_id=entry.entry_id, queries=2) is None
+    me = federation.identities[0].fingerprint
+    again = account.settle(
+        settlement, None, entry_id=entry.entry_id, queries=2, me=me, most_returned=1.0
+    )
+    assert again is None
     assert (store.load(), account.ledger) == before
 
 

@@ -390,7 +390,7 @@ def test_a_batch_without_us_counts_though_its_second_phase_never_came() -> None:
         node = federation.nodes[place]
         run, asked = node._agreed_run, node._agreed_run.asked
         if asked is not None:  # the settlement of the second phase was not told yet
-            run.account.end_void(asked.entry_id, queries=asked.queries, comes_back=False)
+            run.account.end_void(asked.entry_id, queries=asked.queries)
         caps.append(run.account.ledger.outcomes.asks_left)
     assert caps[0] == caps[1]
     assert caps[0] < run.terms.max_asks

@@ -54,6 +54,7 @@ WHY: Final[Mapping[str, str]] = {
     "PF-314": "Its owner has not decided on the public rows yet: call them.",
     "PF-317": "It answered one of the queries before.",
     "PF-318": "Its own budget does not bear the run.",
+    "PF-320": "Void batches of this run used up as much of its budget as its rules allow.",
     "PF-326": "Its disk is full.",
     "PF-436": "The operator suspended it: it is asked nothing until it is reinstated.",
 }

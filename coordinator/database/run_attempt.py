@@ -50,6 +50,12 @@ _FRUITLESS = (
     .where(AttemptRow.run == bindparam("run"), AttemptRow.number > _LAST_RELEASED)
     .where(_WAS_SET_UP)
 )
+_LOST_BY = (
+    select(func.count())
+    .select_from(AttemptRow)
+    .where(AttemptRow.run == bindparam("run"), AttemptRow.number >= _LAST_RELEASED)
+    .where(AttemptRow.lost_by == bindparam("party"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,16 @@ class RunAttempt:
         with self.transaction() as connection:
             return connection.scalars(_FRUITLESS, {"run": self.run}).one()
 
+    def lost_by(self, fingerprint: bytes) -> int:
+        """Return how often a hospital lost the run since a batch was last released.
+
+        Raises:
+            See `transaction`.
+        """
+        with self.transaction() as connection:
+            values = {"run": self.run, "party": fingerprint}
+            return connection.scalars(_LOST_BY, values).one()
+
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Run the body as a whole, if the run is still this one's.
@@ -195,11 +211,16 @@ class RunAttempt:
         with self.transaction() as connection:
             connection.execute(_CHANGE, {"attempt": self.attempt, "run_id": run_id})
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, reason: str, *, lost_by: bytes = b"") -> None:
         """Note that this attempt came to nothing: who takes the run up next begins another.
+
+        Args:
+            reason: Why, for people.
+            lost_by: Fingerprint of the hospital that lost the run; empty if none did.
 
         Raises:
             See `transaction`.
         """
         with self.transaction() as connection:
-            connection.execute(_CHANGE, {"attempt": self.attempt, "given_up": reason})
+            values = {"given_up": reason, "lost_by": lost_by}
+            connection.execute(_CHANGE, {"attempt": self.attempt, **values})

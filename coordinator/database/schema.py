@@ -241,6 +241,7 @@ class AttemptRow(Base):
         run: `RunRow.number`.
         run_id: Which run it is to the parties; empty before it was set up.
         given_up: Why it came to nothing, in words for the operator; None while it may go on.
+        lost_by: Fingerprint of the hospital that lost it; empty if none did.
         begun_at: When it was made.
     """
 
@@ -250,6 +251,7 @@ class AttemptRow(Base):
     run: Mapped[int] = mapped_column(ForeignKey("runs.number"), index=True)
     run_id: Mapped[bytes] = mapped_column(LargeBinary)
     given_up: Mapped[str | None] = mapped_column(Text)
+    lost_by: Mapped[bytes] = mapped_column(LargeBinary, default=b"")
     begun_at: Mapped[datetime] = mapped_column(Moment)
 
 

@@ -23,6 +23,7 @@ from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
+from coordinator.runs.left_out import LeftOut
 from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Traffic, Transport
@@ -61,6 +62,7 @@ class OpenRun:
         last_void: Reason of this life's last void batch; "" if there is none.
         labeling: The run itself, once it has begun.
         traffic: Its packets in this life.
+        left_out: Hospitals that may be asked nothing more in this run.
         refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
@@ -75,6 +77,7 @@ class OpenRun:
     last_void: str = ""
     labeling: LabelingRun | None = field(init=False, default=None)
     traffic: Traffic = field(init=False, default_factory=Traffic)
+    left_out: LeftOut = field(init=False)
     refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     earlier: dict[int, Answer] = field(init=False)
@@ -83,6 +86,7 @@ class OpenRun:
 
     def __post_init__(self) -> None:
         self.journal = SqlCoordinatorJournal(self.attempt)
+        self.left_out = LeftOut(self.members)
         self.earlier = self._find_earlier()
         self.store = self._open_store(RunLedger.of(self._terms(in_seat_order(self.members))))
 
@@ -189,9 +193,14 @@ class OpenRun:
         """Whether anything was released."""
         return bool(self.drawn_in) or bool(self.store.releases())
 
-    def give_up(self, reason: str) -> None:
-        """Note that an attempt failed: the next one has rows of its own."""
-        self.attempt.give_up(reason)
+    def give_up(self, reason: str, *, lost_by: bytes = b"") -> None:
+        """Note that an attempt failed: the next one has rows of its own.
+
+        Args:
+            reason: Why, for people.
+            lost_by: Fingerprint of the hospital that lost the run; empty if none did.
+        """
+        self.attempt.give_up(reason, lost_by=lost_by)
         self._is_given_up = True
 
     def begun(

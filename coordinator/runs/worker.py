@@ -23,6 +23,7 @@ from coordinator.errors import (
     RunRequestError,
     RunStateError,
     SetupError,
+    SpoiledBatchError,
     VoidBatchError,
 )
 from coordinator.federation.enrollment import EnrolledParty
@@ -63,6 +64,10 @@ OFFER_AGAIN_S: Final = 10.0
 MOST_FRUITLESS: Final = 10
 """How often in a row a run is set up without a batch that is released: some hospital does not stay
 up long enough."""
+
+MOST_LOST: Final = 3
+"""How often one hospital may lose a run without a batch that is released between: it crashes, or
+lies. Each time costs the others a setup, and perhaps a batch."""
 
 _LOST: Final = {
     KeysGoneError.code: "a hospital must not have been restarted since the run was set up",
@@ -276,13 +281,17 @@ class RunWorker:
 
         A hospital that was restarted has none of the keys: every batch without it would be void.
         """
+        assert isinstance(error, PartyRefusedError)
         if run.attempt.fruitless() >= MOST_FRUITLESS:
             run.warnings.append(
                 f"The run was set up {MOST_FRUITLESS} times in a row without a result."
             )
             return False
-        assert error is not None
-        run.give_up(said(error))
+        lost_by = run.left_out.fingerprint_of(error.party)
+        if lost_by and run.attempt.lost_by(lost_by) + 1 >= MOST_LOST:
+            run.left_out.note(f"lost the run {MOST_LOST} times without a result", [error.party])
+            return False
+        run.give_up(said(error), lost_by=lost_by)
         self._waits.wait(run.request.name, f"set up anew: {said(error)}", 0.0)
         return True
 
@@ -385,8 +394,15 @@ class RunWorker:
         try:
             labeling.finish(gives_up=gives_up)
         except VoidBatchError as error:
-            run.warnings.append(f"A batch is void: {error}")
+            self._note_void(run, error)
             _log.warning("run %s: %s", run.request.name, said(error))
+
+    def _note_void(self, run: OpenRun, error: VoidBatchError) -> None:
+        """Keep the reason of a void batch, and leave out whoever spoiled it."""
+        run.last_void = said(error)
+        run.warnings.append(f"A batch is void: {error}")
+        if isinstance(error, SpoiledBatchError) and error.parties:
+            run.left_out.note(f"spoiled a batch ({'; '.join(error.named)})", error.parties)
 
     def _ask_all(self, run: OpenRun, labeling: LabelingRun, asking: Transport) -> Exception | None:
         """Ask batch after batch; return the reason for an end before the last."""
@@ -406,7 +422,7 @@ class RunWorker:
             fresh = [index for index in left if index not in run.refused]
             # A refused query may have been open elsewhere: in the end it is tried once more.
             batch = tuple((fresh or left)[:size][: labeling.asks_left])
-            if labeling.is_over or not batch:
+            if labeling.is_over or run.left_out.ends(run.form) or not batch:
                 return stopped_by
             if labeling.round.closing.frame:  # an earlier life was about to set it up anew
                 return stopped_by or _lost("a hospital")
@@ -440,8 +456,7 @@ class RunWorker:
                 return error
             except VoidBatchError as error:
                 stopped_by = error
-                run.last_void = said(error)
-                run.warnings.append(f"A batch is void: {error}")
+                self._note_void(run, error)
                 self._waits.enter(name, RunState.RUNNING, said(error))
 
     def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str], fault: str) -> None:
@@ -533,11 +548,11 @@ def _ending(
     """Return how a run ended and why; what is missing in its results is part of the reason."""
     if isinstance(stopped_by, RunWaits.HaltedError):
         return RunState.STOPPED, "; ".join(("by the operator", *notes))
-    skipped = run.skipped_words
+    left_out, skipped = run.left_out.words, run.skipped_words
     if stopped_by is not None:
-        reason = [said(stopped_by), *skipped, *_flaws(run, labeling), *notes]
+        reason = [said(stopped_by), *left_out, *skipped, *_flaws(run, labeling), *notes]
         return _end_of(run), "; ".join(reason)
-    flaws = [*skipped, *_flaws(run, labeling, last_void=run.last_void), *notes]
+    flaws = [*left_out, *skipped, *_flaws(run, labeling, last_void=run.last_void), *notes]
     is_short = skipped or (run.voids and run.left)  # voids used up the caps
     return _end_of(run) if is_short else RunState.DONE, "; ".join(flaws)
 

@@ -219,6 +219,9 @@ def simulation_policy(
         most_queries=queries,
         most_epsilon=terms.epsilon,
         most_delta=terms.delta,
+        # Nothing is lost for life in a simulation.
+        most_forfeited=1.0,
+        most_returned=1.0,
         trusts_valid_votes=valid_votes,
         simulated=True,
     )

@@ -152,14 +152,15 @@ class AgreedRun:
     ) -> tuple[QueryBatch, Outcomes]:
         """Hold a batch against the policy, the run's terms and all budgets; see the guard's."""
         guard.review_consent(self.terms, scope=self.scope)
+        own = "" if self.asked is None else self.asked.entry_id
         if self.task.evaluation is not None:
-            own = "" if self.asked is None else self.asked.entry_id
             guard.review_evaluation(self.task.evaluation, self.ledger.load(), own=own)
         return guard.review_batch(
             terms,
             words=words,
             seat=self.seat,
             void_batches=self.void_batches,
+            lost_part=self.account.lost_part(but=own),
             pool=self.task.pool,
             queries=self.journal.queries,
             ledger=self.ledger.load(),
@@ -209,7 +210,9 @@ class AgreedRun:
         assert self.asked is not None
         self.asked = replace(self.asked, is_silent=True)
 
-    def settle(self, settlement: Settlement, proven: PlanClaim | None) -> None:
+    def settle(
+        self, settlement: Settlement, proven: PlanClaim | None, *, most_returned: float
+    ) -> None:
         """Charge the release, or all that was reserved; see `RunAccount.settle`.
 
         Raises:
@@ -227,6 +230,8 @@ class AgreedRun:
                     proven,
                     entry_id=asked.entry_id,
                     queries=asked.queries,
+                    me=self.scope.seats[self.seat],
+                    most_returned=most_returned,
                     first=asked.first,
                 )
             except StorageError:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from party.errors import Reason, RefusalError
-from party.site.policy import Policy, compared_body
+from party.site.policy import Policy, compared_body, is_small
 from party.site.tasks import Evaluation
 from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import (
@@ -185,6 +185,7 @@ class Guard:
         words: int | None = None,
         seat: int,
         void_batches: int,
+        lost_part: float,
         pool: QueryPool,
         queries: QueryJournal,
         ledger: PrivacyLedger,
@@ -196,7 +197,9 @@ class Guard:
             terms: The terms in its plan, canonical CBOR.
             words: Length of the vector that the plan asks for; None where there is no plan yet.
             seat: This party's place among all, from 0.
-            void_batches: Batches of this run that were void so far.
+            void_batches: Batches that were void since the run was set up.
+            lost_part: Part of the budget for life that batches of this run used up without a
+                result, over all its setups.
             pool: The public queries that this party holds.
             queries: Every query that this party ever answered.
             ledger: The charges of all earlier runs, within its own budget.
@@ -235,6 +238,11 @@ class Guard:
                 ledger.reserve("review", charge)
         except (BudgetExhaustedError, OutcomeCapError) as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
+        part, most = ledger.part_of([] if charge is None else [charge]), self.policy.most_forfeited
+        if not is_small(lost_part, part, most=most):
+            raise RefusalError(
+                Reason.VOIDS, f"a run must lose at most {most:g} of our budget for life", "more"
+            )
         return batch, worst
 
     def review_queries(

@@ -116,7 +116,13 @@ class PartyNode:
         self._run: AgreedRun | None = None
         self._offers: set[bytes] = set()
         self._faults = Faults(decided)
-        self._settlements = Settlements(ledger, journal, self._faults)
+        self._settlements = Settlements(
+            ledger,
+            journal,
+            self._faults,
+            me=identity.fingerprint,
+            most_returned=lambda: self._guard.policy.most_returned,
+        )
         journal.sweep(now=clock())
 
     @property
@@ -321,7 +327,7 @@ class PartyNode:
         plan_digest = wire.digest_of(plan)
         if run.asked is not None and run.asked.plan_digest != plan_digest:
             run.account.end_void(  # its second phase never came
-                run.asked.entry_id, queries=run.asked.queries, comes_back=False
+                run.asked.entry_id, queries=run.asked.queries
             )
         elif run.asked is not None and run.asked.is_silent:
             return ()

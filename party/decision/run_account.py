@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Self
 
+from party.site.policy import is_small
 from party.storage.ledger import LedgerStore, RunCharges
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
@@ -96,6 +97,8 @@ class RunAccount:
         *,
         entry_id: str,
         queries: int,
+        me: bytes,
+        most_returned: float,
         first: FirstPhase | None = None,
         is_late: bool = False,
     ) -> FirstPhase | None:
@@ -108,6 +111,8 @@ class RunAccount:
             proven: The part of its plan that its evidence proves.
             entry_id: The batch's entry, or the name of one that was never made.
             queries: How many the batch asked.
+            me: This party's fingerprint.
+            most_returned: See `Rules.most_returned`.
             first: The outcome of its first phase, where this settles the second.
             is_late: Whether it is of a setup that this party lost. A second phase may have followed
                 then; its opened rows cost, too.
@@ -128,15 +133,12 @@ class RunAccount:
             if not is_known:
                 return None
         if is_void:
-            comes_back = (
-                first is None
-                and proven is not None
-                and proven.gives_back(noise_at_parties=self.terms.at_parties)
-            )
             self.end_void(
                 entry_id,
                 queries=queries,
-                comes_back=comes_back,
+                proven=proven if first is None else None,
+                me=me,
+                most_returned=most_returned,
                 second="" if first is None else settlement.plan_digest.hex(),
             )
             return None
@@ -144,23 +146,55 @@ class RunAccount:
             settlement.result, entry_id=entry_id, queries=queries, first=first
         )
 
-    def end_void(self, entry_id: str, *, queries: int, comes_back: bool, second: str = "") -> None:
+    def end_void(
+        self,
+        entry_id: str,
+        *,
+        queries: int,
+        proven: PlanClaim | None = None,
+        me: bytes = b"",
+        most_returned: float = 0.0,
+        second: str = "",
+    ) -> None:
         """Settle a void batch; where we had no part in it, only its caps are used up.
 
         Args:
             entry_id: Its entry, or the name of one that was never made.
             queries: How many it asked.
-            comes_back: Whether its charge and its part of the caps come back.
+            proven: The part of its plan that its evidence proves; None where nothing comes back.
+            me: This party's fingerprint.
+            most_returned: See `Rules.most_returned`.
             second: Name of its second phase, if that is void: the first one's entry pays for both.
         """
         run, ledger = self.ledger, self._store.load()
-        if self.state_of(entry_id) is not None:
-            run = run.cancel(entry_id) if comes_back else run.forfeit(entry_id)
-            if self.terms.pricing != "none":
-                ledger = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
-        elif not comes_back:
-            run = run.pass_over(entry_id, queries)
+        is_free = proven is not None and proven.gives_back(noise_at_parties=self.terms.at_parties)
+        if self.state_of(entry_id) is None:
+            run = run if is_free else run.pass_over(entry_id, queries)
+        else:
+            if proven is not None and proven.never_opens(but_for=me):
+                end, step = EntryState.CANCELLED, ledger.cancel
+            elif is_free and self._may_return(ledger, entry_id, most=most_returned):
+                end, step = EntryState.RETURNED, ledger.give_back
+            else:
+                end, step = EntryState.FORFEITED, ledger.forfeit
+            is_charged = end is EntryState.FORFEITED
+            run = run.end_void(entry_id, is_counted=not is_free, is_charged=is_charged)
+            ledger = ledger if self.terms.pricing == "none" else step(entry_id)
         self._save(run.remember(second) if second else run, ledger)
+
+    def lost_part(self, *, but: str = "") -> float:
+        """Return the part of the budget for life that batches of this run used up without a result.
+
+        An open one counts: nobody knows its end.
+
+        Args:
+            but: Name of an entry that is left out.
+        """
+        own = {one.entry_id for one in self.ledger.outcomes.entries} - {but}
+        ledger, lost = self._store.load(), (EntryState.RESERVED, EntryState.FORFEITED)
+        return ledger.part_of(
+            one.reserved for one in ledger.entries if one.entry_id in own and one.state in lost
+        )
 
     # Helpers ----------------------------------------------------------------------------------
 
@@ -210,6 +244,12 @@ class RunAccount:
         may_stop = after.is_over and (not self.terms.at_parties or self.terms.phases == 2)
         if release.asked < len(release) and not may_stop:
             raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
+
+    def _may_return(self, ledger: PrivacyLedger, entry_id: str, *, most: float) -> bool:
+        """Tell whether a charge may come back on the word of others, over all runs and for life."""
+        returned = ledger.events_of(EntryState.RETURNED)
+        own = [one.reserved for one in ledger.entries if one.entry_id == entry_id]
+        return most > 0 and is_small(ledger.part_of(returned), ledger.part_of(own), most=most)
 
     @property
     def _has_open(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from party.decision.agreed_run import AgreedRun
 from party.decision.faults import Faults
@@ -27,9 +28,21 @@ class Settlements:
         ledger: The party's charges.
         journal: Its memory of plans.
         faults: Told of settlements of lost runs that do not fit.
+        me: The party's fingerprint.
+        most_returned: Gives `Rules.most_returned`, as it is now.
     """
 
-    def __init__(self, ledger: LedgerStore, journal: Journal, faults: Faults) -> None:
+    def __init__(
+        self,
+        ledger: LedgerStore,
+        journal: Journal,
+        faults: Faults,
+        *,
+        me: bytes,
+        most_returned: Callable[[], float],
+    ) -> None:
+        self._most_returned = most_returned
+        self._me = me
         self._ledger = ledger
         self._journal = journal
         self._faults = faults
@@ -67,11 +80,13 @@ class Settlements:
         if settlement.run_id != round_.run_id:
             asked = None if run is None else run.asked
             self._book_late(
-                settlement, proven, open_plan=b"" if asked is None else asked.plan_digest
+                settlement,
+                proven,
+                open_plan=b"" if asked is None else asked.plan_digest,
             )
             return
         assert run is not None
-        run.settle(settlement, proven)
+        run.settle(settlement, proven, most_returned=self._most_returned())
         if round_.batch.reveal_was_lost:
             _log.warning("the coordinator reports that it did not receive our shares of a batch")
         for dealer in round_.batch.wrong_dealers:
@@ -81,7 +96,11 @@ class Settlements:
             )
 
     def _book_late(
-        self, settlement: Settlement, proven: PlanClaim | None, *, open_plan: bytes
+        self,
+        settlement: Settlement,
+        proven: PlanClaim | None,
+        *,
+        open_plan: bytes,
     ) -> None:
         """Charge a batch of a lost run, if it is open still.
 
@@ -105,6 +124,8 @@ class Settlements:
                 proven,
                 entry_id=settlement.plan_digest.hex(),
                 queries=settlement.words // account.terms.classes,
+                me=self._me,
+                most_returned=self._most_returned(),
                 is_late=True,
             )
         except PateFedError as error:  # no complaint about a run that is lost: another may follow

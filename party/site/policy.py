@@ -9,6 +9,7 @@ from typing import Any, Final
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.cells import folded, plain
+from pate_fed.charging import ROUNDING_ROOM
 from pate_fed.mechanisms import DEPLOYED
 from protocols.envelope import DEFAULT_SUITE, SUITES
 from protocols.forms import DEPLOYED_FORMS
@@ -17,6 +18,9 @@ _HOSPITALS: Final = RANGES["parties"].metadata
 _NOISE: Final = RANGES["sigma"].metadata | {"ge": 0}
 _COUNT: Final = {"ge": 0, "le": 10**9}
 _MOST_COLUMNS: Final = 10_000
+
+SMALL_BATCH = 0.1
+"""A small batch, as a part of the lifetime budget: a hospital can lose that much and go on."""
 
 
 def _each_of(names: Iterable[str]) -> dict[str, Any]:
@@ -53,6 +57,12 @@ class Rules:
             parties. None for any number.
         most_epsilon: Largest epsilon that one run may cost. The ledger bounds all runs together.
         most_delta: Largest delta of a run.
+        most_forfeited: Largest part of the lifetime budget that one run may use up for ever without
+            a result, over all its setups. The first such batch may be larger; a later one is
+            refused if with it they could exceed this.
+        most_returned: Largest part of the lifetime budget whose charges ever come back on the word
+            of other hospitals alone. The first such charge may be larger; a later one stays if with
+            it they would exceed this.
         most_evaluations: Most private evaluations that we ever take part in; 0 for none.
         evaluation_columns: Columns by whose groups an evaluation may count our patients.
         trusts_valid_votes: Whether all hospitals are trusted to send valid votes. Only then may a
@@ -80,6 +90,8 @@ class Rules:
     most_near_queries: int | None = field(default=10, metadata=_COUNT)
     most_epsilon: float = field(default=5.0, metadata=RANGES["epsilon"].metadata | {"ge": 0})
     most_delta: float = field(default=1e-5, metadata={"ge": 0, "le": 1})
+    most_forfeited: float = field(default=SMALL_BATCH, metadata={"ge": 0, "le": 1})
+    most_returned: float = field(default=SMALL_BATCH, metadata={"ge": 0, "le": 1})
     most_evaluations: int = field(default=10, metadata=_COUNT)
     evaluation_columns: frozenset[str] = field(
         default=frozenset(), metadata={"max_length": _MOST_COLUMNS}
@@ -95,6 +107,14 @@ class Rules:
 def compared_body(name: str) -> str:
     """Return a body's name as names are compared: capitals and extra blanks make no other body."""
     return folded(plain(name))
+
+
+def is_small(before: float, part: float, *, most: float) -> bool:
+    """Tell whether one more part of a budget keeps within a bound on such parts; the first does.
+
+    Otherwise a run in one large batch, or the first restart of its life, would end there.
+    """
+    return not before or before + part <= most * ROUNDING_ROOM
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Self, TypeAlias
@@ -194,6 +194,16 @@ class PrivacyLedger:
         """
         return replace(self, entries=settled(self.entries, entry_id, EntryState.CANCELLED))
 
+    def give_back(self, entry_id: str) -> PrivacyLedger:
+        """Give a reservation back on the word of others, who may all lie: see `reservations`.
+
+        Unlike a cancelled entry it stays known as such, so that its owner can bound them.
+
+        Raises:
+            LedgerError: the reservation is unknown or settled.
+        """
+        return replace(self, entries=settled(self.entries, entry_id, EntryState.RETURNED))
+
     def forfeit(self, entry_id: str) -> PrivacyLedger:
         """Charge a whole reservation whose step failed after a message had left a party.
 
@@ -247,6 +257,31 @@ class PrivacyLedger:
     def charged_delta(self) -> float:
         """Return the part of `additive_delta` that tests have used, open reservations included."""
         return _tests_delta_of(self.entries)
+
+    def part_of(self, events: Iterable[PrivacyEvent]) -> float:
+        """Return the part of the whole budget that some events use up together; 1 is all of it.
+
+        Parts add up, as epsilons do not.
+
+        Raises:
+            UnsupportedEventError: an event has no cost that adds up here.
+        """
+        events = tuple(events)
+        if self.order is None:
+            whole = gdp_mu(self.epsilon, self.delta) ** 2
+            return math.fsum(gdp_mu_squared(event) for event in events) / whole
+        used = math.fsum(_rdp_at(event, self.order) for event in events)
+        # Between budget and RDP lies a constant of the order alone.
+        delta = self.delta - self.additive_delta
+        some = 2 * (self.epsilon - math.log(delta) / (self.order - 1))
+        whole = self.epsilon + some - epsilon_at_order(some, self.order, delta=delta)
+        if not used:
+            return 0.0
+        return used / whole if whole > 0 else math.inf
+
+    def events_of(self, *states: EntryState) -> list[PrivacyEvent]:
+        """Return the reserved events of all entries in one of these states."""
+        return [entry.reserved for entry in self.entries if entry.state in states]
 
     @property
     def budget_words(self) -> str:

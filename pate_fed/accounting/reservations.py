@@ -2,6 +2,7 @@
 
     reserved --commit--> committed    the release counts, at most the reserved amount
              --cancel--> cancelled    the sum provably never opens: nothing counts (decision 16)
+             --return--> returned     the same by the word of some hospitals alone: nothing counts
              --forfeit-> forfeited    something may have been seen: all that was reserved counts
 
 Entries are values: settling one returns new entries, and a failed step changes nothing.
@@ -25,6 +26,7 @@ class EntryState(StrEnum):
     RESERVED = "reserved"
     COMMITTED = "committed"
     CANCELLED = "cancelled"
+    RETURNED = "returned"
     FORFEITED = "forfeited"
 
 
@@ -71,8 +73,8 @@ class Entry(Generic[T]):
 
     @property
     def charged(self) -> T | None:
-        """The amount that counts now; None of a cancelled entry."""
-        if self.state is EntryState.CANCELLED:
+        """The amount that counts now; None of a cancelled or returned entry."""
+        if self.state in (EntryState.CANCELLED, EntryState.RETURNED):
             return None
         return self.reserved if self.spent is None else self.spent
 

@@ -41,6 +41,7 @@ from protocols.messages.batch import (
     Readiness,
     Refusal,
     Settlement,
+    VectorHead,
     require_vector_size,
 )
 from protocols.messages.blame import BlameRequest, StreamSums
@@ -140,6 +141,7 @@ __all__ = [
     "ShareBundle",
     "Size",
     "StreamSums",
+    "VectorHead",
     "Verdict",
     "VerdictMacs",
     "field_types",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -120,8 +121,38 @@ class MaskedVector(Message):
         if type(self.body) is memoryview and not (self.body.readonly and self.body.format == "B"):
             raise MalformedMessageError("a view of a body must be of bytes", "another")
 
+    @property
+    def head(self) -> VectorHead:
+        """The signed part of this y."""
+        body_digest = hashlib.sha256(self.body).digest()
+        return VectorHead(self.plan_digest, self.sender, len(self.body), body_digest)
+
     def __repr__(self) -> str:
         return f"MaskedVector({len(self.body)} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorHead(Message):
+    """The signed part of a y: its length, and a digest in place of its ring elements.
+
+    The signature of a `MaskedVector` is that of its head. So whoever has a y of a wrong length can
+    prove its sender's fault to everybody, in two hundred bytes.
+
+    Attributes:
+        plan_digest: Plan that the y answers.
+        sender: Fingerprint of the party.
+        size: Bytes of the y's body.
+        body_digest: SHA-256 of the body.
+    """
+
+    TYPE: ClassVar[int] = 33
+    PURPOSE: ClassVar[str] = MaskedVector.PURPOSE
+    MAX_BYTES: ClassVar[int] = 256
+
+    plan_digest: Digest
+    sender: Digest
+    size: Annotated[int, Range(1, 4 * MAX_WORDS)]
+    body_digest: Digest
 
 
 def require_vector_size(size: int) -> None:
@@ -161,7 +192,8 @@ class Settlement(Message):
         words: Length of the plan's vector, for a party that the plan never reached.
         contributions: Each party's signed contribution to the plan (`rounds.contribution`), in seat
             order; empty where no y came.
-        refusals: Signed `Refusal` frames of this plan, in seat order; none unless it is void.
+        refusals: Signed frames of parties without a y in the sum, in seat order, none unless it is
+            void: their `Refusal`s of this plan, or `VectorHead`s of another length than the plan's.
         certificate: Frame of the plan's `Certificate`, where the form survives drop-outs; empty if
             there is none. A release needs one.
         result: The released result; canonical bytes that this library does not read.

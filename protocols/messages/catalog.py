@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from protocols.messages.batch import Inquiry, MaskedVector, Plan, Readiness, Refusal, Settlement
+from protocols.messages.batch import (
+    Inquiry,
+    MaskedVector,
+    Plan,
+    Readiness,
+    Refusal,
+    Settlement,
+    VectorHead,
+)
 from protocols.messages.blame import BlameRequest, StreamSums
 from protocols.messages.closing import Closing, HeadBundle, HeadStatement
 from protocols.messages.fields import Message
@@ -75,5 +83,6 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
         ResultsQuery,
         RunInquiry,
         RunReadiness,
+        VectorHead,
     )
 }

@@ -114,20 +114,34 @@ class PlanClaim:
         openable = None if survives_dropouts else SetBound.exactly(seats)
         return cls(openable, task=task, teachers=teachers)
 
-    def gives_back(self, *, noise_at_parties: bool) -> bool:
-        """Return whether the charge for the plan comes back: its sum never opens.
+    def never_opens(self, *, but_for: bytes = b"") -> bool:
+        """Tell whether the plan's sum provably never opens.
 
-        A certificate of "closed" proves that, and so do refusals of all parties. Refusals of some
-        prove it unless all of them lie and help the coordinator. With noise at the coordinator that
-        changes nothing: the guarantee trusts it already, to add the noise and to show nothing else.
-        With noise at the parties it is trusted with nothing, so the charge stays.
+        A certificate of "closed" proves that, and so do refusals of all parties. Its own refusal
+        proves it to an honest party.
+
+        Args:
+            but_for: Fingerprint of the party that asks and knows of itself that it is honest; empty
+                for an observer.
+        """
+        if not self.is_free or self.openable is None:
+            return False
+        needed = self.openable.needed
+        return not needed or (bool(but_for) and but_for not in needed)
+
+    def gives_back(self, *, noise_at_parties: bool) -> bool:
+        """Tell whether the charge for the plan may come back.
+
+        It does where the sum `never_opens`. Refusals of some prove that unless all of them lie and
+        help the coordinator. With noise at the coordinator the guarantee trusts it already, to add
+        the noise and to show nothing else. Then the charge may come back within a bound of each
+        party's own: beyond it a liar could let the coordinator look for nothing, again and again.
+        With noise at the parties the coordinator is trusted with nothing, so the charge stays.
 
         Args:
             noise_at_parties: Whether the parties add the noise.
         """
-        if not self.is_free or self.openable is None:
-            return False
-        return not (noise_at_parties and self.openable.needed)
+        return self.never_opens() or (self.is_free and not noise_at_parties)
 
     def learning(self, proven: PlanClaim) -> PlanClaim:
         """Return this claim with the facts that a settlement proved about its plan."""

@@ -342,11 +342,12 @@ class CoordinatorRound:
         self._run.exchange.state = state
 
     def _require_size(self, frame: bytes) -> None:
-        """Bound a frame before it is parsed: by the open plan if there is one."""
+        """Bound a frame before it is parsed: by the open plan where that needs more."""
+        # A y that is too long is read up to here: its signature proves its sender's fault.
         most = EnvelopeBundle.MAX_BYTES
         if self.batch.tally is not None:
             # A verdict with its MACs is smaller than shares for as many parties.
-            most = max(self.batch.tally.y_bytes + 4 * KIB, self.batch.most_share_bytes)
+            most = max(most, self.batch.tally.y_bytes + 4 * KIB, self.batch.most_share_bytes)
         if len(frame) > most:
             raise WrongLengthError(f"a message must have at most {most} bytes now", len(frame))
 

@@ -1,8 +1,9 @@
 """Answers about an earlier run, from the journal alone. The keys of that run are gone.
 
 A stored y is sent as it is (rule R4). Without one the party abandons the plan, so that the others
-may go on without it (rule R3). It repeats the verdict that it gave, or agrees to close the plan. It
-notes the facts that a settlement proves about the plan.
+may go on without it (rule R3). Where it cannot promise that, it refuses the run and not the plan:
+never is it silent, or it would be waited for. It repeats the verdict that it gave, or agrees to
+close the plan. It notes the facts that a settlement proves about the plan.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ class LostRuns:
             return stored
         try:
             self._journal.abandon(signed.digest, run_id=plan.run_id)
-        except KeyReuseError:  # a y was once sent, or there are too many such plans
-            return ()
+        except KeyReuseError:  # a y was once sent, or there are too many such plans: no promise
+            return (self._refusal(plan.run_id),)
         return (self._refusal(signed.digest),)
 
     def _on_proposal(self, proposal: Proposal, run: RunNote) -> tuple[bytes, ...] | None:

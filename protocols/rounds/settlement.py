@@ -3,6 +3,10 @@
 A released plan lists whose vectors are in its sum. A void one may carry evidence that its sum never
 opens: refusals (additive) or a certificate that the plan is closed (masked). Only evidence frees
 queries (rule R3).
+
+Who signs a vector of a wrong length has refused, whatever its words: no sum takes that vector, and
+an honest party signs none. Like any other refusal it does not prove that its sender sent nothing
+else: see `PlanClaim.gives_back`.
 """
 
 from __future__ import annotations
@@ -18,13 +22,21 @@ from protocols.errors import (
     UnexpectedMessageError,
 )
 from protocols.identity import PublicIdentity
-from protocols.messages import DIGEST_BYTES, Certificate, Refusal, Settlement, Verdict
+from protocols.messages import (
+    DIGEST_BYTES,
+    Certificate,
+    Refusal,
+    Settlement,
+    VectorHead,
+    Verdict,
+)
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.plans import PartyPlan
 from protocols.rounds.seating import COORDINATOR, Seating, verify_handed_over
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum
+from protocols.wire import Signed
 
 
 def certificate_of(
@@ -70,15 +82,24 @@ def certificate_of(
 
 
 def refusers_of(
-    settlement: Settlement, *, identities: Mapping[bytes, PublicIdentity]
+    settlement: Settlement,
+    *,
+    identities: Mapping[bytes, PublicIdentity],
+    y_bytes: int | None = None,
 ) -> tuple[bytes, ...]:
     """Check every refusal of a settlement; return the parties that refused, in seat order.
 
     With false refusals a coordinator could have an opened batch asked again.
 
+    Args:
+        settlement: The settlement, whose signature was verified.
+        identities: All parties of the run in seat order, by fingerprint.
+        y_bytes: Length of a y of the plan; None where the plan is not at hand. Then nobody counts
+            whose vector was of a wrong length: the coordinator could name any length.
+
     Raises:
-        FalseRefusalError: the plan was released, a refusal is of another plan or out of order, or a
-            party refused whose vector is listed.
+        FalseRefusalError: the plan was released, a refusal is of another plan or out of order, a
+            vector has the plan's length, or a party refused whose vector is listed.
         BadSignatureError: its sender did not sign it; names the coordinator, which relayed it.
     """
     if settlement.refusals and settlement.state != "void":
@@ -87,19 +108,36 @@ def refusers_of(
     listed = listed_in(settlement, tuple(identities))
     for frame in settlement.refusals:
         signed = wire.decode(frame)
-        refusal = wire.expect(signed, Refusal)
-        if refusal.subject != settlement.plan_digest or refusal.sender not in waiting:
+        plan_digest, sender = _subject_of(signed)
+        if plan_digest != settlement.plan_digest or sender not in waiting:
             raise FalseRefusalError(
                 "refusals must be of this plan, in the order of seats", "another", peer=COORDINATOR
             )
-        del waiting[: waiting.index(refusal.sender) + 1]
-        verify_handed_over(signed, identities[refusal.sender])
-        if refusal.sender in listed:
+        del waiting[: waiting.index(sender) + 1]
+        verify_handed_over(signed, identities[sender])
+        if sender in listed:
             raise FalseRefusalError(
                 "a party that refused must have sent nothing", "a vector", peer=COORDINATOR
             )
-        refusers.append(refusal.sender)
+        if isinstance(signed.message, VectorHead):
+            if signed.message.size == y_bytes:
+                raise FalseRefusalError(
+                    "a vector that counts as a refusal must be of a wrong length",
+                    "the plan's length",
+                    peer=COORDINATOR,
+                )
+            if y_bytes is None:
+                continue
+        refusers.append(sender)
     return tuple(refusers)
+
+
+def _subject_of(signed: Signed) -> tuple[bytes, bytes]:
+    """Return a refusal's plan and sender, also where it is the head of a spoiled vector."""
+    if isinstance(signed.message, VectorHead):
+        return signed.message.plan_digest, signed.message.sender
+    refusal = wire.expect(signed, Refusal)
+    return refusal.subject, refusal.sender
 
 
 def proven_claim(
@@ -108,6 +146,7 @@ def proven_claim(
     identities: Mapping[bytes, PublicIdentity],
     form: type[SecureSum],
     known: Verdict | None = None,
+    y_bytes: int | None = None,
 ) -> PlanClaim | None:
     """Check a settlement's evidence; return the claim that it proves about the plan (rule R3).
 
@@ -116,6 +155,7 @@ def proven_claim(
         identities: All parties of the run in seat order, by fingerprint.
         form: Secure sum of the run.
         known: A verdict whose certificate was checked before.
+        y_bytes: See `refusers_of`.
 
     Returns:
         None where it proves nothing.
@@ -124,7 +164,7 @@ def proven_claim(
         RemoteProtocolError: a refusal or the certificate is false.
     """
     verdict = certificate_of(settlement, identities=identities, form=form, known=known)
-    refusers = refusers_of(settlement, identities=identities)
+    refusers = refusers_of(settlement, identities=identities, y_bytes=y_bytes)
     if verdict is not None:
         return PlanClaim.certified(verdict.survivors)
     if len(refusers) == len(identities):
@@ -142,6 +182,7 @@ def learn_settlement(
     form: type[SecureSum],
     known: Verdict | None = None,
     came_here: bool = False,
+    y_bytes: int | None = None,
 ) -> PlanClaim | None:
     """Check a settlement's evidence, and let the journal learn the claim that it proves.
 
@@ -152,6 +193,7 @@ def learn_settlement(
         form: Secure sum of the run.
         known: A verdict whose certificate was checked before.
         came_here: Whether the plan came in this run; the journal may know it from another.
+        y_bytes: See `refusers_of`.
 
     Returns:
         The claim that it proves; None if there is none.
@@ -159,7 +201,7 @@ def learn_settlement(
     Raises:
         RemoteProtocolError: a refusal or the certificate is false; nothing was noted.
     """
-    claim = proven_claim(settlement, identities=identities, form=form, known=known)
+    claim = proven_claim(settlement, identities=identities, form=form, known=known, y_bytes=y_bytes)
     plan_digest, run_id = settlement.plan_digest, settlement.run_id
     note_settled(journal, plan_digest, claim, run_id=run_id, came_here=came_here)
     return claim
@@ -241,8 +283,7 @@ def require_settlement(
             "a release must be of the set that we agreed to", "another", peer=COORDINATOR
         )
     names_us = any(
-        wire.expect(wire.decode(frame), Refusal).sender == seating.me
-        for frame in settlement.refusals
+        _subject_of(wire.decode(frame))[1] == seating.me for frame in settlement.refusals
     )
     if names_us and not plan.is_refused:
         raise FalseRefusalError("we must have refused", "a refusal in our name", peer=COORDINATOR)

@@ -55,6 +55,7 @@ _PURPOSES = {
     "ResultsQuery": "results query",
     "RunInquiry": "run inquiry",
     "RunReadiness": "run readiness",
+    "VectorHead": "masked vector",
 }
 
 
@@ -192,12 +193,18 @@ def _messages() -> dict[str, list[Any]]:
             _bytes("co"), [me, peer], "additive", 32, "x25519", 2, 1, 0, False, b"terms",
         ],
         "RunReadiness": [_bytes("inquiry"), me, "PF-300", 1_900_000_000, "nicht bis Mai: prüft"],
+        "VectorHead": [_bytes("plan"), me, 64, hashlib.sha256(_bytes("y", 64)).digest()],
     }  # fmt: skip
 
 
 def _frame(number: int, purpose: str, fields: list[Any]) -> tuple[bytes, bytes]:
     body = b"\x83" + cbor(VERSION) + cbor(number) + cbor(fields)
-    digest = hashlib.sha256(b"pate-fed/1/message\0" + body).digest()
+    digested = body
+    if number == 10:  # a y is signed by its head
+        plan, sender, y = fields
+        head = [plan, sender, len(y), hashlib.sha256(y).digest()]
+        digested = b"\x83" + cbor(VERSION) + cbor(33) + cbor(head)
+    digest = hashlib.sha256(b"pate-fed/1/message\0" + digested).digest()
     signature = b""
     if purpose:
         signed = b"pate-fed/1/signature\0" + purpose.encode() + b"\0" + digest
@@ -248,7 +255,7 @@ def _spoiled() -> dict[str, bytes]:
         "version in two bytes": b"\x84\x18\x02" + closing[2:],
         "type 0": b"\x84\x02\x00" + closing[3:],
         "type 23": b"\x84\x02\x17" + closing[3:],
-        "type 33": b"\x84\x02\x18\x21" + closing[3:],
+        "type 34": b"\x84\x02\x18\x22" + closing[3:],
         "type in two bytes": b"\x84\x02\x18\x0d" + closing[3:],
         "type is a text": b"\x84\x02\x61\x0d" + closing[3:],
         "array of 5": b"\x85" + closing[1:] + b"\x00",

@@ -19,7 +19,7 @@ PURPOSES = {
     1: "run offer", 2: "key statement", 3: "run record", 4: "envelope", 5: "",
     6: "confirmations", 7: "setup closing", 8: "ready", 9: "plan", 10: "masked vector",
     12: "settlement", 16: "dealing", 17: "", 18: "proposal", 19: "reveal", 27: "verdict", 28: "",
-    29: "",
+    29: "", 33: "masked vector",
 }  # fmt: skip
 """What each type of message is signed for; nothing for a container."""
 
@@ -27,6 +27,7 @@ OFFER, STATEMENT, RECORD, ENVELOPE, ENVELOPES, CONFIRMATIONS, SETUP_CLOSING, REA
 PLAN, VECTOR, SETTLEMENT = 9, 10, 12
 DEALING, SHARES, PROPOSAL, REVEAL = 16, 17, 18, 19
 VERDICT, CERTIFICATE, VERDICT_MACS = 27, 28, 29
+VECTOR_HEAD = 33
 
 
 class Refused(ValueError):  # noqa: N818 - a verdict, not a fault
@@ -61,7 +62,13 @@ def public_of(private: bytes) -> bytes:
 
 
 def digest_of_fields(number: int, fields: list[Any]) -> bytes:
-    """The digest of a message: of an array of three, version, type and fields."""
+    """The digest of a message: of an array of three, version, type and fields.
+
+    That of a y is its head's.
+    """
+    if number == VECTOR and type(fields) is list and len(fields) == 3:
+        plan, sender, body = fields
+        number, fields = VECTOR_HEAD, [plan, sender, len(body), sha256(body)]
     pieces = cbor(VERSION), cbor(number), cbor(fields)
     return sha256(b"pate-fed/1/message\0", b"\x83", *pieces)
 

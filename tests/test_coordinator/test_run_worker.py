@@ -37,7 +37,7 @@ from coordinator.runs.queue import PAUSE, Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest
 from coordinator.runs.stages import Stage
 from coordinator.runs.transcripts import check_transcript
-from coordinator.runs.worker import MOST_FRUITLESS, OFFER_AGAIN_S
+from coordinator.runs.worker import MOST_FRUITLESS, MOST_LOST, OFFER_AGAIN_S
 from party.decision.guard import Consent
 from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import EntryState
@@ -536,10 +536,10 @@ def test_a_hospital_that_never_stays_up_ends_a_run_at_nobodys_charge(federation:
     federation.on_stage = restart
     run = federation.work()
     assert run.state is RunState.FAILED  # nothing was labelled
-    assert NAMES[1] in run.reason
-    assert run.progress["void"] == MOST_FRUITLESS
+    assert f"{NAMES[1]} (fingerprint " in run.reason
+    assert run.progress["void"] == MOST_LOST < MOST_FRUITLESS
     for states in charges(federation):
-        assert set(states) <= {EntryState.CANCELLED}
+        assert set(states) <= {EntryState.CANCELLED, EntryState.RETURNED}
 
 
 def test_a_run_that_a_cap_ended_says_so(federation: Worked) -> None:

@@ -593,6 +593,7 @@ class TestBatch:
             "words": terms.words,
             "seat": run.seat,
             "void_batches": 0,
+            "lost_part": 0.0,
             "pool": federation.pool,
             "queries": journal_in_memory().queries,
             "ledger": node.ledger,
@@ -600,6 +601,28 @@ class TestBatch:
         }
         encoded = wire.encode_value(terms.as_record())
         return node._guard.review_batch(encoded, **{**known, **changed})
+
+    @pytest.mark.parametrize(
+        ("lost", "most", "is_served"),
+        [
+            pytest.param(0.0, 0.0, True, id="the first may be lost"),
+            pytest.param(0.0, 0.5, True, id="nothing was lost"),
+            pytest.param(0.1, 1.0, True, id="within the bound"),
+            pytest.param(1e-9, 0.0, False, id="one was lost"),
+            pytest.param(0.5, 0.5, False, id="at the bound"),
+        ],
+    )
+    def test_a_run_loses_at_most_a_part_of_the_budget_for_life(
+        self, lost: float, most: float, is_served: bool
+    ) -> None:
+        federation = self.ready(policy={"most_forfeited": most})
+        terms = BatchTerms(federation.run.terms, (0, 1))
+        if is_served:
+            self.review(federation, terms, lost_part=lost)
+            return
+        with pytest.raises(RefusalError) as refusal:
+            self.review(federation, terms, lost_part=lost)
+        assert refusal.value.reason is Reason.VOIDS
 
     def test_worst_case_is_charged_within_the_caps_that_are_left(self) -> None:
         federation = self.ready(terms={"max_answers": 3, "max_refusals": 2, "max_asks": 5})

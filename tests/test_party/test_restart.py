@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +60,11 @@ def reopened(run: MemoryRun, party: bytes) -> Journal:
     return opened(closed(run.journals[party]))
 
 
+def gone(run: Any, party: bytes) -> Refusal:
+    """What a restarted party says where it can promise nothing about a plan."""
+    return Refusal(run.coordinator.run_id, party, "PF-242")
+
+
 class TestRestarted:
     def test_a_restarted_party_sends_the_very_same_bytes_again(self, tmp_path: Path) -> None:
         run = run_on_disk(tmp_path)
@@ -88,9 +94,12 @@ class TestRestarted:
         party = run.restart(me, reopened(run, me))
         assert party.receive(settlement, now=NOW).replies == ()
         assert run.journals[me].find(wire.decode(plan).digest) is None
-        # It sent once, so it cannot promise that it never will: it is silent.
+        # It sent once, so it cannot promise that it never will: it refuses the run, not the plan.
         for frame in (plan, settlement, plan):
-            assert party.receive(frame, now=NOW).replies == ()
+            replies = party.receive(frame, now=NOW).replies
+            assert [wire.decode(reply).message for reply in replies] == (
+                [] if frame is settlement else [gone(run, me)]
+            )
         assert party.state is PartyState.NEW
 
     def test_an_expired_plan_is_not_answered_again(self, tmp_path: Path) -> None:
@@ -103,7 +112,8 @@ class TestRestarted:
         with pytest.raises(UnexpectedMessageError):
             party.receive(plan, now=EXPIRES_AT)
         assert run.journals[me].find(wire.decode(plan).digest) is None  # and it is gone
-        assert party.receive(plan, now=NOW).replies == ()
+        [reply] = party.receive(plan, now=NOW).replies
+        assert wire.decode(reply).message == gone(run, me)  # no promise, but no silence
 
     def test_who_died_between_begin_and_keep_promises_never_to_send(self, tmp_path: Path) -> None:
         run = run_on_disk(tmp_path)

@@ -43,7 +43,7 @@ SPENT = ConfidentGaussianMaxEvent(asks=30, answers=12, sigma1=15.0, sigma2=8.0)
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["reserve", "commit", "commit less", "cancel", "forfeit"]),
+        st.sampled_from(["reserve", "commit", "commit less", "cancel", "give back", "forfeit"]),
         st.sampled_from(["a", "b", "c", "d"]),
         st.integers(0, 60),
         st.floats(3.0, 40.0),
@@ -63,6 +63,8 @@ def taken(
         return ledger.reserve(entry_id, event(answers, sigma))
     if step == "cancel":
         return ledger.cancel(entry_id)
+    if step == "give back":
+        return ledger.give_back(entry_id)
     if step == "forfeit":
         return ledger.forfeit(entry_id)
     reserved = {entry.entry_id: entry.reserved for entry in ledger.entries}.get(entry_id)
@@ -188,6 +190,37 @@ def test_cancel_gives_back_and_forfeit_does_not() -> None:
     assert ledger.forfeit("a").used_share() == ledger.used_share() > 0
     assert ledger.cancel("a").entries[0].state is EntryState.CANCELLED
     assert ledger.forfeit("a").entries[0].state is EntryState.FORFEITED
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [
+        pytest.param(PrivacyLedger(5.0, 1e-5), id="exact"),
+        pytest.param(PrivacyLedger.for_life(5.0, 1e-5), id="for life"),
+        pytest.param(PrivacyLedger.for_life(0.5, 1e-6, additive_delta=1e-7), id="delta set aside"),
+    ],
+)
+def test_parts_of_a_budget_add_up_to_one(ledger: PrivacyLedger) -> None:
+    """Held against what the ledger itself accepts, one event after another."""
+    one = event(1, 40.0)
+    fits, events = ledger, 0
+    while fits.can_afford(one):
+        fits, events = fits.reserve(str(events), one), events + 1
+    assert events > 5
+    part = ledger.part_of([one])
+    assert ledger.part_of([]) == 0
+    assert ledger.part_of([one] * events) == pytest.approx(events * part)
+    assert ledger.part_of([one] * events) <= 1 < ledger.part_of([one] * (events + 1)) * (1 + 1e-9)
+
+
+def test_a_charge_that_is_given_back_is_told_from_one_that_is_cancelled() -> None:
+    ledger = PrivacyLedger(50.0, 1e-5).reserve("a", RESERVED).reserve("b", RESERVED)
+    ledger = ledger.give_back("a").cancel("b")
+    assert ledger.charged_epsilon() == 0
+    assert ledger.events_of(EntryState.RETURNED) == [RESERVED]
+    assert PrivacyLedger.from_record(ledger.to_record()) == ledger
+    with pytest.raises(LedgerError):
+        ledger.forfeit("a")
 
 
 def test_open_reservations_count() -> None:

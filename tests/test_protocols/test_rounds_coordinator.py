@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import tracemalloc
 
 import numpy as np
@@ -13,6 +14,7 @@ from protocols.envelope import SUITES, SealingKey
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
+    FalseRefusalError,
     HistoryError,
     MalformedMessageError,
     RefusedError,
@@ -34,8 +36,9 @@ from protocols.messages import (
     Ready,
     Refusal,
     Settlement,
+    VectorHead,
 )
-from protocols.rounds import CoordinatorState
+from protocols.rounds import CoordinatorState, PlanClaim
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
 from tests.support.walk import WORDS, Walk, altered, vector
@@ -64,8 +67,45 @@ def test_a_y_of_the_wrong_length_is_named_and_adds_nothing(size: int) -> None:
         run.coordinator.receive(masked(run, liar, plan, bytes(size)), peer=liar)
     assert caught.value.peer == liar.hex()
     for seat in run.coordinator.seats:
-        run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector())))
-    assert np.array_equal(run.coordinator.batch.open_total(), 3 * vector())
+        frames = list(run.parties[seat].contribute(vector()))
+        if seat != liar:
+            run.to_coordinator("y", seat, frames)
+            continue
+        with pytest.raises(ConflictingMessageError):  # as after a refusal
+            run.coordinator.receive(frames[-1], peer=liar)
+    assert liar not in run.coordinator.batch.survivors
+    # All others are told, by a head that the liar signed, and believe it.
+    settlement = run.coordinator.batch.settle(released=False, result=b"")
+    [head] = wire.expect(wire.decode(settlement), Settlement).refusals
+    assert wire.decode(head).message == VectorHead(
+        plan, liar, size, hashlib.sha256(bytes(size)).digest()
+    )
+    honest = set(run.coordinator.seats) - {liar}
+    claim = PlanClaim.abandoned_by([liar], seats=run.coordinator.seats)
+    assert run.coordinator.batch.claim_of(run.coordinator.settled[-1]) == claim
+    for seat in honest:
+        assert run.parties[seat].receive(settlement, now=NOW).proven == claim
+
+
+@pytest.mark.parametrize("listed", [False, True], ids=["right length", "and listed"])
+def test_a_y_of_the_right_length_is_no_refusal(listed: bool) -> None:
+    run, victim, plan = collecting()
+    y = {seat: run.parties[seat].contribute(vector())[-1] for seat in run.coordinator.seats}
+    entries = tuple(wire.decode(y[seat]).digest if listed or seat != victim else b"" for seat in y)
+    told = Settlement(
+        run.coordinator.run_id,
+        plan,
+        "void",
+        WORDS,
+        entries,
+        (wire.head_frame(wire.decode(y[victim])),),
+        b"",
+        b"",
+    )
+    frame = wire.sign(told, run.coordinator_identity).frame
+    other = next(seat for seat in run.coordinator.seats if seat != victim)
+    with pytest.raises(FalseRefusalError):
+        run.parties[other].receive(frame, now=NOW)
 
 
 def test_a_y_signed_by_another_key_is_named() -> None:
@@ -233,7 +273,7 @@ def test_malformed_bytes_are_named_by_where_they_came_from(frame: bytes) -> None
 
 def test_a_huge_frame_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     run, liar, plan = collecting()
-    frame = masked(run, liar, plan, bytes(4 * WORDS + 5000))
+    frame = masked(run, liar, plan, bytes(EnvelopeBundle.MAX_BYTES + 1))
     monkeypatch.setattr(wire, "decode", lambda _: pytest.fail("parsed"))
     with pytest.raises(WrongLengthError):
         run.coordinator.receive(frame, peer=liar)

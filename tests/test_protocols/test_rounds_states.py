@@ -55,6 +55,7 @@ from protocols.messages import (
     SetupClosing,
     ShareBundle,
     StreamSums,
+    VectorHead,
     Verdict,
     VerdictMacs,
 )
@@ -125,6 +126,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
             fresh(), (sender,), "additive", 32, "suite", 3, 1, 0, True, b"terms"
         ),
         RunReadiness: RunReadiness(fresh(), sender, "PF-300", 1, "not now"),
+        VectorHead: VectorHead(fresh(), sender, 4 * WORDS, fresh()),
     }
     return made[kind]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import traceback
+from dataclasses import replace
 from typing import Any, get_args
 
 import cbor2
@@ -37,6 +38,7 @@ from protocols.messages import (
     Settlement,
     ShareBundle,
     StreamSums,
+    VectorHead,
     field_types,
 )
 from tests.support.markers import sampled
@@ -99,8 +101,17 @@ def test_frames_are_what_a_second_encoder_writes(message: Message) -> None:
     signed = framed(message)
     expected = b"\x84" + cbor(PROTOCOL_VERSION) + cbor(message.TYPE) + cbor(values)
     assert signed.frame == expected + cbor(signed.signature)
-    body = b"\x83" + expected[1:]
+    body = b"\x83" + (head_bytes(message) or expected[1:])
     assert signed.digest == hashlib.sha256(b"pate-fed/1/message\0" + body).digest()
+
+
+def head_bytes(message: Message) -> bytes:
+    """What the digest of a y covers in place of its fields; empty for other messages."""
+    if not isinstance(message, MaskedVector):
+        return b""
+    body = bytes(message.body)
+    fields = [message.plan_digest, message.sender, len(body), hashlib.sha256(body).digest()]
+    return cbor(PROTOCOL_VERSION) + cbor(VectorHead.TYPE) + cbor(fields)
 
 
 @pytest.mark.parametrize("size", [4092, 4095, 4096, 4097, 2**16 - 1, 2**16, 2**16 + 1, 10**6])
@@ -108,7 +119,8 @@ def test_large_vectors_are_framed_as_a_second_encoder_does(size: int) -> None:
     signed = wire.sign(MaskedVector(DIGEST, DIGEST, bytes(size)), ME)
     body = cbor(PROTOCOL_VERSION) + cbor(MaskedVector.TYPE) + cbor([DIGEST, DIGEST, bytes(size)])
     assert signed.frame == b"\x84" + body + cbor(signed.signature)
-    assert signed.digest == hashlib.sha256(b"pate-fed/1/message\0\x83" + body).digest()
+    digested = b"\x83" + head_bytes(signed.message)
+    assert signed.digest == hashlib.sha256(b"pate-fed/1/message\0" + digested).digest()
     assert wire.decode(signed.frame) == signed
 
 
@@ -154,8 +166,26 @@ def test_a_number_written_longer_than_it_needs_is_refused(name: str) -> None:
 
 
 def test_purposes_of_signatures_differ() -> None:
-    purposes = [kind.PURPOSE for kind in MESSAGE_TYPES.values() if kind.PURPOSE]
+    purposes = [
+        kind.PURPOSE for kind in MESSAGE_TYPES.values() if kind.PURPOSE and kind is not VectorHead
+    ]
     assert len(set(purposes)) == len(purposes)
+
+
+def test_a_y_is_signed_by_its_head_and_by_no_other() -> None:
+    signed = wire.sign(MaskedVector(DIGEST, DIGEST, bytes(12)), ME)
+    head = wire.decode(wire.head_frame(signed))
+    assert head.message == VectorHead(DIGEST, DIGEST, 12, hashlib.sha256(bytes(12)).digest())
+    assert (head.digest, head.signature) == (signed.digest, signed.signature)
+    head.verify(ME.public)
+    for changed in (
+        replace(head.message, size=8),
+        replace(head.message, body_digest=hashlib.sha256(bytes(8)).digest()),
+    ):
+        with pytest.raises(BadSignatureError):
+            replace(head, message=changed, digest=wire.digest_of(changed)).verify(ME.public)
+    with pytest.raises(MalformedMessageError):
+        wire.head_frame(wire.sign(Closing(DIGEST, DIGEST), ME))
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32])

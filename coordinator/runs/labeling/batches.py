@@ -22,7 +22,7 @@ from coordinator.errors import (
     SpoiledBatchError,
     VoidBatchError,
 )
-from coordinator.runs.labeling.blame import who_spoiled
+from coordinator.runs.labeling.blame import who_broke_the_protocol, who_spoiled
 from coordinator.runs.labeling.collecting import SumCollector
 from coordinator.runs.labeling.deciding import Decider, digest_of_predictions
 from coordinator.runs.labeling.job import RunContext
@@ -287,7 +287,21 @@ class Batches:
         must = "every party must keep to the protocol for a batch to be released"
         got = f"{error.must}, got {error.got}"
         reservation = "cancelled" if comes_back else "forfeited"
-        if isinstance(error, RowSumError) and self._round.blame.case is not None:
-            named = who_spoiled(error.row, self._context, self._messenger)
-            return SpoiledBatchError(must, got, reservation=reservation, named=named)
-        return VoidBatchError(must, got, reservation=reservation, may_ask_again=is_freed)
+        is_traced = isinstance(error, RowSumError) and self._round.blame.case is not None
+        if is_traced:
+            assert isinstance(error, RowSumError)
+            spoilers = who_spoiled(error.row, self._context, self._messenger)
+        else:
+            spoilers = who_broke_the_protocol(error, self._context)
+        if not (is_traced or spoilers.named):
+            return VoidBatchError(must, got, reservation=reservation, may_ask_again=is_freed)
+        for seat in spoilers.proven:
+            self._collector.leave_out(seat, SpoiledBatchError.code)
+        return SpoiledBatchError(
+            must,
+            got,
+            reservation=reservation,
+            named=spoilers.named,
+            parties=self._context.roster.names(spoilers.seats),
+            may_ask_again=is_freed,
+        )

@@ -1,16 +1,57 @@
-"""Who spoiled a row of a void batch: the traceable rows, and the parties' answers."""
+"""Who spoiled a void batch: by its own message, or by a row that the parties are asked about."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
+from coordinator.errors import PartyFailedError, PartyRefusedError
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger
+from protocols.errors import RemoteProtocolError
 
 _MOST_TRACED_BYTES = 4 * 2**20
 """Most row sums of parties kept to find out who spoiled a row; with more, it is not found out."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoilers:
+    """The parties that may have spoiled a batch.
+
+    Attributes:
+        named: A line for each party or pair at fault.
+        seats: All of them.
+        proven: Those of them that are at fault alone.
+    """
+
+    named: tuple[str, ...] = ()
+    seats: tuple[bytes, ...] = ()
+    proven: tuple[bytes, ...] = ()
+
+
+def who_broke_the_protocol(error: Exception, context: RunContext) -> Spoilers:
+    """Return who made a batch void by a message against the protocol; silence is none."""
+    roster, seats = context.roster, context.round.seats
+    match error:
+        case PartyRefusedError():
+            return Spoilers()
+        case PartyFailedError(is_silent=False):
+            found = tuple(seat for seat in seats if roster.name(seat) == error.party)
+            cause = error.cause
+        case RemoteProtocolError():
+            words = error.pair or (error.peer,)
+            found = tuple(seat for seat in seats if seat.hex() in words)
+            cause = error.code
+        case _:
+            return Spoilers()
+    if not found:
+        return Spoilers()
+    names = " or ".join(roster.names(found))
+    line = f"{names}: against the protocol [{cause}]"
+    _log.warning("a batch is void; %s", line)
+    return Spoilers((line,), found, found if len(found) == 1 else ())
 
 
 def traced_row_words(words: int, context: RunContext) -> int:
@@ -25,8 +66,8 @@ def traced_row_words(words: int, context: RunContext) -> int:
     return terms.classes if is_fit and not terms.at_parties else 0
 
 
-def who_spoiled(row: int, context: RunContext, messenger: Messenger) -> tuple[str, ...]:
-    """Find out who spoiled the row; one exchange. Returns a line for each party at fault."""
+def who_spoiled(row: int, context: RunContext, messenger: Messenger) -> Spoilers:
+    """Find out who spoiled the row; one exchange."""
     run, roster = context.round, context.roster
     request = run.blame.ask(row)
     failures = messenger.tell(request, only=run.missing)
@@ -40,4 +81,8 @@ def who_spoiled(row: int, context: RunContext, messenger: Messenger) -> tuple[st
         named.append(f"{roster.name(seat)}: it does not say [{cause}]")
     for line in named:
         _log.warning("a batch is void; %s", line)
-    return tuple(named)
+    in_pairs = {seat for pair in blame.pairs for seat in pair}
+    at_fault = in_pairs.union(blame.parties, blame.silent)
+    return Spoilers(
+        tuple(named), tuple(seat for seat in run.seats if seat in at_fault), blame.parties
+    )

@@ -6,6 +6,7 @@ A silent party is waited for while that may help. A party that refused or broke 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
@@ -13,16 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.errors import RunDamagedError, RunEndedError
+from coordinator.errors import PartyRefusedError, RunDamagedError, RunEndedError
 from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
 from coordinator.runs.stages import Stage
 from protocols import wire
-from protocols.errors import FalseCertificateError, TooFewSharesError
+from protocols.errors import FalseCertificateError, KeysGoneError, TooFewSharesError
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 """First pause between two tries to reach a silent party; each pause is twice the one before."""
+
+GRACE_S = 60.0
+"""For how long a sum that can open without a silent party waits for it: long enough for a broken
+connection, too short to hold up the others."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +42,8 @@ class SumCollector:
     Attributes:
         lost: For each sum that opened without some parties, their names.
         share_faults: For each dropped share, the names of the parties that may be at fault.
+        left_out: By seat, why a party is done with this run: its keys are gone, or it spoiled a
+            batch. It gets no further plan where the form can do without it.
     """
 
     def __init__(self, context: RunContext, messenger: Messenger) -> None:
@@ -47,6 +54,8 @@ class SumCollector:
         self._messenger = messenger
         self._clock = context.job.clock
         self._on_stage = context.job.on_stage
+        self._absent: set[bytes] = set()  # waited for in vain, and not heard since
+        self.left_out: Failures = {}
         self.share_faults: list[tuple[str, ...]] = []
         self.lost = [
             self._names_without(each.settlement.contributions)
@@ -94,10 +103,17 @@ class SumCollector:
         if not open_plan.may_open:
             raise RunEndedError("a batch must not be void already", "one before a restart")
         self._messenger.expect_vectors(open_plan.plan.words)
-        failures = self._messenger.tell(open_plan.frame)
+        # Where the sum needs every party, a refusal of this very plan proves that it never opens.
+        left_out = self.left_out if self._form.survives_dropouts else {}
+        asked = set(self._round.seats).difference(left_out)
+        failures = self._messenger.tell(open_plan.frame, only=asked)
         if self._context.was_resumed and failures:
             failures = self._tell_bare(open_plan.frame, failures)
         failures = self._wait(open_plan.frame, failures)
+        for seat, failure in failures.items():
+            if failure.cause == KeysGoneError.code:
+                self.left_out[seat] = failure
+        failures = left_out | failures
         self._on_stage(Stage.ANSWERED)
         self._open_set(failures)
         self._on_stage(Stage.REVEALED)
@@ -122,6 +138,12 @@ class SumCollector:
         with suppress(TooFewSharesError):  # then its queries are never asked again
             self._round.batch.certify()
 
+    def leave_out(self, seat: bytes, code: str) -> None:
+        """Note that a party is done with this run: it spoiled a batch, or has lost the keys."""
+        must = "a party must have its keys, and have spoiled no batch, to be asked again"
+        name = self._roster.name(seat)
+        self.left_out[seat] = PartyRefusedError(must, "another state", party=name, cause=code)
+
     @property
     def places(self) -> tuple[int, ...]:
         """Seats, by number, of the parties whose vectors are in the sum."""
@@ -139,16 +161,23 @@ class SumCollector:
         """Send a plan again to silent parties, unchanged, while there is hope and time.
 
         Nobody waits for a party that broke the protocol or refused, nor where the batch is void
-        without it.
+        without it. Where the sum can open the others wait a moment only, and once for each time
+        that a party falls silent.
         """
+        grace_ends = self._clock() + GRACE_S
 
         def again(silent: Collection[bytes]) -> Failures:
             return self._messenger.tell(plan, only=silent)
 
-        def is_hopeful(silent: int) -> bool:
-            return len(self._round.batch.survivors) + silent >= self._context.threshold
+        def worth_until(silent: Collection[bytes]) -> float:
+            here = len(self._round.batch.survivors)
+            if here < self._context.threshold:
+                return math.inf if here + len(silent) >= self._context.threshold else 0.0
+            return 0.0 if self._absent.issuperset(silent) else grace_ends
 
-        return self._until(failures, again, is_hopeful)
+        failures = self._until(failures, again, worth_until)
+        self._absent = {seat for seat, failure in failures.items() if failure.is_silent}
+        return failures
 
     def _exchange(self, frames: Mapping[bytes, list[bytes]]) -> Failures:
         """Send frames by party, again to silent ones while too few have answered."""
@@ -156,37 +185,46 @@ class SumCollector:
         def again(silent: Collection[bytes]) -> Failures:
             return self._messenger.exchange({seat: frames[seat] for seat in silent})
 
-        def is_hopeful(silent: int) -> bool:
-            return self._round.heard < self._context.threshold <= self._round.heard + silent
+        def worth_until(silent: Collection[bytes]) -> float:
+            heard = self._round.heard
+            is_hopeful = heard < self._context.threshold <= heard + len(silent)
+            return math.inf if is_hopeful else 0.0
 
-        return self._until(self._messenger.exchange(frames), again, is_hopeful)
+        return self._until(self._messenger.exchange(frames), again, worth_until)
 
     def _until(
         self,
         failures: Failures,
         again: Callable[[Collection[bytes]], Failures],
-        is_hopeful: Callable[[int], bool],
+        worth_until: Callable[[Collection[bytes]], float],
     ) -> Failures:
-        """Ask silent parties again, with growing pauses, while that may help and time is left."""
+        """Ask silent parties again, with growing pauses, while that may help and time is left.
+
+        Args:
+            failures: Of the first try.
+            again: Asks some once more.
+            worth_until: Given the silent ones, until when they are worth the wait.
+        """
         deadline = min(self._clock() + self._context.job.patience_s, self._context.expires_at)
         pause = _FIRST_PAUSE_S
-        while self._clock() < deadline:
+        while True:
             silent = {seat for seat, failure in failures.items() if failure.is_silent}
-            if not silent or not is_hopeful(len(silent)):
-                break
-            self._context.job.sleep(min(pause, deadline - self._clock()))
+            left = min(deadline, worth_until(silent)) - self._clock() if silent else 0.0
+            if left <= 0:
+                return failures
+            self._context.job.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             waited = again(silent)
             failures = {seat: failures[seat] for seat in failures if seat not in silent} | waited
-        return failures
 
     def _open_set(self, failures: Failures) -> None:
         """Go on without the failed parties, if the form can: verdicts, then shares."""
+        is_enough = len(self._round.batch.survivors) >= self._context.threshold
+        if not (self._form.survives_dropouts and is_enough):
+            # Whoever broke the protocol is named first: silence may be nobody's fault.
+            require_no(dict(sorted(failures.items(), key=lambda one: one[1].is_silent)))
         if not self._form.survives_dropouts:
-            require_no(failures)
             return
-        if len(self._round.batch.survivors) < self._context.threshold:
-            require_no(failures)
         proposals = self._round.batch.propose()
         self._on_stage(Stage.PROPOSED)
         unsure = self._exchange({seat: [frame] for seat, frame in proposals.items()})

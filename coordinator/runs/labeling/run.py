@@ -30,7 +30,7 @@ from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.releases import NoisyRelease
 from protocols import wire
-from protocols.errors import TooFewHeadsError, UnexpectedMessageError
+from protocols.errors import KeysGoneError, TooFewHeadsError, UnexpectedMessageError
 from protocols.messages import Readiness
 from protocols.rounds import CoordinatorRound, CoordinatorState
 
@@ -291,12 +291,16 @@ class LabelingRun:
         refused: dict[int, tuple[str, ...]] = {}
         for seat in self._round.seats:
             name, answer = self._context.roster.name(seat), said.get(seat)
-            if isinstance(answer, Readiness):
+            if seat in self._collector.left_out:
+                unready[name] = self._collector.left_out[seat].cause
+            elif isinstance(answer, Readiness):
                 for place in answer.refused:
                     if place < len(indices):
                         refused[indices[place]] = (*refused.get(indices[place], ()), name)
             else:
                 unready[name] = "" if answer is None else code_of(answer.reason)
+                if unready[name] == KeysGoneError.code:
+                    self._collector.leave_out(seat, KeysGoneError.code)
         ready = len(self._round.seats) - len(unready)
         return Standing(unready, ready >= self._context.threshold, refused)
 
@@ -338,7 +342,7 @@ class LabelingRun:
         if not self._round.closing.heads_frame:
             closing = self._round.closing.frame or self._round.closing.close()
             self._context.job.on_stage(Stage.CLOSING)
-            lost = _require_lost_only(self._messenger.tell(closing))
+            lost = self._require_lost_only(self._messenger.tell(closing))
         try:
             heads = self._round.closing.heads_frame or self._round.closing.compare()
         except TooFewHeadsError as error:
@@ -346,22 +350,24 @@ class LabelingRun:
         self._context.job.on_stage(Stage.COMPARING)
         heard = self._round.closing.heads_compared
         self._not_heard = self._context.roster.names(set(self._round.seats).difference(heard))
-        _require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
+        self._require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
         self._context.store.statements.save(self._round.statements)
         self._context.job.on_stage(Stage.FINISHED)
+
+    def _require_lost_only(self, failures: Failures) -> Failures:
+        """Raise faults worse than a lost party: above all, a party that remembers another run.
+
+        A party that spoiled a batch cannot keep the others from comparing their histories.
+        """
+        for seat, failure in failures.items():
+            has_no_run = isinstance(failure, PartyRefusedError) and (
+                failure.cause == UnexpectedMessageError.code
+            )
+            if not (failure.is_silent or has_no_run or seat in self._collector.left_out):
+                raise failure
+        return failures
 
 
 def _require(must: str, holds: bool) -> None:
     if not holds:
         raise RunDamagedError(f"the journal and the results must fit: {must}", "otherwise")
-
-
-def _require_lost_only(failures: Failures) -> Failures:
-    """Raise faults worse than a lost party: above all, a party that remembers another run."""
-    for failure in failures.values():
-        has_no_run = isinstance(failure, PartyRefusedError) and (
-            failure.cause == UnexpectedMessageError.code
-        )
-        if not (failure.is_silent or has_no_run):
-            raise failure
-    return failures

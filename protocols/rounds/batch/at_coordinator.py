@@ -97,7 +97,12 @@ class CoordinatorBatch:
     def claim_of(self, plan: SettledPlan) -> PlanClaim | None:
         """Return the claim that a plan's settlement proves (rule R3); None if there is none."""
         run = self._run
-        return proven_claim(plan.settlement, identities=run.parties, form=type(run.form))
+        return proven_claim(
+            plan.settlement,
+            identities=run.parties,
+            form=type(run.form),
+            y_bytes=run.form.ring.size_of(plan.plan.words),
+        )
 
     def plan(
         self,

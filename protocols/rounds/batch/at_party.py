@@ -209,6 +209,7 @@ class PartyBatch:
             form=type(seating.form),
             known=plan.verdict if plan.is_certified else None,
             came_here=plan.plan is not None,
+            y_bytes=None if plan.plan is None else seating.form.ring.size_of(plan.plan.words),
         )
         has_revealed = plan.sent is not None and bool(plan.sent.reveal)
         listed = settlement.contributions[seating.seat]
@@ -321,7 +322,7 @@ def hide_vector(
     plan, form = open_plan.known, seating.form
     if vector.shape != (plan.words,):
         raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
-    size = plan.words * form.ring.word_type.itemsize
+    size = form.ring.size_of(plan.words)
     answer = wire.VectorFrame(plan_digest=open_plan.digest, sender=seating.me, size=size)
     form.ring.encode(vector, out=form.ring.words_in(answer.body))  # or refused, before any key
     journal.begin(run_id=seating.run_id, epoch=plan.epoch, plan_digest=open_plan.digest)

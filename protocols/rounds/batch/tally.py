@@ -63,7 +63,7 @@ class Tally:
         self._identities = identities
         self._seats = tuple(identities)
         self._plan_digest = plan_digest
-        self._size = plan.words * form.ring.word_type.itemsize
+        self._size = form.ring.size_of(plan.words)
         self._total: Words | None = form.empty_total(plan.words)
         self._vectors: dict[bytes, bytes] = {}
         self._declined: dict[bytes, bytes] = {}
@@ -94,12 +94,12 @@ class Tally:
 
     @property
     def declined(self) -> tuple[bytes, ...]:
-        """Parties that signed that they will never send, in seat order."""
+        """Parties that signed that they never send, or a y of a wrong length, in seat order."""
         return tuple(seat for seat in self._seats if seat in self._declined)
 
     @property
     def refusals(self) -> tuple[bytes, ...]:
-        """Frames of these refusals, in seat order."""
+        """Frames of what they signed, in seat order; of a y its head."""
         return tuple(self._declined[seat] for seat in self.declined)
 
     def note_refusal(self, refusal: Refusal, frame: bytes) -> None:
@@ -135,7 +135,7 @@ class Tally:
         Raises:
             UnexpectedMessageError: of another plan, or without shares where the form has them.
             ConflictingMessageError: the party refused, or sent another y before.
-            WrongLengthError: not the plan's length.
+            WrongLengthError: not the plan's length. Its head is kept: it counts as a refusal.
         """
         vector = wire.expect(signed, MaskedVector)
         if vector.plan_digest != self._plan_digest:
@@ -151,6 +151,7 @@ class Tally:
         if self.shares is not None and not self.shares.has_dealt(vector.sender):
             raise UnexpectedMessageError("shares must come before a vector", "none")
         if len(vector.body) != self._size:
+            self._declined[vector.sender] = wire.head_frame(signed)
             raise WrongLengthError(f"y must have {self._size} bytes", len(vector.body))
         assert self._total is not None
         words = self._form.ring.from_bytes(vector.body)

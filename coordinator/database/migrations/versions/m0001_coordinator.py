@@ -138,6 +138,7 @@ def _make_runs() -> None:
         sa.Column("run", sa.Integer, sa.ForeignKey("runs.number"), nullable=False),
         sa.Column("run_id", sa.LargeBinary, nullable=False),
         sa.Column("given_up", sa.Text),
+        sa.Column("lost_by", sa.LargeBinary, nullable=False),
         sa.Column("begun_at", _MOMENT, nullable=False),
     )
     op.create_index("ix_attempts_run", "attempts", ["run"])
