@@ -36,11 +36,12 @@ from coordinator.flower.runtime import forget_delivered
 from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
+from coordinator.runs.endings import said
 from coordinator.runs.queue import PAUSE, Run, RunState
 from coordinator.runs.stages import OnStage, Stage, pass_by
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Transport
-from coordinator.runs.worker import RunWorker, said
+from coordinator.runs.worker import RunWorker
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.nodes import facts, place_of, take_lock

@@ -29,6 +29,7 @@ from coordinator.errors import (
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from coordinator.runs.agreement import Agreement, id_at_hospitals, refusal_in, refused
+from coordinator.runs.endings import end_of, ending, said
 from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
@@ -42,12 +43,9 @@ from coordinator.runs.waits import RunWaits
 from coordinator.runs.write_up import Write, write_or_note
 from pate_fed.errors import (
     BudgetExhaustedError,
-    NoLabelError,
     PateFedError,
     RunDirectoryError,
 )
-from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.releases import Outcome
 from protocols.errors import (
     BrokenJournalError,
     KeysGoneError,
@@ -137,7 +135,7 @@ class RunWorker:
         state = RunState.FAILED
         try:
             open_run, _ = self._taken_up(run)
-            ended = _end_of(open_run, is_whole=not open_run.left)
+            ended = end_of(open_run, is_whole=not open_run.left)
             if self._queue.find(run.name).state is RunState.STOPPING:
                 ended = RunState.STOPPED
             try:
@@ -171,7 +169,7 @@ class RunWorker:
             is_stopping = self._queue.find(name).state is RunState.STOPPING
             ended_by = RunWaits.HaltedError() if is_stopping else None
             self._note(run)
-            self._queue.enter(name, *_ending(run, ended, ended_by, write_or_note(run, ended)))
+            self._queue.enter(name, *ending(run, ended, ended_by, write_or_note(run, ended)))
             return
         if run.is_unbegun and not self._may_be_offered(run):
             return
@@ -210,7 +208,7 @@ class RunWorker:
             }
             seconds = time.monotonic() - start
             notes = write_or_note(run, labeling, exchanges=exchanges, seconds=seconds)
-        self._queue.enter(name, *_ending(run, labeling, stopped_by, notes))
+        self._queue.enter(name, *ending(run, labeling, stopped_by, notes))
 
     def _may_be_offered(self, run: OpenRun) -> bool:
         """Tell whether a run can end with its results; else let it wait, or end uncharged."""
@@ -394,15 +392,8 @@ class RunWorker:
         try:
             labeling.finish(gives_up=gives_up)
         except VoidBatchError as error:
-            self._note_void(run, error)
+            _note_void(run, error)
             _log.warning("run %s: %s", run.request.name, said(error))
-
-    def _note_void(self, run: OpenRun, error: VoidBatchError) -> None:
-        """Keep the reason of a void batch, and leave out whoever spoiled it."""
-        run.last_void = said(error)
-        run.warnings.append(f"A batch is void: {error}")
-        if isinstance(error, SpoiledBatchError) and error.parties:
-            run.left_out.note(f"spoiled a batch ({'; '.join(error.named)})", error.parties)
 
     def _ask_all(self, run: OpenRun, labeling: LabelingRun, asking: Transport) -> Exception | None:
         """Ask batch after batch; return the reason for an end before the last."""
@@ -456,7 +447,7 @@ class RunWorker:
                 return error
             except VoidBatchError as error:
                 stopped_by = error
-                self._note_void(run, error)
+                _note_void(run, error)
                 self._waits.enter(name, RunState.RUNNING, said(error))
 
     def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str], fault: str) -> None:
@@ -535,26 +526,12 @@ def _lost(name: str, code: str = KeysGoneError.code) -> PartyRefusedError:
     return PartyRefusedError(_LOST[code], "a lost run", party=name, cause=code)
 
 
-def _end_of(run: OpenRun, *, is_whole: bool = False) -> RunState:
-    """Return how a run stands that ended before all was asked, unless it is whole."""
-    if not run.has_answers:
-        return RunState.FAILED
-    return RunState.DONE if is_whole else RunState.INCOMPLETE
-
-
-def _ending(
-    run: OpenRun, labeling: LabelingRun, stopped_by: Exception | None, notes: list[str]
-) -> tuple[RunState, str]:
-    """Return how a run ended and why; what is missing in its results is part of the reason."""
-    if isinstance(stopped_by, RunWaits.HaltedError):
-        return RunState.STOPPED, "; ".join(("by the operator", *notes))
-    left_out, skipped = run.left_out.words, run.skipped_words
-    if stopped_by is not None:
-        reason = [said(stopped_by), *left_out, *skipped, *_flaws(run, labeling), *notes]
-        return _end_of(run), "; ".join(reason)
-    flaws = [*left_out, *skipped, *_flaws(run, labeling, last_void=run.last_void), *notes]
-    is_short = skipped or (run.voids and run.left)  # voids used up the caps
-    return _end_of(run) if is_short else RunState.DONE, "; ".join(flaws)
+def _note_void(run: OpenRun, error: VoidBatchError) -> None:
+    """Keep the reason of a void batch, and leave out whoever spoiled it."""
+    run.last_void = said(error)
+    run.warnings.append(f"A batch is void: {error}")
+    if isinstance(error, SpoiledBatchError) and error.parties:
+        run.left_out.note(f"spoiled a batch ({'; '.join(error.named)})", error.parties)
 
 
 def lack_of_room(run: OpenRun) -> str:
@@ -576,30 +553,3 @@ def lack_of_room(run: OpenRun) -> str:
 def _has_lost_keys(error: Exception | None) -> bool:
     """Return whether a hospital has lost a run since that was set up."""
     return isinstance(error, PartyRefusedError) and error.cause in _LOST
-
-
-def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[str]:
-    """List the faults of a run that is done."""
-    flaws = [said(NoLabelError())] if _is_unanswered(run) else []
-    if run.voids:  # of a batch that an earlier life gave up nothing else tells
-        why = f", the last one by {last_void}" if last_void else ""
-        flaws.append(f"{run.voids} of its batches are void{why}")
-    heard = labeling.round.closing.heads_compared
-    lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
-    if lost:
-        flaws.append(f"not there at the closing: {', '.join(lost)}")
-    for names in dict.fromkeys(labeling.share_faults):
-        flaws.append(f"a share differed from its dealer's signed hashes: {' or '.join(names)}")
-    return flaws
-
-
-def _is_unanswered(run: OpenRun) -> bool:
-    """Return whether all labels that a student could learn from were refused."""
-    outcomes = () if isinstance(run.task, EvaluationTask) else run.outcomes
-    return bool(outcomes) and all(what is Outcome.REFUSED for _, _, what in outcomes)
-
-
-def said(error: Exception) -> str:
-    """Say an error of ours in one line: its code, the rule, and the value that broke it."""
-    code = getattr(error, "code", type(error).__name__)
-    return f"{code}: {error}" if hasattr(error, "code") else str(code)

@@ -21,6 +21,7 @@ from coordinator.runs.open_run import OpenRun
 from coordinator.runs.results import EarlierSetup
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.regular_files import read_regular
 from pate_fed.report import forget_unfinished
 from pate_fed.report.tables import metrics_table
 from pate_fed.report.warning_words import (
@@ -204,7 +205,7 @@ def _one_more_try(run: OpenRun) -> int:
     """Count a try to train the student before it begins: one that ends the process counts, too."""
     file = tries_of(run)
     with suppress(OSError, ValueError):  # a full disk, or a file that was cut off: the first try
-        tries = int(file.read_text()) + 1 if file.exists() else 1
+        tries = int(read_regular(file)) + 1 if file.exists() else 1
         file.write_text(str(tries))
         return tries
     return 1

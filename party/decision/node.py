@@ -181,7 +181,8 @@ class PartyNode:
             return
         # An evaluation is made anew when its patients are read from another table.
         if kept.teachers != run.task.teachers or kept.evaluation is not None:
-            self._give_up_run()
+            self._round.give_up()
+            self._run = None
 
     def receive(self, packet: bytes) -> bytes:
         """Answer one packet. Never raises: any fault becomes a coded refusal."""
@@ -241,15 +242,12 @@ class PartyNode:
             return self._round.receive(frame, now=self._clock())
         fresh = self._new_round()
         received = fresh.receive(frame, now=self._clock())  # raises unless it is genuine
-        self._give_up_run()
+        # It leaves the run: its keys are gone. A reservation stays so, until it is settled.
+        self._round.give_up()
+        self._run = None
         self._offers.add(signed.digest)
         self._round = fresh
         return received
-
-    def _give_up_run(self) -> None:
-        """Leave the run: its keys are gone. A reservation stays so, until it is settled."""
-        self._round.give_up()
-        self._run = None
 
     def _new_round(self) -> PartyRound:
         return PartyRound(

@@ -24,6 +24,7 @@ from pate_fed.accounting.statement import PUBLIC_VIEW
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
+from pate_fed.regular_files import open_regular, read_regular
 from pate_fed.wording import percent, room_words
 from protocols.errors import ProtocolError
 
@@ -196,7 +197,7 @@ def _facts_of(path: Path, *written: int) -> Mapping[str, Any] | None:
     """
     del written
     try:
-        task = read_document(path.read_bytes(), bytes.fromhex(path.name))
+        task = read_document(read_regular(path), bytes.fromhex(path.name))
     except (TaskError, OSError):
         return {"fault": TaskError.code}
     if not isinstance(task, LearningTask):
@@ -362,7 +363,7 @@ def evaluations(opened: OpenSite) -> list[dict[str, str]]:
 
 
 def _begins_as_evaluation(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return is_evaluation(file.read(64))
 
 

@@ -145,7 +145,7 @@ class VectorHead(Message):
         body_digest: SHA-256 of the body.
     """
 
-    TYPE: ClassVar[int] = 33
+    TYPE: ClassVar[int] = 35
     PURPOSE: ClassVar[str] = MaskedVector.PURPOSE
     MAX_BYTES: ClassVar[int] = 256
 

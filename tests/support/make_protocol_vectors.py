@@ -203,7 +203,7 @@ def _frame(number: int, purpose: str, fields: list[Any]) -> tuple[bytes, bytes]:
     if number == 10:  # a y is signed by its head
         plan, sender, y = fields
         head = [plan, sender, len(y), hashlib.sha256(y).digest()]
-        digested = b"\x83" + cbor(VERSION) + cbor(33) + cbor(head)
+        digested = b"\x83" + cbor(VERSION) + cbor(35) + cbor(head)
     digest = hashlib.sha256(b"pate-fed/1/message\0" + digested).digest()
     signature = b""
     if purpose:

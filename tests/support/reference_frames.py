@@ -19,7 +19,7 @@ PURPOSES = {
     1: "run offer", 2: "key statement", 3: "run record", 4: "envelope", 5: "",
     6: "confirmations", 7: "setup closing", 8: "ready", 9: "plan", 10: "masked vector",
     12: "settlement", 16: "dealing", 17: "", 18: "proposal", 19: "reveal", 27: "verdict", 28: "",
-    29: "", 33: "masked vector",
+    29: "", 35: "masked vector",
 }  # fmt: skip
 """What each type of message is signed for; nothing for a container."""
 
@@ -27,7 +27,7 @@ OFFER, STATEMENT, RECORD, ENVELOPE, ENVELOPES, CONFIRMATIONS, SETUP_CLOSING, REA
 PLAN, VECTOR, SETTLEMENT = 9, 10, 12
 DEALING, SHARES, PROPOSAL, REVEAL = 16, 17, 18, 19
 VERDICT, CERTIFICATE, VERDICT_MACS = 27, 28, 29
-VECTOR_HEAD = 33
+VECTOR_HEAD = 35
 
 
 class Refused(ValueError):  # noqa: N818 - a verdict, not a fault

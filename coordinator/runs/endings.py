@@ -1,0 +1,60 @@
+"""How a run ended, and why, in words for its people."""
+
+from __future__ import annotations
+
+from coordinator.runs.labeling import LabelingRun
+from coordinator.runs.open_run import OpenRun
+from coordinator.runs.queue import RunState
+from coordinator.runs.waits import RunWaits
+from pate_fed.errors import NoLabelError
+from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.releases import Outcome
+
+
+def ending(
+    run: OpenRun, labeling: LabelingRun, stopped_by: Exception | None, notes: list[str]
+) -> tuple[RunState, str]:
+    """Return how a run ended and why; what is missing in its results is part of the reason."""
+    if isinstance(stopped_by, RunWaits.HaltedError):
+        return RunState.STOPPED, "; ".join(("by the operator", *notes))
+    left_out, skipped = run.left_out.words, run.skipped_words
+    if stopped_by is not None:
+        reason = [said(stopped_by), *left_out, *skipped, *_flaws(run, labeling), *notes]
+        return end_of(run), "; ".join(reason)
+    flaws = [*left_out, *skipped, *_flaws(run, labeling, last_void=run.last_void), *notes]
+    is_short = skipped or (run.voids and run.left)  # voids used up the caps
+    return end_of(run) if is_short else RunState.DONE, "; ".join(flaws)
+
+
+def end_of(run: OpenRun, *, is_whole: bool = False) -> RunState:
+    """Return how a run stands that ended before all was asked, unless it is whole."""
+    if not run.has_answers:
+        return RunState.FAILED
+    return RunState.DONE if is_whole else RunState.INCOMPLETE
+
+
+def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[str]:
+    """List the faults of a run that is done."""
+    flaws = [said(NoLabelError())] if _is_unanswered(run) else []
+    if run.voids:  # of a batch that an earlier life gave up nothing else tells
+        why = f", the last one by {last_void}" if last_void else ""
+        flaws.append(f"{run.voids} of its batches are void{why}")
+    heard = labeling.round.closing.heads_compared
+    lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
+    if lost:
+        flaws.append(f"not there at the closing: {', '.join(lost)}")
+    for names in dict.fromkeys(labeling.share_faults):
+        flaws.append(f"a share differed from its dealer's signed hashes: {' or '.join(names)}")
+    return flaws
+
+
+def _is_unanswered(run: OpenRun) -> bool:
+    """Return whether all labels that a student could learn from were refused."""
+    outcomes = () if isinstance(run.task, EvaluationTask) else run.outcomes
+    return bool(outcomes) and all(what is Outcome.REFUSED for _, _, what in outcomes)
+
+
+def said(error: Exception) -> str:
+    """Say an error of ours in one line: its code, the rule, and the value that broke it."""
+    code = getattr(error, "code", type(error).__name__)
+    return f"{code}: {error}" if hasattr(error, "code") else str(code)
