@@ -396,7 +396,8 @@ def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
         return False
     if isinstance(setting, AnyVotesSetting):
         most = LARGEST_NOISE if setting.classes == 2 else LARGEST_OF_MANY
-        return setting.weight == 1 and setting.sigma1 <= LARGEST_NOISE and setting.sigma2 <= most
+        is_fit = least_noise(2) <= setting.sigma1 <= LARGEST_NOISE and setting.sigma2 <= most
+        return setting.weight == 1 and is_fit
     return setting.weight == 1 and not setting.may_abstain and setting.noise == "gaussian"
 
 

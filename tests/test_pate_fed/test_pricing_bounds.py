@@ -105,10 +105,11 @@ def test_an_exact_price_that_needs_too_large_tables_is_left_to_the_price_by_outc
     "setting",
     [
         pytest.param(AnyVotesSetting(3, 5.0, 0.1), id="any votes"),
+        pytest.param(AnyVotesSetting(2, 1e-9, 5.0), id="a check of any votes"),
         pytest.param(JointSetting(250, 2, 150, 50.0, 1e-3), id="valid votes"),
     ],
 )
-def test_labels_with_next_to_no_noise_have_no_exact_price(
+def test_next_to_no_noise_has_no_exact_price(
     setting: JointSetting | AnyVotesSetting,
 ) -> None:
     assert not can_be_composed(setting)
