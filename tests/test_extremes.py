@@ -355,7 +355,7 @@ def test_an_extreme_option_is_taken_or_refused(
 def test_a_range_holds_its_ends_and_nothing_beyond(name: str) -> None:
     allowed = RANGES[name]
     assert not allowed.broken_rule(allowed.least)
-    assert not allowed.broken_rule(allowed.most)
+    assert not allowed.broken_rule(allowed.largest)
     beyond = [allowed.least - max(1.0, abs(allowed.least)), allowed.most * 2 + 1]
     assert all(map(allowed.broken_rule, [*beyond, float("nan"), float("inf"), -float("inf")]))
 

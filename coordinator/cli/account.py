@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting.compare import VoteCase, compare
 from pate_fed.accounting.formal import RunCaps
+from pate_fed.accounting.ranges import require_ranges
 from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
 from pate_fed.errors import InvalidSettingError
@@ -25,7 +26,6 @@ from pate_fed.mechanisms import (
     make_mechanism,
     spec_of,
 )
-from pate_fed.planning.options import require_in_range
 
 _OPTIONS: Final = (
     *("vote_threshold", "sigma1", "sigma2"),
@@ -99,7 +99,7 @@ def read_case(request: AccountRequest) -> VoteCase:
         InvalidSettingError: an option is missing, or belongs to another mechanism.
     """
     _check_options(request)
-    require_in_range(request)
+    require_ranges(request)
     options = Options(
         vote_threshold=request.vote_threshold,
         sigma1=request.sigma1,

@@ -106,7 +106,7 @@ class RunRequest:
     class_names: tuple[str, ...]
     parties: tuple[RequestedParty, ...]
     queries: tuple[int, ...]
-    patience_s: float = field(metadata={"gt": 0, "le": MOST_PATIENCE_S})
+    patience_s: float = field(metadata={"ge": 0, "le": MOST_PATIENCE_S})
     settings: RunSettings
     evaluation: EvaluationRequest | None = None
     answered: int = field(default=0, metadata=RANGES["queries"].metadata | {"ge": 0})

@@ -40,7 +40,7 @@ from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import EXIT_FAILED
-from pate_fed.regular_files import read_regular
+from pate_fed.regular_files import open_regular, read_regular
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
 from protocols.fingerprint_words import is_same, spoken
@@ -220,7 +220,8 @@ def read_invitation(path: Path) -> Invitation:
         InvitationError: it is no invitation.
     """
     try:
-        content = read_regular(path, most_bytes=MAX_INVITATION_BYTES)
+        with open_regular(path) as file:
+            content = file.read(MAX_INVITATION_BYTES + 1)
     except OSError as error:
         raise UsageError("INVITE must be a readable file", error.strerror) from error
     try:

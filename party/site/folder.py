@@ -105,7 +105,7 @@ class SiteSettings:
     held_out: float = field(default=0.0, metadata={"ge": 0, "le": 0.5})
     lifetime_epsilon: float = field(default=5.0, metadata=RANGES["epsilon"].metadata)
     delta: float = field(default=1e-5, metadata=RANGES["delta"].metadata)
-    delta_for_tests: float = field(default=0.0, metadata={"ge": 0, "lt": 1})
+    delta_for_tests: float = field(default=0.0, metadata={"ge": 0, "le": 1})
     approval: Literal["each run", "pool"] = "each run"
     policy: dict[str, Any] = field(default_factory=dict)
     data: DataSettings = DataSettings()

@@ -392,8 +392,6 @@ def label_kernel(profile: Callable[[Range], Table], log_gammas: Table) -> Callab
 
 def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether `bellman_epsilon` covers the setting."""
-    if setting.sigma2 < least_noise(setting.classes):
-        return False
     if isinstance(setting, AnyVotesSetting):
         most = LARGEST_NOISE if setting.classes == 2 else LARGEST_OF_MANY
         return setting.weight == 1 and setting.sigma1 <= LARGEST_NOISE and setting.sigma2 <= most
@@ -450,7 +448,7 @@ def bellman_epsilon(
             setting,
         )
     grid = _grid(known, delta, fineness)
-    if grid is None:
+    if grid is None or not _has_enough_noise(setting):
         return known
     splines, window = grid
     try:
@@ -458,6 +456,12 @@ def bellman_epsilon(
     except _TooManyCellsError:
         return known
     return min(splines.epsilon(value, delta) * SAFETY, known)
+
+
+def _has_enough_noise(setting: JointSetting | AnyVotesSetting) -> bool:
+    """Tell whether ratios of chances are numbers, and places of checks of any votes few."""
+    is_checked = isinstance(setting, JointSetting) or setting.sigma1 >= least_noise(2)
+    return is_checked and setting.sigma2 >= least_noise(setting.classes)
 
 
 def labels_can_be_composed(classes: int, sigma: float) -> bool:

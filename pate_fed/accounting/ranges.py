@@ -21,26 +21,37 @@ _TOO_MANY = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers from one to another, both included; never nan.
+    """The numbers from one to another; never nan.
 
     Attributes:
         least: Smallest number.
         most: Largest number.
+        is_open: Whether all numbers below `most` are inside, and `most` is not.
     """
 
     least: float
     most: float
+    is_open: bool = False
 
-    def broken_rule(self, value: float) -> str:
-        """Return the rule that a number breaks, such as "at least 1"; empty if it is inside."""
-        if self.least <= value <= self.most:
-            return ""
-        return f"at least {self.least:.10g}" if value < self.least else f"at most {self.most:.10g}"
+    @property
+    def largest(self) -> float:
+        """The largest number that is inside."""
+        return math.nextafter(self.most, self.least) if self.is_open else self.most
 
     @property
     def metadata(self) -> dict[str, float]:
         """The bounds of a dataclass's field, as settings files name them."""
-        return {"ge": self.least, "le": self.most}
+        return {"ge": self.least, ("lt" if self.is_open else "le"): self.most}
+
+    def broken_rule(self, value: float) -> str:
+        """Return the rule that a number breaks, such as "at least 1"; empty if it is inside."""
+        if self.least <= value <= self.largest:
+            return ""
+        if value < self.least:
+            return f"at least {self.least:.10g}"
+        if value > self.largest:
+            return f"{'below' if self.is_open else 'at most'} {self.most:.10g}"
+        return "a number"
 
 
 _COUNT: Final = Range(0, 1_000_000)
@@ -67,7 +78,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "sigma2": _NOISE,
     "gamma": _INVERSE_NOISE,
     "test_epsilon": _INVERSE_NOISE,
-    "test_delta": Range(1e-300, math.nextafter(0.5, 0)),
+    "test_delta": Range(1e-300, 0.5, is_open=True),
     "confidence": Range(0, 1),
     "orders": Range(1 + 1e-6, 1e6),
     "asks": _ASKS,
@@ -79,7 +90,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "max_refusals": _COUNT,
     "epsilon": _EPSILON,
     "budgets": _EPSILON,
-    "delta": Range(1e-300, math.nextafter(1, 0)),
+    "delta": Range(1e-300, 1, is_open=True),
     "indices": Range(0, 2**31 - 1),
     "party_teachers": _VOTES,
     "party_epsilons": _EPSILON,

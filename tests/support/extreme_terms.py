@@ -94,7 +94,7 @@ def _ends(name: str, terms: RunTerms) -> list[Any]:
         # The last: as many votes as the joint price of three classes is known for.
         return [few, many, (TeacherWeights.equal(333),) * 3]
     held = getattr(terms, name)
-    least, most = RANGES[name].least, RANGES[name].most
+    least, most = RANGES[name].least, RANGES[name].largest
     if isinstance(held, tuple):
         return [(least,) * len(held), (most,) * len(held)]
     if isinstance(held, int):

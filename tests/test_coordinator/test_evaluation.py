@@ -116,8 +116,8 @@ def test_a_simulation_scores_its_student_on_patients_kept_back(
     ("options", "must"),
     [
         (["--evaluation-epsilon", "1"], "--evaluation-epsilon needs --evaluate private"),
-        (["--evaluate", "private", "--evaluation-epsilon", "0"], "must be above 0 and finite"),
-        (["--evaluate", "private", "--evaluation-epsilon", "nan"], "must be above 0 and finite"),
+        (["--evaluate", "private", "--evaluation-epsilon", "0"], "must be at least 1e-09"),
+        (["--evaluate", "private", "--evaluation-epsilon", "nan"], "must be a number"),
         (["--evaluate", "private", "--noise", "parties"], "needs --noise coordinator"),
         (["--evaluate-by", "age"], "--evaluate-by needs --evaluate private"),
         (["--evaluate", "private", "--evaluate-by", "nobody"], "--evaluate-by needs a table"),

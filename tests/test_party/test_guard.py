@@ -655,7 +655,7 @@ class TestBatch:
 
     def test_noise_too_small_to_price_is_refused_by_every_budget(self) -> None:
         federation = self.ready(
-            terms={"sigma1": 1e-200, "sigma2": 1e-200},
+            terms={"sigma1": 1e-9, "sigma2": 1e-9},
             policy={"least_sigma1": 0.0, "least_sigma2": 0.0},
         )
         terms = BatchTerms(federation.run.terms, (0, 1)).as_record()
