@@ -425,7 +425,9 @@ def _stated_labels(
         or asks > (_MOST_LABELS if classes == 2 else _MOST_LABELS_OF_MANY)
     ):
         return cost
-    epsilon = _labels(classes, sigma, asks, terms.delta, cost.epsilon, weight)
+    epsilon = _labels(
+        classes, sigma, asks=asks, delta=terms.delta, known=cost.epsilon, weight=weight
+    )
     if epsilon >= cost.epsilon:
         return cost
     return FormalCost(epsilon, BELLMAN_ANSWERS_METHOD, cost.holds_for)
@@ -433,7 +435,7 @@ def _stated_labels(
 
 @lru_cache(maxsize=256)
 def _labels(
-    classes: int, sigma: float, asks: int, delta: float, known: float, weight: int
+    classes: int, sigma: float, *, asks: int, delta: float, known: float, weight: int
 ) -> float:
     return labels_epsilon(classes, sigma, asks=asks, delta=delta, known=known, weight=weight)
 

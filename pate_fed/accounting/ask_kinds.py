@@ -300,10 +300,12 @@ def any_votes_labels(
     if classes == 2:
 
         def coins(box: Box) -> Table:
+            # The outermost places stand for all beyond.
             start = box.first / gap_sigma if box.first > -most else -math.inf
             end = box.last / gap_sigma if box.last < most else math.inf
             shift = 2 * steps / gap_sigma
-            return coin_profiles(log_gammas, np.array([start]), np.array([end]), shift)[0]
+            ends = np.array([start]), np.array([end])
+            return np.asarray(coin_profiles(log_gammas, *ends, shift)[0])
 
         return [[[Box(-most, most, 0, 0)]]], coins, 2 * _UNEVEN
     law = law_on_steps(most, gap_sigma / math.sqrt(2), steps)
