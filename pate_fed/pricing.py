@@ -401,7 +401,9 @@ def _stated(cost: FormalCost, terms: RunTerms, pricing: Pricing, *, weight: int)
     else:
         return cost
     caps = (terms.max_refusals, terms.max_answers, terms.max_asks)
-    if not can_be_composed(setting) or not is_worth_the_time(caps, terms.total_votes):
+    if not can_be_composed(setting) or not is_worth_the_time(
+        caps, terms.total_votes, weight=weight
+    ):
         return cost
     epsilon = _bellman(setting, caps, terms.delta, cost.epsilon)
     if epsilon >= cost.epsilon:
@@ -419,20 +421,23 @@ def _stated_labels(
         pricing != "label"
         or terms.at_parties
         or sigma is None
-        or weight > 1
-        or not labels_can_be_composed(classes, sigma)
+        or not labels_can_be_composed(classes, sigma, weight=weight)
         or asks > (_MOST_LABELS if classes == 2 else _MOST_LABELS_OF_MANY)
     ):
         return cost
-    epsilon = _labels(classes, sigma, asks, terms.delta, cost.epsilon)
+    epsilon = _labels(
+        classes, sigma, asks=asks, delta=terms.delta, known=cost.epsilon, weight=weight
+    )
     if epsilon >= cost.epsilon:
         return cost
     return FormalCost(epsilon, BELLMAN_ANSWERS_METHOD, cost.holds_for)
 
 
 @lru_cache(maxsize=256)
-def _labels(classes: int, sigma: float, asks: int, delta: float, known: float) -> float:
-    return labels_epsilon(classes, sigma, asks=asks, delta=delta, known=known)
+def _labels(
+    classes: int, sigma: float, *, asks: int, delta: float, known: float, weight: int
+) -> float:
+    return labels_epsilon(classes, sigma, asks=asks, delta=delta, known=known, weight=weight)
 
 
 @lru_cache(maxsize=256)

@@ -17,12 +17,7 @@ import scipy
 from numpy.typing import NDArray
 
 from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.label_divergence import (
-    law_on_steps,
-    law_without_places,
-    left_end,
-    three_way_law,
-)
+from pate_fed.accounting.label_divergence import law_on_steps, left_end, three_way_law
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
 from pate_fed.accounting.vote_pairs import JointSetting
 
@@ -49,11 +44,6 @@ _SPREAD: Final = 1.25
 """Standard deviation of the steps that stand for a vote, given its noisy count, in steps."""
 _UNEVEN: Final = 4 * math.exp(-2 * (math.pi * _SPREAD) ** 2)
 """Twice the largest relative difference between a sum over steps and its integral."""
-LOST_BY_LABELS: Final = 4 * _UNEVEN
-"""What a label of any votes may be worth besides, in units of z: t and u are rounded to steps, each
-before and after the change.
-"""
-
 _ROOM: Final = 1.01
 """Factor on labels that two classes decide: what hardly differs from them need not be looked at."""
 
@@ -75,12 +65,14 @@ class Gaps:
         last: Largest one.
         tops: Least and largest count of the class with the most votes.
         apart: Whether that is a third class.
+        moved: Votes that the neighboring change moves.
     """
 
     first: int
     last: int
     tops: tuple[int, int]
     apart: bool = False
+    moved: int = 1
 
     @property
     def halves(self) -> tuple[Gaps, ...]:
@@ -137,17 +129,33 @@ class Checks:
     lost: float = 0.0
 
 
+_Kinds = tuple[list[list[list[Gaps]]], list[tuple[int, int, int]]]
+"""Runs of lists of gaps; and top counts before and after, with the place of their labels."""
+
+
 def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
-    """Return every kind of neighboring pair of Theorem B: sets of labels, and checks.
+    """Return every kind of neighboring pair of Theorem B: sets of labels, and checks."""
+    if setting.classes == 2:
+        runs, kinds = _two_classes(setting.teachers, setting.weight)
+    else:
+        runs, kinds = _many_classes(setting.teachers)
+    m, after, of = np.array(kinds).T
+    margins = (np.column_stack([m, after]) - setting.vote_threshold) / setting.sigma1
+    refusals, answers = scipy.special.log_ndtr(-margins), scipy.special.log_ndtr(margins)
+    for logs in (refusals, answers):
+        # Far from the threshold ratios have no bound. Such an outcome is worth at most its chance.
+        logs[logs[:, 0] < _RAREST] = _NEVER
+    return runs, Checks(refusals, answers, of, lost=math.exp(_RAREST))
+
+
+def _many_classes(n: int) -> _Kinds:
+    """Return the kinds of pairs of three classes or more, of which one vote moves.
 
     A top count m falls where i has it (gap 2 and more), stays (gap 1; a third class has it too, or
     it alone), or rises where j has it. No gap is below 2 m - n. In a band of top counts the labels
     are bounded together.
     """
-    n, third_may = setting.teachers, setting.classes > 2
-    # With two classes the gap tells all.
-    bands = _BANDS if third_may else (0.0,)
-    edges = sorted({*(math.ceil(share * n) for share in bands), n + 1})
+    edges = sorted({*(math.ceil(share * n) for share in _BANDS), n + 1})
     runs: list[list[list[Gaps]]] = []
     checks: list[tuple[int, int, int]] = []
     count = 0
@@ -155,13 +163,13 @@ def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
         tops, last = (first, stop - 1), stop - 1
         stays = [Gaps(1, 1, tops)] if 2 * first - n <= 1 <= last else []
         third = max(2, 2 * first - n, 3 * first - n)
-        if third_may and third <= last and 2 * first <= n:
+        if third <= last and 2 * first <= n:
             stays.append(Gaps(third, last, tops))
         reach = max((min(n - m, m - 1) for m in range(max(first, 1), stop)), default=-1)
-        if third_may and reach >= 0:
+        if reach >= 0:
             stays.append(Gaps(-reach, reach, (max(first, 1), last), apart=True))
         if stays:
-            checks += [(m, m, count) for m in range(first, stop) if third_may or 2 * m - n <= 1]
+            checks += [(m, m, count) for m in range(first, stop)]
             runs.append([stays])
             count += 1
         for move, least, far in ((-1, 2, last), (1, 0, last - 1)):
@@ -182,13 +190,41 @@ def valid_votes(setting: JointSetting) -> tuple[list[list[list[Gaps]]], Checks]:
             ]
             runs.append([[Gaps(a, b, tops) if move < 0 else Gaps(-b, -a, tops)] for a, b in parts])
             count += len(parts)
-    m, after, of = np.array(checks).T
-    margins = (np.column_stack([m, after]) - setting.vote_threshold) / setting.sigma1
-    refusals, answers = scipy.special.log_ndtr(-margins), scipy.special.log_ndtr(margins)
-    for logs in (refusals, answers):
-        # Far from the threshold ratios have no bound. Such an outcome is worth at most its chance.
-        logs[logs[:, 0] < _RAREST] = _NEVER
-    return runs, Checks(refusals, answers, of, lost=math.exp(_RAREST))
+    return runs, checks
+
+
+def _two_classes(n: int, weight: int) -> _Kinds:
+    """Return the kinds of pairs of two classes, of which 1 to `weight` votes move.
+
+    Let class i have the top count m, ahead by a gap g, and lose v votes to j. It keeps the top
+    where g >= 2 v, which falls by v; otherwise j has it afterwards, and it moves by v - g. Where j
+    has it, ahead by g, the top rises by v. In all cases g >= 2 m - n.
+    """
+    runs: list[list[list[Gaps]]] = []
+    lists: list[list[Gaps]] = []
+    checks: list[tuple[int, int, int]] = []
+    count = 0
+    for move in range(-weight, weight + 1):
+        least, far = max(-2 * move, int(move == 0)), n - max(move, 0)
+        if move == 0:
+            far = min(weight, n)
+        floors = {m: max(least, 2 * m - n) for m in range(n + 1)}
+        floors = {m: gap for m, gap in floors.items() if gap <= min(m - max(move, 0), far)}
+        if not floors:
+            continue
+        starts = sorted(set(floors.values()))
+        checks += [(m, m + move, count + starts.index(gap)) for m, gap in floors.items()]
+        for start, end in zip(starts, [each - 1 for each in starts[1:]] + [far], strict=True):
+            # Here the leader changes.
+            gaps = range(max(start, least + 1 if move else 1), min(end, weight - move) + 1)
+            found = [Gaps(gap, gap, (0, n), moved=gap + move) for gap in gaps]
+            if move:
+                ends = (start, end) if move < 0 else (-end, -start)
+                found.append(Gaps(*ends, (0, n), moved=abs(move)))
+            lists.append(found)
+        runs.append(lists[count:])
+        count = len(lists)
+    return runs, checks
 
 
 def valid_profile(setting: JointSetting, log_gammas: Table) -> Callable[[Gaps], Table]:
@@ -196,7 +232,10 @@ def valid_profile(setting: JointSetting, log_gammas: Table) -> Callable[[Gaps], 
     n, unit = setting.teachers, 1 / (math.sqrt(2) * setting.sigma2)
     if setting.classes == 2:
         return lambda gaps: coin_profiles(
-            log_gammas, np.array([gaps.first * unit]), np.array([gaps.last * unit]), 2 * unit
+            log_gammas,
+            np.array([gaps.first * unit]),
+            np.array([gaps.last * unit]),
+            2 * gaps.moved * unit,
         )[0]
     law = three_way_law(n, setting.sigma2, 1, left_end(n, setting.sigma2, 1, 4.0))
     bounds = LabelProfiles(law, log_gammas, n, setting.classes)
@@ -241,24 +280,35 @@ def any_votes_checks(setting: AnyVotesSetting) -> Checks:
         np.concatenate([scipy.special.log_ndtr(pairs), never, certain]),
         np.zeros(len(pairs) + 2, dtype=np.int64),
         # The check is rounded, too, before and after the change.
-        lost=2 * float(scipy.special.ndtr(steps / sigma - _FARTHEST))
-        + 2 * _UNEVEN
-        + LOST_BY_LABELS,
+        lost=2 * float(scipy.special.ndtr(steps / sigma - _FARTHEST)) + 2 * _UNEVEN,
     )
 
 
 def any_votes_labels(
     classes: int, sigma: float, log_gammas: Table
-) -> tuple[list[list[list[Box]]], Callable[[Box], Table]]:
+) -> tuple[list[list[list[Box]]], Callable[[Box], Table], float]:
     """Return the places, and bounds on them, that cost at least what a label of any votes does.
 
-    W is revealed, and may be anything: a label's value is at most a mean of those for fixed W.
+    Of two classes a gap tells all. Of more classes W is revealed, and may be anything: a label's
+    value is at most a mean of those for fixed W.
+
+    Returns:
+        A list of boxes, their bounds on G, and what a label may be worth besides, in units of z.
     """
     steps, gap_sigma = whole_steps(math.sqrt(2) * sigma)
     most = math.ceil((_FARTHEST + 2 * steps / gap_sigma) * gap_sigma)
-    # Two classes are all right of W: nothing of the table would be looked up, which is large.
-    tabulated = law_on_steps if classes > 2 else law_without_places
-    law = tabulated(most, gap_sigma / math.sqrt(2), steps)
+    if classes == 2:
+
+        def coins(box: Box) -> Table:
+            # The outermost places stand for all beyond.
+            start = box.first / gap_sigma if box.first > -most else -math.inf
+            end = box.last / gap_sigma if box.last < most else math.inf
+            shift = 2 * steps / gap_sigma
+            ends = np.array([start]), np.array([end])
+            return np.asarray(coin_profiles(log_gammas, *ends, shift)[0])
+
+        return [[[Box(-most, most, 0, 0)]]], coins, 2 * _UNEVEN
+    law = law_on_steps(most, gap_sigma / math.sqrt(2), steps)
     bounds = LabelProfiles(law, log_gammas, most, classes)
     # Far ahead or behind, i or j plays alone against W, and its count moves by one vote.
     rare = 3 * scipy.special.ndtr(-_FARTHEST) * np.maximum(1.0, np.exp(log_gammas))
@@ -271,5 +321,5 @@ def any_votes_labels(
             found = found * _ROOM
         return np.maximum(found, far) if max(abs(box.first), abs(box.last)) == most else found
 
-    coins = Box(-most, most, right, right)
-    return [[[coins] if classes == 2 else [coins, Box(-most, most, 0, right - 1)]]], profile
+    boxes = [Box(-most, most, right, right), Box(-most, most, 0, right - 1)]
+    return [[boxes]], profile, 4 * _UNEVEN

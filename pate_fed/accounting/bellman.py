@@ -35,7 +35,6 @@ from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.ask_kinds import (
     LARGEST_NOISE,
     LARGEST_OF_MANY,
-    LOST_BY_LABELS,
     Box,
     Checks,
     Gaps,
@@ -99,6 +98,8 @@ class Splines:
 
     def __init__(self, low: float, high: float, step: float) -> None:
         self.step = step
+        # Splines with the coefficients e^(j step) are e^x times a wave of height 0.0014 step^4.
+        self._join = 1 + step**4 / 100
         self.first = math.floor(low / step)
         self.size = math.ceil(high / step) + 1 - self.first
         self.z = np.exp((self.first + np.arange(self.size)) * step)
@@ -139,18 +140,18 @@ class Splines:
     def closed(self, coefficients: Table) -> Table:
         """Return coefficients of a run that may end here, with ends that can be continued."""
         found: Table = np.maximum(coefficients * _ROUNDING, self.over)
-        low = (found[:3] / self.z[:3]).max() * (1 + self.step**2)
+        low = (found[:3] / self.z[:3]).max() * self._join
         high = (found[-3:] - self.z[-3:]).max()
         found[:3] = low * self.z[:3]
-        found[-3:] = self.z[-3:] * (1 + self.step**2) + high
+        found[-3:] = self.z[-3:] * self._join + high
         return found
 
     def closed_rows(self, coefficients: Table) -> Table:
         """Return the same for each row of coefficients, where the run may not end."""
-        low = (coefficients[:, :3] / self.z[:3]).max(axis=1, keepdims=True) * (1 + self.step**2)
+        low = (coefficients[:, :3] / self.z[:3]).max(axis=1, keepdims=True) * self._join
         high = (coefficients[:, -3:] - self.z[-3:]).max(axis=1, keepdims=True)
         coefficients[:, :3] = low * self.z[:3]
-        coefficients[:, -3:] = self.z[-3:] * (1 + self.step**2) + high
+        coefficients[:, -3:] = self.z[-3:] * self._join + high
         return np.asarray(coefficients * _ROUNDING)
 
     def epsilon(self, coefficients: Table, delta: float) -> float:
@@ -160,7 +161,7 @@ class Splines:
         values = (sliding_window_view(coefficients, 4)[1:-2] @ basis).ravel()
         places = self.first + 2 + np.arange(len(values)) / 64
         inside = values <= delta * np.exp(places * self.step)
-        if not inside[0]:
+        if not inside.any():
             return math.inf
         last = len(places) - 1 - int(np.argmax(inside[::-1]))
         return max(float(-places[last] * self.step), 0.0)
@@ -370,6 +371,9 @@ _MANY_VOTES: Final = 250
 _LARGEST_KNOWN: Final = 500.0
 """Beyond, there is next to no noise, and splines would overflow."""
 
+_MANY_ASKS: Final = 250
+"""From here on places lie closer, by the fourth root of the asks."""
+
 _ATOMS: Final = 8
 """Ratios at which profiles are computed, by the size of a vote's change in units of the noise."""
 
@@ -392,19 +396,21 @@ def label_kernel(profile: Callable[[Range], Table], log_gammas: Table) -> Callab
 
 def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether `bellman_epsilon` covers the setting."""
+    if setting.weight > 1 and setting.classes > 2:
+        return False
     if isinstance(setting, AnyVotesSetting):
-        most = LARGEST_NOISE if setting.classes == 2 else LARGEST_OF_MANY
-        return setting.weight == 1 and setting.sigma1 <= LARGEST_NOISE and setting.sigma2 <= most
-    return setting.weight == 1 and not setting.may_abstain and setting.noise == "gaussian"
+        is_narrow = setting.classes == 2 or setting.sigma2 <= LARGEST_OF_MANY
+        return setting.sigma1 / setting.weight <= LARGEST_NOISE and is_narrow
+    return not setting.may_abstain and setting.noise == "gaussian"
 
 
-def is_worth_the_time(caps: Caps, votes: int) -> bool:
+def is_worth_the_time(caps: Caps, votes: int, *, weight: int = 1) -> bool:
     """Tell whether a report computes the exact price of a run with this many votes on a query.
 
     Each state in which a run can be takes 3 to 10 ms, with more than 250 votes longer: with 1,000
-    about half a second.
+    about half a second. Several moved votes make as many times more kinds of asks.
     """
-    left = min(_MOST_STATES, _STATES_BY_VOTE * votes) * min(1.0, _MANY_VOTES / votes) ** 2
+    left = min(_MOST_STATES, _STATES_BY_VOTE * votes) * min(1.0, _MANY_VOTES / votes) ** 2 / weight
     # A long run has millions of states: it is not counted to its end.
     for states in _layers(*caps):
         left -= len(states)
@@ -424,13 +430,13 @@ def bellman_epsilon(
     """Return epsilon of a run of Confident-GNMax at its caps.
 
     Args:
-        setting: The public facts, for valid votes or for any: one vote per neighboring change, none
-            withheld, Gaussian noise, and exactly this many classes.
+        setting: The public facts, for valid votes or for any: one vote per neighboring change, or
+            several of two classes; none withheld, Gaussian noise, and exactly this many classes.
         caps: On refusals, answers and asks, each at least 1, fixed before the run.
         delta: In (0, 1).
         known: An epsilon that holds, by a price by outcome: where to look.
-        fineness: Places of the splines by the standard deviation of a Gaussian that has the known
-            epsilon.
+        fineness: Places of the splines by the standard deviation of a Gaussian that has a small
+            known epsilon, for up to 250 asks; large ones and longer runs have more.
 
     Returns:
         An epsilon that holds at this delta, `known` if it is smaller.
@@ -443,14 +449,19 @@ def bellman_epsilon(
     """
     if not can_be_composed(setting):
         raise InvalidParameterError(
-            "a change must move one vote, with Gaussian noise; for any votes of at most "
-            f"{LARGEST_NOISE:g} votes, a label of three classes of {LARGEST_OF_MANY:g}",
+            "a change must move one vote, or several of two classes, with Gaussian noise; for any "
+            f"votes of at most {LARGEST_NOISE:g} votes in the check, and {LARGEST_OF_MANY:g} in a "
+            "label of three classes",
             setting,
         )
-    grid = _grid(known, delta, fineness)
+    grid = _grid(known, delta, fineness, caps[2])
     if grid is None or not _has_enough_noise(setting):
         return known
     splines, window = grid
+    if isinstance(setting, AnyVotesSetting) and setting.weight > 1:
+        # Votes need not be whole: k of them are one, with a k-th of the noise.
+        own = setting.sigma1 / setting.weight, setting.sigma2 / setting.weight
+        setting = AnyVotesSetting(setting.classes, *own)
     try:
         value = solve(splines, _ask(setting, splines, window), caps)
     except _TooManyCellsError:
@@ -460,21 +471,31 @@ def bellman_epsilon(
 
 def _has_enough_noise(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether ratios of chances are numbers, and places of checks of any votes few."""
-    is_checked = isinstance(setting, JointSetting) or setting.sigma1 >= least_noise(2)
-    return is_checked and setting.sigma2 >= least_noise(setting.classes)
+    weight = setting.weight
+    is_checked = isinstance(setting, JointSetting) or setting.sigma1 / weight >= least_noise(2)
+    return is_checked and setting.sigma2 / weight >= least_noise(setting.classes)
 
 
-def labels_can_be_composed(classes: int, sigma: float) -> bool:
-    """Tell whether `labels_epsilon` covers this noise."""
-    return least_noise(classes) <= sigma <= (LARGEST_NOISE if classes == 2 else LARGEST_OF_MANY)
+def labels_can_be_composed(classes: int, sigma: float, *, weight: int = 1) -> bool:
+    """Tell whether `labels_epsilon` covers this noise, and so many moved votes."""
+    if classes == 2:
+        return sigma / weight >= least_noise(classes)
+    return weight == 1 and least_noise(classes) <= sigma <= LARGEST_OF_MANY
 
 
 def labels_epsilon(
-    classes: int, sigma: float, *, asks: int, delta: float, known: float, fineness: float = 22.0
+    classes: int,
+    sigma: float,
+    *,
+    asks: int,
+    delta: float,
+    known: float,
+    weight: int = 1,
+    fineness: float = 22.0,
 ) -> float:
     """Return epsilon of a run of GNMax, which answers every ask, at its cap.
 
-    It holds for any votes; each of two neighbors has one vote per ask that the other has not.
+    It holds for any votes; each of two neighbors has `weight` votes per ask that the other has not.
 
     Args:
         classes: Number of classes, at least 2.
@@ -482,33 +503,36 @@ def labels_epsilon(
         asks: Most asks, fixed before the run.
         delta: In (0, 1).
         known: An epsilon that holds: where to look.
+        weight: Votes that one neighboring change can move; 1 with three classes or more.
         fineness: As in `bellman_epsilon`.
 
     Returns:
         An epsilon that holds at this delta, `known` if it is smaller.
 
     Raises:
-        InvalidParameterError: too much noise, or too little (`labels_can_be_composed`).
+        InvalidParameterError: too much noise, or too little, or several votes of many classes
+            (`labels_can_be_composed`).
 
     Source:
         docs/explanation/joint-price.md, Theorem F without a check.
     """
-    if not labels_can_be_composed(classes, sigma):
+    if not labels_can_be_composed(classes, sigma, weight=weight):
         raise InvalidParameterError(
-            f"noise must be of {least_noise(2):g} to {LARGEST_NOISE:g} votes with two classes, of "
-            f"{least_noise(3):g} to {LARGEST_OF_MANY:g} with more",
-            sigma,
+            f"noise must be of at least {least_noise(2):g} votes for each moved one; with three "
+            f"classes or more of {least_noise(3):g} to {LARGEST_OF_MANY:g}, and one vote moves",
+            f"{sigma:g} for {weight}",
         )
-    grid = _grid(known, delta, fineness)
+    sigma = sigma / weight  # votes need not be whole: so many of them are one
+    grid = _grid(known, delta, fineness, asks)
     if grid is None:
         return known
     splines, window = grid
     log_gammas = _log_gammas(sigma)
-    boxes, profile = any_votes_labels(classes, sigma, log_gammas)
+    boxes, profile, lost = any_votes_labels(classes, sigma, log_gammas)
     kernel = label_kernel(profile, log_gammas)
     value = splines.end
     try:
-        ask = Ask(splines, kernel, boxes, None, window, lost=LOST_BY_LABELS)
+        ask = Ask(splines, kernel, boxes, None, window, lost=lost)
         for _ in range(asks):
             value = ask.before(value, value)
     except _TooManyCellsError:
@@ -516,14 +540,15 @@ def labels_epsilon(
     return min(splines.epsilon(value, delta) * SAFETY, known)
 
 
-def _grid(known: float, delta: float, fineness: float) -> tuple[Splines, slice] | None:
+def _grid(known: float, delta: float, fineness: float, asks: int) -> tuple[Splines, slice] | None:
     """Return splines around a known epsilon, and the places that decide; None if none can be."""
     if not 0 < known <= _LARGEST_KNOWN:
         return None
     spread = gdp_mu(known, delta)
-    if spread / fineness > 1:
-        return None
-    splines = Splines(-(known + 1.5 * spread), 4 * spread, spread / fineness)
+    # Each ask adds a margin of (step * order)^4; this is about the best Renyi order.
+    order = 1 + math.sqrt(-2 * math.log(delta)) / spread
+    step = spread / fineness * (1 - 1 / order) / max(asks / _MANY_ASKS, 1.0) ** 0.25
+    splines = Splines(-(known + 1.5 * spread), 4 * spread, step)
     low, high = -(known + 0.5 * spread), 1.5 * spread
     return splines, slice(*np.searchsorted(np.log(splines.z), (low, high)).tolist())
 
@@ -536,12 +561,12 @@ def _log_gammas(sigma: float) -> Table:
 def _ask(
     setting: JointSetting | AnyVotesSetting, splines: Splines, window: slice
 ) -> Ask[Gaps] | Ask[Box]:
-    log_gammas = _log_gammas(setting.sigma2)
+    log_gammas = _log_gammas(setting.sigma2 / setting.weight)
     if isinstance(setting, JointSetting):
         labels, checks = valid_votes(setting)
         kernel = label_kernel(valid_profile(setting, log_gammas), log_gammas)
         return Ask(splines, kernel, labels, checks, window, lost=checks.lost)
-    boxes, profile = any_votes_labels(setting.classes, setting.sigma2, log_gammas)
+    boxes, profile, lost = any_votes_labels(setting.classes, setting.sigma2, log_gammas)
     checks = any_votes_checks(setting)
     kernel_of_any = label_kernel(profile, log_gammas)
-    return Ask(splines, kernel_of_any, boxes, checks, window, lost=checks.lost)
+    return Ask(splines, kernel_of_any, boxes, checks, window, lost=checks.lost + lost)

@@ -222,18 +222,6 @@ def law_on_steps(most: int, sigma: float, moved: int) -> ThreeWayLaw:
     return _tabulated(edges, most, sigma, moved)
 
 
-def law_without_places(most: int, sigma: float, moved: int) -> ThreeWayLaw:
-    """Return the law of two classes, which no third one comes between: it has no edges of u.
-
-    Args:
-        most: As for `law_on_steps`, like the others.
-        sigma: See there.
-        moved: See there.
-    """
-    nothing = np.empty((0, 0))
-    return ThreeWayLaw(np.empty(0), nothing, nothing, most + 2 * moved, moved, sigma)
-
-
 def _tabulated(edges: Table, most: int, sigma: float, moved: int) -> ThreeWayLaw:
     unit = 1 / (math.sqrt(2) * sigma)
     margin = most + 2 * moved

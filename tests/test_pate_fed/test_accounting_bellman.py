@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting import price
 from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.ask_kinds import Gaps, whole_steps
+from pate_fed.accounting.ask_kinds import Gaps, _two_classes, whole_steps
 from pate_fed.accounting.bellman import Ask, Kernel, Splines, bellman_epsilon, labels_epsilon
+from pate_fed.accounting.conversion import convert_curve
 from pate_fed.accounting.joint_price import price_of_any_votes
+from pate_fed.accounting.label_bounds import label_rdp
 from pate_fed.accounting.label_divergence import left_end, three_way_law
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
 from pate_fed.accounting.vote_pairs import JointSetting
@@ -58,10 +60,10 @@ def neighboring_laws(setting: JointSetting) -> list[tuple[Table, Table]]:
     pairs = []
     for counts in votes:
         for i, j in itertools.permutations(range(setting.classes), 2):
-            if counts[i]:
+            for size in range(1, min(counts[i], setting.weight) + 1):
                 moved = list(counts)
-                moved[i] -= 1
-                moved[j] += 1
+                moved[i] -= size
+                moved[j] += size
                 pairs.append((laws[counts], laws[tuple(moved)]))
     return pairs
 
@@ -91,6 +93,8 @@ def played_out(z: Table, pairs: list[tuple[Table, Table]], caps: tuple[int, int,
         (JointSetting(3, 3, 2.0, 1.5, 1.5), (1, 2, 2)),
         (JointSetting(2, 4, 1.0, 1.0, 2.0), (1, 1, 2)),
         (JointSetting(5, 3, 4.0, 1.5, 2.0), (1, 2, 2)),
+        (JointSetting(6, 2, 4.0, 3.0, 3.0, weight=2), (1, 2, 2)),
+        (JointSetting(4, 2, 3.0, 4.0, 4.0, weight=3), (2, 2, 2)),
     ],
     ids=str,
 )
@@ -108,6 +112,7 @@ def test_no_reader_does_better_than_the_price(
         max_answers=caps[1],
         max_asks=caps[2],
         delta=delta,
+        weight=setting.weight,
     ).epsilon
     found = bellman_epsilon(setting, caps, delta=delta, known=known)
     assert found <= known
@@ -300,6 +305,7 @@ def largest_value(
         (JointSetting(6, 4, 3.0, 2.0, 2.5), (1, 3, 4)),
         (JointSetting(4, 4, 3.0, 1.5, 1.5), (2, 2, 4)),
         (JointSetting(5, 3, 2.0, 3.0, 3.0), (3, 3, 3)),
+        (JointSetting(10, 2, 6.0, 3.0, 2.5, weight=2), (2, 3, 4)),
     ],
     ids=str,
 )
@@ -317,6 +323,7 @@ def test_no_reader_of_four_asks_does_better(
         max_answers=caps[1],
         max_asks=caps[2],
         delta=delta,
+        weight=setting.weight,
     ).epsilon
     found = bellman_epsilon(setting, caps, delta=delta, known=known)
     log_z = np.linspace(-12, 8, 6001)
@@ -336,28 +343,121 @@ def tied_epsilon(sigma: float, asks: int, delta: float) -> float:
     def excess(epsilon: float) -> float:
         return float(np.maximum(laws[0] - math.exp(epsilon) * laws[1], 0.0).sum()) - delta
 
-    return float(scipy.optimize.brentq(excess, 0, 100))
+    return float(scipy.optimize.brentq(excess, 0, 200))
+
+
+def label_known(sigma: float, asks: int, delta: float, weight: int = 1) -> float:
+    """Epsilon of labels by their divergences, which `labels_epsilon` is to improve."""
+    curve = functools.partial(label_rdp, sigma=sigma, weight=weight)
+    return convert_curve(lambda orders: asks * curve(orders), delta=delta, method="cks").epsilon
 
 
 @pytest.mark.parametrize(
-    ("sigma", "asks", "known", "factor"),
+    ("sigma", "asks", "delta", "weight", "factor"),
     [
-        more(37.8, 500, 2.997, 1.02),
-        # Of few labels a reader learns more: from votes less close, once it knows something.
-        (12.0, 40, 2.7, 1.07),
+        # Of few labels a reader learns more than of ties: from votes less close, once it knows
+        # something.
+        (12.0, 40, 1e-5, 1, 1.07),
+        (12.0, 100, 1e-9, 1, 1.06),
+        (2.0, 100, 1e-5, 1, 1.1),
+        (1000.0, 100, 1e-6, 1, 1.05),
+        (60.0, 100, 1e-5, 5, 1.07),
+        pytest.param(24.1, 500, 1e-5, 1, 1.02, marks=pytest.mark.slow, id="adult by default"),
+        more(37.8, 500, 1e-5, 1, 1.02),
+        more(75.6, 500, 1e-5, 2, 1.02),
+        more(30.0, 1000, 1e-5, 1, 1.01),
+        more(60.0, 2000, 1e-5, 1, 1.01),
+        more(10.0, 2000, 1e-8, 1, 1.03),
+        more(200.0, 2000, 1e-8, 1, 1.03),
     ],
 )
 def test_labels_of_two_classes_cost_hardly_more_than_ties(
-    sigma: float, asks: int, known: float, factor: float
+    sigma: float, asks: int, delta: float, weight: int, factor: float
 ) -> None:
-    found = labels_epsilon(2, sigma, asks=asks, delta=1e-5, known=known)
-    least = tied_epsilon(sigma, asks, 1e-5)
+    """No number of labels falls back to the price by divergences, and none is too small."""
+    known = label_known(sigma, asks, delta, weight)
+    found = labels_epsilon(2, sigma, asks=asks, delta=delta, known=known, weight=weight)
+    least = tied_epsilon(sigma / weight, asks, delta)
     assert least <= found <= factor * least
-    assert found < 0.95 * known
-    # A third class can only help the reader.
-    assert labels_epsilon(3, 12.0, asks=4, delta=1e-5, known=9.0) >= labels_epsilon(
-        2, 12.0, asks=4, delta=1e-5, known=9.0
+    assert found < 0.99 * known
+
+
+def test_a_known_number_far_too_large_hardly_matters() -> None:
+    """Where values are above delta at the edge of the splines, places further in still prove."""
+    good, loose = (
+        labels_epsilon(2, 12.0, asks=40, delta=1e-5, known=known) for known in (2.7, 25.0)
     )
+    assert good <= loose < 1.05 * good
+    splines = Splines(-6.0, 6.0, 0.05)
+    z = splines.z
+    # Such a curve would come of a chance of 1e-4 at an infinite ratio, but for a dip to 1e-6.
+    values = np.maximum(1e-4 * z, z - 1)
+    values[10:30] = 1e-6 * z[10:30]
+    assert splines.epsilon(values, 1e-5) == pytest.approx(6.0 - 29 * 0.05, abs=0.15)
+    assert splines.epsilon(np.maximum(1e-4 * z, z - 1), 1e-5) == math.inf
+
+
+def test_a_third_class_can_only_help_the_reader() -> None:
+    two, three = (
+        labels_epsilon(classes, 12.0, asks=4, delta=1e-5, known=9.0) for classes in (2, 3)
+    )
+    assert three >= two
+
+
+@pytest.mark.parametrize("weight", [1, 2, 5])
+@pytest.mark.parametrize("teachers", [1, 2, 3, 7, 12])
+def test_every_pair_of_two_classes_is_in_the_list(teachers: int, weight: int) -> None:
+    """For each top count before and after: every gap, with the number of moved votes."""
+    runs, kinds = _two_classes(teachers, weight)
+    listed: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for before, after, place in kinds:
+        run = next(run for run in _starts(runs) if place in range(run[0], run[0] + len(run[1])))
+        listed[before, after] = {
+            (gap, one.moved)
+            for found in run[1][place - run[0] :]
+            for one in found
+            for gap in range(one.first, one.last + 1)
+        }
+    for i, j in itertools.product(range(teachers + 1), repeat=2):
+        for moved in range(1, min(i, weight) + 1) if i + j <= teachers else ():
+            tops = max(i, j), max(i - moved, j + moved)
+            assert (i - j, moved) in listed[tops]
+
+
+def _starts(runs: list[list[list[Gaps]]]) -> list[tuple[int, list[list[Gaps]]]]:
+    ends = itertools.accumulate(map(len, runs), initial=0)
+    return list(zip(ends, runs, strict=False))
+
+
+@pytest.mark.parametrize("weight", [2, 3])
+def test_no_votes_of_two_classes_do_better_for_several_moved_ones(weight: int) -> None:
+    """Fractions, negative counts, and any move of up to so many votes."""
+    sigma, caps, delta = 4.0, (1, 2, 2), 1e-3
+    setting = AnyVotesSetting(2, sigma, sigma, weight)
+    known = price_of_any_votes(
+        setting, max_refusals=1, max_answers=2, max_asks=2, delta=delta
+    ).epsilon
+    found = bellman_epsilon(setting, caps, delta=delta, known=known)
+    assert found < known
+    random = np.random.default_rng(weight)
+    pairs = []
+    for trial in range(150):
+        counts = random.normal(0, sigma, 2)
+        size = weight if trial % 2 else random.uniform(0, weight)
+        moved = counts + size * np.array([-1.0, 1.0])
+        threshold = counts.max() + random.normal(0, sigma)
+        laws = []
+        for each in (counts, moved)[:: random.choice([1, -1])]:
+            passes = scipy.special.ndtr((each.max() - threshold) / sigma)
+            laws.append(np.array([1 - passes, *(passes * label_law(tuple(each), sigma))]))
+        pairs.append((laws[0], laws[1]))
+    [reached] = math.exp(found) * played_out(np.array([math.exp(-found)]), pairs, caps)
+    assert reached <= delta
+    # With one vote fewer it would be noticed.
+    claimed = AnyVotesSetting(2, sigma, sigma, weight - 1)
+    less = bellman_epsilon(claimed, caps, delta=delta, known=known)
+    [beyond] = math.exp(less) * played_out(np.array([math.exp(-less)]), pairs, caps)
+    assert beyond > delta
 
 
 @pytest.mark.parametrize(("classes", "sigma", "asks"), [(2, 1.2, 4), (3, 1.5, 3)])
@@ -401,9 +501,9 @@ def test_more_labels_and_less_noise_cost_more() -> None:
     ]
     assert costs == sorted(costs)
     assert labels_epsilon(2, 5.0, asks=3, delta=1e-5, known=0.1) == 0.1
-    for classes, sigma in ((3, 21.0), (2, 201.0), (2, 0.01)):
-        with pytest.raises(InvalidParameterError, match=r"noise must be of 0\.05 to 200 votes"):
-            labels_epsilon(classes, sigma, asks=3, delta=1e-5, known=1.0)
+    for classes, sigma, weight in ((3, 21.0, 1), (2, 0.01, 1), (2, 0.4, 10), (3, 5.0, 2)):
+        with pytest.raises(InvalidParameterError, match=r"noise must be of at least 0\.05 votes"):
+            labels_epsilon(classes, sigma, asks=3, delta=1e-5, known=1.0, weight=weight)
 
 
 def test_every_label_pays_for_the_rounding_of_votes_to_steps() -> None:
@@ -450,7 +550,7 @@ def test_known_number_stands_where_it_is_smaller() -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        JointSetting(4, 2, 3.0, 1.5, 1.2, weight=2),
+        JointSetting(4, 3, 3.0, 1.5, 1.2, weight=2),
         JointSetting(4, 2, 3.0, 1.5, 1.2, may_abstain=True),
         JointSetting(4, 2, 3.0, 1.5, 1.2, noise="discrete-gaussian"),
         AnyVotesSetting(3, 1.5, 1.2, weight=2),
