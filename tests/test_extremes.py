@@ -312,6 +312,7 @@ REQUEST = RunRequest(
     queries=(0, 1, 2, 3, 4),
     patience_s=60.0,
     settings=replace(SETTINGS, pricing="label", data=source_of("queries.csv", "sick")),
+    epsilon=1.0,
 )
 
 

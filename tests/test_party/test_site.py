@@ -136,7 +136,7 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
             id="no budget",
         ),
         pytest.param(
-            ("lifetime_epsilon",), -1, "lifetime_epsilon must be above 0", "-1", id="below 0"
+            ("lifetime_epsilon",), -1, "lifetime_epsilon must be at least 1e-09", "-1", id="below 0"
         ),
         pytest.param(("delta",), 1, "delta must be below 1", "1", id="delta of 1"),
         pytest.param(

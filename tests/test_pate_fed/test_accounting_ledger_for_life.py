@@ -279,7 +279,7 @@ def test_room_is_what_both_budgets_hold_and_no_more() -> None:
         assert full.used_share() == pytest.approx(
             ledger.used_share() + room * ledger.share_of(event), rel=1e-9
         )
-    assert ledger.room_for(GaussianMaxEvent(1, 1e12)) == 10**9
+    assert ledger.room_for(GaussianMaxEvent(1, 2.0**28)) == 10**9
 
 
 class TestTheSplitOfDelta:
