@@ -30,6 +30,7 @@ from tests.support.mortal_hospital import MortalHospital
 from tests.support.process_federation import process_federation
 from tests.support.worked import QUERIES, Worked
 
+pytestmark = pytest.mark.slow
 EPSILON, DELTA = 5.0, 1e-5
 LIAR = 2
 LOST = (EntryState.RESERVED, EntryState.FORFEITED)
@@ -285,7 +286,6 @@ def lie_about_length() -> None:
     MortalHospital.receive = receive  # type: ignore[method-assign]
 
 
-@pytest.mark.slow
 def test_over_real_processes_a_liar_burns_nothing_and_is_named(tmp_path: Path) -> None:
     with process_federation(tmp_path, "additive") as federation:
         federation.make_task("first", seed=1)
