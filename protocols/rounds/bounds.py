@@ -141,6 +141,8 @@ class PlanClaim:
         Args:
             noise_at_parties: Whether the parties add the noise.
         """
+        if self.openable is None:  # nobody named who refused
+            return False
         return self.never_opens() or (self.is_free and not noise_at_parties)
 
     def learning(self, proven: PlanClaim) -> PlanClaim:
