@@ -34,7 +34,7 @@ from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import MESSAGE_TYPES, Certificate, Plan, ShareBundle, Verdict, VerdictMacs
 from protocols.messages.blame import BlameRequest
-from protocols.rounds import PartyState
+from protocols.rounds import PartyState, PlanClaim
 from protocols.rounds.journal import MOST_UNSERVED
 from protocols.shamir import elements_to_secrets
 from protocols.share_envelope import open_shares, seal_shares
@@ -435,11 +435,18 @@ def test_a_coordinator() -> None:
         run.coordinator.receive(data, peer=seats[data[-1] % 2] if data else seats[0])
 
     fuzz("a coordinator", door, make)
-    # Whatever came: the three true y's still open the exact sum, or one liar's y is in it.
+    # Whatever came: the three true y's still open a sum, or one liar's y is in it; or a liar signed
+    # a y of another length, and the others can show it.
     for seat, y in zip(seats, ys, strict=True):
         with contextlib.suppress(ConflictingMessageError):
             run.coordinator.receive(y, peer=seat)
-    assert run.coordinator.batch.open_total().shape == (4,)
+    batch = run.coordinator.batch
+    liars = set(seats).difference(batch.survivors)
+    if not liars:
+        assert batch.open_total().shape == (4,)
+        return
+    batch.settle(released=False, result=b"")
+    assert batch.claim_of(run.coordinator.settled[-1]) == PlanClaim.abandoned_by(liars, seats=seats)
 
 
 def revealing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
