@@ -28,13 +28,11 @@ _NEVER: Final = -1e4
 """Log of the chance of an impossible outcome."""
 _RAREST: Final = -80.0
 """Log of a chance so small that the outcome is counted as telling all."""
-_LEAST_NOISE: Final = 0.05
-_LEAST_OF_MANY: Final = 0.2
-LARGEST_NOISE: Final = 200.0
-LARGEST_OF_MANY: Final = 20.0
-"""Least noise of a label: places grow by the square of less, ratios of three classes would leave
-the range of doubles. Largest noise for any votes, and of a label of three classes or more, whose
-places take seconds.
+LEAST_NOISE, LARGEST_NOISE = 0.05, 200.0
+_NOISE_OF_TWO, _NOISE_OF_MANY = (0.05, 1000.0), (0.2, 20.0)
+"""Least and largest noise of a check for any votes, of a label of two classes, and of more: places
+grow by the square of less, ratios of three classes would leave the range of doubles; of more noise,
+places take more than seconds.
 """
 _FARTHEST: Final = 7.0
 """Standard deviations within which any votes are looked at."""
@@ -51,9 +49,9 @@ _BANDS: Final = (0.0, 0.3, *np.arange(0.34, 0.66, 0.02).round(2).tolist(), 0.7, 
 """Shares of all votes between which top counts have their labels in common."""
 
 
-def least_noise(classes: int) -> float:
-    """Return the least noise of a label of so many classes that is looked at."""
-    return _LEAST_NOISE if classes == 2 else _LEAST_OF_MANY
+def label_noise(classes: int) -> tuple[float, float]:
+    """Return the least and the largest noise of a label of so many classes that is looked at."""
+    return _NOISE_OF_TWO if classes == 2 else _NOISE_OF_MANY
 
 
 @dataclass(frozen=True, slots=True)

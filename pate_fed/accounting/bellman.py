@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.ask_kinds import (
     LARGEST_NOISE,
-    LARGEST_OF_MANY,
+    LEAST_NOISE,
     Box,
     Checks,
     Gaps,
     any_votes_checks,
     any_votes_labels,
-    least_noise,
+    label_noise,
     valid_profile,
     valid_votes,
 )
@@ -371,6 +371,7 @@ _MANY_VOTES: Final = 250
 _LARGEST_KNOWN: Final = 500.0
 """Beyond, there is next to no noise, and splines would overflow."""
 
+_MOST_PLACES: Final = 1 << 16
 _MANY_ASKS: Final = 250
 """From here on places lie closer, by the fourth root of the asks."""
 
@@ -398,9 +399,10 @@ def can_be_composed(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether `bellman_epsilon` covers the setting."""
     if setting.weight > 1 and setting.classes > 2:
         return False
+    most = label_noise(setting.classes)[1]
     if isinstance(setting, AnyVotesSetting):
-        is_narrow = setting.classes == 2 or setting.sigma2 <= LARGEST_OF_MANY
-        return setting.sigma1 / setting.weight <= LARGEST_NOISE and is_narrow
+        sigma1, sigma2 = setting.sigma1 / setting.weight, setting.sigma2 / setting.weight
+        return sigma1 <= LARGEST_NOISE and sigma2 <= most
     return not setting.may_abstain and setting.noise == "gaussian"
 
 
@@ -450,7 +452,7 @@ def bellman_epsilon(
     if not can_be_composed(setting):
         raise InvalidParameterError(
             "a change must move one vote, or several of two classes, with Gaussian noise; for any "
-            f"votes of at most {LARGEST_NOISE:g} votes in the check, and {LARGEST_OF_MANY:g} in a "
+            f"votes of at most {LARGEST_NOISE:g} votes in the check and {label_noise(3)[1]:g} in a "
             "label of three classes",
             setting,
         )
@@ -471,16 +473,15 @@ def bellman_epsilon(
 
 def _has_enough_noise(setting: JointSetting | AnyVotesSetting) -> bool:
     """Tell whether ratios of chances are numbers, and places of checks of any votes few."""
-    weight = setting.weight
-    is_checked = isinstance(setting, JointSetting) or setting.sigma1 / weight >= least_noise(2)
-    return is_checked and setting.sigma2 / weight >= least_noise(setting.classes)
+    sigma1, sigma2 = setting.sigma1 / setting.weight, setting.sigma2 / setting.weight
+    is_checked = isinstance(setting, JointSetting) or sigma1 >= LEAST_NOISE
+    return is_checked and sigma2 >= label_noise(setting.classes)[0]
 
 
 def labels_can_be_composed(classes: int, sigma: float, *, weight: int = 1) -> bool:
     """Tell whether `labels_epsilon` covers this noise, and so many moved votes."""
-    if classes == 2:
-        return sigma / weight >= least_noise(classes)
-    return weight == 1 and least_noise(classes) <= sigma <= LARGEST_OF_MANY
+    least, most = label_noise(classes)
+    return (weight == 1 or classes == 2) and least <= sigma / weight <= most
 
 
 def labels_epsilon(
@@ -518,8 +519,8 @@ def labels_epsilon(
     """
     if not labels_can_be_composed(classes, sigma, weight=weight):
         raise InvalidParameterError(
-            f"noise must be of at least {least_noise(2):g} votes for each moved one; with three "
-            f"classes or more of {least_noise(3):g} to {LARGEST_OF_MANY:g}, and one vote moves",
+            "noise must be of {:g} to {:g} votes for each vote that moves; with three classes or "
+            "more of {:g} to {:g}, and one vote moves".format(*label_noise(2), *label_noise(3)),
             f"{sigma:g} for {weight}",
         )
     sigma = sigma / weight  # votes need not be whole: so many of them are one
@@ -546,8 +547,10 @@ def _grid(known: float, delta: float, fineness: float, asks: int) -> tuple[Splin
         return None
     spread = gdp_mu(known, delta)
     # Each ask adds a margin of (step * order)^4; this is about the best Renyi order.
-    order = 1 + math.sqrt(-2 * math.log(delta)) / spread
+    order = 1 + max(math.sqrt(-2 * math.log(delta)), 1.0) / spread
     step = spread / fineness * (1 - 1 / order) / max(asks / _MANY_ASKS, 1.0) ** 0.25
+    if known + 5.5 * spread > _MOST_PLACES * step:
+        return None
     splines = Splines(-(known + 1.5 * spread), 4 * spread, step)
     low, high = -(known + 0.5 * spread), 1.5 * spread
     return splines, slice(*np.searchsorted(np.log(splines.z), (low, high)).tolist())

@@ -138,9 +138,9 @@ def _at_guard(terms: RunTerms) -> float:
     worst = run_ledger.worst_case(1)
     charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(0), ledger=ledger)
     assert charge is not None
-    epsilon, _ = ledger.forecast(charge)
+    share = ledger.share_of(charge)
     run_ledger.reserve("review", worst)
-    return epsilon
+    return share
 
 
 def _for_life(terms: RunTerms) -> float:

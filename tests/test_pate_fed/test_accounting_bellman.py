@@ -360,7 +360,7 @@ def label_known(sigma: float, asks: int, delta: float, weight: int = 1) -> float
         (12.0, 40, 1e-5, 1, 1.07),
         (12.0, 100, 1e-9, 1, 1.06),
         (2.0, 100, 1e-5, 1, 1.1),
-        (1000.0, 100, 1e-6, 1, 1.05),
+        more(1000.0, 100, 1e-6, 1, 1.05),
         (60.0, 100, 1e-5, 5, 1.07),
         pytest.param(24.1, 500, 1e-5, 1, 1.02, marks=pytest.mark.slow, id="adult by default"),
         more(37.8, 500, 1e-5, 1, 1.02),
@@ -502,7 +502,7 @@ def test_more_labels_and_less_noise_cost_more() -> None:
     assert costs == sorted(costs)
     assert labels_epsilon(2, 5.0, asks=3, delta=1e-5, known=0.1) == 0.1
     for classes, sigma, weight in ((3, 21.0, 1), (2, 0.01, 1), (2, 0.4, 10), (3, 5.0, 2)):
-        with pytest.raises(InvalidParameterError, match=r"noise must be of at least 0\.05 votes"):
+        with pytest.raises(InvalidParameterError, match=r"noise must be of 0\.05 to 1000 votes"):
             labels_epsilon(classes, sigma, asks=3, delta=1e-5, known=1.0, weight=weight)
 
 

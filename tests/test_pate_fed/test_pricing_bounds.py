@@ -110,6 +110,7 @@ def test_an_exact_price_that_needs_too_large_tables_is_left_to_the_price_by_outc
     [
         pytest.param(AnyVotesSetting(3, 5.0, 0.1), id="any votes"),
         pytest.param(AnyVotesSetting(2, 1e-9, 5.0), id="a check of any votes"),
+        pytest.param(AnyVotesSetting(2, 50.0, 2000.0, weight=2000), id="many moved votes"),
         pytest.param(JointSetting(250, 2, 150, 50.0, 1e-3), id="valid votes"),
     ],
 )
