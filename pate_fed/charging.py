@@ -363,8 +363,7 @@ def run_share(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> float:
     Returns:
         From 0 to 1; 1 is the cost at the caps, or the budget if that is less.
     """
-    whole = RunLedger.of(terms, seat=seat).worst_case(terms.max_asks)
-    at_caps = ledger.share_of(charge_of(terms, whole, weight=terms.unit_votes_at(seat)))
+    at_caps = ledger.share_of(charge_of(terms, _at_caps(terms), weight=terms.unit_votes_at(seat)))
     return min(1.0, ledger.used_share() / min(1.0, at_caps)) if at_caps else 0.0
 
 
@@ -398,8 +397,8 @@ def whole_charge(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> PrivacyEv
     Returns:
         The event; None where pricing is "none".
     """
-    worst = RunLedger.of(terms, seat=seat).worst_case(terms.max_asks)
-    return lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
+    weight = terms.unit_votes_at(seat)
+    return lifelong_charge(terms, _at_caps(terms), weight=weight, ledger=ledger)
 
 
 def require_room_for_life(terms: RunTerms, queries: int) -> None:
@@ -434,6 +433,11 @@ def require_room_for_life(terms: RunTerms, queries: int) -> None:
                 "the run's epsilon would not hold it; ask fewer queries, add noise or raise "
                 "--epsilon",
             ) from error
+
+
+def _at_caps(terms: RunTerms) -> Outcomes:
+    """Return the most that a whole run can release."""
+    return OutcomeLedger(caps_of(terms)).worst_case(terms.max_asks)
 
 
 def _additive_delta(terms: RunTerms) -> float:

@@ -402,7 +402,7 @@ def _stated(cost: FormalCost, terms: RunTerms, pricing: Pricing, *, weight: int)
         return cost
     caps = (terms.max_refusals, terms.max_answers, terms.max_asks)
     if not can_be_composed(setting) or not is_worth_the_time(
-        caps, terms.total_votes, weight=weight
+        caps, terms.total_votes, weight=weight * _kinds_of_units(terms)
     ):
         return cost
     epsilon = _bellman(setting, caps, terms.delta, cost.epsilon)
@@ -422,7 +422,7 @@ def _stated_labels(
         or terms.at_parties
         or sigma is None
         or not labels_can_be_composed(classes, sigma, weight=weight)
-        or asks > (_MOST_LABELS if classes == 2 else _MOST_LABELS_OF_MANY)
+        or asks * _kinds_of_units(terms) > (_MOST_LABELS if classes == 2 else _MOST_LABELS_OF_MANY)
     ):
         return cost
     epsilon = _labels(
@@ -431,6 +431,11 @@ def _stated_labels(
     if epsilon >= cost.epsilon:
         return cost
     return FormalCost(epsilon, BELLMAN_ANSWERS_METHOD, cost.holds_for)
+
+
+def _kinds_of_units(terms: RunTerms) -> int:
+    """Count the different numbers of votes of one unit: a report composes for each of them."""
+    return len({terms.unit_votes_at(seat) for seat in range(len(terms.weights))})
 
 
 @lru_cache(maxsize=256)

@@ -157,10 +157,10 @@ def states(federation: Worked, place: int) -> list[EntryState]:
     return [entry.state for entry in federation.hospitals[place].ledger.load().entries]
 
 
-def lost_part(federation: Worked, place: int) -> float:
+def lost_share(federation: Worked, place: int) -> float:
     """The part of a hospital's budget for life that is gone without a label."""
     ledger = federation.hospitals[place].ledger.load()
-    return float(ledger.part_of(ledger.events_of(*LOST)))
+    return float(ledger.share_of(*ledger.events_of(*LOST)))
 
 
 def setups(federation: Worked, name: str = "first") -> int:
@@ -174,8 +174,8 @@ def test_the_run_uses_up_the_budget_without_a_liar(tmp_path: Path) -> None:
     run = ask(federation)
     assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
     ledger = federation.hospitals[0].ledger.load()
-    assert 0.9 < ledger.part_of(entry.charged for entry in ledger.entries) <= 1
-    assert ledger.part_of(e.reserved for e in ledger.entries[:1]) == pytest.approx(1 / 12, rel=0.1)
+    assert 0.9 < ledger.used_share() <= 1
+    assert ledger.share_of(ledger.entries[0].reserved) == pytest.approx(1 / 12, rel=0.1)
     federation.coordinator.close()
 
 
@@ -194,8 +194,8 @@ def test_a_hospital_that_spoils_is_named_and_costs_one_small_batch_at_most(
     assert setups(federation) == case.setups
     for place in (0, 1):
         assert tuple(states(federation, place)) == case.states
-        assert lost_part(federation, place) <= SMALL_BATCH
-        assert (lost_part(federation, place) > 0) == (EntryState.FORFEITED in case.states)
+        assert lost_share(federation, place) <= SMALL_BATCH
+        assert (lost_share(federation, place) > 0) == (EntryState.FORFEITED in case.states)
     federation.coordinator.close()
 
 
@@ -233,7 +233,7 @@ def test_silence_after_a_yes_costs_one_small_batch_over_all_setups(
     assert (told["silence"], setups(federation)) == (1, 1 + then_sets_up)
     for place in (0, 1):
         assert states(federation, place) == [EntryState.FORFEITED]
-        assert 0 < lost_part(federation, place) <= SMALL_BATCH
+        assert 0 < lost_share(federation, place) <= SMALL_BATCH
     federation.coordinator.close()
 
 
@@ -241,7 +241,7 @@ def test_small_batches_may_be_lost_until_they_are_a_small_part_together(tmp_path
     federation = federation_of(tmp_path, epsilon=40.0)  # each batch is a hundredth of it
     let_lie(federation, instead_of_y(lambda who, y: None))
     run = ask(federation, patience_s=0.0)
-    part = lost_part(federation, 0)
+    part = lost_share(federation, 0)
     assert run.progress["void"] == 2  # then the run is over at any rate
     assert 0 < part <= SMALL_BATCH
     federation.coordinator.close()
@@ -257,7 +257,7 @@ def test_a_liar_that_spoils_run_after_run_costs_each_run_one_small_batch(tmp_pat
         assert run.progress["void"] == 1
     for place in (0, 1):
         assert states(federation, place) == [*RETURNED, *FORFEITED, *FORFEITED]
-        assert lost_part(federation, place) <= 2 * SMALL_BATCH
+        assert lost_share(federation, place) <= 2 * SMALL_BATCH
     federation.coordinator.close()
 
 
@@ -304,4 +304,4 @@ def test_over_real_processes_a_liar_burns_nothing_and_is_named(tmp_path: Path) -
         assert run.run.progress["void"] == 1
         for one in seen.hospitals[:2]:
             assert [entry.state for entry in one.ledger.entries] == [EntryState.RETURNED]
-            assert one.ledger.charged_epsilon() == 0
+            assert one.ledger.used_share() == 0

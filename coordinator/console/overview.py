@@ -46,7 +46,6 @@ def overview(request: Request) -> Response:
         suspended=sum(one.state == "suspended" for one in members),
         requests=sum(one.state == "requested" for one in members),
         spent=spent[:5],
-        hospitals_charged=len(spent),
         alerts=_alerts(coordinator, members, waiting=counts[RunState.WAITING], now=now),
         first_step=_first_step(coordinator, members, runs=sum(counts.values()), now=now),
     )

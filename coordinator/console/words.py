@@ -23,7 +23,6 @@ TERMS: Final[Mapping[str, str]] = {
     "student": "The model that learns from the released labels; it may leave the federation.",
     "budget": "The most epsilon that a run may use. It is fixed before the run begins.",
     "formal": "Holds for any records and any votes. It may be published.",
-    "per-instance": "Depends on the actual votes, so it is private itself. Never publish it.",
     "fingerprint": "Twelve words that name a hospital's key. Only its own people can read them to "
     "you.",
     "secure sum": "The hospitals' votes are added so that nobody sees those of one hospital.",

@@ -49,11 +49,6 @@ class HospitalStanding:
     decided_at: datetime | None = None
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether a run that is open waits for it."""
-        return self.state is not HospitalState.APPROVED
-
-    @property
     def said(self) -> str:
         """Its standing in one line, without its name."""
         said = _dated(self.state, self.since)

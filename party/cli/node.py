@@ -76,7 +76,7 @@ def resume(
 
 
 def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
-    """Show the lifetime charge, the remaining budget, and each run's cost."""
+    """Show the used share of the budget for life, and each run's epsilon and share."""
     with open_records(site) as opened:
         ledger, runs = opened.spending()
     used = ledger.used_share()

@@ -160,7 +160,7 @@ class AgreedRun:
             words=words,
             seat=self.seat,
             void_batches=self.void_batches,
-            lost_part=self.account.lost_part(but=own),
+            lost_share=self.account.lost_share(but=own),
             pool=self.task.pool,
             queries=self.journal.queries,
             ledger=self.ledger.load(),

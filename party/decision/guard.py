@@ -185,7 +185,7 @@ class Guard:
         words: int | None = None,
         seat: int,
         void_batches: int,
-        lost_part: float,
+        lost_share: float,
         pool: QueryPool,
         queries: QueryJournal,
         ledger: PrivacyLedger,
@@ -198,7 +198,7 @@ class Guard:
             words: Length of the vector that the plan asks for; None where there is no plan yet.
             seat: This party's place among all, from 0.
             void_batches: Batches that were void since the run was set up.
-            lost_part: Part of the budget for life that batches of this run used up without a
+            lost_share: Part of the budget for life that batches of this run used up without a
                 result, over all its setups.
             pool: The public queries that this party holds.
             queries: Every query that this party ever answered.
@@ -238,8 +238,8 @@ class Guard:
                 ledger.reserve("review", charge)
         except (BudgetExhaustedError, OutcomeCapError) as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
-        part, most = ledger.part_of([] if charge is None else [charge]), self.policy.most_forfeited
-        if not is_small(lost_part, part, most=most):
+        share, most = 0.0 if charge is None else ledger.share_of(charge), self.policy.most_forfeited
+        if not is_small(lost_share, share, most=most):
             raise RefusalError(
                 Reason.VOIDS, f"a run must lose at most {most:g} of our budget for life", "more"
             )

@@ -182,8 +182,8 @@ class RunAccount:
             ledger = ledger if self.terms.pricing == "none" else step(entry_id)
         self._save(run.remember(second) if second else run, ledger)
 
-    def lost_part(self, *, but: str = "") -> float:
-        """Return the part of the budget for life that batches of this run used up without a result.
+    def lost_share(self, *, but: str = "") -> float:
+        """Return the share of the budget for life that this run used up without a result.
 
         An open one counts: nobody knows its end.
 
@@ -192,8 +192,8 @@ class RunAccount:
         """
         own = {one.entry_id for one in self.ledger.outcomes.entries} - {but}
         ledger, lost = self._store.load(), (EntryState.RESERVED, EntryState.FORFEITED)
-        return ledger.part_of(
-            one.reserved for one in ledger.entries if one.entry_id in own and one.state in lost
+        return ledger.share_of(
+            *(one.reserved for one in ledger.entries if one.entry_id in own and one.state in lost)
         )
 
     # Helpers ----------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class RunAccount:
         """Tell whether a charge may come back on the word of others, over all runs and for life."""
         returned = ledger.events_of(EntryState.RETURNED)
         own = [one.reserved for one in ledger.entries if one.entry_id == entry_id]
-        return most > 0 and is_small(ledger.part_of(returned), ledger.part_of(own), most=most)
+        return most > 0 and is_small(ledger.share_of(*returned), ledger.share_of(*own), most=most)
 
     @property
     def _has_open(self) -> bool:

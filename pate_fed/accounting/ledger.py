@@ -42,7 +42,7 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Self, TypeAlias
@@ -234,13 +234,13 @@ class PrivacyLedger:
         """
         return self._share(_charges(self.entries))
 
-    def share_of(self, event: PrivacyEvent) -> float:
-        """Return the share of an empty budget that one more event would use, above 1 if too much.
+    def share_of(self, *events: PrivacyEvent) -> float:
+        """Return the share of an empty budget that events use together, above 1 if too much.
 
         Raises:
-            UnsupportedEventError: the event has no cost that adds up here.
+            UnsupportedEventError: an event has no cost that adds up here.
         """
-        return self._share([event])
+        return self._share(list(events))
 
     def room_for(self, event: PrivacyEvent) -> int:
         """Return how many more such events the budget holds, rounded down.
@@ -257,27 +257,6 @@ class PrivacyLedger:
     def charged_delta(self) -> float:
         """Return the part of `additive_delta` that tests have used, open reservations included."""
         return _tests_delta_of(self.entries)
-
-    def part_of(self, events: Iterable[PrivacyEvent]) -> float:
-        """Return the part of the whole budget that some events use up together; 1 is all of it.
-
-        Parts add up, as epsilons do not.
-
-        Raises:
-            UnsupportedEventError: an event has no cost that adds up here.
-        """
-        events = tuple(events)
-        if self.order is None:
-            whole = gdp_mu(self.epsilon, self.delta) ** 2
-            return math.fsum(gdp_mu_squared(event) for event in events) / whole
-        used = math.fsum(_rdp_at(event, self.order) for event in events)
-        # Between budget and RDP lies a constant of the order alone.
-        delta = self.delta - self.additive_delta
-        some = 2 * (self.epsilon - math.log(delta) / (self.order - 1))
-        whole = self.epsilon + some - epsilon_at_order(some, self.order, delta=delta)
-        if not used:
-            return 0.0
-        return used / whole if whole > 0 else math.inf
 
     def events_of(self, *states: EntryState) -> list[PrivacyEvent]:
         """Return the reserved events of all entries in one of these states."""

@@ -177,7 +177,7 @@ class TestABudgetForLife:
         assert charge is not None
         assert ledger.can_afford(charge)
         # The noise is no larger than needed: nearly the whole budget is used.
-        assert ledger.forecast(charge)[0] > 0.99 * ledger.epsilon
+        assert ledger.share_of(charge) > 0.99
 
     def test_a_run_that_it_cannot_hold_is_refused(self, federation: Worked) -> None:
         # 4.998 by the run's own ledger, 5.0009 by a hospital's.

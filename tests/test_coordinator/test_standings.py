@@ -120,7 +120,6 @@ def test_a_standing_says_what_a_run_has_of_a_hospital(
     said = None if answer is None else HospitalAnswer(*answer)
     found = standing(party("North", **changed), said)
     assert (found.state.value, found.since) == (state, since)
-    assert found.is_awaited is (state != "approved")
 
 
 def test_who_went_offline_after_a_decision_has_both() -> None:

@@ -132,9 +132,13 @@ def test_one_restart_in_a_batch_gives_the_others_their_charge_back(tmp_path: Pat
         require_sound(seen)
         [one] = seen.runs
         assert (one.run.state, len(one.labels or ())) == (RunState.DONE, QUERIES)
+        first = []
         for hospital in seen.hospitals:
-            states = [entry.state for entry in hospital.ledger.entries]
-            assert states == [EntryState.CANCELLED] + [EntryState.COMMITTED] * (QUERIES // BATCH)
+            lost, *rest = (entry.state for entry in hospital.ledger.entries)
+            assert rest == [EntryState.COMMITTED] * (QUERIES // BATCH)
+            first.append(lost)
+        # The restarted one knows that it sent nothing; the others take its word, within a bound.
+        assert sorted(first) == [EntryState.CANCELLED] + [EntryState.RETURNED] * (len(first) - 1)
 
 
 # The pool changes ------------------------------------------------------------------------------

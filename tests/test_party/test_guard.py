@@ -593,7 +593,7 @@ class TestBatch:
             "words": terms.words,
             "seat": run.seat,
             "void_batches": 0,
-            "lost_part": 0.0,
+            "lost_share": 0.0,
             "pool": federation.pool,
             "queries": journal_in_memory().queries,
             "ledger": node.ledger,
@@ -618,10 +618,10 @@ class TestBatch:
         federation = self.ready(policy={"most_forfeited": most})
         terms = BatchTerms(federation.run.terms, (0, 1))
         if is_served:
-            self.review(federation, terms, lost_part=lost)
+            self.review(federation, terms, lost_share=lost)
             return
         with pytest.raises(RefusalError) as refusal:
-            self.review(federation, terms, lost_part=lost)
+            self.review(federation, terms, lost_share=lost)
         assert refusal.value.reason is Reason.VOIDS
 
     def test_worst_case_is_charged_within_the_caps_that_are_left(self) -> None:

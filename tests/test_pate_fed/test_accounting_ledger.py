@@ -207,16 +207,17 @@ def test_parts_of_a_budget_add_up_to_one(ledger: PrivacyLedger) -> None:
     while fits.can_afford(one):
         fits, events = fits.reserve(str(events), one), events + 1
     assert events > 5
-    part = ledger.part_of([one])
-    assert ledger.part_of([]) == 0
-    assert ledger.part_of([one] * events) == pytest.approx(events * part)
-    assert ledger.part_of([one] * events) <= 1 < ledger.part_of([one] * (events + 1)) * (1 + 1e-9)
+    part = ledger.share_of(one)
+    assert ledger.share_of() == 0
+    full, over = (ledger.share_of(*[one] * number) for number in (events, events + 1))
+    assert full == pytest.approx(events * part)
+    assert full <= 1 < over * (1 + 1e-9)
 
 
 def test_a_charge_that_is_given_back_is_told_from_one_that_is_cancelled() -> None:
     ledger = PrivacyLedger(50.0, 1e-5).reserve("a", RESERVED).reserve("b", RESERVED)
     ledger = ledger.give_back("a").cancel("b")
-    assert ledger.charged_epsilon() == 0
+    assert ledger.used_share() == 0
     assert ledger.events_of(EntryState.RETURNED) == [RESERVED]
     assert PrivacyLedger.from_record(ledger.to_record()) == ledger
     with pytest.raises(LedgerError):
