@@ -30,7 +30,8 @@ def large_delta(settings: RunSettings, dataset: Dataset, rounds: int) -> list[st
         rounds: Number of all rounds; each has the delta of the settings.
     """
     units = settings.parties if settings.unit == "party" else dataset.private.unit_count
-    warning = delta_warning(rounds * settings.delta, units=units or 0)
+    deltas = rounds + (rounds > 1)  # `delta_of_rounds`
+    warning = delta_warning(deltas * settings.delta, units=units or 0)
     return [] if warning is None else [warning]
 
 

@@ -4,7 +4,8 @@ Each round is a run of its own, with its own mechanism, caps and ledger. It take
 of the split, queries and labels from the directory of the round before. It loads the same records,
 trains the same teachers, asks no query again, and learns from the labels of all rounds. Epsilons
 and deltas of all rounds add up, as for every run that uses labels of others (`cost_of_runs`). All
-rounds share one budget: a later one may spend the rest.
+rounds share one budget: a later one may spend the rest. What they state together is often less:
+their divergences add up at a Renyi order that the first round fixed (`cost_of_rounds`).
 
 Besides the data, a directory holds all that the next round needs: `run.toml` lists the rounds
 before it, `labels.csv` has the labels of all, and `split` in `manifest.json` repeats the draws of
@@ -36,7 +37,7 @@ from pate_fed.federation import RunTerms, is_run_name
 from pate_fed.mechanisms import SPECS
 from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings, affordable, resolve, terms_of
-from pate_fed.pricing import cost_of_runs
+from pate_fed.pricing import cost_of_rounds, cost_of_runs, order_of_rounds
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report import RunRecord, read_run
@@ -303,14 +304,19 @@ class EarlierRounds:
                 ),
             )
         before = _with_rest(settings, terms)
-        public = max(
-            cost_of_runs(terms, seat, unit=terms[-1].unit).epsilon for seat in _seats(terms)
-        )
+        unit = terms[-1].unit
+        public = max(cost_of_rounds(terms, seat, unit=unit).epsilon for seat in _seats(terms))
         stated = self.record.privacy["views"]["public"]["formal"]["epsilon"]
         if abs(public - stated) > _ROUNDED * stated:
             raise RunDirectoryError(
                 "privacy.json of the earlier run must state the cost that its run.toml has",
                 f"{stated:.6g} instead of {public:.6g}",
+            )
+        orders = {order_of_rounds(terms[0], seat, unit=unit) for seat in _seats(terms)}
+        if (fixed := self.record.privacy["budget"]["order_of_rounds"]) not in orders:
+            raise RunDirectoryError(
+                "privacy.json of the earlier run must state the order that its first round fixed",
+                fixed,
             )
         last = self.rounds[-1].name
         return replace(

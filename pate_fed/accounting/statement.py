@@ -49,6 +49,9 @@ NO_BOUND_METHOD: Final = "no finite epsilon holds: this mechanism is not differe
 RUNS_METHOD: Final = (
     "sum over all runs whose labels are used: their epsilons and their deltas add up"
 )
+ROUNDS_METHOD: Final = (
+    "RDP of all rounds at their caps, at an order fixed before the first round, converted by CKS"
+)
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
 
 COUNTS_VIEW: Final = "everyone who sees the released labels and the noisy counts"
@@ -186,8 +189,21 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
     )
 
 
-def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, weight: int) -> str:
+_FIXED_BEFORE: Final = "was fixed before the first query"
+_FIXED_BEFORE_EACH: Final = "the part of each run was fixed before that run's first query"
+
+
+def guarantee_sentence(
+    formal: FormalCost, *, delta: float, unit: PrivacyUnit, weight: int, runs: int = 1
+) -> str:
     """State the guarantee: its content, its audience, and the meaning of the two numbers.
+
+    Args:
+        formal: The number.
+        delta: Its delta.
+        unit: Whose records it protects.
+        weight: Votes that one neighboring change can move.
+        runs: Number of runs that it counts.
 
     Raises:
         InvalidParameterError: as `neighbors`, or `delta` is not in (0, 1).
@@ -198,8 +214,8 @@ def guarantee_sentence(formal: FormalCost, *, delta: float, unit: PrivacyUnit, w
         f"outcome they see would change by a factor of at most e^epsilon = "
         f"{_up(math.exp(min(formal.epsilon, 700.0)))} (epsilon = {_up(formal.epsilon)}), plus "
         f"delta = {probability('delta', delta):g}. Neighbors: {neighbors(unit, weight)} "
-        f"Method: {formal.method}. Epsilon holds for every possible set of records, and was fixed "
-        "before the first query."
+        f"Method: {formal.method}. Epsilon holds for every possible set of records, and "
+        f"{_FIXED_BEFORE if runs == 1 else _FIXED_BEFORE_EACH}."
     )
 
 

@@ -48,6 +48,7 @@ PUBLIC: Final = frozenset({
     *_under("privacy.mechanism", "test_delta", "unit_votes", "gamma", "constant"),
     *_under("privacy.noise", "place", "source", "delta_slack"),
     *_under("privacy.budget", "epsilon", "delta", "order", "kept_for_tests", "spent_by_tests"),
+    "privacy.budget.order_of_rounds",
     *_under("privacy.views.public.formal", *_FORMAL),
     *_under("privacy.views.public.bounds.*", "epsilon", "method"),
     *_under("privacy.views.coordinator.formal", *_FORMAL[:3]),

@@ -35,12 +35,16 @@ from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
 from pate_fed.pricing import (
+    cost_of_rounds,
     cost_of_runs,
+    delta_of_rounds,
     formal_bounds,
     formal_cost_at,
     most_exposed,
+    order_of_rounds,
     public_cost_at,
     unconditional_epsilon,
+    unconditional_epsilon_of_rounds,
 )
 from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
@@ -130,7 +134,7 @@ class EndedRun:
 
     def public_cost(self, seat: int) -> FormalCost:
         """Return the cost of all of them for one party's units, to readers of the labels."""
-        return cost_of_runs(self.used_terms, seat, unit=self.terms.unit)
+        return self._cost_of_used(seat)
 
     def charged_cost(self, seat: int) -> FormalCost:
         """Return the same in the view that this run charges."""
@@ -138,7 +142,18 @@ class EndedRun:
             return self.public_cost(seat)
         if not all(terms.at_parties for terms in self.used_terms):
             return _TRUSTED
-        return cost_of_runs(self.used_terms, seat, unit=self.terms.unit, at_coordinator=True)
+        return self._cost_of_used(seat, at_coordinator=True)
+
+    @property
+    def delta(self) -> float:
+        """Delta of these costs."""
+        if self.budgets:
+            return delta_of_rounds(self.used_terms)
+        return math.fsum(terms.delta for terms in self.used_terms)
+
+    def _cost_of_used(self, seat: int, *, at_coordinator: bool = False) -> FormalCost:
+        cost_of = cost_of_rounds if self.budgets else cost_of_runs
+        return cost_of(self.used_terms, seat, unit=self.terms.unit, at_coordinator=at_coordinator)
 
     def budget(self, seat: int) -> float:
         """Return one party's budget: of all rounds, or of the run."""
@@ -289,7 +304,7 @@ def privacy_table(
     return {
         "schema_version": SCHEMA_VERSION,
         "simulated": simulated,
-        "delta": delta_of(ended),
+        "delta": ended.delta,
         "dp_flavor": "none" if terms.pricing == "none" else "(epsilon, delta)",
         "privacy_unit": terms.unit,
         "unit_votes": _unit_votes(ended, seat),
@@ -308,8 +323,16 @@ def privacy_table(
         },
         "budget": {
             "epsilon": max(ended.budgets or terms.budgets),
-            "delta": delta_of(ended) if ended.budgets else terms.delta,
+            # Epsilons and deltas of all rounds add up to it.
+            "delta": math.fsum(used.delta for used in ended.used_terms)
+            if ended.budgets
+            else terms.delta,
             "order": terms.orders[seat] if terms.orders else None,
+            "order_of_rounds": (
+                order_of_rounds(ended.used_terms[0], seat, unit=terms.unit)
+                if simulated and terms.pricing != "none"
+                else None
+            ),
             **_tests_delta(ended),
         },
         "views": {
@@ -347,11 +370,6 @@ def privacy_table(
             )
         ),
     }
-
-
-def delta_of(ended: EndedRun) -> float:
-    """Return the delta of the guarantee: the sum over all runs whose labels are used."""
-    return math.fsum(terms.delta for terms in ended.used_terms)
 
 
 def _once(said: Iterable[str]) -> list[str]:
@@ -408,7 +426,7 @@ def _coordinator_view(ended: EndedRun, seat: int) -> dict[str, Any]:
     """Describe the coordinator's own view: no number where it is trusted with a sum."""
     if not all(terms.at_parties for terms in ended.used_terms):
         return _number(_TRUSTED)
-    cost = cost_of_runs(ended.used_terms, seat, unit=ended.terms.unit, at_coordinator=True)
+    cost = ended.charged_cost(seat)
     return {**_number(cost), "holds_for": cost.holds_for}
 
 
@@ -433,7 +451,9 @@ def guarantee(ended: EndedRun) -> str:
     if not math.isfinite(formal.epsilon):
         return f"None: {formal.method}."
     weight = _unit_votes(ended, seat)
-    said = guarantee_sentence(formal, delta=delta_of(ended), unit=terms.unit, weight=weight)
+    said = guarantee_sentence(
+        formal, delta=ended.delta, unit=terms.unit, weight=weight, runs=len(ended.used)
+    )
     is_trusting = any(used.pricing == "joint" for used in ended.used_terms)
     assumed = f" {VALID_VOTES}" if is_trusting else ""
     limit = f" Not covered: {DEALT_BY_CLASS}." if ended.is_dealt_by_class else ""
@@ -473,8 +493,12 @@ def _parties(ended: EndedRun) -> list[dict[str, Any]]:
     rows = []
     for seat, (name, weights) in enumerate(zip(ended.parties, terms.weights, strict=True)):
         weight = _unit_votes(ended, seat)
-        unconditional = math.fsum(
-            unconditional_epsilon(used, seat, unit=terms.unit) for used in ended.used_terms
+        unconditional = (
+            unconditional_epsilon_of_rounds(ended.used_terms, seat, unit=terms.unit)
+            if ended.budgets
+            else math.fsum(
+                unconditional_epsilon(used, seat, unit=terms.unit) for used in ended.used_terms
+            )
         )
         rows.append(
             {

@@ -27,6 +27,7 @@ from pate_fed.data import DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectoryError
 from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
 from pate_fed.planning import RunSettings
+from pate_fed.pricing import cost_of_rounds, order_of_rounds
 from pate_fed.releases import Outcome
 from pate_fed.report import read_run
 from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
@@ -34,6 +35,7 @@ from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
 from protocols.envelope import DEFAULT_SUITE
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
+from tests.support.ties import tied_epsilon
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -247,12 +249,18 @@ def test_every_epsilon_is_of_all_rounds_together(chain: Chain) -> None:
     alone = gaussian_epsilon(math.sqrt(2 * QUERIES) / SIGMA, DELTA)
     assert [run["epsilon"] for run in privacy["runs"]] == pytest.approx([alone] * 2, rel=1e-6)
     formal = privacy["views"]["public"]["formal"]["epsilon"]
-    assert formal == pytest.approx(2 * alone, rel=1e-6)
-    assert formal >= 2 * alone
+    # Divergences add up at one order: no more than those of Gaussian noise do.
+    order = privacy["budget"]["order_of_rounds"]
+    gaussian = order * 2 * QUERIES / SIGMA**2
+    converted = math.log1p(-1 / order) - math.log(DELTA * order) / (order - 1)
+    assert tied_epsilon(SIGMA, 2 * QUERIES, 3 * DELTA) <= formal < gaussian + converted < 2 * alone
     assert {party["epsilon"] for party in privacy["parties"]} == {formal}
     assert {party["budget"] for party in privacy["parties"]} == {50.0}
     assert privacy["budget"]["epsilon"] == 50.0
-    assert privacy["delta"] == privacy["budget"]["delta"] == 2 * DELTA
+    # The sum has two deltas; which of both numbers is smaller follows from labels, and has one.
+    assert privacy["budget"]["delta"] == 2 * DELTA
+    assert privacy["delta"] == pytest.approx(3 * DELTA)
+    assert json_of(chain.first, "privacy.json")["delta"] == DELTA
     # Of this round alone: it ends at its caps.
     assert 0 < privacy["charged"][0]["share"] < privacy["charged"][-1]["share"]
     assert privacy["charged"][-1]["share"] == pytest.approx(1.0, rel=1e-6)
@@ -281,7 +289,7 @@ def test_report_and_summary_say_what_each_round_cost(chain: Chain, pate_fed: Com
     assert "stands on" not in (chain.first / "report.html").read_text("utf-8")
     summary = " ".join(pate_fed("report", chain.second).out.split())
     assert said in summary
-    assert "together at delta 2e-5" in summary
+    assert "together at delta 3e-5" in summary
 
 
 @pytest.mark.parametrize("epsilon", [12.0, 30.0])
@@ -427,6 +435,33 @@ def test_a_stated_cost_that_does_not_follow_from_the_settings_is_refused(chain: 
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="must state the cost"):
         lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
+
+
+def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Chain) -> None:
+    first, second = (json_of(run, "privacy.json") for run in (chain.first, chain.second))
+    fixed = first["budget"]["order_of_rounds"]
+    assert fixed == second["budget"]["order_of_rounds"] > 1
+    # It follows from the first round alone, whatever comes later.
+    terms = prepared(chain, chain.second)._before.terms
+    louder = replace(terms[1], sigma2=1.0)
+    assert order_of_rounds(terms[0], 0, unit="party") == fixed
+    assert cost_of_rounds((terms[0], louder), 0, unit="party").order in (fixed, None)
+    rounds = EarlierRounds.read(chain.first)
+    assert rounds.record is not None
+    budget = {**first["budget"], "order_of_rounds": 2 * fixed}
+    lied = replace(rounds, record=replace(rounds.record, privacy={**first, "budget": budget}))
+    now = prepared(chain, None)
+    with pytest.raises(RunDirectoryError, match="order that its first round fixed"):
+        lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
+
+
+def test_a_later_round_says_that_each_part_was_fixed_before_its_own_run(chain: Chain) -> None:
+    first, second = (
+        json_of(run, "privacy.json")["guarantee"] for run in (chain.first, chain.second)
+    )
+    assert "fixed before the first query" in first
+    assert "fixed before the first query" not in second
+    assert "fixed before that run's first query" in second
 
 
 def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) -> None:

@@ -23,6 +23,7 @@ from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gau
 from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import InvalidParameterError
 from tests.support.markers import more, sampled
+from tests.support.ties import tied_epsilon
 
 Table = NDArray[np.float64]
 _NODES = np.linspace(-12, 12, 4001)
@@ -332,18 +333,6 @@ def test_no_reader_of_four_asks_does_better(
     assert reached <= delta
     weaker = math.exp(0.85 * found) * np.interp(math.exp(-0.85 * found), np.exp(log_z), values)
     assert weaker > delta
-
-
-def tied_epsilon(sigma: float, asks: int, delta: float) -> float:
-    """Epsilon of asks that are all tied but for one vote, between two classes: a binomial law."""
-    chance = scipy.special.ndtr(1 / (math.sqrt(2) * sigma))
-    heads = np.arange(asks + 1)
-    laws = [scipy.stats.binom.pmf(heads, asks, each) for each in (chance, 1 - chance)]
-
-    def excess(epsilon: float) -> float:
-        return float(np.maximum(laws[0] - math.exp(epsilon) * laws[1], 0.0).sum()) - delta
-
-    return float(scipy.optimize.brentq(excess, 0, 200))
 
 
 def label_known(sigma: float, asks: int, delta: float, weight: int = 1) -> float:

@@ -34,6 +34,7 @@ from pate_fed.accounting.statement import (
     CAPS_METHOD,
     FILTER_METHODS,
     NO_BOUND_METHOD,
+    ROUNDS_METHOD,
     RUNS_METHOD,
     Pricing,
 )
@@ -51,17 +52,22 @@ from pate_fed.pricing import (
     PRICINGS,
     affordable_queries,
     cheapest_pricing,
+    cost_of_rounds,
     cost_of_runs,
+    delta_of_rounds,
     formal_bounds,
     formal_cost_at,
     most_exposed,
+    order_of_rounds,
     priced,
     unconditional_epsilon,
+    unconditional_epsilon_of_rounds,
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.votes import TeacherWeights
 from tests.support.charged import charged_epsilon
 from tests.support.markers import in_turn, sampled
+from tests.support.ties import tied_epsilon, tied_laws
 
 DIGEST = bytes(range(32))
 DELTA = 1e-5
@@ -501,6 +507,67 @@ class TestSeveralRuns:
         assert whole <= together.epsilon <= whole * (1 + 1e-9)
         assert (together.method, together.holds_for) == (RUNS_METHOD, alone[0].holds_for)
         assert cost_of_runs(runs[:1], 1, unit="record") == alone[0]
+
+    def test_rounds_add_divergences_at_an_order_that_the_first_one_fixed(self) -> None:
+        runs = [priced_by("joint", budgets=(50.0,) * 3)] * 2
+        together, added = (
+            cost_of(runs, 1, unit="record") for cost_of in (cost_of_rounds, cost_of_runs)
+        )
+        assert together.epsilon < 0.85 * added.epsilon
+        assert together.order == order_of_rounds(runs[0], 1, unit="record")
+        assert together.method == ROUNDS_METHOD
+        assert cost_of_rounds(runs[:1], 1, unit="record") == cost_of_runs(
+            runs[:1], 1, unit="record"
+        )
+        assert [delta_of_rounds(runs[:number]) for number in (1, 2)] == [DELTA, 3 * DELTA]
+        # It counts all rounds, each at its caps, with the trust of its price.
+        assert cost_of_rounds([*runs, runs[0]], 1, unit="record").epsilon > together.epsilon
+        free = unconditional_epsilon_of_rounds(runs, 1, unit="record")
+        assert together.epsilon < free < 2 * unconditional_epsilon(runs[0], 1, unit="record")
+
+    def test_rounds_without_an_order_add_up(self) -> None:
+        """Little noise at first, or tests of stability with deltas that releases could choose."""
+        stable = terms(**STABLE, pricing="renyi", orders=(9.0,) * 3, delta=1e-5)
+        loud = terms(**{**self.GNMAX, "sigma2": 0.05, "budgets": (1e9,) * 3})
+        assert order_of_rounds(stable, 0, unit="record") is None
+        assert order_of_rounds(loud, 0, unit="record") is None
+        quiet = terms(**self.GNMAX)
+        for runs in ([stable, quiet], [quiet, stable]):
+            added = cost_of_runs(runs, 0, unit="record")
+            assert cost_of_rounds(runs, 0, unit="record") == added
+
+    @pytest.mark.parametrize("sigma", [6.0, 30.0])
+    def test_no_plan_of_later_rounds_tells_more_than_is_stated(self, sigma: float) -> None:
+        """The attack: after the first round's labels, pick the second that tells most, or stop.
+
+        Every question is tied but for one vote, so both laws are known. For each stated number the
+        reader keeps the paths on which no more is stated, and picks the best plan on each of them.
+        """
+
+        def round_of(asks: int) -> RunTerms:
+            own = {"mechanism": "gnmax", "sigma2": sigma, "classes": 2, "max_refusals": 0}
+            caps = {"max_answers": asks, "max_asks": asks, "budgets": (500.0,) * 3}
+            return terms(**own, **caps, pricing="label", orders=(9.0,) * 3)
+
+        first, menu = round_of(40), (0, 5, 40, 120)
+        stated = {
+            asks: cost_of_rounds(
+                [first, round_of(asks)] if asks else [first], 0, unit="record"
+            ).epsilon
+            for asks in menu
+        }
+        assert sorted(stated.values()) == list(stated.values())
+        before = tied_laws(sigma, 40)
+        for most in stated.values():
+            told = np.zeros(41)
+            for asks in (asks for asks in menu if stated[asks] <= most):
+                after = tied_laws(sigma, asks)
+                p, q = (np.outer(*laws) for laws in zip(before, after, strict=True))
+                gained = np.maximum(p - math.exp(most) * q, 0.0).sum(axis=1)
+                told = np.maximum(told, gained)
+            assert told.sum() <= delta_of_rounds([first, first])
+        least = tied_epsilon(sigma, 160, delta_of_rounds([first, first]))
+        assert least <= stated[120] <= 1.3 * least
 
     def test_a_whole_hospital_costs_more_than_a_patient(self) -> None:
         run = terms(**self.GNMAX)
