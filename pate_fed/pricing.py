@@ -22,12 +22,8 @@ from pate_fed.accounting.bellman import (
     labels_epsilon,
 )
 from pate_fed.accounting.calibration import most_queries
-from pate_fed.accounting.conversion import epsilon_at_order
-from pate_fed.accounting.curves import event_charged_rdp, event_public_rdp
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
 from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
-from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
-from pate_fed.accounting.ledger import order_for_life
 from pate_fed.accounting.statement import (
     BELLMAN_ANSWERS_METHOD,
     BELLMAN_LABEL_METHOD,
@@ -37,13 +33,12 @@ from pate_fed.accounting.statement import (
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
     RENYI_METHOD,
-    ROUNDS_METHOD,
     RUNS_METHOD,
     Pricing,
     PrivacyUnit,
 )
 from pate_fed.accounting.vote_pairs import JointSetting
-from pate_fed.charging import ROUNDING_ROOM, caps_of, charge_of, mechanism_of
+from pate_fed.charging import ROUNDING_ROOM, mechanism_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import GaussianMax
@@ -55,8 +50,7 @@ _MOST_LABELS, _MOST_LABELS_OF_MANY = 2_000, 200
 """Labels up to which a report takes the time for their price by dynamic programming: of two classes
 5 to 10 ms each, of more classes up to 0.2 s each after seconds of preparation.
 """
-_LARGEST_FIRST: Final = 500.0
-"""Largest epsilon of a first round from which an order for all rounds is taken."""
+
 
 Bounds = Mapping[Pricing, FormalCost]
 
@@ -327,95 +321,13 @@ def cost_of_runs(
     costs = [
         _stated(cost_at(terms, seat), terms, terms.pricing, weight=terms.unit_votes_at(seat))
         if terms.unit == unit
-        else _cost_of_unit(terms, seat, unit=unit)
+        else cost_of_unit(terms, seat, unit=unit)
         for terms in runs
     ]
     if len(costs) == 1:
         return costs[0]
     epsilon = math.fsum(cost.epsilon for cost in costs) * ROUNDING_ROOM
     return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
-
-
-def cost_of_rounds(
-    rounds: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
-) -> FormalCost:
-    """Bound what all rounds of a simulation together cost one party's units.
-
-    The smaller of two numbers: the sum of `cost_of_runs`; and the divergence of all rounds at
-    `order_of_rounds`, which was fixed before the first. Later rounds may be planned with earlier
-    labels in view, and so may their number: each of both numbers has deltas of its own.
-
-    Args:
-        rounds: Their terms, the first round first, the same parties in the same seats.
-        seat: Place of the party among all, from 0.
-        unit: As for `cost_of_runs`.
-        at_coordinator: As for `cost_of_runs`.
-
-    Returns:
-        The cost at `delta_of_rounds`.
-
-    Source:
-        docs/explanation/privacy-guarantee.md, "Rounds".
-    """
-    added = cost_of_runs(rounds, seat, unit=unit, at_coordinator=at_coordinator)
-    if len(rounds) == 1:
-        return added
-    together = _divergence_of_rounds(rounds, seat, unit=unit, at_coordinator=at_coordinator)
-    if together.epsilon >= added.epsilon:
-        return added
-    return replace(together, holds_for=added.holds_for)
-
-
-def delta_of_rounds(rounds: Sequence[RunTerms]) -> float:
-    """Return delta of `cost_of_rounds`: one for each round, and with several one for their sum.
-
-    Args:
-        rounds: Their terms, all of one delta.
-    """
-    choice = rounds[0].delta if len(rounds) > 1 else 0.0
-    return math.fsum([*(terms.delta for terms in rounds), choice])
-
-
-def order_of_rounds(first: RunTerms, seat: int, *, unit: PrivacyUnit) -> float | None:
-    """Return the Renyi order at which all rounds add up: it follows from the first round's terms.
-
-    It suits Gaussian noise of twice the first round's cost.
-
-    Args:
-        first: The first round's.
-        seat: Place of the party among all, from 0.
-        unit: The privacy unit to protect.
-
-    Returns:
-        An order above 1; None where the first round has no price or an enormous one, or tests of
-        stability, whose deltas would have to be fixed for all rounds: then epsilons add up.
-    """
-    of_unit = formal_cost_at(first, seat) if first.unit == unit else None
-    cost = of_unit or _cost_of_unit(first, seat, unit=unit)
-    if not 0 < cost.epsilon <= _LARGEST_FIRST or first.test_delta is not None:
-        return None
-    mu = gdp_mu(cost.epsilon, first.delta)
-    return order_for_life(gdp_epsilon(math.sqrt(2) * mu, first.delta), first.delta)
-
-
-def _divergence_of_rounds(
-    rounds: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
-) -> FormalCost:
-    """Convert the divergences of rounds at their caps, at the order that the first one fixed."""
-    holds_for = PUBLIC_VIEW
-    order = order_of_rounds(rounds[0], seat, unit=unit)
-    if order is None or any(terms.test_delta is not None for terms in rounds):
-        return FormalCost(math.inf, ROUNDS_METHOD, holds_for)
-    bound = event_charged_rdp if at_coordinator else event_public_rdp
-    charges = [
-        charge_of(terms, caps_of(terms), weight=replace(terms, unit=unit).unit_votes_at(seat))
-        for terms in rounds
-    ]
-    rdp = math.fsum(float(bound(charge, [order])[0]) for charge in charges) * ROUNDING_ROOM
-    if not math.isfinite(rdp):
-        return FormalCost(math.inf, ROUNDS_METHOD, holds_for)
-    epsilon = epsilon_at_order(rdp, order, delta=rounds[0].delta) * ROUNDING_ROOM
-    return FormalCost(epsilon, ROUNDS_METHOD, holds_for, order=order)
 
 
 def run_cost(terms: RunTerms) -> FormalCost:
@@ -557,26 +469,7 @@ def unconditional_epsilon(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> f
     )
 
 
-def unconditional_epsilon_of_rounds(
-    rounds: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit
-) -> float:
-    """Return `cost_of_rounds` without the need of valid votes, at the caps.
-
-    Args:
-        rounds: As for `cost_of_rounds`.
-        seat: Place of the party among all, from 0.
-        unit: As for `cost_of_runs`.
-    """
-    added = math.fsum(unconditional_epsilon(terms, seat, unit=unit) for terms in rounds)
-    if len(rounds) == 1:
-        return added
-    free = [
-        replace(terms, pricing="label") if terms.pricing == "joint" else terms for terms in rounds
-    ]
-    return min(added, _divergence_of_rounds(free, seat, unit=unit).epsilon)
-
-
-def _cost_of_unit(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> FormalCost:
+def cost_of_unit(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> FormalCost:
     """Return a run's cost at its caps for another unit than its own: no budget was kept for it."""
     weight = replace(terms, unit=unit).unit_votes_at(seat)
     bounds = formal_bounds(terms, weight=weight, votes_are_valid=terms.pricing == "joint")

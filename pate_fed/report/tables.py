@@ -14,9 +14,7 @@ from pate_fed.accounting import (
     DEALT_BY_CLASS,
     ROW_SUMS_KEPT,
     VALID_VOTES,
-    EntryState,
     FormalCost,
-    Outcomes,
     PerInstanceCost,
     guarantee_sentence,
     neighbors,
@@ -25,29 +23,28 @@ from pate_fed.accounting import (
 )
 from pate_fed.charging import (
     RunLedger,
-    charge_of,
-    ledger_of,
     mechanism_of,
-    outcomes_of,
-    run_share,
 )
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
 from pate_fed.pricing import (
-    cost_of_rounds,
     cost_of_runs,
-    delta_of_rounds,
     formal_bounds,
     formal_cost_at,
     most_exposed,
-    order_of_rounds,
     public_cost_at,
     unconditional_epsilon,
-    unconditional_epsilon_of_rounds,
 )
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.report.charges import booked_batches, charged_steps
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
+from pate_fed.rounds import (
+    cost_of_rounds,
+    delta_of_rounds,
+    order_of_rounds,
+    unconditional_epsilon_of_rounds,
+)
 
 if TYPE_CHECKING:
     from pate_fed.students import Student
@@ -349,8 +346,8 @@ def privacy_table(
         "runs": _runs(ended, seat),
         "parties": _parties(ended),
         "per_instance": _per_instance(ended, simulated=simulated),
-        "charged": _charged(ended, seat),
-        "ledger": _ledger(ended),
+        "charged": charged_steps(ended, seat),
+        "ledger": booked_batches(ended),
         "evaluation": None,
         "sum": ended.form.name,
         "guarantee": guarantee(ended),
@@ -554,62 +551,3 @@ def trust(run: UsedRun) -> str:
         f"{limit} ({form.name} sum). But colluders can subtract their own votes: then "
         f"{known}"
     )
-
-
-def _charged(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
-    """Return the share of this run's cost that was charged after each step, for one party.
-
-    It adds up linearly, and ends at 1 or less: epsilon is stated for the whole run only. A step is
-    a query that was looked at (with noise at the parties a batch), or a void batch whose
-    reservation was forfeited.
-    """
-    terms = ended.terms
-    if terms.pricing == "none":
-        return []
-    rows: list[dict[str, Any]] = []
-    weight, releases = terms.unit_votes_at(seat), ended.releases
-    ledger = ledger_of(terms, seat)
-    asked = answered = 0
-
-    def note(looked_at: int, answers: int) -> None:
-        share = run_share(terms, seat, ledger)
-        rows.append({"asked": asked + looked_at, "answered": answered + answers, "share": share})
-
-    for batch, state in enumerate(ended.ledger.states):
-        name, held = f"batch {batch}", ended.ledger.outcomes.entries[batch].reserved
-        if state is EntryState.FORFEITED:
-            charge = charge_of(terms, held, weight=weight)
-            ledger = ledger.reserve(name, charge).forfeit(name)
-            note(0, 0)
-        if batch not in releases:
-            continue
-        release = releases[batch]
-        before = ledger
-        if terms.at_parties:  # all rows of a batch are opened at once
-            paid = ended.ledger.paid_for(name, outcomes_of(release))
-            ledger = before.reserve(name, charge_of(terms, paid, weight=weight))
-            note(release.asked, release.answered)
-        for place in range(0 if terms.at_parties else release.asked):
-            looked_at = release.outcomes[: place + 1]
-            answers = int((looked_at == Outcome.ANSWERED).sum())
-            charge = charge_of(terms, Outcomes(place + 1 - answers, answers), weight=weight)
-            ledger = before.reserve(name, charge)
-            note(place + 1, answers)
-        asked, answered = asked + release.asked, answered + release.answered
-    return rows
-
-
-def _ledger(ended: EndedRun) -> list[dict[str, Any]]:
-    rows = []
-    for batch, state in enumerate(ended.ledger.states):
-        release = ended.releases.get(batch)
-        # The possible cost of a void batch stays charged, but nothing of it was released.
-        rows.append(
-            {
-                "batch": batch,
-                "state": state.value,
-                "asked": 0 if release is None else release.asked,
-                "answered": 0 if release is None else release.answered,
-            }
-        )
-    return rows

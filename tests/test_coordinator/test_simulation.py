@@ -645,13 +645,13 @@ def test_odometer_ends_where_the_ledger_does_forfeits_included(
     pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares = []
-    keep = tables._charged
+    keep = tables.charged_steps
 
     def noting(ended: Any, seat: Any) -> Any:
         shares.append(ended.ledger.used_share())
         return keep(ended, seat)
 
-    monkeypatch.setattr(tables, "_charged", noting)
+    monkeypatch.setattr(tables, "charged_steps", noting)
     calls = iter(range(100))
     honest = Ballots._count
 

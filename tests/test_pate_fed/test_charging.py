@@ -52,18 +52,20 @@ from pate_fed.pricing import (
     PRICINGS,
     affordable_queries,
     cheapest_pricing,
-    cost_of_rounds,
     cost_of_runs,
-    delta_of_rounds,
     formal_bounds,
     formal_cost_at,
     most_exposed,
-    order_of_rounds,
     priced,
     unconditional_epsilon,
-    unconditional_epsilon_of_rounds,
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.rounds import (
+    cost_of_rounds,
+    delta_of_rounds,
+    order_of_rounds,
+    unconditional_epsilon_of_rounds,
+)
 from pate_fed.votes import TeacherWeights
 from tests.support.charged import charged_epsilon
 from tests.support.markers import in_turn, sampled
