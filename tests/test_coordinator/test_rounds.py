@@ -27,10 +27,10 @@ from pate_fed.data import DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectoryError
 from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
 from pate_fed.planning import RunSettings
-from pate_fed.pricing import cost_of_rounds, order_of_rounds
 from pate_fed.releases import Outcome
 from pate_fed.report import read_run
 from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
+from pate_fed.rounds import cost_of_rounds, order_of_rounds
 from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
 from protocols.envelope import DEFAULT_SUITE
