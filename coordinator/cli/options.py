@@ -138,7 +138,7 @@ Prevalence = Annotated[
     typer.Option(
         metavar="NUMBERS",
         help="Table: share of each class among patients, in order of the classes. "
-        "[default: simulate: that of the public pool; run: unknown, all alike]",
+        "[default: simulate: that of the public pool; run: the share of the labels]",
         rich_help_panel=RUN,
     ),
 ]
