@@ -127,6 +127,9 @@ class Checks:
     lost: float = 0.0
 
 
+_MOST_SETS: Final = 400
+"""Sets of labels of two classes, about, that are kept apart."""
+
 _Kinds = tuple[list[list[list[Gaps]]], list[tuple[int, int, int]]]
 """Runs of lists of gaps; and top counts before and after, with the place of their labels."""
 
@@ -196,8 +199,10 @@ def _two_classes(n: int, weight: int) -> _Kinds:
 
     Let class i have the top count m, ahead by a gap g, and lose v votes to j. It keeps the top
     where g >= 2 v, which falls by v; otherwise j has it afterwards, and it moves by v - g. Where j
-    has it, ahead by g, the top rises by v. In all cases g >= 2 m - n.
+    has it, ahead by g, the top rises by v. In all cases g >= 2 m - n. Where there are too many sets
+    of labels, top counts share the larger one of their neighbor.
     """
+    grain = math.ceil((2 * weight + 1) * n / 2 / _MOST_SETS)
     runs: list[list[list[Gaps]]] = []
     lists: list[list[Gaps]] = []
     checks: list[tuple[int, int, int]] = []
@@ -207,7 +212,11 @@ def _two_classes(n: int, weight: int) -> _Kinds:
         if move == 0:
             far = min(weight, n)
         floors = {m: max(least, 2 * m - n) for m in range(n + 1)}
-        floors = {m: gap for m, gap in floors.items() if gap <= min(m - max(move, 0), far)}
+        floors = {
+            m: max(least, gap // grain * grain)
+            for m, gap in floors.items()
+            if gap <= min(m - max(move, 0), far)
+        }
         if not floors:
             continue
         starts = sorted(set(floors.values()))

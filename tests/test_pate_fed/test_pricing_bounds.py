@@ -95,7 +95,11 @@ def test_terms_beyond_a_range_are_refused_before_any_price(name: str, factor: fl
             marks=pytest.mark.slow,
         ),
         pytest.param(JointSetting(250, 2, 150, 1e-3, 50.0), id="next to no noise in the check"),
-        pytest.param(JointSetting(10_000, 2, 6e3, 150.0, 50.0), id="many votes"),
+        pytest.param(
+            JointSetting(10_000, 2, 6e3, 150.0, 50.0, weight=100),
+            id="many moved votes",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_exact_price_that_needs_too_large_tables_is_left_to_the_price_by_outcome(
