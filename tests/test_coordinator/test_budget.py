@@ -18,6 +18,7 @@ from coordinator.operator import Coordinator
 from coordinator.people import FederationBudget, People, Role
 from coordinator.people.budget import CONSOLE, PROPOSAL_LIFETIME
 from coordinator.runs.queue import RunQueue
+from pate_fed.pricing import run_cost
 from tests.support.command import Command, pate_fed
 from tests.support.console import add_hospitals, add_runs, browser, form_token, opened
 from tests.support.deployed import NAMES
@@ -318,15 +319,17 @@ def test_a_run_that_the_budget_does_not_hold_is_refused_before_it_is_stored(
 ) -> None:
     federation = Worked(tmp_path)
     coordinator = federation.coordinator
-    coordinator.budget.change(150.0)
-    federation.ask("first", epsilon=100.0)  # open: all of its budget is held
-    assert coordinator.spending.committed() == dict.fromkeys(NAMES, 100.0)
-    with pytest.raises(BudgetRuleError, match="where 50 is left"):
+    coordinator.budget.change(10.0)
+    federation.ask("first", epsilon=100.0)  # open: what it costs at most is held
+    cost = run_cost(federation.request("first").terms).epsilon
+    assert 5 < cost < 10
+    assert coordinator.spending.committed() == dict.fromkeys(NAMES, cost)
+    with pytest.raises(BudgetRuleError, match=f"where {10 - cost:.4g} is left"):
         federation.ask("second", epsilon=51.0)
     assert [one.name for one in coordinator.queue.all()] == ["first"]
     coordinator.stop("first")
     coordinator.queue.enter("first", RunState.STOPPED)  # ended: what it charged, nothing
     federation.ask("second", epsilon=51.0)
     add_runs(coordinator, "third", hospitals=(NAMES[0],))  # done, with 2.345
-    assert coordinator.spending.committed()[NAMES[0]] == pytest.approx(53.345)
+    assert coordinator.spending.committed()[NAMES[0]] == pytest.approx(cost + 2.345)
     coordinator.close()

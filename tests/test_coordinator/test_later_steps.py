@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator import operator
+from coordinator.cli import following
 from coordinator.errors import RunQueueError
 from coordinator.runs import results, write_up
 from coordinator.runs.later_steps import NO_STUDENT, attempt
@@ -237,13 +237,13 @@ def test_a_training_that_ends_the_process_each_time_is_given_up(
 def test_who_follows_such_a_run_gets_exit_code_0_and_the_reason(
     pate_fed: Command, federation: Worked, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    follow = operator.follow
+    follow = following.follow
 
     def work_and_follow(queue: Any, name: str, **given: Any) -> Run:
         federation.work(name)
         return follow(queue, name, **given)
 
-    monkeypatch.setattr(operator, "follow", work_and_follow)
+    monkeypatch.setattr(following, "follow", work_and_follow)
     plant(monkeypatch, fault)
     home = federation.coordinator.home.folder
     ended = pate_fed(

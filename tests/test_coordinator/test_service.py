@@ -164,6 +164,7 @@ def test_runs_and_batches_are_told_of_in_the_log_by_counts_alone(
         "answered",
         "refused",
         "epsilon",
+        "share",
         "tests_delta",
     }
     assert set().union(*told) <= kept | counts
