@@ -28,9 +28,10 @@ from protocols.messages.fields import (
 
 @dataclass(frozen=True, slots=True)
 class RunInquiry(Message):
-    """The coordinator asks, before an offer, whether a party would take part. Nothing changes.
+    """The coordinator asks, before an offer, whether a party would take part.
 
-    It goes to each party that can be reached, whether or not the others can.
+    It goes to each party that can be reached, whether or not the others can. It charges nothing and
+    enters no run; a party that has not decided asks its people.
 
     Attributes:
         coordinator: Fingerprint of the coordinator.
@@ -57,7 +58,7 @@ class RunInquiry(Message):
 
 @dataclass(frozen=True, slots=True)
 class RunReadiness(Message):
-    """A party's answer to a `RunInquiry`: no promise, and nothing about its records.
+    """A party's answer to a `RunInquiry`: no promise. Its code follows from its rules and decisions.
 
     Attributes:
         subject: Digest of the inquiry.
