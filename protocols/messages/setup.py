@@ -58,7 +58,7 @@ class RunInquiry(Message):
 
 @dataclass(frozen=True, slots=True)
 class RunReadiness(Message):
-    """A party's answer to a `RunInquiry`: no promise. Its code follows from its rules and decisions.
+    """A party's answer to a `RunInquiry`, from its rules and decisions: no promise.
 
     Attributes:
         subject: Digest of the inquiry.
