@@ -36,7 +36,8 @@ DAY_S = 86_400.0
 def test_every_kind_that_a_hospital_sends_has_words_and_no_other() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "messages.md"
     listed = re.findall(r"^- \*\*\d+ (\w+)\*\* \((party|both)", page.read_text("utf-8"), re.M)
-    assert {name for name, _ in listed} - INSIDE == set(SENT_WORDS)
+    # A VectorHead is the signed part of a MaskedVector; the coordinator passes it on.
+    assert {name for name, _ in listed} - INSIDE - {"VectorHead"} == set(SENT_WORDS)
     assert set(SENT_WORDS) <= {kind.__name__ for kind in MESSAGE_TYPES.values()}
     assert words_of_sent("News")[0] == "News"
 

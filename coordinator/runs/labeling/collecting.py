@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.errors import PartyRefusedError, RunDamagedError, RunEndedError
+from coordinator.errors import (
+    PartyFailedError,
+    PartyRefusedError,
+    RunDamagedError,
+    RunEndedError,
+)
 from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
@@ -105,7 +110,7 @@ class SumCollector:
         self._messenger.expect_vectors(open_plan.plan.words)
         # Where the sum needs every party, a refusal of this very plan proves that it never opens.
         left_out = self.left_out if self._form.survives_dropouts else {}
-        asked = set(self._round.seats).difference(left_out)
+        asked = tuple(seat for seat in self._round.seats if seat not in left_out)
         failures = self._messenger.tell(open_plan.frame, only=asked)
         if self._context.was_resumed and failures:
             failures = self._tell_bare(open_plan.frame, failures)
@@ -221,8 +226,9 @@ class SumCollector:
         """Go on without the failed parties, if the form can: verdicts, then shares."""
         is_enough = len(self._round.batch.survivors) >= self._context.threshold
         if not (self._form.survives_dropouts and is_enough):
-            # Whoever broke the protocol is named first: silence may be nobody's fault.
-            require_no(dict(sorted(failures.items(), key=lambda one: one[1].is_silent)))
+            # Whoever broke the protocol is named first: silence may be nobody's fault, and a
+            # refusal, such as of a plan that expired meanwhile, is none.
+            require_no(dict(sorted(failures.items(), key=lambda one: _is_no_fault(one[1]))))
         if not self._form.survives_dropouts:
             return
         proposals = self._round.batch.propose()
@@ -257,3 +263,8 @@ class SumCollector:
     def _names_without(self, contributions: tuple[bytes, ...]) -> tuple[str, ...]:
         seats = zip(self._roster.members, contributions, strict=True)
         return tuple(member.name for member, entry in seats if not entry)
+
+
+def _is_no_fault(failure: PartyFailedError) -> bool:
+    """Tell whether a party did not break the protocol: it was silent, or refused."""
+    return failure.is_silent or isinstance(failure, PartyRefusedError)
