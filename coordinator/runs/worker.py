@@ -213,6 +213,7 @@ class RunWorker:
     def _may_be_offered(self, run: OpenRun) -> bool:
         """Tell whether a run can end with its results; else let it wait, or end uncharged."""
         try:
+            _require_known_answers(run)
             fault = lack_of_room(run)
         except RunEndedError as error:
             self._end_unoffered(run, error)
@@ -532,6 +533,20 @@ def _note_void(run: OpenRun, error: VoidBatchError) -> None:
     run.warnings.append(f"A batch is void: {error}")
     if isinstance(error, SpoiledBatchError) and error.parties:
         run.left_out.note(f"spoiled a batch ({'; '.join(error.named)})", error.parties)
+
+
+def _require_known_answers(run: OpenRun) -> None:
+    """Refuse a run that would ask rows whose answers were there: its epsilon is of the others.
+
+    Raises:
+        RunEndedError: answers are gone, as from a database that was restored.
+    """
+    if (left := len(run.left)) > run.request.new_queries:
+        raise RunEndedError(
+            "answers that made rows free when the run was asked for must still be there: ask for "
+            "a new run",
+            f"{left} rows to ask, {run.request.new_queries} priced",
+        )
 
 
 def lack_of_room(run: OpenRun) -> str:

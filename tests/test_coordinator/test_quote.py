@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
+from coordinator.database.schema import AnswerRow
 from coordinator.runs.open_run import results_of
+from coordinator.runs.queue import RunState
 from coordinator.runs.quote import Quote, price_line, quote_of
 from coordinator.runs.request import RunRequest, source_of
 from pate_fed.planning import RunSettings
@@ -101,6 +105,22 @@ def test_a_run_states_no_other_number_than_its_quote(federation: Worked) -> None
     privacy = read_run(results_of(federation.coordinator.home, "second")).privacy
     assert privacy["runs"][-1]["epsilon"] == found.public.epsilon
     assert quote(federation, draft(federation, ALL)).public.epsilon == 0.0
+
+
+def test_a_free_row_whose_answer_is_gone_is_not_asked_at_another_price(tmp_path: Path) -> None:
+    """An operator restored an older database: the run says epsilon 0, so it may charge nothing."""
+    federation = Worked(tmp_path)
+    federation.ask(queries=FIRST, select="all")
+    federation.work()
+    federation.ask("again", queries=FIRST, select="all")
+    assert federation.request("again").epsilon == 0
+    charged = [one.ledger.load().used_share() for one in federation.hospitals.values()]
+    with federation.coordinator._database.session() as session:
+        session.execute(delete(AnswerRow))
+    run = federation.work("again")
+    assert (run.state, "PF-447" in run.reason) == (RunState.FAILED, True)
+    assert [one.ledger.load().used_share() for one in federation.hospitals.values()] == charged
+    federation.coordinator.close()
 
 
 def test_members_that_others_joined_since_have_answered_nothing(federation: Worked) -> None:
