@@ -1,43 +1,41 @@
-"""A run's charges: from its terms to mechanism, events and ledger.
+"""A run's charges: from its terms to mechanism, events and counts.
 
-Everybody who keeps a budget, coordinator and parties, takes it from here, so that all count alike:
+Everybody who keeps a run within its caps, coordinator and parties, takes it from here, so that all
+count alike:
 
-    ledger = RunLedger.of(terms)                       # budgets and caps, nothing spent
+    ledger = RunLedger.of(terms)                       # nothing spent
     reserved = ledger.worst_case(len(queries))         # before a plan leaves
     ledger = ledger.reserve("batch 0", reserved)
     ...
     ledger = ledger.commit("batch 0", outcomes_of(release), release.digest)
 
-A run ends at a cap on asks, refusals or answers, or at the budget of the party that has least left.
-Caps and budgets were fixed before it, so both bounds hold at once. `pricing`
-says what a run may cost.
+A run ends at its cap on asks or on answers. Both were fixed before it, and so was its cost
+(`pricing`), which its parties compared with their budgets. A hospital's ledger for life adds up the
+charges of all its runs: `lifelong_charge`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pate_fed.accounting import (
     NO_OUTCOMES,
-    AnyVotesEvent,
     Entry,
     EntryState,
-    JointPriceEvent,
     OutcomeLedger,
     Outcomes,
     PrivacyEvent,
     PrivacyLedger,
     event_additive_delta,
 )
+from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, LedgerError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import DistributedNoise, Mechanism, Options, make_mechanism
 from pate_fed.releases import NoisyRelease
-
-ROUNDING_ROOM = 1 + 1e-9
-"""Factor that covers the rounding of sums over a run's batches."""
 
 
 def mechanism_of(terms: RunTerms) -> Mechanism:
@@ -55,116 +53,81 @@ def mechanism_of(terms: RunTerms) -> Mechanism:
         unit_votes=terms.unit_votes,
         shares=terms.shares if terms.at_parties else None,
     )
-    return make_mechanism(terms.mechanism, options, simulated=terms.pricing == "none")
+    return make_mechanism(terms.mechanism, options, simulated=not terms.spec.is_private)
 
 
-def noise_of(terms: RunTerms, *, phase: int = 0) -> DistributedNoise:
-    """Say how the noise of a phase is divided among the parties that add it.
+def noise_of(terms: RunTerms) -> DistributedNoise:
+    """Say how the noise is divided among the parties that add it.
 
     Args:
         terms: The run's, with noise at the parties.
-        phase: Which vector of a plan, from 0.
 
     Raises:
-        InvalidParameterError: the coordinator adds the noise, shares of it are too narrow, or no
-            such phase exists.
+        InvalidParameterError: the coordinator adds the noise, or shares of it are too narrow.
     """
     if not terms.at_parties:
         raise InvalidParameterError("noise must be the parties' to add", terms.noise_place)
-    sigmas = mechanism_of(terms).phase_sigmas
-    if not 0 <= phase < len(sigmas):
-        raise InvalidParameterError(f"a phase must be one of {len(sigmas)}", phase)
+    assert terms.sigma2 is not None
     assert terms.colluders is not None
     assert terms.dropouts is not None
-    return DistributedNoise(sigmas[phase], len(terms.weights), terms.colluders, terms.dropouts)
+    return DistributedNoise(terms.sigma2, len(terms.weights), terms.colluders, terms.dropouts)
 
 
 def caps_of(terms: RunTerms) -> Outcomes:
     """Return the most that a run can release."""
-    return Outcomes(terms.max_refusals, terms.max_answers, terms.max_asks)
+    return Outcomes(terms.max_asks, terms.max_answers)
 
 
 def outcomes_of(release: NoisyRelease) -> Outcomes:
     """Count the released outcomes."""
-    return Outcomes(release.refused, release.answered)
+    return Outcomes(release.asked, release.answered)
 
 
 def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEvent:
-    """Return the event that a run is charged for outcomes, by the run's pricing.
+    """Return the event of these outcomes.
 
     Args:
         terms: The run's.
         outcomes: Released, or the worst case.
         weight: Votes that one neighboring change can move.
     """
-    if terms.pricing not in ("label", "joint") or terms.sigma1 is None:
-        mechanism = mechanism_of(terms)
-        return mechanism.worst_case_event(outcomes.asks, outcomes.answers, weight=float(weight))
-    assert terms.sigma2 is not None
-    any_votes = AnyVotesEvent(
-        refusals=outcomes.refusals,
-        answers=outcomes.answers,
-        asks=outcomes.asks,
-        classes=terms.classes,
-        sigma1=terms.sigma1,
-        sigma2=terms.sigma2,
-        weight=weight,
-        max_refusals=terms.max_refusals,
-        max_answers=terms.max_answers,
-        max_asks=terms.max_asks,
-    )
-    if terms.pricing == "label":
-        return any_votes
-    assert terms.vote_threshold is not None
-    return JointPriceEvent(
-        teachers=terms.total_votes, vote_threshold=terms.vote_threshold, **asdict(any_votes)
+    return mechanism_of(terms).worst_case_event(
+        outcomes.asks, outcomes.answers, weight=float(weight)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RunLedger:
-    """Everything that a run has reserved and released: from its caps and from its budgets.
+    """Everything that a run has reserved and released, within its caps.
 
     A value, as its parts are: a step that fails changes nothing.
 
     Attributes:
         terms: The run's.
-        seats: Parties whose budgets are kept here; of parties alike in weight, budget and order,
-            one.
-        costs: Charges against the budget of each of `seats`; empty where pricing is "none".
-        outcomes: Counts against the caps.
+        outcomes: Counts against the caps, the same for all who keep them: from public evidence.
+        own: What this party's own votes went into, within the same caps, so that its units never
+            cost more than the run. None at the coordinator, whose counts are everybody's.
     """
 
     terms: RunTerms
-    seats: tuple[int, ...]
-    costs: tuple[PrivacyLedger, ...]
     outcomes: OutcomeLedger
+    own: OutcomeLedger | None = None
 
     @classmethod
-    def of(cls, terms: RunTerms, *, seat: int | None = None) -> Self:
+    def of(cls, terms: RunTerms, *, at_party: bool = False) -> Self:
         """Open the ledger of a run, with nothing spent.
 
         Args:
             terms: The run's.
-            seat: Keep the budget of this party alone; None for all parties'.
+            at_party: Whether a party keeps it.
         """
-        alike: dict[tuple[int, float, float | None], int] = {}
-        for place in range(len(terms.weights)) if seat is None else (seat,):
-            order = terms.orders[place] if terms.orders else None
-            alike.setdefault((terms.unit_votes_at(place), terms.budgets[place], order), place)
-        seats = tuple(alike.values()) if terms.pricing != "none" else ()
-        return cls(
-            terms,
-            seats,
-            tuple(ledger_of(terms, place) for place in seats),
-            OutcomeLedger(caps_of(terms)),
-        )
+        empty = OutcomeLedger(caps_of(terms))
+        return cls(terms, empty, empty if at_party else None)
 
     @property
     def states(self) -> tuple[EntryState, ...]:
         """The state of each batch, in order."""
-        kept: OutcomeLedger | PrivacyLedger = self.costs[0] if self.costs else self.outcomes
-        return tuple(entry.state for entry in kept.entries)
+        return tuple(entry.state for entry in (self.own or self.outcomes).entries)
 
     @property
     def left(self) -> Outcomes:
@@ -177,12 +140,8 @@ class RunLedger:
         return self.outcomes.is_over
 
     def used_share(self) -> float:
-        """Return the share of the run's cost that is charged or reserved, at the most of any party.
-
-        The run's cost is that of its caps, or the budget if that ends the run before.
-        """
-        shares = (run_share(self.terms, seat, ledger) for seat, ledger in self._kept)
-        return max(shares, default=0.0)
+        """Return the share of the run's asks that is released or reserved, from 0 to 1."""
+        return (self.own or self.outcomes).asks / self.terms.max_asks
 
     def worst_case(self, queries: int) -> Outcomes:
         """Return the most that a batch of so many queries may give; see `OutcomeLedger`."""
@@ -193,37 +152,30 @@ class RunLedger:
 
         Raises:
             OutcomeCapError: a cap leaves less.
-            BudgetExhaustedError: it could exceed a party's budget.
             LedgerError: the name was used before.
         """
-        counted = self.outcomes.reserve(entry_id, outcomes)
-        costs = tuple(
-            ledger.reserve(entry_id, self._charge(seat, outcomes)) for seat, ledger in self._kept
-        )
-        return replace(self, costs=costs, outcomes=counted)
+        return self._each(lambda one: one.reserve(entry_id, outcomes))
 
     def commit(self, entry_id: str, released: Outcomes, release_digest: bytes) -> Self:
-        """Charge the release; the rest of the reservation is free again.
+        """Count the release; the rest of the reservation is free again.
 
         With noise at the parties nothing becomes free: see `paid_for`.
 
         Raises:
             LedgerError: the reservation is unknown, settled or too small.
         """
-        counted = self.outcomes.commit(entry_id, released, release_digest)
         paid = self.paid_for(entry_id, released)
-        costs = tuple(
-            ledger.commit(entry_id, self._charge(seat, paid), release_digest)
-            for seat, ledger in self._kept
+        return replace(
+            self,
+            outcomes=self.outcomes.commit(entry_id, released, release_digest),
+            own=self.own and self.own.commit(entry_id, paid, release_digest),
         )
-        return replace(self, costs=costs, outcomes=counted)
 
     def paid_for(self, entry_id: str, released: Outcomes) -> Outcomes:
-        """Return the outcomes that a batch counts for in the budgets once it is released.
+        """Return the outcomes that a batch costs once it is released.
 
         With noise at the coordinator, the released ones. With noise at the parties, all opened rows
-        (rule R13: no refunds): every query of the batch, and where there is a second phase those
-        that passed.
+        (rule R13: no refunds): every query of the batch.
 
         Args:
             entry_id: A reservation.
@@ -232,14 +184,11 @@ class RunLedger:
         if not self.terms.at_parties:
             return released
         [held] = [e.reserved for e in self.outcomes.entries if e.entry_id == entry_id]
-        if self.terms.phases == 1:
-            return held
-        return Outcomes(held.asks, released.answers, held.asks)
+        return held
 
     def cancel(self, entry_id: str) -> Self:
-        """Give a reservation back to budgets and caps: its sum provably never opens."""
-        costs = tuple(ledger.cancel(entry_id) for ledger in self.costs)
-        return replace(self, costs=costs, outcomes=self.outcomes.cancel(entry_id))
+        """Give a reservation back: its sum provably never opens."""
+        return self._each(lambda one: one.cancel(entry_id))
 
     def end_void(self, entry_id: str, *, is_counted: bool, is_charged: bool) -> Self:
         """Settle a void batch at a party.
@@ -247,15 +196,16 @@ class RunLedger:
         Args:
             entry_id: A reservation.
             is_counted: Whether it uses up the caps. All parties count alike, from public evidence.
-            is_charged: Whether it uses up this party's own budget.
+            is_charged: Whether it uses up this party's own share of them.
         """
-        caps, costs = self.outcomes, self.costs
+
+        def ended(ledger: OutcomeLedger, *, is_used: bool) -> OutcomeLedger:
+            return ledger.forfeit(entry_id) if is_used else ledger.cancel(entry_id)
+
         return replace(
             self,
-            costs=tuple(
-                one.forfeit(entry_id) if is_charged else one.cancel(entry_id) for one in costs
-            ),
-            outcomes=caps.forfeit(entry_id) if is_counted else caps.cancel(entry_id),
+            outcomes=ended(self.outcomes, is_used=is_counted),
+            own=self.own and ended(self.own, is_used=is_charged),
         )
 
     def pass_over(self, entry_id: str, queries: int) -> Self:
@@ -265,7 +215,7 @@ class RunLedger:
             entry_id: A name that the ledger has never seen.
             queries: Of the batch.
         """
-        worst = self.worst_case(min(queries, self.outcomes.asks_left))
+        worst = self.worst_case(min(queries, self.left.asks))
         if not worst.asks:
             return self
         return replace(self, outcomes=self.outcomes.reserve(entry_id, worst).forfeit(entry_id))
@@ -299,151 +249,97 @@ class RunLedger:
         return replace(self, outcomes=counted.commit(entry_id, released, release_digest))
 
     def forfeit(self, entry_id: str) -> Self:
-        """Charge a whole reservation whose batch failed after something had left a party."""
-        costs = tuple(ledger.forfeit(entry_id) for ledger in self.costs)
-        return replace(self, costs=costs, outcomes=self.outcomes.forfeit(entry_id))
+        """Count a whole reservation whose batch failed after something had left a party."""
+        return self._each(lambda one: one.forfeit(entry_id))
 
     def to_record(self) -> dict[str, object]:
         """Return the reservations and releases as plain values, without the terms."""
         return {
-            "costs": [ledger.to_record() for ledger in self.costs],
             "outcomes": self.outcomes.to_record(),
+            "own": None if self.own is None else self.own.to_record(),
         }
 
     def with_record(self, record: Mapping[str, Any]) -> Self:
-        """Return the ledger with a record of `to_record`, of the same terms and parties.
+        """Return the ledger with a record of `to_record`, of the same terms, kept by the same.
 
         Raises:
-            LedgerError: it is of other budgets or caps, or contradicts itself.
+            LedgerError: it is of other caps, or contradicts itself.
         """
-        costs = tuple(PrivacyLedger.from_record(each) for each in record["costs"])
-        outcomes = OutcomeLedger.from_record(record["outcomes"])
-        written = replace(self, costs=costs, outcomes=outcomes)
+        outcomes, own = OutcomeLedger.from_record(record["outcomes"]), record["own"]
+        written = replace(
+            self, outcomes=outcomes, own=None if own is None else OutcomeLedger.from_record(own)
+        )
         if written.without_entries != self.without_entries:
-            raise LedgerError("a run's ledger must keep its budgets and caps", "others")
+            raise LedgerError("a run's ledger must keep its caps", "others")
         return written
 
     @property
     def without_entries(self) -> Self:
         """The ledger with nothing reserved or released."""
-        costs = tuple(replace(ledger, entries=()) for ledger in self.costs)
-        return replace(self, costs=costs, outcomes=replace(self.outcomes, entries=()))
+        return self._each(lambda one: replace(one, entries=()))
 
-    @property
-    def _kept(self) -> zip[tuple[int, PrivacyLedger]]:
-        return zip(self.seats, self.costs, strict=True)
-
-    def _charge(self, seat: int, outcomes: Outcomes) -> PrivacyEvent:
-        return charge_of(self.terms, outcomes, weight=self.terms.unit_votes_at(seat))
+    def _each(self, step: Callable[[OutcomeLedger], OutcomeLedger]) -> Self:
+        return replace(self, outcomes=step(self.outcomes), own=self.own and step(self.own))
 
 
-def ledger_of(terms: RunTerms, seat: int) -> PrivacyLedger:
-    """Open the ledger that keeps one party's budget in a run.
-
-    Args:
-        terms: The run's; its pricing is not "none".
-        seat: Place of the party among all, from 0.
-    """
-    return PrivacyLedger(
-        terms.budgets[seat],
-        terms.delta,
-        order=terms.orders[seat] if terms.orders else None,
-        additive_delta=_additive_delta(terms),
-    )
-
-
-def run_share(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> float:
-    """Return the share of a run's cost that a party's ledger holds, charged or reserved.
-
-    Args:
-        terms: The run's; its pricing is not "none".
-        seat: Place of the party among all, from 0.
-        ledger: `ledger_of` these terms and this seat, with its entries.
+def lifelong_charge(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEvent | None:
+    """Return the charge in a hospital's ledger for life.
 
     Returns:
-        From 0 to 1; 1 is the cost at the caps, or the budget if that is less.
+        The event to charge; None where the mechanism protects nobody, which only a simulation
+        accepts.
     """
-    at_caps = ledger.share_of(charge_of(terms, _at_caps(terms), weight=terms.unit_votes_at(seat)))
-    return min(1.0, ledger.used_share() / min(1.0, at_caps)) if at_caps else 0.0
+    return charge_of(terms, outcomes, weight=weight) if terms.spec.is_private else None
 
 
-def lifelong_charge(
-    terms: RunTerms, outcomes: Outcomes, *, weight: int, ledger: PrivacyLedger
-) -> PrivacyEvent | None:
-    """Return the charge in a hospital's ledger for life, which adds up by a rule of its own.
-
-    Returns:
-        The event to charge; None where pricing is "none", which only a simulation accepts. A ledger
-        that knows no cost of the mechanism refuses it when it is reserved.
-    """
-    if terms.pricing == "none":
-        return None
-    charge = charge_of(terms, outcomes, weight=weight)
-    if ledger.supports(charge):
-        return charge
-    return mechanism_of(terms).worst_case_event(
-        outcomes.asks, outcomes.answers, weight=float(weight)
-    )
-
-
-def whole_charge(terms: RunTerms, seat: int, ledger: PrivacyLedger) -> PrivacyEvent | None:
+def whole_charge(terms: RunTerms, seat: int) -> PrivacyEvent | None:
     """Return the charge of a whole run, at its caps, in a hospital's ledger for life.
 
     Args:
         terms: The run's.
         seat: Place of the hospital among all, from 0.
-        ledger: The hospital's, for life.
-
-    Returns:
-        The event; None where pricing is "none".
     """
-    weight = terms.unit_votes_at(seat)
-    return lifelong_charge(terms, _at_caps(terms), weight=weight, ledger=ledger)
+    return lifelong_charge(terms, caps_of(terms), weight=terms.unit_votes_at(seat))
 
 
-def require_room_for_life(terms: RunTerms, queries: int) -> None:
-    """Refuse a run that new ledgers for life, of the same budgets as the run, cannot hold.
+def share_for_life(terms: RunTerms) -> float:
+    """Return the largest share that a run takes of new ledgers for life of the same budgets.
 
-    A ledger for life adds up at an order that was fixed at a hospital's first start. A run's own
-    ledger has the order that is best for the run, so it can hold a little more.
+    A ledger for life adds up at an order that was fixed at a hospital's first start, so it holds a
+    little less than a run may cost.
 
     Args:
         terms: The run's.
-        queries: Number of asked queries, at the worst.
+
+    Returns:
+        Above 1 where a hospital that never took part in a run could not pay for it.
+    """
+    kinds = {(terms.unit_votes_at(seat), budget): seat for seat, budget in enumerate(terms.budgets)}
+    shares = [0.0]
+    for (_, budget), seat in kinds.items():
+        if (charge := whole_charge(terms, seat)) is None:
+            continue
+        kept = event_additive_delta(charge) * ROUNDING_ROOM
+        if kept >= terms.delta:
+            return math.inf
+        ledger = PrivacyLedger.for_life(budget, terms.delta, additive_delta=kept)
+        shares.append(ledger.share_of(charge))
+    return max(shares)
+
+
+def require_room_for_life(terms: RunTerms) -> None:
+    """Refuse a run that new ledgers for life, of the same budgets as the run, cannot hold.
+
+    Args:
+        terms: The run's.
 
     Raises:
-        BudgetExhaustedError: a hospital that never took part in a run could not pay for them.
+        BudgetExhaustedError: see `share_for_life`.
     """
-    run_ledger = RunLedger.of(terms)
-    worst = run_ledger.worst_case(queries)
-    for seat in run_ledger.seats:
-        ledger = PrivacyLedger.for_life(
-            terms.budgets[seat], terms.delta, additive_delta=_additive_delta(terms)
+    if (share := share_for_life(terms)) > 1:
+        raise BudgetExhaustedError(
+            requested=share * terms.epsilon,
+            budget=terms.epsilon,
+            advice="hospitals add up all their runs by a fixed rule, and a budget for life of the "
+            "run's epsilon would not hold it; ask fewer queries, add noise or raise --epsilon",
         )
-        weight = terms.unit_votes_at(seat)
-        charge = lifelong_charge(terms, worst, weight=weight, ledger=ledger)
-        try:
-            if charge is not None:
-                ledger.reserve("whole run", charge)
-        except BudgetExhaustedError as error:
-            raise BudgetExhaustedError(
-                requested=error.requested,
-                budget=ledger.epsilon,
-                advice="hospitals add up all their runs by a fixed rule, and a budget for life of "
-                "the run's epsilon would not hold it; ask fewer queries, add noise or raise "
-                "--epsilon",
-            ) from error
-
-
-def _at_caps(terms: RunTerms) -> Outcomes:
-    """Return the most that a whole run can release."""
-    return OutcomeLedger(caps_of(terms)).worst_case(terms.max_asks)
-
-
-def _additive_delta(terms: RunTerms) -> float:
-    worst = mechanism_of(terms).worst_case_event(
-        terms.max_asks, terms.max_answers, weight=float(terms.unit_votes)
-    )
-    own = event_additive_delta(worst)
-    # Batches add up to it but for rounding.
-    return own * ROUNDING_ROOM if own * ROUNDING_ROOM < terms.delta else 0.0

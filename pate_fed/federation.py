@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Self
 
 from pate_fed.accounting.ranges import RANGES, require_ranges
-from pate_fed.accounting.statement import NoisePlace, Pricing, PrivacyUnit
+from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.mechanisms import SPECS, TALLIES, Spec, spec_of
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
@@ -77,14 +77,10 @@ class RunTerms:
         test_delta: Of one test of stability.
         noise_place: Who adds the noise.
         unit: The privacy unit: one patient's records, or a whole party.
-        pricing: How refusals and answers are charged.
-        orders: Renyi order at which charges add up for each party's units, in seat order, above 1;
-            empty for "gdp" and "none".
         max_asks: Queries looked at after which the run ends, at least 1.
-        max_answers: Answers after which the run ends, at least 1.
-        max_refusals: Refusals after which the run ends; 0 where the mechanism never refuses.
-        budgets: Epsilon that the run may cost each party's units, in seat order; above 0. It keeps
-            them in every case.
+        max_answers: Answers after which the run ends, at least 1; `max_asks` where the mechanism
+            always answers.
+        budgets: Epsilon that the run may cost each party's units, in seat order; above 0.
         delta: Probability that the guarantee of `budgets` may fail; in (0, 1).
         colluders: With noise at the parties, how many of them may tell their noise share to the
             party that opens the sum; at least 1, because each knows its own. None with noise at the
@@ -107,11 +103,8 @@ class RunTerms:
     test_delta: float | None
     noise_place: NoisePlace
     unit: PrivacyUnit
-    pricing: Pricing
-    orders: tuple[float, ...]
     max_asks: int
     max_answers: int
-    max_refusals: int
     budgets: tuple[float, ...]
     delta: float
     colluders: int | None = None
@@ -130,14 +123,9 @@ class RunTerms:
         self._check_mechanism()
         self._check_noise_place()
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
-        self._check_pricing()
-        _require("caps", min(self.max_asks, self.max_answers) >= 1, "be at least 1")
-        may_refuse = self.spec.may_refuse
-        _require("max_refusals", self.max_refusals >= may_refuse, "be at least 1")
-        _require("max_refusals", may_refuse or not self.max_refusals, "be 0 without refusals")
-        both = self.max_answers + self.max_refusals
-        fits = max(self.max_answers, self.max_refusals) <= self.max_asks <= both
-        _require("max_asks", fits, "fit the other caps")
+        least = 1 if self.spec.may_refuse else self.max_asks
+        fits = 1 <= least <= self.max_answers <= self.max_asks
+        _require("caps", fits, "be at least 1 and fit each other")
         _require("budgets", len(self.budgets) == len(self.weights), "be one for each party")
         _require("purpose", is_purpose(self.purpose), f"be one line of {MOST_PURPOSE} letters")
 
@@ -155,19 +143,9 @@ class RunTerms:
             given = getattr(self, name) is not None
             _require(name, given is self.at_parties, "be given with noise at parties")
         if self.at_parties:
-            possible = bool(self.spec.phases)
+            possible = self.spec.at_parties
             _require("mechanism", possible, "be one with Gaussian noise if the parties add it")
             _require("shares", self.shares >= 1, "leave an honest party that is present")
-
-    def _check_pricing(self) -> None:
-        prices = self.spec.prices_with(self.noise_place)
-        if self.pricing not in prices:
-            where = f"{self.mechanism} with noise at {self.noise_place}"
-            raise InvalidParameterError(
-                f"pricing must be {' or '.join(prices)} for {where}", self.pricing
-            )
-        by_order = self.pricing in ("label", "joint", "renyi")
-        _require("orders", len(self.orders) == by_order * len(self.weights), "be one per party")
 
     @property
     def spec(self) -> Spec:
@@ -192,11 +170,6 @@ class RunTerms:
     def shares(self) -> int:
         """With noise at the parties, the honest shares that have to suffice: n - c - d."""
         return len(self.weights) - (self.colluders or 0) - (self.dropouts or 0)
-
-    @property
-    def phases(self) -> int:
-        """Vectors of a batch: two where a check with noise at the parties opens rows of its own."""
-        return self.spec.phases if self.at_parties else 1
 
     @property
     def quotas(self) -> tuple[int, ...]:
@@ -235,7 +208,6 @@ class RunTerms:
         return {
             **asdict(self),
             "weights": [[list(run) for run in party.runs] for party in self.weights],
-            "orders": list(self.orders),
             "budgets": list(self.budgets),
         }
 
@@ -249,19 +221,18 @@ class RunTerms:
         values = _fields_of(record, cls)
         _require_type("weights", values["weights"], list)
         values["weights"] = tuple(_weights_of(party) for party in values["weights"])
-        for name in ("orders", "budgets"):
-            _require_type(name, values[name], list)
-            for number in values[name]:
-                _require_type(name, number, float)
-            values[name] = tuple(values[name])
-        for name in ("classes", "max_asks", "max_answers", "max_refusals"):
+        _require_type("budgets", values["budgets"], list)
+        for number in values["budgets"]:
+            _require_type("budgets", number, float)
+        values["budgets"] = tuple(values["budgets"])
+        for name in ("classes", "max_asks", "max_answers"):
             _require_type(name, values[name], int)
         for name in ("colluders", "dropouts"):
             _require_type(name, values[name], int, type(None))
         _require_type("delta", values["delta"], float)
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             _require_type(name, values[name], float, type(None))
-        for name in ("name", "mechanism", "noise_place", "unit", "pricing", "purpose"):
+        for name in ("name", "mechanism", "noise_place", "unit", "purpose"):
             _require_type(name, values[name], str)
         for name in ("pool_digest", "task_digest"):
             _require_type(name, values[name], bytes)
@@ -312,41 +283,6 @@ class BatchTerms:
         values["run"] = RunTerms.from_record(values["run"])
         values["indices"] = tuple(_whole_numbers("indices", values["indices"]))
         _require_type("predictions_digest", values["predictions_digest"], bytes)
-        built: Self = _built(cls, values)
-        return built
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseTerms:
-    """The terms of the second phase of a batch: fresh rows of the queries that passed the first.
-
-    Attributes:
-        first_plan: Digest of the first phase's plan, 32 bytes.
-        rows: Places in the batch of that plan, ascending.
-        first_result: Digest of the first phase's outcomes, 32 bytes.
-    """
-
-    first_plan: bytes
-    rows: tuple[int, ...]
-    first_result: bytes
-
-    def __post_init__(self) -> None:
-        _require("first_plan", len(self.first_plan) == 32, "be a digest")
-        _require("first_result", len(self.first_result) == 32, "be a digest")
-        ascending = list(self.rows) == sorted(set(self.rows))
-        _require("rows", bool(self.rows) and self.rows[0] >= 0 and ascending, "ascend from 0")
-
-    def as_record(self) -> dict[str, Any]:
-        """Return plain data; see `RunTerms.as_record`."""
-        return {**asdict(self), "rows": list(self.rows)}
-
-    @classmethod
-    def from_record(cls, record: object) -> Self:
-        """Read plain data back; raises as `RunTerms.from_record`."""
-        values = _fields_of(record, cls)
-        values["rows"] = tuple(_whole_numbers("rows", values["rows"]))
-        for name in ("first_plan", "first_result"):
-            _require_type(name, values[name], bytes)
         built: Self = _built(cls, values)
         return built
 

@@ -14,17 +14,13 @@ from typing import Final
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.conversion import epsilon_at_order
 from pate_fed.accounting.curves import event_charged_rdp, event_public_rdp
+from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
 from pate_fed.accounting.ledger import order_for_life
 from pate_fed.accounting.statement import PUBLIC_VIEW, ROUNDS_METHOD, PrivacyUnit
-from pate_fed.charging import ROUNDING_ROOM, caps_of, charge_of
+from pate_fed.charging import caps_of, charge_of
 from pate_fed.federation import RunTerms
-from pate_fed.pricing import (
-    cost_of_runs,
-    cost_of_unit,
-    formal_cost_at,
-    unconditional_epsilon,
-)
+from pate_fed.pricing import charged_cost, cost_of_runs
 
 _LARGEST_FIRST: Final = 500.0
 """Largest epsilon of a first round from which an order for all rounds is taken."""
@@ -84,8 +80,7 @@ def order_of_rounds(first: RunTerms, seat: int, *, unit: PrivacyUnit) -> float |
         An order above 1; None where the first round has no price or an enormous one, or tests of
         stability, whose deltas would have to be fixed for all rounds: then epsilons add up.
     """
-    of_unit = formal_cost_at(first, seat) if first.unit == unit else None
-    cost = of_unit or cost_of_unit(first, seat, unit=unit)
+    cost = charged_cost(first, seat, unit=unit)
     if not 0 < cost.epsilon <= _LARGEST_FIRST or first.test_delta is not None:
         return None
     mu = gdp_mu(cost.epsilon, first.delta)
@@ -110,22 +105,3 @@ def _divergence_of_rounds(
         return FormalCost(math.inf, ROUNDS_METHOD, holds_for)
     epsilon = epsilon_at_order(rdp, order, delta=rounds[0].delta) * ROUNDING_ROOM
     return FormalCost(epsilon, ROUNDS_METHOD, holds_for, order=order)
-
-
-def unconditional_epsilon_of_rounds(
-    rounds: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit
-) -> float:
-    """Return `cost_of_rounds` without the need of valid votes, at the caps.
-
-    Args:
-        rounds: As for `cost_of_rounds`.
-        seat: Place of the party among all, from 0.
-        unit: As for `cost_of_runs`.
-    """
-    added = math.fsum(unconditional_epsilon(terms, seat, unit=unit) for terms in rounds)
-    if len(rounds) == 1:
-        return added
-    free = [
-        replace(terms, pricing="label") if terms.pricing == "joint" else terms for terms in rounds
-    ]
-    return min(added, _divergence_of_rounds(free, seat, unit=unit).epsilon)

@@ -16,7 +16,7 @@ from pate_fed.accounting.curves import (
     event_public_rdp,
     event_rdp,
 )
-from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
+from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_costs import (
     DistributedCosts,
     distributed_costs,
@@ -24,14 +24,11 @@ from pate_fed.accounting.distributed_costs import (
 )
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
-    AnyVotesEvent,
     ConfidentGaussianMaxEvent,
-    DistributedConfidentMaxEvent,
     DistributedCountsEvent,
     DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
-    JointPriceEvent,
     LaplaceMaxEvent,
     PrivacyEvent,
     StableGaussianMaxEvent,
@@ -48,9 +45,7 @@ from pate_fed.accounting.gaussian_dp import (
     gdp_log_delta,
     gdp_mu,
     gdp_mu_squared,
-    is_gdp_within,
 )
-from pate_fed.accounting.joint_price import JointPrice, price
 from pate_fed.accounting.label_bounds import (
     LABEL_METHOD,
     label_level_epsilon,
@@ -95,8 +90,6 @@ from pate_fed.accounting.smooth_sensitivity import (
 from pate_fed.accounting.statement import (
     DEALT_BY_CLASS,
     NOT_PROTECTED,
-    ROW_SUMS_KEPT,
-    VALID_VOTES,
     FormalCost,
     delta_warning,
     guarantee_sentence,
@@ -111,12 +104,8 @@ __all__ = [
     "LABEL_METHOD",
     "NOT_PROTECTED",
     "NO_OUTCOMES",
-    "ROW_SUMS_KEPT",
-    "VALID_VOTES",
-    "AnyVotesEvent",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
-    "DistributedConfidentMaxEvent",
     "DistributedCosts",
     "DistributedCountsEvent",
     "DistributedGaussianMaxEvent",
@@ -126,8 +115,6 @@ __all__ = [
     "GaussianMaxEvent",
     "ImmutableMaxEvent",
     "InstanceCost",
-    "JointPrice",
-    "JointPriceEvent",
     "LaplaceMaxEvent",
     "LedgerEntry",
     "OutcomeEntry",
@@ -149,7 +136,6 @@ __all__ = [
     "convert_costly_curve",
     "convert_curve",
     "delta_warning",
-    "distributed_bit_rdp",
     "distributed_costs",
     "distributed_label_rdp",
     "distributed_row_rdp",
@@ -174,7 +160,6 @@ __all__ = [
     "gnss_rdp",
     "guarantee_sentence",
     "instance_cost",
-    "is_gdp_within",
     "label_level_epsilon",
     "label_rdp",
     "laplace_log_q",
@@ -182,7 +167,6 @@ __all__ = [
     "neighbors",
     "not_protected",
     "order_for_life",
-    "price",
     "pure_dp_rdp",
     "rdp_from_log_q",
     "require_conditions",

@@ -1,8 +1,7 @@
 """Turn a budget around: the most queries that it affords.
 
-The cost comes as a function, so that it serves every bound: exact Gaussian composition, the
-label-level bound, the joint price. The result is checked against the budget once more by that
-very function.
+The cost comes as a function, so that it serves every bound. The result is checked against the
+budget once more by that very function.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ def most_queries(cost: Callable[[int], float], *, budget: float, most: int) -> i
     positive("budget", budget)
     low, high = 0, whole("most", most) + 1
     while high - low > 1:
-        middle = (low + high) // 2
+        # Few queries are priced fast: never many more than twice as many as fit.
+        middle = min((low + high) // 2, 2 * low + 8)
         if cost(middle) <= budget:
             low = middle
         else:

@@ -13,29 +13,23 @@ from functools import singledispatch
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
+from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
-    AnyVotesEvent,
     ConfidentGaussianMaxEvent,
-    DistributedConfidentMaxEvent,
     DistributedCountsEvent,
     DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
-    JointPriceEvent,
     LaplaceMaxEvent,
     PrivacyEvent,
     StableGaussianMaxEvent,
     StableLaplaceMaxEvent,
 )
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
-from pate_fed.accounting.joint_price import Setting, corners, largest_charge, price_pairs
 from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
 from pate_fed.accounting.laplace_bounds import pure_dp_rdp
 from pate_fed.accounting.ranges import renyi_orders
-from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import UnsupportedEventError
 
 
@@ -69,42 +63,10 @@ def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64
 
 
 @event_rdp.register
-def _(event: JointPriceEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    # docs/explanation/joint-price.md, Theorems B and C. Two classes take milliseconds an order;
-    # more take tenths of a second: `joint_price.price` looks at the few orders that matter.
-    setting = JointSetting(
-        teachers=event.teachers,
-        classes=event.classes,
-        vote_threshold=event.vote_threshold,
-        sigma1=event.sigma1,
-        sigma2=event.sigma2,
-        weight=event.weight,
-    )
-    return _charged_by_outcome(event, setting, orders)
-
-
-@event_rdp.register
-def _(event: AnyVotesEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    # The same, Theorems C and E.
-    setting = AnyVotesSetting(event.classes, event.sigma1, event.sigma2, event.weight)
-    return _charged_by_outcome(event, setting, orders)
-
-
-def _charged_by_outcome(
-    event: JointPriceEvent | AnyVotesEvent, setting: Setting, orders: ArrayLike
-) -> NDArray[np.float64]:
-    """Price the outcomes of an event as the caps of its run demand."""
-    caps = corners(event.max_refusals, event.max_answers, event.max_asks)
-    pairs = price_pairs(setting, [float(order) for order in renyi_orders(orders)], caps)
-    own = event.refusals, event.answers, event.asks
-    return np.array([largest_charge(*own, prices=pair) for pair in pairs])
-
-
-@event_rdp.register
 def _(event: LaplaceMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     # Two counts move by `weight` each: epsilon = 2 gamma weight.
     epsilon = 2 * event.gamma * event.weight
-    return event.answers * pure_dp_rdp(orders, epsilon=epsilon)
+    return event.asks * pure_dp_rdp(orders, epsilon=epsilon)
 
 
 @event_rdp.register
@@ -116,19 +78,9 @@ def _(event: ImmutableMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
 @event_rdp.register
 def _(event: DistributedGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     # docs/explanation/noise-at-the-parties.md, Theorem 1: every row is seen noisy.
-    return event.answers * distributed_row_rdp(
+    return event.asks * distributed_row_rdp(
         orders, sigma=event.sigma, shares=event.shares, weight=event.weight
     )
-
-
-@event_rdp.register
-def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    # The same: each row of each phase.
-    first, second = (
-        distributed_row_rdp(orders, sigma=sigma, shares=event.shares, weight=event.weight)
-        for sigma in (event.sigma1, event.sigma2)
-    )
-    return event.asks * first + event.answers * second
 
 
 @event_rdp.register
@@ -194,14 +146,6 @@ def _(event: StableGaussianMaxEvent) -> float:
     return event.asks * event.test_delta
 
 
-def has_curve(event: PrivacyEvent) -> bool:
-    """Tell whether `event_approximate_rdp`, directly or by `event_rdp`, prices this event."""
-    return any(
-        table.dispatch(type(event)) is not table.dispatch(object)
-        for table in (event_rdp, event_approximate_rdp)
-    )
-
-
 @singledispatch
 def event_label_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     """Bound the RDP of an event for an observer of its labels and "no answer"s only.
@@ -224,8 +168,8 @@ def event_label_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float6
 
 @event_label_rdp.register
 def _(event: GaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    # docs/explanation/label-level-bound.md, Theorems 1 and 2.
-    return event.answers * label_rdp(orders, sigma=event.sigma, weight=event.weight)
+    # docs/explanation/label-level-bound.md, Theorems 1 to 3.
+    return event.asks * label_rdp(orders, sigma=event.sigma, weight=event.weight)
 
 
 @event_label_rdp.register
@@ -238,19 +182,9 @@ def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64
 @event_label_rdp.register
 def _(event: DistributedGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     # docs/explanation/noise-at-the-parties.md, Theorem 3.
-    return event.answers * distributed_label_rdp(
+    return event.asks * distributed_label_rdp(
         orders, sigma=event.sigma, shares=event.shares, weight=event.weight
     )
-
-
-@event_label_rdp.register
-def _(event: DistributedConfidentMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    # The same, Theorems 2 and 3; the second phase has noise of its own.
-    bit = distributed_bit_rdp(orders, sigma1=event.sigma1, shares=event.shares, weight=event.weight)
-    label = distributed_label_rdp(
-        orders, sigma=event.sigma2, shares=event.shares, weight=event.weight
-    )
-    return event.asks * bit + event.answers * label
 
 
 def event_public_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
@@ -296,7 +230,6 @@ def event_charged_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.floa
 
 
 @event_charged_rdp.register(DistributedGaussianMaxEvent)
-@event_charged_rdp.register(DistributedConfidentMaxEvent)
 def _(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     return event_rdp(event, orders)
 

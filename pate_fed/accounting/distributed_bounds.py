@@ -28,7 +28,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.discrete_law import LARGEST_DISCRETE_SIGMA
 from pate_fed.accounting.distributed_law import distributed_row_rdp, log_mass_of_sum
 from pate_fed.accounting.lattice_maximum import (
     LARGEST_LATTICE,
@@ -43,38 +42,6 @@ LARGEST_COIN: Final = 400.0
 
 _SLACK: Final = 1e-9
 _CELLS_AT_A_TIME: Final = 1 << 20
-
-
-def distributed_bit_rdp(
-    orders: ArrayLike, *, sigma1: float, shares: int, weight: int = 1
-) -> NDArray[np.float64]:
-    """Bound the RDP of one check "largest noisy count >= threshold", for all votes.
-
-    Guarantee: for an observer who sees the bit and knows everything but `shares` shares of the
-    noise of every entry; neighbors as for `distributed_row_rdp`, any number of classes.
-
-    Args:
-        orders: Renyi orders, each above 1; shape (orders,).
-        sigma1: Standard deviation that the shares add up to, in votes; above 0.
-        shares: Shares that the reader does not know.
-        weight: Votes that one neighboring change can move; a whole number above 0.
-
-    Returns:
-        RDP at each order, in nats, at most half of `distributed_row_rdp`; shape (orders,).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range, or shares are too narrow.
-    """
-    grid = renyi_orders(orders)
-    cap = distributed_row_rdp(grid, sigma=sigma1, shares=shares, weight=weight) / 2
-    if weight != 1:
-        return cap
-    usable = grid * (grid - 1) <= LARGEST_COIN * sigma1**2
-    usable &= sigma1 <= LARGEST_DISCRETE_SIGMA
-    if usable.any():
-        moments = _largest_coin(tuple(grid[usable].tolist()), sigma1, shares, 1)
-        cap[usable] = np.minimum(cap[usable], _divergence(moments, grid[usable]))
-    return cap
 
 
 def distributed_label_rdp(

@@ -1,6 +1,6 @@
 """The formal cost of a run whose noise the parties add, in both views.
 
-The coordinator opens every noisy row of each phase; the public sees labels and "no answer"s. Both
+The coordinator opens every noisy row; the public sees labels and "no answer"s. Both
 numbers follow from caps that were fixed before the run, so both are guarantees at once.
 """
 
@@ -15,16 +15,12 @@ import numpy as np
 from pate_fed.accounting.conversion import ConvertedEpsilon, convert_at_orders, convert_curve
 from pate_fed.accounting.curves import event_label_rdp, event_rdp
 from pate_fed.accounting.events import (
-    DistributedConfidentMaxEvent,
     DistributedCountsEvent,
     DistributedGaussianMaxEvent,
 )
 from pate_fed.accounting.statement import PUBLIC_VIEW, FormalCost
-from pate_fed.errors import InvalidParameterError
 
-DistributedEvent = (
-    DistributedGaussianMaxEvent | DistributedConfidentMaxEvent | DistributedCountsEvent
-)
+DistributedEvent = DistributedGaussianMaxEvent | DistributedCountsEvent
 
 ROWS_METHOD: Final = (
     "RDP of every opened row of summed discrete Gaussian noise at the caps, converted by CKS"
@@ -49,22 +45,16 @@ class DistributedCosts:
     public: FormalCost
 
 
-def distributed_costs(
-    event: DistributedEvent, *, delta: float, pricing: str = "separate"
-) -> DistributedCosts:
+def distributed_costs(event: DistributedEvent, *, delta: float) -> DistributedCosts:
     """Compute the formal cost in both views.
 
     Args:
         event: The event at the caps of the whole run: `Mechanism.worst_case_event`.
         delta: In (0, 1).
-        pricing: "separate". A joint price of check and label is refused: the opener of the rows
-            sees more than refusals and labels, and nobody has verified the vote rows.
 
     Raises:
-        InvalidParameterError: an argument is out of its range, or pricing is another.
+        InvalidParameterError: an argument is out of its range.
     """
-    if pricing != "separate":
-        raise InvalidParameterError('pricing must be "separate" with noise at the parties', pricing)
     rows = rows_cost(event, delta=delta)
     assert rows.order is not None
     if isinstance(event, DistributedCountsEvent):

@@ -19,7 +19,7 @@ Record = dict[str, str | int | float]
 """An event as JSON can hold it."""
 
 
-COUNTS: Final = frozenset({"refusals", "answers", "asks", "rows"})
+COUNTS: Final = frozenset({"answers", "asks", "rows"})
 """Fields that count releases; all others say how they were made."""
 
 EVENT_TYPES: Final[dict[str, type[PrivacyEvent]]] = {}
@@ -61,22 +61,25 @@ class PrivacyEvent:
 
 @dataclass(frozen=True, slots=True)
 class GaussianMaxEvent(PrivacyEvent):
-    """Some labels, each the argmax of counts plus Gaussian noise (GNMax).
+    """Some asks, each answered with the argmax of counts plus Gaussian noise, or not at all.
+
+    A label or "no answer" follows from the noisy counts and from public numbers: GNMax, or the same
+    with a threshold. Each ask costs the same.
 
     Attributes:
-        answers: Labels released, at least 0.
+        asks: Queries looked at, at least 0.
         sigma: Standard deviation of the total noise in each count, in votes; above 0.
         weight: Votes that one neighboring change can move; above 0.
     """
 
     record_name: ClassVar[str] = "gaussian-max/1"
 
-    answers: int
+    asks: int
     sigma: float
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, whole, "answers")
+        _check(self, whole, "asks")
         _check(self, positive, "sigma", "weight")
 
 
@@ -111,134 +114,23 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class JointPriceEvent(PrivacyEvent):
-    """Some asks of a run of Confident-GNMax in which every vote row is valid.
-
-    Each ask gives a refusal or a label, nothing else; check and label have fresh Gaussian noise.
-    Valid rows hold whole votes, no count below 0, at most `teachers` in all and as many for any
-    records of one unit. Otherwise the event has no known cost. The caps of the run decide the
-    prices of a refusal and of an answer, so that those are fixed before the run and the events of
-    one run add up.
-
-    Attributes:
-        refusals: Most refusals, at least 0.
-        answers: Most labels released, at least 0.
-        teachers: Bound on the votes of a query, at least 1.
-        classes: At least 2.
-        vote_threshold: Noisy top count from which a query is answered, in votes.
-        sigma1: Standard deviation of the noise in the check, in votes; above 0.
-        sigma2: Standard deviation of the noise in each count, in votes; above 0.
-        weight: Votes that one neighboring change can move; a whole number above 0.
-        asks: Most of both together, at least as many as either; all of both if not given.
-        max_refusals: The run's cap on refusals; `refusals` if not given: a whole run.
-        max_answers: The run's cap on answers; `answers` if not given.
-        max_asks: The run's cap on asks; those of both caps together if not given.
-    """
-
-    record_name: ClassVar[str] = "joint-confident-gaussian-max/1"
-
-    refusals: int
-    answers: int
-    teachers: int
-    classes: int
-    vote_threshold: float
-    sigma1: float
-    sigma2: float
-    weight: int = 1
-    asks: int = -1
-    max_refusals: int = -1
-    max_answers: int = -1
-    max_asks: int = -1
-
-    def __post_init__(self) -> None:
-        _take_asks(self, teachers=1, classes=2, weight=1)
-        object.__setattr__(self, "vote_threshold", in_range("vote_threshold", self.vote_threshold))
-
-
-@dataclass(frozen=True, slots=True)
-class AnyVotesEvent(PrivacyEvent):
-    """Some asks of a run of Confident- or Interactive-GNMax, for all votes.
-
-    As `JointPriceEvent`, without a condition on the votes.
-
-    Attributes:
-        refusals: Most refusals, at least 0.
-        answers: Most labels released, at least 0.
-        classes: At least 2.
-        sigma1: Standard deviation of the noise in the check, in votes; above 0.
-        sigma2: Standard deviation of the noise in each count, in votes; above 0.
-        weight: As in `JointPriceEvent`, like all others.
-        asks: See there.
-        max_refusals: See there.
-        max_answers: See there.
-        max_asks: See there.
-    """
-
-    record_name: ClassVar[str] = "any-votes-confident-gaussian-max/1"
-
-    refusals: int
-    answers: int
-    classes: int
-    sigma1: float
-    sigma2: float
-    weight: int = 1
-    asks: int = -1
-    max_refusals: int = -1
-    max_answers: int = -1
-    max_asks: int = -1
-
-    def __post_init__(self) -> None:
-        _take_asks(self, classes=2, weight=1)
-
-
-def _take_asks(event: JointPriceEvent | AnyVotesEvent, **least: int) -> None:
-    """Check the numbers of an event that is charged by outcome; fill in those not given."""
-    _check(event, whole, "refusals", "answers")
-    for name, lowest in least.items():
-        value = whole(name, getattr(event, name))
-        if value < lowest:
-            raise InvalidParameterError(f"{name} must be at least {lowest}", value)
-        object.__setattr__(event, name, int(in_range(name, value)))
-    _check(event, positive, "sigma1", "sigma2")
-
-    def fill(name: str, otherwise: int) -> None:
-        value = getattr(event, name)
-        value = otherwise if value == -1 else whole(name, value)
-        object.__setattr__(event, name, int(in_range(name, value)))
-
-    fill("asks", event.refusals + event.answers)
-    # Fewer asks than answers would leave an answer unpaid.
-    if event.asks < max(event.refusals, event.answers):
-        raise InvalidParameterError("each refusal and each answer must be of an ask", event.asks)
-    fill("max_refusals", event.refusals)
-    fill("max_answers", event.answers)
-    fill("max_asks", event.max_refusals + event.max_answers)
-    for name in ("refusals", "answers", "asks"):
-        if getattr(event, name) > getattr(event, f"max_{name}"):
-            raise InvalidParameterError(
-                f"{name} must be at most the run's {getattr(event, f'max_{name}')}",
-                getattr(event, name),
-            )
-
-
-@dataclass(frozen=True, slots=True)
 class LaplaceMaxEvent(PrivacyEvent):
     """Some labels, each the argmax of counts plus Laplace noise of scale 1 / gamma (LNMax).
 
     Attributes:
-        answers: Labels released, at least 0.
+        asks: Labels released, at least 0.
         gamma: Inverse scale of the noise in each count, per vote; above 0.
         weight: Votes that one neighboring change can move; above 0.
     """
 
     record_name: ClassVar[str] = "laplace-max/1"
 
-    answers: int
+    asks: int
     gamma: float
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, whole, "answers")
+        _check(self, whole, "asks")
         _check(self, positive, "gamma", "weight")
 
 
@@ -318,13 +210,13 @@ class ImmutableMaxEvent(PrivacyEvent):
 
 @dataclass(frozen=True, slots=True)
 class DistributedGaussianMaxEvent(PrivacyEvent):
-    """Some rows with the parties' noise, each opened noisy, and its argmax as a label.
+    """Some rows with the parties' noise, each opened noisy, for a label or "no answer".
 
     Every entry holds independent discrete Gaussian shares of variance sigma^2 / shares, at least as
     many as `shares` of them unknown to its reader.
 
     Attributes:
-        answers: Rows opened, each of them labeled, at least 0.
+        asks: Rows opened, at least 0.
         sigma: Standard deviation that `shares` shares add up to, in votes; above 0.
         shares: Honest shares that have to suffice: n - c - d, at least 1.
         weight: Votes that one neighboring change can move; a whole number above 0.
@@ -332,52 +224,16 @@ class DistributedGaussianMaxEvent(PrivacyEvent):
 
     record_name: ClassVar[str] = "distributed-gaussian-max/1"
 
-    answers: int
+    asks: int
     sigma: float
     shares: int
     weight: int = 1
 
     def __post_init__(self) -> None:
-        _check(self, whole, "answers")
+        _check(self, whole, "asks")
         _check(self, positive, "sigma")
         _set_counts(self, "shares", "weight")
         share_sigma(self.sigma, self.shares)
-
-
-@dataclass(frozen=True, slots=True)
-class DistributedConfidentMaxEvent(PrivacyEvent):
-    """Some two-phase checks with the parties' noise, and labels for those that passed.
-
-    Each ask opens one row with noise sigma1, and its largest entry decides. Each answer opens
-    another row of the same query, with fresh noise sigma2, and its argmax is the label. The public
-    sees the decision and the label; the opener of the sums sees both rows.
-
-    Attributes:
-        asks: Rows of the first phase, at least 0.
-        answers: Rows of the second phase, between 0 and `asks`.
-        sigma1: Standard deviation that `shares` shares of a first row add up to, in votes; above 0.
-        sigma2: The same of a second row.
-        shares: Honest shares that have to suffice: n - c - d, at least 1.
-        weight: Votes that one neighboring change can move; a whole number above 0.
-    """
-
-    record_name: ClassVar[str] = "distributed-confident-max/1"
-
-    asks: int
-    answers: int
-    sigma1: float
-    sigma2: float
-    shares: int
-    weight: int = 1
-
-    def __post_init__(self) -> None:
-        _check(self, whole, "asks", "answers")
-        if self.answers > self.asks:
-            raise InvalidParameterError(f"answers must be at most {self.asks} asks", self.answers)
-        _check(self, positive, "sigma1", "sigma2")
-        _set_counts(self, "shares", "weight")
-        for sigma in (self.sigma1, self.sigma2):
-            share_sigma(sigma, self.shares)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ error of double arithmetic (checked against 60-digit arithmetic in the tests).
 Source:
     Dong, Roth, Su 2022, Gaussian differential privacy, Corollary 2.13 and 3.3.
     https://arxiv.org/abs/1905.02383. Balle, Wang 2018. https://arxiv.org/abs/1805.06530
-    Filters: Smith, Thakurta 2022. https://arxiv.org/abs/2210.17520
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def gdp_mu_squared(event: PrivacyEvent) -> float:
 
 @gdp_mu_squared.register
 def _(event: GaussianMaxEvent) -> float:
-    return 2 * _moved(event.answers, event.weight / event.sigma)
+    return 2 * _moved(event.asks, event.weight / event.sigma)
 
 
 @gdp_mu_squared.register
@@ -101,16 +100,6 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
     subtracted = math.exp(-x * x / 2 - exponent_error) * _mills_ratio(x + mu)
     share = subtracted / math.sqrt(2 * math.pi) * (1 - 16 * _ULP)
     return min(0.0, math.log1p(-share - math.exp(scipy.special.log_ndtr(x))) + 8 * _ULP)
-
-
-def is_gdp_within(mu_squared: float, *, epsilon: float, delta: float) -> bool:
-    """Tell whether a release of this total mu^2 is (epsilon, delta)-differentially private.
-
-    True only where it holds: the error of double arithmetic counts against the answer.
-    """
-    if math.sqrt(mu_squared) > LARGEST_MU:
-        return False
-    return gdp_log_delta(math.sqrt(mu_squared), epsilon) <= math.log(delta)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:

@@ -9,32 +9,20 @@ everything charged, every open reservation and its own worst case together are (
 delta)-private. The whole then is, for any choice of queries and any stop. The guarantee is the
 budget, the only epsilon of a ledger. `used_share` says how much of it is used: a share of what adds
 up, so shares of runs add up, too. An epsilon of the charges so far would be no guarantee, and would
-start high: the conversion adds a constant. The way to add up is chosen with the budget, once:
+start high: the conversion adds a constant.
 
-    no order    mu^2 of Gaussian differential privacy: exact, for Gaussian noise only, and for
-                everybody, readers of noisy counts included (Smith, Thakurta 2022)
-    an order    RDP at this one order, fixed beforehand, for observers of labels and "no answer"s:
-                every mechanism that has a curve, the joint price included (Feldman, Zrnic 2021;
-                docs/explanation/joint-price.md, Theorem C)
-
-A hospital that takes part in runs of every kind over the years opens its ledger by
-`PrivacyLedger.for_life`: at an order that follows from the budget alone. Gaussian noise adds up
-there too, because mu^2 bounds the RDP at every order l by l mu^2 / 2. Noise at the parties, the
-joint price and tests of stability add up nowhere else (decision 19 compares this filter with
-others). A ledger never changes from one way to the other: an operator who picked the way after
-seeing releases could pick the one with more room left.
-The part of delta for tests of stability is fixed for the same reason: where each path of releases
-may choose its own split, delta can be exceeded almost twofold
+Charges add up as RDP at one order, fixed with the budget, which every mechanism has a curve for. A
+hospital that takes part in runs of every kind over the years opens its ledger by
+`PrivacyLedger.for_life`: at an order that follows from the budget alone (decision 19 compares this
+filter with others). An operator who picked the order after seeing releases could pick the one with
+more room left. The part of delta for tests of stability is fixed for the same reason: where each
+path of releases may choose its own split, delta can be exceeded almost twofold
 (docs/explanation/privacy-guarantee.md, "Tests of stability over many runs").
 
-Exactness: charges are added by `math.fsum`, which rounds once, so the order of entries changes
-nothing and errors do not pile up. A sum of mu^2 and its budget are compared by `is_gdp_within`,
-which counts its own rounding error against the reservation. The same comparison yields
-`gdp_epsilon`, so a run whose worst case costs exactly the budget is allowed.
+Charges are added by `math.fsum`, which rounds once, so the order of entries changes nothing and
+errors do not pile up.
 
 Source:
-    Smith, Thakurta 2022, Fully adaptive composition for Gaussian differential privacy.
-    https://arxiv.org/abs/2210.17520
     Feldman, Zrnic 2021, Individual privacy accounting via a Renyi filter.
     https://arxiv.org/abs/2008.11193
 """
@@ -51,15 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting.conversion import epsilon_at_order, rdp_within
-from pate_fed.accounting.curves import event_additive_delta, event_charged_rdp, has_curve
+from pate_fed.accounting.curves import event_additive_delta, event_charged_rdp
 from pate_fed.accounting.events import PrivacyEvent, event_from_record
-from pate_fed.accounting.gaussian_dp import (
-    LARGEST_MU,
-    gdp_epsilon,
-    gdp_mu,
-    gdp_mu_squared,
-    is_gdp_within,
-)
 from pate_fed.accounting.ranges import positive, probability, renyi_orders
 from pate_fed.accounting.reservations import (
     Entry,
@@ -91,25 +72,24 @@ class PrivacyLedger:
     Attributes:
         epsilon: Budget that may not be exceeded, above 0, fixed before the first reservation.
         delta: In (0, 1), fixed with it.
+        order: Renyi order at which charges add up, above 1, fixed with it.
         entries: In the order of their reservation.
-        order: Renyi order at which charges add up, above 1, fixed with it; None for mu^2.
         additive_delta: Part of delta kept for events with a delta of their own (tests of
             stability), at least 0 and below delta; fixed with it.
     """
 
     epsilon: float
     delta: float
+    order: float
     entries: tuple[LedgerEntry, ...] = ()
-    order: float | None = None
     additive_delta: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", probability("delta", self.delta))
-        if self.order is not None:
-            renyi_orders([self.order])
-            if self.order > LARGEST_ORDER:
-                raise InvalidParameterError(f"order must be at most {LARGEST_ORDER:g}", self.order)
+        renyi_orders([self.order])
+        if self.order > LARGEST_ORDER:
+            raise InvalidParameterError(f"order must be at most {LARGEST_ORDER:g}", self.order)
         if not 0 <= self.additive_delta < self.delta:
             raise InvalidParameterError(
                 f"additive_delta must be at least 0 and below {self.delta:g}", self.additive_delta
@@ -220,12 +200,6 @@ class PrivacyLedger:
         """
         return self._is_within((*self.entries, Entry("?", EntryState.RESERVED, event)))
 
-    def supports(self, event: PrivacyEvent) -> bool:
-        """Tell whether `event` has a cost that adds up here."""
-        if self.order is not None:
-            return has_curve(event)
-        return gdp_mu_squared.dispatch(type(event)) is not gdp_mu_squared.dispatch(object)
-
     def used_share(self) -> float:
         """Return the share of the budget that all charges and open reservations use.
 
@@ -297,26 +271,19 @@ class PrivacyLedger:
             epsilon=_number(record["epsilon"]),
             delta=_number(record["delta"]),
             entries=tuple(entry_from_record(entry, _event) for entry in entries),
-            order=None if order is None else _number(order),
+            order=_number(order),
             additive_delta=_number(record["additive_delta"]),
         )
 
     def _share(self, charges: list[PrivacyEvent]) -> float:
-        if self.order is None:
-            amount = math.fsum(gdp_mu_squared(event) for event in charges)
-            capacity = gdp_mu(self.epsilon, self.delta) ** 2
-        else:
-            amount = math.fsum(_rdp_at(event, self.order) for event in charges) * _SAFETY
-            delta = self.delta - self.additive_delta
-            capacity = rdp_within(self.epsilon, self.order, delta=delta)
+        amount = math.fsum(_rdp_at(event, self.order) for event in charges) * _SAFETY
+        capacity = rdp_within(self.epsilon, self.order, delta=self.delta - self.additive_delta)
         if not amount:
             return 0.0
         return amount / capacity * _SAFETY if capacity > 0 else math.inf
 
     def _is_within(self, entries: tuple[LedgerEntry, ...]) -> bool:
-        if self.order is not None:
-            return self._epsilon_of(entries) <= self.epsilon and self._holds_tests(entries)
-        return is_gdp_within(_mu_squared_of(entries), epsilon=self.epsilon, delta=self.delta)
+        return self._epsilon_of(entries) <= self.epsilon and self._holds_tests(entries)
 
     def _holds_tests(self, entries: tuple[LedgerEntry, ...]) -> bool:
         # Fixed beforehand, as the order is: a path's spending must not choose the split.
@@ -329,9 +296,6 @@ class PrivacyLedger:
         )
 
     def _epsilon_of(self, entries: tuple[LedgerEntry, ...]) -> float:
-        if self.order is None:
-            mu = math.sqrt(_mu_squared_of(entries))
-            return gdp_epsilon(mu, self.delta) if mu <= LARGEST_MU else math.inf
         charges = _charges(entries)
         rdp = math.fsum(_rdp_at(event, self.order) for event in charges) * _SAFETY
         if not charges or not math.isfinite(rdp):
@@ -381,10 +345,6 @@ def _charges(entries: tuple[LedgerEntry, ...]) -> list[PrivacyEvent]:
 
 def _tests_delta_of(entries: tuple[LedgerEntry, ...]) -> float:
     return math.fsum(event_additive_delta(event) for event in _charges(entries))
-
-
-def _mu_squared_of(entries: tuple[LedgerEntry, ...]) -> float:
-    return math.fsum(gdp_mu_squared(event) for event in _charges(entries))
 
 
 @lru_cache(maxsize=4096)

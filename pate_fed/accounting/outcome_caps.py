@@ -1,8 +1,8 @@
-"""Counters that keep a run within its caps on refusals, on answers and on asks.
+"""Counters that keep a run within its caps on asks and on answers.
 
-A formal price is that of a run that ends after its last allowed refusal, answer or ask. The outcome
-of an ask is not known beforehand, so each reserves one refusal and one answer, before any noise is
-drawn. When its outcome is public, the unused one is free again (`reservations` has the states).
+A formal price is that of a run that ends after its last allowed ask or answer. The outcome of an
+ask is not known beforehand, so each reserves an answer, before any noise is drawn. When its outcome
+is public, an unused one is free again (`reservations` has the states).
 
 An `OutcomeLedger` is a value: each step returns a new one, and a failed step changes nothing.
 Storing the newest value, durably and before any noise is drawn, is the node's task. The caps never
@@ -31,35 +31,25 @@ OUTCOME_LEDGER_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Numbers of refusals and answers, from at most this many asks.
+    """Numbers of asks, and of answers among them.
 
     Attributes:
-        refusals: At least 0.
-        answers: At least 0.
-        asks: At least as many as either and at most both together; both together if not given,
-            since each ask gives one or the other.
+        asks: At least 0.
+        answers: At least 0 and at most `asks`.
     """
 
-    refusals: int
+    asks: int
     answers: int
-    asks: int = -1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "refusals", whole("refusals", self.refusals))
+        object.__setattr__(self, "asks", whole("asks", self.asks))
         object.__setattr__(self, "answers", whole("answers", self.answers))
-        both = self.refusals + self.answers
-        asks = both if self.asks == -1 else whole("asks", self.asks)
-        if not max(self.refusals, self.answers) <= asks <= both:
-            raise InvalidParameterError("each ask must give a refusal or an answer", asks)
-        object.__setattr__(self, "asks", asks)
+        if self.answers > self.asks:
+            raise InvalidParameterError(f"answers must be at most {self.asks} asks", self.answers)
 
     def is_covered_by(self, reserved: Outcomes) -> bool:
         """Tell whether no count exceeds the other's."""
-        return (
-            self.refusals <= reserved.refusals
-            and self.answers <= reserved.answers
-            and self.asks <= reserved.asks
-        )
+        return self.asks <= reserved.asks and self.answers <= reserved.answers
 
 
 NO_OUTCOMES: Final = Outcomes(0, 0)
@@ -69,11 +59,10 @@ OutcomeEntry: TypeAlias = Entry[Outcomes]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeLedger:
-    """Caps on refusals, answers and asks, and everything that was reserved from them.
+    """Caps on asks and answers, and everything that was reserved from them.
 
     Attributes:
-        caps: Numbers of refusals and answers that end the run; fixed before it begins. No cap on
-            refusals says that the mechanism never refuses.
+        caps: Numbers of asks and answers that end the run; fixed before it begins.
         entries: In the order of their reservation.
     """
 
@@ -88,11 +77,6 @@ class OutcomeLedger:
             raise LedgerError("entries must stay within the caps", "entries that exceed them")
 
     @property
-    def refusals(self) -> int:
-        """Refusals that are released, held or forfeited."""
-        return sum(each.refusals for each in self._counted)
-
-    @property
     def answers(self) -> int:
         """Answers that are released, held or forfeited."""
         return sum(each.answers for each in self._counted)
@@ -103,19 +87,11 @@ class OutcomeLedger:
         return sum(each.asks for each in self._counted)
 
     @property
-    def asks_left(self) -> int:
-        """Queries that may still be asked, apart from the other caps."""
-        return self.caps.asks - self.asks
-
-    @property
     def left(self) -> Outcomes:
         """The outcomes that may still be reserved; none where the run is over."""
-        refusals = self.caps.refusals - self.refusals
-        answers = self.caps.answers - self.answers
-        asks = min(self.asks_left, refusals + answers)
-        if asks == 0 or answers == 0 or (self._may_refuse and refusals == 0):
-            return NO_OUTCOMES
-        return Outcomes(min(refusals, asks), min(answers, asks), asks)
+        asks = self.caps.asks - self.asks
+        answers = min(self.caps.answers - self.answers, asks)
+        return Outcomes(asks, answers) if answers else NO_OUTCOMES
 
     @property
     def is_over(self) -> bool:
@@ -125,9 +101,6 @@ class OutcomeLedger:
     def worst_case(self, queries: int) -> Outcomes:
         """Return the most that a batch may give if it stops at the caps by itself.
 
-        The last ask ends the run by a refusal or by an answer, not by both, so one ask fewer than
-        both caps together is possible.
-
         Args:
             queries: Of the batch, at least 0.
 
@@ -135,23 +108,23 @@ class OutcomeLedger:
             InvalidParameterError: `queries` is not a whole number of at least 0.
             OutcomeCapError: it has more queries than may still be asked.
         """
-        if whole("queries", queries) > self.asks_left:
+        asks_left = self.caps.asks - self.asks
+        if whole("queries", queries) > asks_left:
             raise OutcomeCapError(
-                f"a batch must have at most the {self.asks_left} queries that may still be asked",
+                f"a batch must have at most the {asks_left} queries that may still be asked",
                 queries,
             )
         left = self.left
-        most = left.refusals + left.answers - 1 if self._may_refuse else left.answers
-        asks = min(queries, left.asks, max(most, 0))
-        return Outcomes(min(asks, left.refusals), min(asks, left.answers), asks)
+        asks = min(queries, left.asks)
+        return Outcomes(asks, min(asks, left.answers))
 
     def reserve(self, entry_id: str, outcomes: Outcomes) -> OutcomeLedger:
-        """Hold the worst case of the next asks: an answer each, and a refusal if there can be one.
+        """Hold the worst case of the next asks.
 
         Args:
             entry_id: A name that the ledger has never seen.
-            outcomes: The most of each outcome that the step can release: one and one for an ask,
-                `worst_case` for a batch. The batch must then be run with these as its caps.
+            outcomes: The most that the step can release: `worst_case` for a batch. The batch must
+                then be run with these as its caps.
 
         Raises:
             OutcomeCapError: more than is left of a cap.
@@ -160,11 +133,9 @@ class OutcomeLedger:
         if not outcomes.is_covered_by(self.left) or self.is_over:
             left = self.left
             raise OutcomeCapError(
-                f"the next step must fit in {left.refusals} refusals and {left.answers} answers "
-                f"of {left.asks} asks",
-                "more",
+                f"the next step must fit in {left.asks} asks and {left.answers} answers", "more"
             )
-        if outcomes.answers < 1 or (self._may_refuse and outcomes.refusals < 1):
+        if outcomes.answers < 1:
             raise LedgerError("a reservation must hold every outcome of an ask", "fewer")
         entry = Entry(entry_id, EntryState.RESERVED, outcomes)
         return replace(self, entries=(*self.entries, entry))
@@ -233,30 +204,22 @@ class OutcomeLedger:
         )
 
     @property
-    def _may_refuse(self) -> bool:
-        return self.caps.refusals > 0
-
-    @property
     def _counted(self) -> list[Outcomes]:
         return [entry.charged for entry in self.entries if entry.charged is not None]
 
     @property
     def _is_within(self) -> bool:
-        return (
-            self.refusals <= self.caps.refusals
-            and self.answers <= self.caps.answers
-            and self.asks <= self.caps.asks
-        )
+        return self.asks <= self.caps.asks and self.answers <= self.caps.answers
 
 
 def _outcomes_to_record(outcomes: Outcomes) -> dict[str, int]:
-    return {"refusals": outcomes.refusals, "answers": outcomes.answers, "asks": outcomes.asks}
+    return {"asks": outcomes.asks, "answers": outcomes.answers}
 
 
 def _outcomes_from_record(record: object) -> Outcomes:
-    if not isinstance(record, Mapping) or set(record) != {"refusals", "answers", "asks"}:
-        raise LedgerError("outcomes must hold refusals, answers and asks", "others")
-    return Outcomes(*(_whole(record[name]) for name in ("refusals", "answers", "asks")))
+    if not isinstance(record, Mapping) or set(record) != {"asks", "answers"}:
+        raise LedgerError("outcomes must hold asks and answers", "others")
+    return Outcomes(_whole(record["asks"]), _whole(record["answers"]))
 
 
 def _whole(value: object) -> int:

@@ -34,24 +34,34 @@ _UNDERFLOW = -600.0
 """Log of a chance below which a plain sum of chances would lose precision or vanish."""
 
 
-def gnmax_log_q(counts: ArrayLike, *, sigma: float) -> NDArray[np.float64]:
-    """Bound, in logs, the chance that the noisy winner is not the plurality.
+def gnmax_log_q(
+    counts: ArrayLike,
+    *,
+    sigma: float,
+    vote_threshold: float | None = None,
+    offsets: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Bound, in logs, the chance of all outcomes but one: the plurality, or "no answer".
 
     Args:
         counts: Votes; whole numbers, shape (queries, classes), at least 2 classes.
         sigma: Standard deviation of the total noise in each count, in votes; above 0.
+        vote_threshold: Noisy top count from which a query is answered, in votes; None where every
+            query is.
+        offsets: Public whole numbers to subtract first, of the same shape; None for none.
 
     Returns:
-        Upper bound on log q, at most log(1 - 1/classes); shape (queries,).
+        Upper bound on log q, at most log(1 - 1/outcomes); shape (queries,).
 
     Raises:
         InvalidVotesError: no teachers can have cast `counts`.
-        InvalidParameterError: `sigma` is not above 0.
+        InvalidParameterError: another argument is out of its range.
 
     Source:
-        Papernot et al. 2018, Proposition 7, by a union bound over the other classes.
+        Papernot et al. 2018, Proposition 7, by a union bound over the other outcomes. A threshold
+        is one more option, whose count has no noise.
     """
-    votes = vote_counts(counts)
+    votes = without_offsets(vote_counts(counts), offsets)
     scale = math.sqrt(2) * positive("sigma", sigma)
     spread = int(votes.max(initial=0) - votes.min(initial=0))
     # A table where gaps are more than their different values.
@@ -61,8 +71,15 @@ def gnmax_log_q(counts: ArrayLike, *, sigma: float) -> NDArray[np.float64]:
     for start in range(0, len(votes), step):
         block = slice(start, start + step)
         log_q[block] = _log_q_of_block(votes[block], scale, table)
-    # The plurality wins with probability 1/classes at least.
-    return np.asarray(np.minimum(log_q, math.log1p(-1 / votes.shape[1])))
+    outcomes = votes.shape[1]
+    if vote_threshold is not None:
+        over = _threshold_margin(votes, vote_threshold=vote_threshold, sigma=sigma)
+        below = scipy.special.log_ndtr(-over.max(axis=1))
+        answers = scipy.special.logsumexp(scipy.special.log_ndtr(over), axis=1)
+        log_q = np.minimum(np.logaddexp(log_q, below), answers)
+        outcomes += 1
+    # The likeliest outcome, the plurality or "no answer", has a chance of 1/outcomes at least.
+    return np.asarray(np.minimum(log_q, math.log1p(-1 / outcomes)))
 
 
 def threshold_log_q(
@@ -92,34 +109,46 @@ def threshold_margin(
         InvalidVotesError: a top count is not whole, or there is not one axis.
         InvalidParameterError: `sigma1` is not above 0, or the threshold is not finite.
     """
+    tops, sigma = top_counts(maxima), positive("sigma1", sigma1)
+    return _threshold_margin(tops, vote_threshold=vote_threshold, sigma=sigma)
+
+
+def _threshold_margin(
+    counts: NDArray[np.int64] | NDArray[np.float64], *, vote_threshold: float, sigma: float
+) -> NDArray[np.float64]:
     if not math.isfinite(vote_threshold):
         raise InvalidParameterError("vote_threshold must be finite", vote_threshold)
-    tops = top_counts(maxima)
-    return np.asarray((tops - vote_threshold) / positive("sigma1", sigma1))
+    return np.asarray((counts - vote_threshold) / sigma)
 
 
 def checked_tops(votes: NDArray[np.int64], offsets: ArrayLike | None = None) -> NDArray[np.int64]:
-    """Return the values that the check compares with its threshold, before noise.
+    """Return the largest count of each query, as for `without_offsets`; shape (queries,)."""
+    return np.asarray(without_offsets(votes, offsets).max(axis=1))
+
+
+def without_offsets(
+    votes: NDArray[np.int64], offsets: ArrayLike | None = None
+) -> NDArray[np.int64]:
+    """Return counts without what a student expects of them.
 
     Args:
         votes: Whole counts, from `vote_counts`; shape (queries, classes).
-        offsets: Public whole numbers to subtract first: the student's share of the votes in
-            Interactive-GNMax; same shape. None for none.
+        offsets: Public whole numbers to subtract; same shape. None for none.
 
     Returns:
-        Largest count of each query; shape (queries,).
+        Counts of either sign; shape (queries, classes).
 
     Raises:
         InvalidParameterError: the offsets are not whole, or of another shape.
     """
     if offsets is None:
-        return np.asarray(votes.max(axis=1))
+        return votes
     shares = np.asarray(offsets)
     if shares.shape != votes.shape or not np.issubdtype(shares.dtype, np.integer):
         raise InvalidParameterError(
             f"offsets must be integers of shape {votes.shape}", shares.shape
         )
-    return np.asarray((votes - shares.astype(np.int64)).max(axis=1))
+    return np.asarray(votes - shares.astype(np.int64))
 
 
 def threshold_rdp(
@@ -153,8 +182,10 @@ def gnmax_total_rdp(
     sigma: float,
     weight: float = 1.0,
     shares: ArrayLike | None = None,
+    vote_threshold: float | None = None,
+    offsets: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Bound the RDP of the GNMax labels of queries together, given their votes.
+    """Bound the RDP of the GNMax outcomes of queries together, given their votes.
 
     Args:
         counts: Votes; whole numbers, shape (queries, classes).
@@ -163,6 +194,8 @@ def gnmax_total_rdp(
         weight: Votes that one neighboring change can move.
         shares: Weight of each query, at least 0: the chance that it is answered, for the papers'
             analysis before a run; shape (queries,). None for 1 each.
+        vote_threshold: As for `gnmax_log_q`.
+        offsets: As for `gnmax_log_q`.
 
     Returns:
         RDP in nats; shape (orders,).
@@ -171,7 +204,7 @@ def gnmax_total_rdp(
         InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: another argument is out of its range.
     """
-    log_q = gnmax_log_q(counts, sigma=sigma)
+    log_q = gnmax_log_q(counts, sigma=sigma, vote_threshold=vote_threshold, offsets=offsets)
     noise = sigma / positive("weight", weight)
     return total_rdp_from_log_q(log_q, orders, sigma=noise, shares=shares)
 

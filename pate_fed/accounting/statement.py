@@ -7,7 +7,6 @@ of answers does not enter it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -20,31 +19,9 @@ PrivacyUnit = Literal["record", "party"]
 NoisePlace = Literal["coordinator", "parties"]
 """Who adds the noise."""
 
-Pricing = Literal["gdp", "label", "joint", "renyi", "none"]
-"""How a run is charged: exact Gaussian composition, label level, joint price, any RDP curve, or not
-at all, for mechanisms that protect nobody and are for simulations only.
-"""
-
-CAPS_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
-_BELLMAN: Final = 'composition of all labels and "no answer"s within the caps'
-BELLMAN_LABEL_METHOD: Final = f"{_BELLMAN}, for any votes (dynamic programming)"
-BELLMAN_ANSWERS_METHOD: Final = (
-    "composition of all labels within the caps, for any votes (dynamic programming)"
-)
-BELLMAN_METHOD: Final = (
-    f"{_BELLMAN}, for valid votes (dynamic programming); holds if all votes are valid"
-)
+GDP_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
+COMPOSED_METHOD: Final = "composition of all queries at the caps (dynamic programming)"
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
-_RENYI_FILTER: Final = "RDP filter at an order fixed before the run, with a preset budget"
-FILTER_METHODS: Final[Mapping[str, str]] = {
-    "gdp": "exact Gaussian composition (GDP), GDP filter with a preset budget",
-    "label": f"label-level RDP bound, {_RENYI_FILTER}",
-    "joint": (
-        f'joint price of labels and "no answer"s, {_RENYI_FILTER}; holds if all votes are valid'
-    ),
-    "renyi": f"RDP of the mechanism, {_RENYI_FILTER}",
-}
-"""How a run's budget holds where its caps alone would cost more, by pricing."""
 NO_BOUND_METHOD: Final = "no finite epsilon holds: this mechanism is not differentially private"
 RUNS_METHOD: Final = (
     "sum over all runs whose labels are used: their epsilons and their deltas add up"
@@ -117,15 +94,6 @@ VOTES_IN_THE_CLEAR: Final = (
     "hospital."
 )
 """The additions of a plain sum to `NOT_PROTECTED`."""
-
-INVALID_VOTES: Final = (
-    "Invalid votes: for each class, each hospital sends the number of its votes. Where votes are "
-    "hidden, nobody can check these numbers. If even one hospital sends invalid ones, this epsilon "
-    "holds for nobody. Example: a hospital that has only one vote sends 6 for one class and -5 for "
-    "another. With the option --any-votes the epsilon of a run holds even if votes are invalid; "
-    "the same queries then cost more."
-)
-"""The additions of a joint price to `NOT_PROTECTED`."""
 
 SIMULATED_NOT_PROTECTED: Final = (
     "Simulations: epsilon does not protect against anybody who controls the one machine on which "
@@ -219,46 +187,23 @@ def guarantee_sentence(
     )
 
 
-VALID_VOTES: Final = (
-    "Epsilon needs valid votes: on each query every teacher casts one whole vote (or several, if "
-    "it has a public weight) for one class. Nobody can check this. If even one hospital "
-    "sends an invalid vote, this epsilon holds for nobody."
-)
-"""The assumptions of the joint price; printed beside every number that rests on it."""
-
 DEALT_BY_CLASS: Final = (
     "the dealing of records to teachers by class (--partition dirichlet): a record of another "
     "class would also move other records to other teachers"
 )
 """Printed beside every number of a simulation whose dealing looked at the records."""
 
-ROW_SUMS_KEPT: Final = (
-    "The public number holds if every hospital's votes on a query add up to its number of votes. "
-    "Against a hospital that breaks this, only the coordinator's number holds."
-)
-"""The public price of a check with noise at the parties assumes this; printed beside it.
 
-Everyone sees whether a batch is void. A hospital that puts a row's sum at the bound accepted as
-noise learns from that and the check's bit more than the price of the bit alone.
-"""
-
-
-def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False) -> str:
+def trust_sentence(noise_place: NoisePlace) -> str:
     """Say who must be trusted, and for which property.
 
     Args:
         noise_place: Who adds the noise.
-        votes_trusted_valid: Whether the number needs valid vote rows.
 
     Raises:
-        InvalidParameterError: noise at this place is unknown, or a number that needs valid vote
-            rows is asked for with noise at the parties.
+        InvalidParameterError: noise at this place is unknown.
     """
     if noise_place == "parties":
-        if votes_trusted_valid:
-            raise InvalidParameterError(
-                "no joint price may be used with noise at the parties", "one"
-            )
         return (
             "For the number in the coordinator's view, no hospital trusts the coordinator: only "
             "the noisy sum is opened, and the exact sum of the votes exists nowhere. Every "
@@ -268,15 +213,12 @@ def trust_sentence(noise_place: NoisePlace, *, votes_trusted_valid: bool = False
         )
     if noise_place != "coordinator":
         raise InvalidParameterError('noise place must be "coordinator" or "parties"', noise_place)
-    coordinator = (
+    return (
         "Every hospital trusts the coordinator to add the declared noise, and to keep the exact "
         "sum of all votes secret. The coordinator holds it in memory until the batch is released. "
         "There is no differential privacy against the coordinator. If all teachers agree on a "
         "query, the exact sum shows each vote."
     )
-    if not votes_trusted_valid:
-        return coordinator
-    return f"{coordinator} Every hospital also trusts all others to send valid votes."
 
 
 def delta_warning(delta: float, *, units: int) -> str | None:
@@ -302,7 +244,6 @@ def not_protected(
     simulated: bool,
     unit: PrivacyUnit,
     votes_in_the_clear: bool = False,
-    votes_trusted_valid: bool = False,
     noise_place: NoisePlace = "coordinator",
 ) -> tuple[str, ...]:
     """List the limits of the guarantee, in plain words.
@@ -311,14 +252,12 @@ def not_protected(
         simulated: Whether the run was a simulation.
         unit: The privacy unit.
         votes_in_the_clear: Whether the coordinator saw each hospital's votes.
-        votes_trusted_valid: Whether the number needs valid vote rows.
         noise_place: Who added the noise.
     """
     at_parties = noise_place == "parties"
     return (
         *(SIMULATED_NOT_PROTECTED if simulated else ()),
         *((VOTES_IN_THE_CLEAR,) if votes_in_the_clear else ()),
-        *((INVALID_VOTES,) if votes_trusted_valid else ()),
         *(NOT_PROTECTED_WITH_NOISE_AT_PARTIES if at_parties else NOT_PROTECTED),
         *((TWO_TEACHERS,) if unit == "record" else ()),
     )

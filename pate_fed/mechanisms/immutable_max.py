@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from pate_fed.accounting.events import ImmutableMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.laplace_max import gamma_of
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import number
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
 @dataclass(frozen=True, slots=True)
-class ImmutableMax(AlwaysAnsweringMechanism):
+class ImmutableMax(NoisyMax):
     """NZC: add so much to the top count that noise cannot change the winner, then the noise.
 
     Guarantee:
@@ -62,9 +62,9 @@ class ImmutableMax(AlwaysAnsweringMechanism):
             summed, gamma=self.gamma, random_bytes=random_bytes, boost=self.constant
         )
 
-    def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
-        """Return the event of this many answers: of infinite cost if there is one."""
-        return ImmutableMaxEvent(asks=answers, weight=weight)
+    def event_of_asks(self, asks: int, weight: float) -> PrivacyEvent:
+        """Return the event of this many asks: of infinite cost if there is one."""
+        return ImmutableMaxEvent(asks=asks, weight=weight)
 
     def instance_rdp(
         self,
@@ -118,8 +118,8 @@ SPEC: Final = Spec(
     name=ImmutableMax.name,
     title="Immutable argmax",
     parameters=("sigma2",),
-    prices=("none",),
     make=_make,
     usual=_usual,
     text=_text,
+    is_private=False,
 )

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from pate_fed.accounting.events import LaplaceMaxEvent, PrivacyEvent
 from pate_fed.accounting.laplace_bounds import laplace_rdp
 from pate_fed.accounting.ranges import in_range
-from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import pick
 from pate_fed.releases import Outcome
@@ -29,7 +29,7 @@ from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
 @dataclass(frozen=True, slots=True)
-class LaplaceMax(AlwaysAnsweringMechanism):
+class LaplaceMax(NoisyMax):
     """LNMax: answer every query with the argmax of counts plus Laplace noise.
 
     Guarantee:
@@ -57,9 +57,9 @@ class LaplaceMax(AlwaysAnsweringMechanism):
         """Add Laplace noise of scale 1 / gamma."""
         return noise.perturb_laplace(summed, gamma=self.gamma, random_bytes=random_bytes)
 
-    def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
-        """Return the event of this many answers."""
-        return LaplaceMaxEvent(answers=answers, gamma=self.gamma, weight=weight)
+    def event_of_asks(self, asks: int, weight: float) -> PrivacyEvent:
+        """Return the event of this many asks."""
+        return LaplaceMaxEvent(asks=asks, gamma=self.gamma, weight=weight)
 
     def instance_rdp(
         self,
@@ -106,7 +106,6 @@ SPEC: Final = Spec(
     name=LaplaceMax.name,
     title="LNMax",
     parameters=("sigma2",),
-    prices=("renyi",),
     make=_make,
     usual=_usual,
     text=_text,

@@ -1,9 +1,9 @@
 """The contract of a mechanism: the rule from summed votes to labels, and its cost.
 
-mechanism = make_mechanism("confident", Options(vote_threshold=30, sigma1=15, sigma2=8))
-reserved = mechanism.worst_case_event(34, 20)                 # before any noise is drawn
+mechanism = make_mechanism("threshold", Options(vote_threshold=25, sigma2=12))
+reserved = mechanism.worst_case_event(34, 34)                 # before any noise is drawn
 release = mechanism.release(summed, noise=NoisePlan(), random_bytes=secrets.token_bytes,
-                            max_answers=20, max_refusals=15)
+                            max_answers=34)
 spent = mechanism.event(release.asked, release.answered)      # covered by `reserved`
 """
 
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.ranges import whole
-from pate_fed.accounting.statement import Pricing
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
@@ -40,7 +39,7 @@ class Options:
         vote_threshold: Noisy top count from which a query is answered, in votes.
         sigma1: Standard deviation of the noise in the check or in the test, in votes or units.
         sigma2: Standard deviation of the noise in each count, in votes.
-        confidence: Chance from which an Interactive-GNMax student's own label is kept.
+        confidence: Chance from which the label of a student that learns meanwhile is kept.
         test_delta: Of one test of stability.
         unit_votes: Votes that one neighboring change can move, for tests of stability.
         shares: With noise at the parties, honest shares that have to suffice: n - c - d. None
@@ -92,30 +91,30 @@ class Spec:
         name: In settings, terms and records.
         title: As the papers write it.
         parameters: Fields of `Options` that it needs; it takes no others.
-        prices: Ways to charge it with noise at the coordinator; the first is that of terms
-            before a price is chosen. With
-            noise at the parties the only one is "renyi".
         make: Makes it.
         usual: The default parameters.
         text: Describes the way from query to label, from the parameters of `Mechanism.parameters`.
         refused_because: Why a query gets no answer; empty for a mechanism that always answers.
-        phases: Vectors of a batch with noise at the parties; 0 where they cannot add it.
+        is_private: Whether it has a finite price. One without is for simulations only.
+        at_parties: Whether the parties can add its noise.
         learns: Whether it takes a student's predictions with each batch.
         laplace: Whether its noise is Laplace noise, not Gaussian.
+        shows_counts: Whether the noisy counts are released, too: then no price of labels holds.
         for_research: Whether simulations alone may use it, although it has a price.
     """
 
     name: str
     title: str
     parameters: tuple[str, ...]
-    prices: tuple[Pricing, ...]
     make: Callable[[Options], Mechanism]
     usual: Callable[[Size], Mapping[str, float]]
     text: Callable[[Mapping[str, Any]], str]
     refused_because: str = ""
-    phases: int = 0
+    is_private: bool = True
+    at_parties: bool = False
     learns: bool = False
     laplace: bool = False
+    shows_counts: bool = False
     for_research: bool = False
 
     @property
@@ -123,36 +122,16 @@ class Spec:
         """Whether it says "no answer"."""
         return bool(self.refused_because)
 
-    @property
-    def is_private(self) -> bool:
-        """Whether it has a finite price; a mechanism without one is for simulations only."""
-        return self.prices != ("none",)
-
-    def prices_with(self, noise_place: str) -> tuple[Pricing, ...]:
-        """Return the ways to charge it with the noise added there; none where it cannot be.
-
-        With noise at the parties the opener of the sums sees every noisy row and is charged for it,
-        so no other price holds there.
-        """
-        if noise_place == "coordinator":
-            return self.prices
-        return ("renyi",) if self.phases else ()
-
 
 @dataclass(frozen=True, slots=True)
 class Mechanism(ABC):
     """A rule that turns summed votes into labels and "no answer"s. A frozen value.
 
     Where the coordinator adds the noise, `release` does it all. Where the parties add it, the input
-    is opened rows that hold the noise already: see `phase_sigmas`.
+    is opened rows that hold the noise already: see `pate_fed.mechanisms.noisy_max`.
     """
 
     name: ClassVar[str]
-
-    @property
-    def phase_sigmas(self) -> tuple[float, ...]:
-        """With noise at the parties, sigma of the honest shares' sum in each phase, in votes."""
-        return ()
 
     @abstractmethod
     def release(
@@ -162,9 +141,8 @@ class Mechanism(ABC):
         noise: NoisePlan,
         random_bytes: RandomBytes,
         max_answers: int,
-        max_refusals: int,
     ) -> NoisyRelease:
-        """Answer or refuse queries in order, until the last allowed answer or refusal.
+        """Answer or refuse queries in order, until the last allowed answer.
 
         Ties go to the class with the lowest index.
 
@@ -173,10 +151,9 @@ class Mechanism(ABC):
             noise: Who adds the noise.
             random_bytes: Source of the noise; fresh bytes for every draw.
             max_answers: Answers after which the rest of the batch is not asked, at least 0.
-            max_refusals: Refusals after which the rest is not asked, at least 0.
 
         Raises:
-            InvalidParameterError: a cap is not a whole number of at least 0.
+            InvalidParameterError: the cap is not a whole number of at least 0.
         """
 
     @abstractmethod
@@ -296,22 +273,22 @@ def assemble_release(
     passed: NDArray[np.bool_],
     *,
     max_answers: int,
-    max_refusals: int,
 ) -> NoisyRelease:
-    """Apply the caps: keep the queries up to the last one looked at, drop the others.
+    """Apply the cap: keep the queries up to the last one looked at, drop the others.
 
     Args:
         choices: Class that would be released; shape (queries,).
         passed: Whether the query would be answered; shape (queries,).
-        max_answers: Answers after which nothing more is asked.
-        max_refusals: Refusals after which nothing more is asked.
+        max_answers: Answers after which nothing more is asked, at least 0.
 
     Returns:
         A release that is independent of all queries after the last one looked at.
+
+    Raises:
+        InvalidParameterError: the cap is not a whole number of at least 0.
     """
     answers_before: NDArray[np.int64] = np.cumsum(passed) - passed
-    refusals_before: NDArray[np.int64] = np.cumsum(~passed) - ~passed
-    asked = (answers_before < max_answers) & (refusals_before < max_refusals)
+    asked = answers_before < whole("max_answers", max_answers)
     outcomes = np.where(passed, Outcome.ANSWERED, Outcome.REFUSED)
     outcomes = np.where(asked, outcomes, Outcome.NOT_ASKED)
     labels = np.where(outcomes == Outcome.ANSWERED, choices, ABSTAIN)

@@ -1,7 +1,6 @@
 """Noisy counts: release each query's whole noisy histogram, for a student to distill.
 
-For research in simulations. Gaussian composition has priced noisy counts all along: a label of
-GNMax is their argmax, and its price "gdp" is theirs.
+For research in simulations. Exact Gaussian composition prices them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting.ranges import whole
 from pate_fed.mechanisms import gaussian_max
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.mechanism import Mechanism, Options
@@ -42,13 +40,10 @@ class NoisyCounts(GaussianMax):
         noise: NoisePlan,
         random_bytes: RandomBytes,
         max_answers: int,
-        max_refusals: int,
     ) -> NoisyRelease:
         """Answer queries in order until the last allowed answer, each with its noisy counts."""
-        whole("max_answers", max_answers)
-        whole("max_refusals", max_refusals)
         noisy = self.add_noise(summed, noise=noise, random_bytes=random_bytes)
-        answered = self._winners(noisy, max_answers)
+        answered = self.decide(noisy, max_answers=max_answers)
         counts = noisy.counts[: answered.answered].astype(np.float64)
         return replace(answered, counts=counts)
 
@@ -73,13 +68,13 @@ SPEC: Final = replace(
     gaussian_max.SPEC,
     name=NoisyCounts.name,
     title="Noisy counts",
-    prices=("gdp",),
     make=_make,
     text=lambda mechanism: (
         f"{gaussian_max.SPEC.text(mechanism)} The noisy counts of all classes are released with "
         "it, and the student learns from them."
     ),
-    phases=0,
+    at_parties=False,
+    shows_counts=True,
     for_research=True,
 )
 """Simulations only: a deployment releases labels alone."""

@@ -1,4 +1,4 @@
-"""Confident-GNMax on simulated votes, to choose parameters and caps.
+"""A mechanism on simulated votes, to choose parameters.
 
 Votes come from public numbers alone, an assumed accuracy of the teachers among them. Parameters
 that were tried out on real votes would leak them, and the guarantee would not count it.
@@ -6,13 +6,16 @@ that were tried out on real votes would leak them, and the guarantee would not c
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
+
+from pate_fed.mechanisms.mechanism import Mechanism
+from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.sampling import keyed_stream
+from pate_fed.votes import SummedHistogram
 
 SIMULATED_QUERIES: Final = 400
 ASSUMED_ACCURACY: Final = 0.7
@@ -20,13 +23,11 @@ ASSUMED_ACCURACY: Final = 0.7
 
 _SIMULATED_DRAWS: Final = 20
 _SPREAD: Final = 4.0
-_CAP_MARGIN: Final = 3.0
-"""Standard deviations that a cap on refusals lies above their expected number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The behavior of a threshold and its noise on simulated votes.
+    """The behavior of a mechanism on simulated votes.
 
     Attributes:
         answer_rate: Share of queries that are answered.
@@ -36,11 +37,10 @@ class Preview:
     answer_rate: float
     accuracy: float
 
-    def refusals(self, queries: int) -> int:
-        """Return a cap that this many queries will hardly reach, at least 1 and at most all."""
-        spread = math.sqrt(queries * self.answer_rate * (1 - self.answer_rate))
-        expected = queries * (1 - self.answer_rate)
-        return max(1, min(queries, math.ceil(expected + _CAP_MARGIN * spread)))
+    @property
+    def right_rate(self) -> float:
+        """Share of queries with a right answer."""
+        return self.answer_rate * self.accuracy
 
 
 def simulated_votes(
@@ -67,36 +67,24 @@ def simulated_votes(
     return np.array([rng.multinomial(votes, row) for row in chances], dtype=np.int64)
 
 
-def preview_confident(
-    counts: NDArray[np.int64], *, vote_threshold: float, sigma1: float, sigma2: float
-) -> Preview:
-    """Return the rates of answers and of right answers.
+def preview(mechanism: Mechanism, counts: NDArray[np.int64]) -> Preview:
+    """Return the rates of answers and of right answers, of some draws of the noise.
 
     Args:
+        mechanism: With noise at the coordinator.
         counts: Simulated votes, the right class first; shape (queries, classes).
-        vote_threshold: In votes.
-        sigma1: Standard deviation of the noise in the check, in votes.
-        sigma2: Standard deviation of the noise in each count, in votes.
-    """
-    passes = scipy.special.ndtr((counts.max(axis=1) - vote_threshold) / sigma1)
-    right = right_chances(counts, sigma=sigma2)
-    return Preview(
-        answer_rate=float(passes.mean()),
-        accuracy=float((passes * right).sum() / max(passes.sum(), 1e-12)),
-    )
-
-
-def right_chances(counts: NDArray[np.int64], *, sigma: float) -> NDArray[np.float64]:
-    """Return how often noisy counts of each query have the right class, the first, on top.
-
-    Args:
-        counts: Simulated votes, the right class first; shape (queries, classes).
-        sigma: Standard deviation of the noise in each count, in votes.
 
     Returns:
-        Shares of some draws, the same for the same arguments; shape (queries,).
+        The same for the same arguments.
     """
-    rng, right = np.random.default_rng(1), np.zeros(len(counts))
+    stream, answered, right = keyed_stream(b"", tag="preview"), 0, 0
     for _ in range(_SIMULATED_DRAWS):  # one draw in memory at a time: rows may be wide
-        right += (counts + rng.normal(0, sigma, counts.shape)).argmax(axis=1) == 0
-    return right / _SIMULATED_DRAWS
+        release = mechanism.release(
+            SummedHistogram(counts, int(counts.sum(axis=1).max())),
+            noise=NoisePlan(),
+            random_bytes=stream,
+            max_answers=len(counts),
+        )
+        answered += release.answered
+        right += int((release.labels == 0).sum())
+    return Preview(answered / (_SIMULATED_DRAWS * len(counts)), right / max(answered, 1))

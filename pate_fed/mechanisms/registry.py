@@ -7,6 +7,7 @@ from typing import Final
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import (
+    confident_max,
     gaussian_max,
     immutable_max,
     interactive_max,
@@ -14,18 +15,21 @@ from pate_fed.mechanisms import (
     noisy_counts,
     stable_max,
     tallies,
+    threshold_max,
 )
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Spec
 
 SPECS: Final[Mapping[str, Spec]] = {
     spec.name: spec
     for spec in (
-        gaussian_max.CONFIDENT_SPEC,
+        threshold_max.SPEC,
         gaussian_max.SPEC,
+        threshold_max.INTERACTIVE_SPEC,
         laplace_max.SPEC,
-        interactive_max.SPEC,
         stable_max.GAUSSIAN_SPEC,
         stable_max.LAPLACE_SPEC,
+        confident_max.SPEC,
+        interactive_max.SPEC,
         noisy_counts.SPEC,
         immutable_max.SPEC,
     )
@@ -35,10 +39,6 @@ SPECS: Final[Mapping[str, Spec]] = {
 TALLIES: Final = tallies.SPEC.name
 """The mechanism of a private evaluation, which nobody chooses for labels."""
 
-USUAL_AT_PARTIES: Final = gaussian_max.SPEC.name
-"""The default of a run with noise at the parties: one exchange for each batch."""
-
-
 DEPLOYED: Final = tuple(
     name for name, spec in SPECS.items() if spec.is_private and not spec.for_research
 )
@@ -47,7 +47,9 @@ DEPLOYED: Final = tuple(
 
 def specs_with(noise_place: str) -> dict[str, Spec]:
     """Return the mechanisms that can have their noise added there, by name."""
-    return {name: spec for name, spec in SPECS.items() if spec.prices_with(noise_place)}
+    if noise_place == "coordinator":
+        return dict(SPECS)
+    return {name: spec for name, spec in SPECS.items() if spec.at_parties}
 
 
 def spec_of(name: str) -> Spec:
@@ -83,7 +85,7 @@ def make_mechanism(name: str, options: Options, *, simulated: bool = False) -> M
             "in simulations (docs/explanation/immutable-argmax.md)",
             name,
         )
-    if options.shares is not None and not spec.phases:
+    if options.shares is not None and not spec.at_parties:
         possible = ", ".join(specs_with("parties"))
         raise InvalidParameterError(
             f"mechanism must be one of {possible} with noise at the parties", name

@@ -110,19 +110,14 @@ class StableMax(Mechanism):
         noise: NoisePlan,
         random_bytes: RandomBytes,
         max_answers: int,
-        max_refusals: int,
     ) -> NoisyRelease:
-        """Test, then answer or refuse, in order, until the last allowed answer or refusal."""
-        whole("max_answers", max_answers)
-        whole("max_refusals", max_refusals)
+        """Test, then answer or refuse, in order, until the last allowed answer."""
 
         def test(stable_for: NDArray[np.int64]) -> NDArray[np.bool_]:
             return stable_for + self.draw(len(stable_for), random_bytes) > self.bar
 
         winners = noise.stable_winners(summed, unit_votes=self.unit_votes, test=test)
-        return assemble_release(
-            winners, winners != ABSTAIN, max_answers=max_answers, max_refusals=max_refusals
-        )
+        return assemble_release(winners, winners != ABSTAIN, max_answers=max_answers)
 
     def answer_chances(self, counts: ArrayLike) -> NDArray[np.float64]:
         """Return the chance that each query is answered, given its votes. Private.
@@ -319,7 +314,6 @@ GAUSSIAN_SPEC: Final = Spec(
     name=StableGaussianMax.name,
     title="Stable argmax, Gaussian test",
     parameters=("sigma1", "test_delta"),
-    prices=("renyi",),
     make=_make_gaussian,
     usual=_usual,
     text=_gaussian_text,
@@ -329,7 +323,6 @@ LAPLACE_SPEC: Final = Spec(
     name=StableLaplaceMax.name,
     title="Stable argmax, Laplace test",
     parameters=("sigma1", "test_delta"),
-    prices=("renyi",),
     make=_make_laplace,
     usual=_usual,
     text=_laplace_text,

@@ -50,7 +50,7 @@ class Tallies(GaussianMax):
             tallies=noisy.counts.astype(np.int64),
         )
 
-    def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
+    def event_of_asks(self, asks: int, weight: float) -> PrivacyEvent:
         """Return the event of this many rows.
 
         Raises:
@@ -58,7 +58,7 @@ class Tallies(GaussianMax):
         """
         if self.shares is None:
             raise InvalidParameterError("noise of counts must be the parties'", "the coordinator's")
-        return DistributedCountsEvent(answers, self.sigma, self.shares, whole_votes(weight))
+        return DistributedCountsEvent(asks, self.sigma, self.shares, whole_votes(weight))
 
 
 def _make(options: Options) -> Mechanism:
@@ -81,9 +81,8 @@ SPEC: Final = Spec(
     name=Tallies.name,
     title="Noisy counts",
     parameters=("sigma2",),
-    prices=(),
     make=_make,
     usual=_usual,
     text=_text,
-    phases=1,
+    at_parties=True,
 )

@@ -14,16 +14,21 @@ def number(mechanism: Mapping[str, Any], name: str) -> str:
     return "an unknown number of" if value is None else count(value)
 
 
-def pick(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
-    """Describe the choice of a label after noise in every count, at either place."""
+def noise_added(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
+    """Describe the noise in every count, at either place."""
     sigma, shares = number(mechanism, "sigma2"), mechanism.get("shares")
     if shares is not None:
         return (
-            f"the class with most votes is released. Before, every hospital adds its part of "
-            f"{kind} to its own counts; any {count(shares)} parts together have a standard "
-            f"deviation of {sigma} votes in every count"
+            f"every hospital adds its part of {kind} to its own counts before they are added up; "
+            f"any {count(shares)} parts together have a standard deviation of {sigma} votes in "
+            "every count"
         )
+    return f"{kind} of standard deviation {sigma} votes is added to every count"
+
+
+def pick(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
+    """Describe the choice of a label after noise in every count, at either place."""
     return (
-        f"{kind} of standard deviation {sigma} votes is added to every count, and the class with "
-        "the highest noisy count is released"
+        f"{noise_added(mechanism, kind=kind)}, and the class with the highest noisy count is "
+        "released"
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pate_fed.mechanisms import SPECS, USUAL_AT_PARTIES
+from pate_fed.mechanisms import SPECS
 
 LEARNING_BATCHES: Final = 5
 """Number of batches of a run whose student learns between them."""
@@ -16,22 +16,14 @@ EVALUATION_EPSILON: Final = 1.0
 """Price of a private evaluation, for a held-out patient."""
 
 
-def usual_mechanism(noise: str, data: str = "csv", *, may_refuse: bool = False) -> str:
+def usual_mechanism(data: str = "csv", *, may_refuse: bool = False) -> str:
     """Return the default mechanism.
 
-    A threshold answers the easy inputs and leaves out the others: for tables that gains nothing.
-    With noise at the parties it is the one with one exchange.
-
     Args:
-        noise: Who adds the noise: "coordinator" or "parties".
         data: Name of the data set.
-        may_refuse: Whether the user asked for a threshold, or for noise in its check.
+        may_refuse: Whether the user asked for a threshold.
     """
-    if noise == "parties":
-        return USUAL_AT_PARTIES
-    if may_refuse:
-        return "confident"
-    return DEFAULTS[data].mechanism
+    return next(iter(SPECS)) if may_refuse else DEFAULTS[data].mechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +37,9 @@ class Defaults:
         parties: Number of parties where the data name no hospitals.
         teachers: Teachers per party; None to divide `TEACHERS_IN_ALL`.
         queries: Most queries asked; fewer if the budget affords fewer.
-        mechanism: The default one, with noise at the coordinator.
+        mechanism: The default one.
         select: Way to choose queries.
-        fills_budget: Whether GNMax's noise is as small as the budget affords for all queries.
+        fills_budget: Whether noise is as small as the budget affords for all queries.
         parameters: Of mechanisms, by name, for this many teachers.
         at_parties: The same with noise at the parties.
     """
@@ -62,17 +54,17 @@ class Defaults:
     at_parties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-def _for_fifty(check: Mapping[str, float]) -> Defaults:
-    """Return the defaults of a bundled data set, with parameters of Confident-GNMax of its own."""
-    parameters = {"confident": check, "interactive": check, "gnmax": {"sigma2": 6.95}}
-    return Defaults(50, 1, 30, parameters=parameters, at_parties={"gnmax": {"sigma2": 7.4}})
+def _for_fifty(queries: int, threshold: Mapping[str, float]) -> Defaults:
+    """Return the defaults of a bundled data set, with parameters of its own."""
+    parameters = {"threshold": threshold, "interactive-threshold": threshold}
+    return Defaults(50, 1, queries, parameters=parameters, at_parties=parameters)
 
 
 _TABLE: Final = Defaults(10, None, 500, mechanism="gnmax", select="random", fills_budget=True)
 _IMAGES: Final = Defaults(10, 25, 100, select="spectral")
 DEFAULTS: Final[Mapping[str, Defaults]] = {
-    "digits": _for_fifty({"vote_threshold": 16.0, "sigma1": 11.0, "sigma2": 9.0}),
-    "breast-cancer": _for_fifty({"vote_threshold": 30.0, "sigma1": 8.0, "sigma2": 8.75}),
+    "digits": _for_fifty(42, {"vote_threshold": 30.0, "sigma2": 12.0}),
+    "breast-cancer": _for_fifty(30, {"vote_threshold": 30.0, "sigma2": 12.0}),
     "mnist": _IMAGES,
     "fashion-mnist": _IMAGES,
     "pneumoniamnist": _IMAGES,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from pate_fed.accounting.statement import PrivacyUnit
-from pate_fed.charging import noise_of, require_room_for_life
+from pate_fed.charging import noise_of, share_for_life
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import TALLIES
 from pate_fed.planning.options import require_in_range
 from pate_fed.planning.sums import SumForm
-from pate_fed.pricing import PRICINGS, formal_cost_at, priced
+from pate_fed.pricing import charged_cost
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 PLACES: Final = 2000
@@ -60,19 +60,6 @@ class EvaluationSettings:
             raise InvalidSettingError(f"--places must be between 1 and {most}", self.places)
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationNoise:
-    """The noise that a price buys, and the order at which it was found.
-
-    Attributes:
-        sigma: Standard deviation of the honest hospitals' part in each count, in patients.
-        order: Renyi order at which the run's ledger adds up.
-    """
-
-    sigma: float
-    order: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationShape:
     """What is asked, and of how many.
@@ -93,14 +80,12 @@ class EvaluationShape:
     columns: int
     parties: int
 
-    def terms(
-        self, settings: EvaluationSettings, noise: EvaluationNoise, *, form: SumForm
-    ) -> RunTerms:
+    def terms(self, settings: EvaluationSettings, sigma: float, *, form: SumForm) -> RunTerms:
         """Return the terms of a run with this noise.
 
         Args:
             settings: The operator's.
-            noise: From `least_noise`.
+            sigma: From `least_noise`.
             form: The hospitals' secure sum.
         """
         return RunTerms(
@@ -112,25 +97,23 @@ class EvaluationShape:
             mechanism=TALLIES,
             vote_threshold=None,
             sigma1=None,
-            sigma2=noise.sigma,
+            sigma2=sigma,
             confidence=None,
             test_delta=None,
             noise_place="parties",
             unit=settings.unit,
-            pricing="renyi",
-            orders=(noise.order,) * self.parties,
             max_asks=self.rows,
             max_answers=self.rows,
-            max_refusals=0,
             budgets=(settings.epsilon,) * self.parties,
             delta=settings.delta,
             colluders=settings.colluders,
             dropouts=self.parties - form.threshold(self.parties),
         )
 
-    def least_noise(self, settings: EvaluationSettings, *, form: SumForm) -> EvaluationNoise:
+    def least_noise(self, settings: EvaluationSettings, *, form: SumForm) -> float:
         """Return the least noise that costs at most the settings' epsilon.
 
+        It is the standard deviation of the honest hospitals' part in each count, in patients.
         Hospitals' ledgers for life, new and of the same budget, hold it too.
 
         Args:
@@ -150,24 +133,14 @@ class EvaluationShape:
                 settings.colluders,
             )
 
-        def of(sigma: float) -> RunTerms:
-            draft = self.terms(settings, EvaluationNoise(sigma, 2.0), form=form)
-            return priced(draft, votes_are_valid=False, wanted=PRICINGS)
-
         def fits(sigma: float) -> bool:
-            terms = of(sigma)
-            if formal_cost_at(terms, 0).epsilon >= settings.epsilon:
-                return False
-            try:
-                require_room_for_life(terms, self.rows)
-            except BudgetExhaustedError:
-                return False
-            return True
+            terms = self.terms(settings, sigma, form=form)
+            return charged_cost(terms, 0).epsilon < settings.epsilon and share_for_life(terms) <= 1
 
         sigma = _least(fits, low=math.sqrt(shares) * (1 + 1e-9), budget=settings.epsilon)
-        terms = of(sigma)
+        terms = self.terms(settings, sigma, form=form)
         noise_of(terms).require_room(terms.total_votes)
-        return EvaluationNoise(sigma, terms.orders[0])
+        return sigma
 
 
 def _least(fits: Callable[[float], bool], *, low: float, budget: float) -> float:

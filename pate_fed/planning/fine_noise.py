@@ -21,14 +21,11 @@ def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
         (1 + e^epsilon) times the total variation distance of all draws together; None where
         nothing is protected.
     """
-    if terms.pricing == "none":
+    if not terms.spec.is_private:
         return None
     counts = terms.max_asks * terms.classes
     if terms.at_parties:
-        drawn = sum(
-            counts * len(terms.weights) * noise_of(terms, phase=phase).variation
-            for phase in range(terms.phases)
-        )
+        drawn = counts * len(terms.weights) * noise_of(terms).variation
         return (1 + math.exp(min(epsilon, 700.0))) * drawn
     drawn = 0.0
     if terms.sigma2 is not None:

@@ -1,11 +1,8 @@
-"""Notes on choices that were made for people: the unit, the threshold."""
+"""Notes on choices that were made for people."""
 
 from __future__ import annotations
 
-from pate_fed.charging import noise_of
 from pate_fed.data import Dataset
-from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import Size, flat_row, pass_chances, usual_vote_threshold
 from pate_fed.planning.settings import RunSettings
 from pate_fed.planning.worth import evidence, outlook
 
@@ -49,38 +46,3 @@ def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
     )
     records = len(dataset.private) / settings.parties
     return outlook(found, queries=answers, records=records)
-
-
-def threshold_notes(asked: RunSettings, terms: RunTerms) -> list[str]:
-    """Describe the bias of the two-phase check: upward, unlike the coordinator's."""
-    threshold = terms.vote_threshold
-    if not terms.at_parties or threshold is None:
-        return []
-    noise, spec = noise_of(terms), terms.spec
-    votes = 0 if spec.learns else terms.total_votes
-    flat = flat_row(votes, terms.classes)
-
-    def passing(at: float) -> str:
-        return f"{pass_chances([flat], vote_threshold=at, noise=noise)[0]:.1%}"
-
-    check = (
-        f"The check with noise at the parties looks at the largest of {terms.classes} noisy counts"
-    )
-    usual = usual_vote_threshold(votes=votes, classes=terms.classes, noise=noise)
-    if asked.vote_threshold is None:
-        size = Size(terms.total_votes, terms.unit_votes, terms.delta)
-        other = spec.usual(size)["vote_threshold"]
-        if threshold == other:
-            return []
-        return [
-            f"{check}, so --vote-threshold is {threshold:g} instead of {other:g}, the usual one "
-            "with noise at the coordinator. A query without any agreement passes "
-            f"{threshold:g} with a chance of {passing(threshold)}, and {other:g} with "
-            f"{passing(other)}."
-        ]
-    if threshold >= usual:
-        return []
-    return [
-        f"{check}. A query without any agreement passes --vote-threshold {threshold:g} with a "
-        f"chance of {passing(threshold)}, and {usual} with {passing(usual)}."
-    ]

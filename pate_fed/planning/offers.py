@@ -1,4 +1,4 @@
-"""The offers of a plan: a mechanism with its noise, its affordable queries, and its view.
+"""The offers of a plan: a threshold with its noise, the queries that it affords, and their price.
 
 The place of the noise is an argument: a `Split` where the parties add it, None where the
 coordinator does.
@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
-from pate_fed.accounting import FormalCost, Outcomes, neighbors
-from pate_fed.accounting.ranges import RANGES
-from pate_fed.accounting.statement import Pricing
+from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
+from pate_fed.accounting.calibration import most_queries
+from pate_fed.charging import noise_of
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -23,18 +22,22 @@ from pate_fed.errors import (
     UnfitSumError,
 )
 from pate_fed.federation import NO_TASK, RunTerms
-from pate_fed.mechanisms import DistributedNoise
-from pate_fed.mechanisms.preview import Preview
+from pate_fed.mechanisms import DistributedNoise, ThresholdMax
+from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
 from pate_fed.planning.request import PlanRequest
 from pate_fed.planning.sums import Sums
-from pate_fed.pricing import PRICINGS, affordable_queries, formal_cost_at, priced, tightest_cost
+from pate_fed.pricing import budget_share, charged_cost, public_cost, tightest_cost
 from pate_fed.votes import TeacherWeights
 
-_MARGIN: Final = 3.0
-"""Margin of the cap on answers above their expected number, in standard deviations."""
+_THRESHOLDS: Final = (0.3, 0.4, 0.5, 0.6)
+_SIGMAS: Final = (0.12, 0.16, 0.2, 0.24, 0.3)
+"""Default thresholds and noises to try, as shares of the number of votes."""
 
-_NO_BUDGET: Final = RANGES["epsilon"].most
-"""A budget too large to be used up."""
+_KEPT: Final = 0.9
+"""Least accuracy of an offer, as a share of the best one: more noise buys more, worse labels."""
+
+_OTHERS: Final = 3
+_POINTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +64,16 @@ class Split:
         """The smallest sigma whose shares are wide enough, in whole votes."""
         return float(math.ceil(math.sqrt(self.shares)))
 
-    def noise(self, sigma: float, *, option: str) -> DistributedNoise:
+    def noise(self, sigma: float) -> DistributedNoise:
         """Divide noise of that sigma.
 
         Raises:
-            NarrowNoiseError: it is too little; `option` names it.
+            NarrowNoiseError: it is too little.
         """
         try:
             return DistributedNoise(sigma, self.parties, self.colluders, self.dropouts)
         except InvalidParameterError as error:
-            raise NarrowNoiseError(f"{option} must be wide enough: {error.must}", sigma) from error
+            raise NarrowNoiseError(f"--sigma2 must be wide enough: {error.must}", sigma) from error
 
 
 def split_of(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Split | None:
@@ -110,169 +113,55 @@ def split_of(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Spl
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One mechanism with its noise, and its behavior on simulated votes.
+    """A threshold and its noise, with as many queries as they afford.
 
     Attributes:
-        mechanism: "gnmax" or "confident".
-        vote_threshold, sigma1: In votes; None for "gnmax".
-        sigma2: In votes.
-        preview: Its behavior on simulated votes.
-    """
-
-    mechanism: str
-    vote_threshold: float | None
-    sigma1: float | None
-    sigma2: float
-    preview: Preview
-
-    def expected_right(self, queries: int) -> float:
-        """Return the expected number of right answers of this many queries."""
-        return queries * self.preview.answer_rate * self.preview.accuracy
-
-    def caps(self, queries: int, split: Split | None) -> Outcomes:
-        """Return caps that so many queries hardly reach, on that place's costliest outcomes."""
-        if self.vote_threshold is None:
-            return Outcomes(0, queries, queries)
-        if split is None:
-            return Outcomes(self.preview.refusals(queries), queries, queries)
-        rate = self.preview.answer_rate
-        spread = math.sqrt(queries * rate * (1 - rate))
-        answers = max(1, min(queries, math.ceil(queries * rate + _MARGIN * spread)))
-        return Outcomes(queries, answers, queries)
-
-
-def terms_of_offer(
-    offer: Offer,
-    request: PlanRequest,
-    split: Split | None,
-    queries: int,
-    *,
-    seat: int | None = None,
-) -> RunTerms:
-    """Return the terms of a run of this many queries; with `seat`, other budgets do not count.
-
-    Raises:
-        InvalidSettingError: the hospitals cannot vote in this way.
-    """
-    weights = request.weights or (1,) * request.parties
-    budgets = request.budgets
-    if seat is not None:
-        budgets = tuple(
-            budget if place == seat else _NO_BUDGET for place, budget in enumerate(budgets)
-        )
-    caps = offer.caps(queries, split)
-    try:
-        return RunTerms(
-            name="plan",
-            pool_digest=bytes(32),
-            task_digest=NO_TASK,
-            classes=request.classes,
-            weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
-            mechanism=offer.mechanism,
-            vote_threshold=offer.vote_threshold,
-            sigma1=offer.sigma1,
-            sigma2=offer.sigma2,
-            confidence=None,
-            test_delta=None,
-            noise_place=request.noise,  # type: ignore[arg-type]  # checked with all else
-            unit=request.unit,  # type: ignore[arg-type]  # checked with all else
-            pricing="gdp" if split is None else "renyi",
-            orders=() if split is None else (2.0,) * request.parties,
-            max_asks=caps.asks,
-            max_answers=caps.answers,
-            max_refusals=caps.refusals,
-            budgets=budgets,
-            delta=request.delta,
-            colluders=None if split is None else split.colluders,
-            dropouts=None if split is None else split.dropouts,
-        )
-    except InvalidParameterError as error:
-        raise InvalidSettingError(f"the run must be possible: {error.must}", error.got) from error
-
-
-def affordable(
-    offer: Offer,
-    request: PlanRequest,
-    split: Split | None,
-    *,
-    most: int | None = None,
-    wanted: frozenset[Pricing] = PRICINGS,
-    seat: int | None = None,
-) -> int:
-    """Return how many queries all budgets afford, or that of one hospital alone."""
-
-    @lru_cache
-    def drafted(queries: int) -> RunTerms:
-        return terms_of_offer(offer, request, split, queries, seat=seat)
-
-    return affordable_queries(
-        drafted,
-        most=request.most_queries if most is None else most,
-        votes_are_valid=request.votes_are_valid,
-        wanted=wanted,
-    )
-
-
-def nothing_affordable(
-    offer: Offer, request: PlanRequest, split: Split | None
-) -> BudgetExhaustedError:
-    """Return the error that gives the cost of a single query."""
-    terms = terms_of_offer(offer, request, split, 1)
-    requested, budget = tightest_cost(terms, votes_are_valid=request.votes_are_valid)
-    return BudgetExhaustedError(requested=requested, budget=budget)
-
-
-@dataclass(frozen=True, slots=True)
-class PricedOffer:
-    """An offer with as many queries as it affords, and its price.
-
-    Attributes:
-        offer: The offer.
+        request: The federation and its budget.
+        split: Division of the noise; None where the coordinator adds it.
+        vote_threshold: In votes.
+        sigma: In votes.
         queries: How many.
-        terms: The terms of this run, with the price chosen.
-        costs: Its cost for each hospital's units, by seat.
+        seen: The mechanism's behavior on simulated votes.
     """
 
-    offer: Offer
+    request: PlanRequest
+    split: Split | None
+    vote_threshold: float
+    sigma: float
     queries: int
-    terms: RunTerms
-    costs: tuple[FormalCost, ...]
-
-    @classmethod
-    def of(
-        cls, offer: Offer, request: PlanRequest, split: Split | None, queries: int
-    ) -> PricedOffer:
-        """Price an offer."""
-        terms = priced(
-            terms_of_offer(offer, request, split, queries), votes_are_valid=request.votes_are_valid
-        )
-        costs = tuple(formal_cost_at(terms, seat) for seat in range(request.parties))
-        return cls(offer, queries, terms, costs)
+    seen: Preview
 
     @property
-    def decides(self) -> int:
-        """Seat of the hospital that comes closest to its budget."""
-        budgets = self.terms.budgets
-        used = [cost.epsilon / budget for cost, budget in zip(self.costs, budgets, strict=True)]
-        return used.index(max(used))
+    def right(self) -> float:
+        """Expected number of right answers."""
+        return self.queries * self.seen.right_rate
+
+    def terms(self, queries: int | None = None) -> RunTerms:
+        """Return the terms of its run, or of one of this many queries."""
+        asks = self.queries if queries is None else queries
+        return _terms(self.request, self.split, self.vote_threshold, self.sigma, asks)
 
     def as_table(self) -> dict[str, Any]:
         """Return it as plain data: the keys are the same for both places of the noise."""
-        offer, terms, seat = self.offer, self.terms, self.decides
+        terms, request = self.terms(), self.request
+        costs = [charged_cost(terms, seat) for seat in range(request.parties)]
+        used = [cost.epsilon / budget for cost, budget in zip(costs, terms.budgets, strict=True)]
+        seat = used.index(max(used))
+        views = {"public": public_cost(terms, seat)}
+        if self.split is not None:
+            views = {"coordinator": costs[seat], **views}
         return {
             "queries": self.queries,
-            "expected_answered": self.queries * offer.preview.answer_rate,
-            "expected_right": offer.expected_right(self.queries),
-            "expected_accuracy": offer.preview.accuracy,
+            "expected_answered": self.queries * self.seen.answer_rate,
+            "expected_right": self.right,
+            "expected_accuracy": self.seen.accuracy,
             "mechanism": {
-                "name": offer.mechanism,
-                "vote_threshold": offer.vote_threshold,
-                "sigma1": offer.sigma1,
-                "sigma2": offer.sigma2,
-                "max_answers": terms.max_answers,
-                "max_refusals": terms.max_refusals,
-                "pricing": terms.pricing,
+                "name": terms.mechanism,
+                "vote_threshold": self.vote_threshold,
+                "sigma2": self.sigma,
             },
+            "prices": {view: _price(cost, terms) for view, cost in views.items()},
+            "noise_share": None if self.split is None else self._share(terms),
             "parties": [
                 {
                     "party": f"party-{place + 1}",
@@ -281,7 +170,7 @@ class PricedOffer:
                     "budget": terms.budgets[place],
                     "epsilon": cost.epsilon,
                 }
-                for place, cost in enumerate(self.costs)
+                for place, cost in enumerate(costs)
             ],
             "decides": {
                 "party": f"party-{seat + 1}",
@@ -289,3 +178,124 @@ class PricedOffer:
                 "neighbors": neighbors(terms.unit, weight=terms.unit_votes_at(seat)),
             },
         }
+
+    def curve(self, seat: int) -> list[dict[str, float]]:
+        """Return the cost of ever longer runs for one hospital's units."""
+        steps = {max(1, self.queries * step // _POINTS) for step in range(1, _POINTS + 1)}
+        return [
+            {
+                "asked": asked,
+                "answers": asked * self.seen.answer_rate,
+                "epsilon": charged_cost(self.terms(asked), seat).epsilon,
+            }
+            for asked in sorted(steps)
+        ]
+
+    def _share(self, terms: RunTerms) -> dict[str, float]:
+        """Return each hospital's noise, and the extra divergence for the shape of the sum."""
+        noise, weight, order = noise_of(terms), terms.unit_votes, 8.0
+        [row] = distributed_row_rdp([order], sigma=noise.sigma, shares=noise.shares, weight=weight)
+        return {
+            "sigma": noise.sigma,
+            "share_sigma": noise.share_sigma,
+            "sum_sigma": noise.sum_sigma(noise.parties),
+            "least_sigma": math.ceil(1e4 * math.sqrt(noise.shares)) / 1e4,
+            "correction": max(0.0, float(row) * noise.sigma**2 / (order * weight**2) - 1),
+        }
+
+
+def offers(request: PlanRequest, split: Split | None) -> list[dict[str, Any]]:
+    """Return the best offers as tables, the best of them first, with its cost over answers.
+
+    An offer counts by its right answers, of those whose labels are hardly worse than the best.
+
+    Raises:
+        BudgetExhaustedError: not a single query.
+        NarrowNoiseError: the given noise is too little to be shared.
+        InvalidSettingError: the hospitals cannot vote in this way.
+    """
+    counts = simulated_votes(
+        votes=request.votes, classes=request.classes, teacher_accuracy=request.teacher_accuracy
+    )
+    found = []
+    for sigma in _sigmas(request, split):
+        # A threshold costs nothing: all of them afford the same queries.
+        queries = _affordable(request, split, sigma)
+        drawn = sigma if split is None else split.noise(sigma).sum_sigma(request.parties)
+        for threshold in _tried(request.vote_threshold, _THRESHOLDS, request.votes):
+            seen = preview(ThresholdMax(drawn, vote_threshold=threshold), counts)
+            found.append(Offer(request, split, threshold, sigma, queries, seen))
+    if not any(offer.queries for offer in found):
+        raise _nothing_affordable(found[-1])
+    most = max(offer.seen.accuracy for offer in found if offer.queries)
+    good = [offer for offer in found if offer.seen.accuracy >= _KEPT * most]
+    best, *others = sorted(good, key=lambda offer: -offer.right)
+    table = best.as_table()
+    seat = int(table["decides"]["party"].removeprefix("party-")) - 1
+    first = {**table, "epsilon_over_answers": best.curve(seat)}
+    return [first, *(offer.as_table() for offer in others[:_OTHERS] if offer.queries)]
+
+
+def _sigmas(request: PlanRequest, split: Split | None) -> list[float]:
+    sigmas = _tried(request.sigma2, _SIGMAS, request.votes)
+    if split is None:
+        return sigmas
+    if request.sigma2 is None:
+        sigmas = sorted({max(sigma, split.least_sigma) for sigma in sigmas})
+    return sigmas
+
+
+def _tried(value: float | None, shares: tuple[float, ...], votes: int) -> list[float]:
+    return [share * votes for share in shares] if value is None else [value]
+
+
+def _affordable(request: PlanRequest, split: Split | None, sigma: float) -> int:
+    def share(queries: int) -> float:
+        return budget_share(_terms(request, split, 0.0, sigma, queries))
+
+    return most_queries(share, budget=1.0, most=request.most_queries)
+
+
+def _nothing_affordable(offer: Offer) -> BudgetExhaustedError:
+    requested, budget = tightest_cost(offer.terms(1))
+    return BudgetExhaustedError(requested=requested, budget=budget)
+
+
+def _terms(
+    request: PlanRequest, split: Split | None, threshold: float, sigma: float, queries: int
+) -> RunTerms:
+    weights = request.weights or (1,) * request.parties
+    try:
+        return RunTerms(
+            name="plan",
+            pool_digest=bytes(32),
+            task_digest=NO_TASK,
+            classes=request.classes,
+            weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
+            mechanism=ThresholdMax.name,
+            vote_threshold=threshold,
+            sigma1=None,
+            sigma2=sigma,
+            confidence=None,
+            test_delta=None,
+            noise_place=request.noise,  # type: ignore[arg-type]  # checked with all else
+            unit=request.unit,  # type: ignore[arg-type]  # checked with all else
+            max_asks=queries,
+            max_answers=queries,
+            budgets=request.budgets,
+            delta=request.delta,
+            colluders=None if split is None else split.colluders,
+            dropouts=None if split is None else split.dropouts,
+        )
+    except InvalidParameterError as error:
+        raise InvalidSettingError(f"the run must be possible: {error.must}", error.got) from error
+
+
+def _price(cost: FormalCost, terms: RunTerms) -> dict[str, Any]:
+    return {
+        "epsilon": cost.epsilon,
+        "delta": terms.delta,
+        "unit": terms.unit,
+        "view": cost.holds_for,
+        "method": cost.method,
+    }

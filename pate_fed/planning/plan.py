@@ -1,8 +1,8 @@
 """The queries that a budget affords, before anything is spent: `pate-fed plan`.
 
 Works from public numbers and simulated votes alone, never from a hospital's. For each choice of
-threshold and noise it computes the queries that the budget affords by the smallest valid formal
-bound, and the right answers to expect from them.
+threshold and noise it computes the queries that the budget affords, and the right answers to expect
+from them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from pate_fed.errors import UnfitSumError
-from pate_fed.planning.at_coordinator import offers_at_coordinator
-from pate_fed.planning.at_parties import offers_at_parties
-from pate_fed.planning.offers import Split, split_of
+from pate_fed.planning.offers import Split, offers, split_of
 from pate_fed.planning.request import PlanRequest
 from pate_fed.planning.sums import Sums, advised_sum
 
@@ -33,10 +31,7 @@ def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
     """
     advice = sum_for(request, sums)  # refuses an unfit one before the long computation
     split = split_of(request, advice, sums)
-    if split is None:
-        best, *others = offers_at_coordinator(request)
-    else:
-        best, *others = offers_at_parties(request, split)
+    best, *others = offers(request, split)
     return {
         "schema_version": 1,
         "noise": request.noise,
@@ -50,23 +45,19 @@ def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
         "neighbors": best["decides"]["neighbors"],
         "assumed_teacher_accuracy": request.teacher_accuracy,
         "sum": advice,
-        **_of_the_place(split),
+        "view": "public" if split is None else "coordinator",
+        "shares": None if split is None else _shares(split),
         "best": best,
         "others": others,
     }
 
 
-def _of_the_place(split: Split | None) -> dict[str, Any]:
-    """Describe the view of the prices, or the division of the noise."""
-    if split is None:
-        return {"view": 'public: labels and "no answer"s'}
+def _shares(split: Split) -> dict[str, int]:
     return {
-        "shares": {
-            "parties": split.parties,
-            "colluders": split.colluders,
-            "dropouts": split.dropouts,
-            "suffice": split.shares,
-        }
+        "parties": split.parties,
+        "colluders": split.colluders,
+        "dropouts": split.dropouts,
+        "suffice": split.shares,
     }
 
 

@@ -27,9 +27,8 @@ class PlanRequest:
         weights: Votes that each teacher of a hospital casts, hospital by hospital; None for 1.
         party_epsilons: Budget of each hospital, instead of `epsilon`; None for that.
         queries: Queries wanted; None for as many as the budget affords.
-        vote_threshold, sigma1, sigma2: The mechanism's, in votes; None to choose.
+        vote_threshold, sigma2: The mechanism's, in votes; None to choose.
         teacher_accuracy: Assumed share of teachers that are right on an average query.
-        votes_are_valid: Whether the hospitals are trusted to send valid vote rows.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
         form: Secure sum; None for the one that fits.
         noise: Who adds it: "coordinator" or "parties".
@@ -47,10 +46,8 @@ class PlanRequest:
     party_epsilons: tuple[float, ...] | None = None
     queries: int | None = None
     vote_threshold: float | None = None
-    sigma1: float | None = None
     sigma2: float | None = None
     teacher_accuracy: float = ASSUMED_ACCURACY
-    votes_are_valid: bool = True
     expected_dropouts: int = 0
     form: str | None = None
     noise: str = "coordinator"

@@ -11,12 +11,11 @@ from typing import Any
 
 from pate_fed.accounting import Outcomes
 from pate_fed.accounting.calibration import most_queries
-from pate_fed.charging import require_room_for_life
+from pate_fed.charging import share_for_life
 from pate_fed.data import Dataset
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError, InvalidTermsError
 from pate_fed.federation import MOST_ASKED, NO_TASK, RunTerms
-from pate_fed.mechanisms import DistributedNoise, Size, usual_vote_threshold
-from pate_fed.mechanisms.preview import Preview, preview_confident, simulated_votes
+from pate_fed.mechanisms import Size
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.planning.defaults import (
     DEFAULTS,
@@ -29,15 +28,12 @@ from pate_fed.planning.defaults import (
 from pate_fed.planning.options import option_of
 from pate_fed.planning.settings import RunSettings
 from pate_fed.planning.sums import SumForm, Sums, require_enough
-from pate_fed.pricing import affordable_queries, priced, tightest_cost
+from pate_fed.pricing import budget_share, tightest_cost
 from pate_fed.queries import QueryPool
 from pate_fed.votes import MAX_TOTAL_VOTES
 
 _NOISE_STEP = 0.002
 """Relative accuracy of the noise that fills a budget."""
-
-_FILLED = ("gnmax", "counts")
-"""Mechanisms whose noise may fill a budget."""
 
 
 def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int = 0) -> RunSettings:
@@ -110,7 +106,7 @@ def terms_of(
     sums: Sums,
     task_digest: bytes = NO_TASK,
 ) -> RunTerms:
-    """Return the terms of a run, hospitals in the data's order, with the price chosen.
+    """Return the terms of a run, hospitals in the data's order.
 
     Args:
         settings: Its settings, resolved.
@@ -121,7 +117,7 @@ def terms_of(
         task_digest: Of the task document, 32 bytes; a simulation has none.
     """
     asked = _Asked(settings, classes, sums[settings.form])
-    terms = asked.priced(asked.draft(asked.caps(settings.queries or 0, None)))
+    terms = asked.draft(settings.queries or 0)
     return replace(terms, name=name, pool_digest=pool_digest, task_digest=task_digest)
 
 
@@ -179,7 +175,8 @@ def _filled(
     form = sums[settings.form]
     asked = _Asked(_with_one_each(settings, form), classes, form, for_life=for_life)
     asked = replace(asked, settings=asked.with_mechanism(known))
-    if known.fills_budget and settings.mechanism in _FILLED and settings.sigma2 is None:
+    has_sigma = settings.spec.parameters[-1] == "sigma2" and settings.spec.is_private
+    if known.fills_budget and has_sigma and settings.sigma2 is None:
         queries = settings.queries or min(known.queries, pool)
         filled = replace(asked.settings, sigma2=asked.smallest_noise(queries), queries=queries)
         asked = replace(asked, settings=filled)
@@ -245,29 +242,13 @@ class _Asked:
             known.parties * (known.teachers or 0),
         )
         usual = dict(settings.spec.usual(Size(votes, settings.most_unit_votes, settings.delta)))
-        if settings.noise == "parties":
-            usual |= self._usual_at_parties(usual["sigma2"])
-            if is_known_size:
-                usual |= known.at_parties.get(settings.mechanism, {})
-        elif is_known_size:
-            usual |= known.parameters.get(settings.mechanism, {})
+        at_parties = settings.noise == "parties"
+        if is_known_size:
+            chosen = known.at_parties if at_parties else known.parameters
+            usual |= chosen.get(settings.mechanism, {})
+        if at_parties:  # wide enough to be shared
+            usual["sigma2"] = max(usual["sigma2"], float(math.ceil(self._least_noise)))
         return usual
-
-    def _usual_at_parties(self, sigma2: float) -> dict[str, float]:
-        """Return noise that is wide enough to be shared, and a threshold for the biased check."""
-        settings = self.settings
-        parties, colluders = settings.parties or 0, settings.colluders or 0
-        found = {"sigma2": max(sigma2, float(math.ceil(self._least_noise)))}
-        # Rows of both kinds cost alike here.
-        found["sigma1"] = _first(settings.sigma1, settings.sigma2, found["sigma2"])
-        if not settings.spec.may_refuse:
-            return found
-        noise = DistributedNoise(found["sigma1"], parties, colluders, self._dropouts)
-        # A student's predictions are subtracted from the rows.
-        votes = 0 if settings.spec.learns else settings.votes
-        threshold = usual_vote_threshold(votes=votes, classes=self.classes, noise=noise)
-        found["vote_threshold"] = float(threshold)
-        return found
 
     @property
     def _least_noise(self) -> float:
@@ -289,26 +270,25 @@ class _Asked:
         Raises:
             BudgetExhaustedError: no noise is enough.
         """
-        valid, wanted = self.settings.valid_votes, self.settings.wanted_pricings
 
-        def fits(sigma: float) -> bool:
+        def share(sigma: float) -> float:
             noisy = replace(self, settings=replace(self.settings, sigma2=sigma))
-            draft = noisy.draft(noisy.caps(queries, None))
-            fits_run = affordable_queries(
-                lambda _: draft, most=1, votes_are_valid=valid, wanted=wanted
-            )
-            return fits_run == 1 and noisy.has_room_for_life(draft)
+            return noisy.share_of(noisy.draft(queries))
 
-        low, high = self._least_noise, max(1.0, float(self.settings.votes))
-        while not fits(high):
-            low, high = high, 2 * high
-            if high > MAX_TOTAL_VOTES:
+        # A cost is about inversely proportional to the noise.
+        low, high = self._least_noise, math.inf
+        tried, least = max(low, 1.0, float(self.settings.votes) / 4), 0.0
+        while high > low * (1 + _NOISE_STEP) and least < 1 - _NOISE_STEP / 2:
+            if (found := share(tried)) <= 1:
+                high, least = tried, found
+            else:
+                low = tried
+            if low > MAX_TOTAL_VOTES:
                 raise BudgetExhaustedError(
                     requested=math.inf, budget=min(self.settings.party_epsilons or (0.0,))
                 )
-        while high - low > _NOISE_STEP * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
+            aimed = tried * min(max(found, 0.5), 4.0) * (1 + _NOISE_STEP / 4)
+            tried = aimed if low < aimed < high else math.sqrt(low * high) if low else high / 2
         return float(f"{high * (1 + 1e-6):.6g}")
 
     def with_queries(self, known: Defaults, *, pool: int) -> RunSettings:
@@ -323,18 +303,11 @@ class _Asked:
                 f"--weights and --teachers must come to at most {MAX_TOTAL_VOTES} votes",
                 settings.votes,
             )
-        preview, most = self._preview(), min(known.queries, pool)
-        queries = settings.queries or self._affordable(most, preview)
-        caps = self.caps(queries, preview)
-        if preview is not None and self.priced(self.draft(caps)).pricing != "joint":
-            # A cap on refusals lowers only the joint price.
-            queries = settings.queries or self._affordable(most, None)
-            caps = self.caps(queries, None)
+        queries = settings.queries or self._affordable(min(known.queries, pool))
         return replace(
             settings,
             queries=queries,
-            max_answers=caps.answers,
-            max_refusals=caps.refusals if settings.spec.may_refuse else None,
+            max_answers=self.caps(queries).answers,
             batch_size=min(settings.batch_size or self._usual_batch(queries), queries, MOST_ASKED),
         )
 
@@ -343,39 +316,14 @@ class _Asked:
         learns = self.settings.spec.learns or self.settings.asks_by_student
         return -(-queries // LEARNING_BATCHES) if learns else queries
 
-    def _preview(self) -> Preview | None:
-        """Use simulated votes where a cap on refusals makes a run cheaper."""
-        settings = self.settings
-        may_be_joint = (
-            "joint" in settings.wanted_pricings
-            and "joint" in settings.prices
-            and settings.valid_votes
-        )
-        if not may_be_joint or settings.max_refusals is not None:
-            return None
-        return preview_confident(
-            simulated_votes(votes=settings.votes, classes=self.classes),
-            vote_threshold=_first(settings.vote_threshold),
-            sigma1=_first(settings.sigma1),
-            sigma2=_first(settings.sigma2),
-        )
-
-    def caps(self, queries: int, preview: Preview | None) -> Outcomes:
+    def caps(self, queries: int) -> Outcomes:
         """Return the caps of a run of so many queries."""
-        settings = self.settings
-        answers = min(settings.max_answers or queries, queries)
-        if not settings.spec.may_refuse:
-            return Outcomes(0, answers)
-        usual = queries if preview is None else preview.refusals(queries)
-        refusals = min(settings.max_refusals or usual, queries)
-        # The last ask ends the run by an answer or a refusal, not by both.
-        return Outcomes(refusals, answers, min(queries, answers + refusals - 1))
+        return Outcomes(queries, min(self.settings.max_answers or queries, queries))
 
-    def draft(self, caps: Outcomes) -> RunTerms:
-        """Return terms whose pool, task and pricing are still open."""
+    def draft(self, queries: int) -> RunTerms:
+        """Return terms of a run of so many queries, whose name, pool and task are still open."""
+        caps = self.caps(queries)
         settings = self.settings
-        unpriced = settings.prices[0]
-        orders = [2.0] * (settings.parties or 0) if unpriced == "renyi" else []
         try:
             return RunTerms.from_record(
                 {
@@ -392,11 +340,8 @@ class _Asked:
                     "test_delta": settings.test_delta,
                     "noise_place": settings.noise,
                     "unit": settings.unit,
-                    "pricing": unpriced,
-                    "orders": orders,
                     "max_asks": caps.asks,
                     "max_answers": caps.answers,
-                    "max_refusals": caps.refusals,
                     "budgets": list(settings.party_epsilons or ()),
                     "delta": settings.delta,
                     "colluders": settings.colluders,
@@ -410,41 +355,25 @@ class _Asked:
                 f"the settings must fit together: {getattr(cause, 'must', error.must)}", "others"
             ) from error
 
-    def priced(self, draft: RunTerms) -> RunTerms:
-        """Choose the price of a draft."""
-        settings = self.settings
-        return priced(draft, votes_are_valid=settings.valid_votes, wanted=settings.wanted_pricings)
+    def share_of(self, draft: RunTerms) -> float:
+        """Return the largest share of its budget that a draft costs any hospital.
 
-    def has_room_for_life(self, draft: RunTerms) -> bool:
-        """Tell whether the hospitals' ledgers for life hold a draft, if they must."""
-        if not self.for_life:
-            return True
-        try:
-            require_room_for_life(self.priced(draft), draft.max_asks)
-        except BudgetExhaustedError:
-            return False
-        return True
+        Their ledgers for life count, too, if they must hold the run.
+        """
+        share = budget_share(draft)
+        return max(share, share_for_life(draft)) if self.for_life and share <= 1 else share
 
-    def _affordable(self, most: int, preview: Preview | None) -> int:
+    def _affordable(self, most: int) -> int:
         """Return how many queries the budgets afford at the worst, at most `most`."""
         settings = self.settings
         if not settings.spec.is_private:
             return most
-
-        def drafted(queries: int) -> RunTerms:
-            return self.draft(self.caps(queries, preview))
-
-        valid, wanted = settings.valid_votes, settings.wanted_pricings
-        found = affordable_queries(drafted, most=most, votes_are_valid=valid, wanted=wanted)
-        if found and not self.has_room_for_life(drafted(found)):
-            found = most_queries(
-                lambda queries: 0.0 if self.has_room_for_life(drafted(queries)) else math.inf,
-                budget=1.0,
-                most=found - 1,
-            )
+        found = most_queries(
+            lambda queries: self.share_of(self.draft(queries)), budget=1.0, most=most
+        )
         if found:
             return found
-        requested, budget = tightest_cost(drafted(1), votes_are_valid=valid, wanted=wanted)
+        requested, budget = tightest_cost(self.draft(1))
         noise = _first(settings.sigma2, settings.sigma1)
         raise BudgetExhaustedError(
             requested=requested,

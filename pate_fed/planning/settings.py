@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.accounting.statement import Pricing
 from pate_fed.data import DatasetKind, DataSource
 from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_PURPOSE, is_purpose
@@ -18,7 +17,6 @@ from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.partition import PartitionScheme
 from pate_fed.planning.options import option_of, require_in_range
 from pate_fed.planning.sums import Sums, require_enough
-from pate_fed.pricing import PRICINGS
 
 if TYPE_CHECKING:
     from pate_fed.students.facts import LabelFacts
@@ -38,9 +36,9 @@ class RunSettings:
         queries: Queries to ask.
         select: Way to choose queries from the pool; None for the one that suits the data.
         mechanism: One of `SPECS`.
-        vote_threshold: Noisy top count from which Confident-GNMax answers, in votes.
-        sigma1: Standard deviation of the noise of that check, in votes; of a test of stability,
-            in units.
+        vote_threshold: Noisy top count from which a query is answered, in votes.
+        sigma1: Standard deviation of the noise of a check of its own, in votes; of a test of
+            stability, in units.
         sigma2: Standard deviation of the noise of each count, in votes.
         confidence: Chance from which the student's own label is kept.
         test_delta: Of one test of stability.
@@ -53,11 +51,7 @@ class RunSettings:
         delta: In (0, 1).
         epsilon: Budget of every hospital's units.
         party_epsilons: Budget of each hospital, instead.
-        pricing: "auto" for the smallest formal price that holds, or one of them.
-        valid_votes: Whether all hospitals are trusted to send valid vote rows: the joint price
-            holds only then.
         max_answers: Answers after which the run ends.
-        max_refusals: Refusals after which the run ends.
         batch_size: Queries per batch.
         teacher_model: Kind of teacher.
         device: torch's name of the device where convolutional teachers and students learn.
@@ -82,7 +76,7 @@ class RunSettings:
     partition: PartitionScheme | None = None
     queries: int | None = None
     select: str | None = None
-    mechanism: str = "confident"
+    mechanism: str = "threshold"
     vote_threshold: float | None = None
     sigma1: float | None = None
     sigma2: float | None = None
@@ -96,10 +90,7 @@ class RunSettings:
     delta: float = 1e-5
     epsilon: float = 5.0
     party_epsilons: tuple[float, ...] | None = None
-    pricing: str = "auto"
-    valid_votes: bool = True
     max_answers: int | None = None
-    max_refusals: int | None = None
     batch_size: int | None = None
     teacher_model: str = "auto"
     device: str = "cpu"
@@ -127,10 +118,8 @@ class RunSettings:
         require_in_range(self)
         if self.parties is not None:
             require_enough(self.parties, form=self.form, sums=sums)
-        for name in ("max_answers", "max_refusals"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidSettingError(f"{option_of(name)} must be at least 1", value)
+        if self.max_answers is not None and self.max_answers < 1:
+            raise InvalidSettingError("--max-answers must be at least 1", self.max_answers)
         self._check_parts(sums)
         if self.vote_threshold is not None and self.vote_threshold < 0:
             raise InvalidSettingError("--vote-threshold must be at least 0", self.vote_threshold)
@@ -160,7 +149,7 @@ class RunSettings:
     def _check_parts(self, sums: Sums) -> None:
         """Refuse options of other mechanisms, and lists that do not fit."""
         self._check_noise(sums)
-        spec, prices = self.spec, self.prices
+        spec = self.spec
         for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
             if getattr(self, name) is not None and name not in spec.parameters:
                 has = " and ".join(
@@ -170,22 +159,14 @@ class RunSettings:
                 )
                 must = f"is for {has}" if has else f"is not for --noise {self.noise}"
                 raise InvalidSettingError(f"{option_of(name)} {must}", self.mechanism)
-        if self.max_refusals is not None and not spec.may_refuse:
+        if self.max_answers is not None and not spec.may_refuse:
             raise InvalidSettingError(
-                "--max-refusals needs a mechanism that refuses", self.mechanism
+                "--max-answers needs a mechanism that refuses", self.mechanism
             )
         if self.test_delta is not None and not self.test_delta < self.delta:
             raise InvalidSettingError("--test-delta must be below --delta", "another")
         if self.weights == ():
             raise InvalidSettingError("--weights must be at least 1 each", "none")
-        if self.pricing != "auto" and self.pricing not in prices:
-            where = " with --noise parties" if self.noise == "parties" else ""
-            raise InvalidSettingError(
-                f"--pricing of {self.mechanism}{where} must be auto or {' or '.join(prices)}",
-                self.pricing,
-            )
-        if self.pricing == "joint" and not self.valid_votes:
-            raise InvalidSettingError("--pricing joint must come with --valid-votes", "--any-votes")
 
     def _check_noise(self, sums: Sums) -> None:
         """Refuse settings that contradict noise at the parties, or that only it allows."""
@@ -238,11 +219,6 @@ class RunSettings:
         return SPECS[self.mechanism]
 
     @property
-    def prices(self) -> tuple[Pricing, ...]:
-        """Prices known for its mechanism at the place of its noise."""
-        return self.spec.prices_with(self.noise)
-
-    @property
     def asks_by_student(self) -> bool:
         """Whether the student of earlier batches chooses the next queries."""
         return self.select == "least-confident"
@@ -251,13 +227,6 @@ class RunSettings:
     def votes_by_cluster(self) -> bool:
         """Whether teachers vote on the cluster around a query, by their majority in it."""
         return self.select == "cluster-votes"
-
-    @property
-    def wanted_pricings(self) -> frozenset[Pricing]:
-        """Ways to charge that may be chosen from."""
-        if self.pricing == "auto":
-            return PRICINGS
-        return frozenset({self.pricing})  # type: ignore[arg-type]  # checked by `check`
 
     @property
     def teams(self) -> list[tuple[int, int]]:
@@ -339,15 +308,12 @@ class RunSettings:
                 "noise": self.noise,
                 "colluders": self.colluders,
                 "max_answers": self.max_answers,
-                "max_refusals": self.max_refusals,
             },
             "budget": {
                 "epsilon": self.epsilon,
                 "party_epsilons": self.party_epsilons and list(self.party_epsilons),
                 "delta": self.delta,
                 "unit": self.unit,
-                "pricing": self.pricing,
-                "valid_votes": self.valid_votes,
             },
             "models": {
                 "teacher": self.teacher_model,
