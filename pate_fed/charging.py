@@ -222,8 +222,7 @@ class RunLedger:
         """Return the outcomes that a batch counts for in the budgets once it is released.
 
         With noise at the coordinator, the released ones. With noise at the parties, all opened rows
-        (rule R13: no refunds): every query of the batch, and where there is a second phase those
-        that passed.
+        (rule R13: no refunds): every query of the batch.
 
         Args:
             entry_id: A reservation.
@@ -232,9 +231,7 @@ class RunLedger:
         if not self.terms.at_parties:
             return released
         [held] = [e.reserved for e in self.outcomes.entries if e.entry_id == entry_id]
-        if self.terms.phases == 1:
-            return held
-        return Outcomes(held.asks, released.answers, held.asks)
+        return held
 
     def cancel(self, entry_id: str) -> Self:
         """Give a reservation back to budgets and caps: its sum provably never opens."""

@@ -316,41 +316,6 @@ class BatchTerms:
         return built
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseTerms:
-    """The terms of the second phase of a batch: fresh rows of the queries that passed the first.
-
-    Attributes:
-        first_plan: Digest of the first phase's plan, 32 bytes.
-        rows: Places in the batch of that plan, ascending.
-        first_result: Digest of the first phase's outcomes, 32 bytes.
-    """
-
-    first_plan: bytes
-    rows: tuple[int, ...]
-    first_result: bytes
-
-    def __post_init__(self) -> None:
-        _require("first_plan", len(self.first_plan) == 32, "be a digest")
-        _require("first_result", len(self.first_result) == 32, "be a digest")
-        ascending = list(self.rows) == sorted(set(self.rows))
-        _require("rows", bool(self.rows) and self.rows[0] >= 0 and ascending, "ascend from 0")
-
-    def as_record(self) -> dict[str, Any]:
-        """Return plain data; see `RunTerms.as_record`."""
-        return {**asdict(self), "rows": list(self.rows)}
-
-    @classmethod
-    def from_record(cls, record: object) -> Self:
-        """Read plain data back; raises as `RunTerms.from_record`."""
-        values = _fields_of(record, cls)
-        values["rows"] = tuple(_whole_numbers("rows", values["rows"]))
-        for name in ("first_plan", "first_result"):
-            _require_type(name, values[name], bytes)
-        built: Self = _built(cls, values)
-        return built
-
-
 def _built(cls: Any, values: dict[str, Any]) -> Any:
     try:
         return cls(**values)

@@ -71,7 +71,7 @@ def _other_queries(plan: Plan) -> dict[str, Any]:
 
 
 OTHER_PLANS = [
-    pytest.param(lambda plan: {"attempt": 7}, id="another attempt"),
+    pytest.param(lambda plan: {"batch": 7}, id="another batch"),
     pytest.param(lambda plan: {"expires_at": plan.expires_at - 1}, id="another expiry"),
     pytest.param(_other_queries, id="other queries"),
 ]
@@ -128,7 +128,7 @@ def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kin
         federation,
         [0, 1],
         lambda message: (
-            dataclasses.replace(message, attempt=7) if isinstance(message, Plan) else message
+            dataclasses.replace(message, batch=7) if isinstance(message, Plan) else message
         ),
     )
     with pytest.raises(VoidBatchError):

@@ -365,7 +365,6 @@ def test_rows_that_no_cap_allows_are_refused_before_anybody_votes() -> None:
     terms = BatchTerms(federation.run.terms, (0, 1, 2))
     frame = federation.run.round.batch.plan(
         batch=0,
-        attempt=0,
         words=terms.words,
         expires_at=2_000,
         terms=wire.encode_value(terms.as_record()),
@@ -518,7 +517,6 @@ def propose(federation: Federation, terms: BatchTerms) -> bytes:
     """Send one party a plan that the coordinator signed."""
     frame = federation.run.round.batch.plan(
         batch=0,
-        attempt=0,
         words=terms.words,
         expires_at=2_000,
         terms=wire.encode_value(terms.as_record()),

@@ -433,5 +433,4 @@ CONFIDENT_SPEC: Final = Spec(
     usual=usual_of_check,
     text=_confident_text,
     refused_because="too little agreement after noise was added",
-    phases=2,
 )

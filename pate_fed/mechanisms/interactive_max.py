@@ -255,6 +255,5 @@ SPEC: Final = Spec(
     usual=_usual,
     text=_text,
     refused_because="too little contradiction of the student after noise was added",
-    phases=2,
     learns=True,
 )

@@ -207,7 +207,6 @@ class SumRun:
         if not self.round.has_open_plan:
             self.round.batch.plan(
                 batch=batch,
-                attempt=0,
                 words=WORDS,
                 expires_at=self._expires_at,
                 terms=b"",

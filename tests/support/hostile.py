@@ -440,7 +440,6 @@ class Run:
         self.indices, self.words = asked.indices, asked.words
         self.plan_frame = self.coordinator.batch.plan(
             batch=0,
-            attempt=0,
             words=asked.words,
             expires_at=int(self.world.now) + 3_000,
             terms=wire.encode_value(asked.as_record()),
@@ -469,7 +468,6 @@ class Run:
             run_id=self.coordinator.run_id,
             epoch=self.node(like)._round.epoch + 1,
             batch=int(after is None),
-            attempt=0,
             phase=int(after is not None),
             previous_head=self.node(like).transcript_head,
             words=other.words,
@@ -699,9 +697,9 @@ class Loot:
         for peer in run.places:
             if peer != liar:
                 name, plan = run.fingerprint(peer), run.plan_digest
-                key = roots.receiving_key(name, phase_digest=plan, stage=STAGE)
+                key = roots.receiving_key(name, plan_digest=plan, stage=STAGE)
                 self._receiving[peer, liar] = key
-                key = roots.sending_key(name, phase_digest=plan, stage=VERDICT_STAGE)
+                key = roots.sending_key(name, plan_digest=plan, stage=VERDICT_STAGE)
                 self.sending[liar, peer] = key
 
     def take_reveal(self, reveal: Reveal, survivors: Places, *, holder: int) -> None:

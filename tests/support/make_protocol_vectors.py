@@ -108,7 +108,7 @@ def pair_keys() -> dict[str, Any]:
         "roots_by_epoch": [value.hex() for value in roots],
         "confirmation_lower_to_higher": _mac(confirm_key, domain + lower + higher),
         "confirmation_higher_to_lower": _mac(confirm_key, domain + higher + lower),
-        "phase_digest": plan.hex(),
+        "plan_digest": plan.hex(),
         "stream_keys_by_epoch": [
             hkdf(value, salt=plan, info=domain + b"stream\0" + lower + higher).hex()
             for value in roots

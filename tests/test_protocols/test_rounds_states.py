@@ -305,7 +305,7 @@ def test_the_coordinator_refuses_what_it_does_not_wait_for(form: Form) -> None:
             assert after == before, (step, kind)
 
 
-PLAN = {"batch": 0, "attempt": 0, "words": 1, "expires_at": 1, "terms": b""}
+PLAN = {"batch": 0, "words": 1, "expires_at": 1, "terms": b""}
 COORDINATOR_CALLS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "setup.make_record": ({"terms": b"", "colluders": 1, "dropouts": 0}, ["offer in"]),
     "setup.deliver": ({}, ["accepted in"]),
