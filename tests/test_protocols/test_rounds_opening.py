@@ -1121,7 +1121,7 @@ def close_unknown(run: MemoryRun, plan: bytes) -> bytes:
 
 
 def lost_plan(run: MemoryRun, number: int) -> bytes:
-    message = Plan(run.coordinator.run_id, 9, number, 0, 0, bytes(32), WORDS, EXPIRES_AT, b"")
+    message = Plan(run.coordinator.run_id, 9, number, bytes(32), WORDS, EXPIRES_AT, b"")
     return wire.sign(message, run.coordinator_identity).frame
 
 
