@@ -578,7 +578,7 @@ class TestClosing:
         heal(federation)
         federation.is_fatal = lambda number, each: federation.lives == 1 and each is stage
         federation.live(BATCHES[:1])
-        never = stage in (Stage.FIRST_STORED, Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
+        never = stage in (Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
         assert federation.lives == (1 if never else 2)
         assert list(federation.released) == [BATCHES[0]]
         assert federation.coordinator_states == ["cancelled", "committed"]

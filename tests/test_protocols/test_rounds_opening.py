@@ -1207,7 +1207,7 @@ def test_plans_and_proposals_of_an_unknown_run_write_nothing(state: PartyState) 
     for number in range(3):
         unknown = bytes([number]) * 32
         messages: list[Message] = [
-            Plan(unknown, 1, number, 0, 0, bytes(32), WORDS, EXPIRES_AT, b""),
+            Plan(unknown, 1, number, bytes(32), WORDS, EXPIRES_AT, b""),
             Proposal(unknown, bytes([number]) * 32, ()),
             Proposal(unknown, bytes([number]) * 32, run.coordinator.seats),
         ]

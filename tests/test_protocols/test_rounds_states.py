@@ -98,7 +98,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Confirmations: Confirmations(run_id, sender, (fresh(), fresh())),
         SetupClosing: SetupClosing(run_id, (fresh(), fresh()), (fresh(), fresh(), fresh())),
         Ready: Ready(run_id, sender, "elsewhere", head, 0),
-        Plan: Plan(run_id, 50, 9, 0, 0, head, WORDS, EXPIRES_AT, b""),
+        Plan: Plan(run_id, 50, 9, head, WORDS, EXPIRES_AT, b""),
         MaskedVector: MaskedVector(fresh(), sender, bytes(4 * WORDS)),
         Refusal: Refusal(fresh(), sender, "PF-300"),
         Settlement: Settlement(run_id, fresh(), "void", WORDS, (b"", b"", b""), (), b"", b""),
