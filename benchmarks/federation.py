@@ -203,7 +203,7 @@ class Federation:
         """Open a plan and hand it to every party."""
         self._batch += 1
         frame = self.coordinator.batch.plan(
-            batch=self._batch, attempt=0, words=words, expires_at=EXPIRES_AT, terms=b""
+            batch=self._batch, words=words, expires_at=EXPIRES_AT, terms=b""
         )
         for party in self.parties.values():
             party.receive(frame, now=NOW)

@@ -258,15 +258,11 @@ class Service:
 
     def _forgetting(self, on_stage: OnStage) -> OnStage:
         """Make Flower's database forget a batch's messages when the batch ends; log its start."""
-        is_second_phase = False
 
         def note(stage: Stage) -> None:
-            nonlocal is_second_phase
-            if stage is Stage.PLANNED and not is_second_phase:
+            if stage is Stage.PLANNED:
                 extra = facts("batch asked", run=self._run)
                 _log.info("run %s: a batch is asked", self._run, extra=extra)
-            if stage in (Stage.PLANNED, Stage.FIRST_STORED):
-                is_second_phase = stage is Stage.FIRST_STORED
             if stage in (Stage.STORED, Stage.VOID_STORED):
                 self._forget()
             on_stage(stage)

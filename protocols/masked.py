@@ -1,6 +1,6 @@
 """Masked: additive sharing whose sum opens though some parties drop out.
 
-Party i adds one more stream, of a key b_i of its own that is fresh for every plan and phase::
+Party i adds one more stream, of a key b_i of its own that is fresh for every plan::
 
     y_i = x_i + sum over j > i of PRG(k_ij) - sum over j < i of PRG(k_ij) + PRG(b_i)
 

@@ -61,11 +61,11 @@ def confirmation(root: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) 
 
 
 def envelope_key(
-    root: bytes, *, phase_digest: bytes, stage: str, sender: bytes, receiver: bytes
+    root: bytes, *, plan_digest: bytes, stage: str, sender: bytes, receiver: bytes
 ) -> bytes:
     """Derive the key of the one envelope of a stage from one end to the other, 32 bytes."""
     label = b"envelope\0" + stage.encode() + b"\0" + sender + receiver
-    return _derive(root, salt=phase_digest, label=label)
+    return _derive(root, salt=plan_digest, label=label)
 
 
 class PairRoots:
@@ -103,29 +103,29 @@ class PairRoots:
             self._roots = {peer: derive(root, label) for peer, root in self._roots.items()}
         self._epoch = epoch
 
-    def keys_for(self, phase_digest: bytes) -> dict[bytes, bytes]:
+    def keys_for(self, plan_digest: bytes) -> dict[bytes, bytes]:
         """Derive this epoch's key with each peer, by the peer's fingerprint."""
-        derive, me = _Extractor(phase_digest).derive, self._me
+        derive, me = _Extractor(plan_digest).derive, self._me
         return {
             peer: derive(root, b"stream\0" + min(me, peer) + max(me, peer))
             for peer, root in self._roots.items()
         }
 
-    def sending_key(self, peer: bytes, *, phase_digest: bytes, stage: str) -> bytes:
+    def sending_key(self, peer: bytes, *, plan_digest: bytes, stage: str) -> bytes:
         """Derive this epoch's key for the envelope of a stage to a peer."""
         return envelope_key(
             self._roots[peer],
-            phase_digest=phase_digest,
+            plan_digest=plan_digest,
             stage=stage,
             sender=self._me,
             receiver=peer,
         )
 
-    def receiving_key(self, peer: bytes, *, phase_digest: bytes, stage: str) -> bytes:
+    def receiving_key(self, peer: bytes, *, plan_digest: bytes, stage: str) -> bytes:
         """Derive this epoch's key for the envelope of a stage from a peer."""
         return envelope_key(
             self._roots[peer],
-            phase_digest=phase_digest,
+            plan_digest=plan_digest,
             stage=stage,
             sender=peer,
             receiver=self._me,

@@ -1,6 +1,6 @@
 """Content between two parties inside a batch: AES-256-GCM under a key of its own (rule R6).
 
-The key is derived from the pair's root, the phase, the stage, the sender and the receiver
+The key is derived from the pair's root, the plan, the stage, the sender and the receiver
 (`pair_keys.envelope_key`). It seals one envelope, so the nonce may be the same in all. The digest
 of the dealing that the envelope goes with is bound in as associated data.
 """
@@ -31,13 +31,13 @@ def open_shares(sealed: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
     """Open an envelope.
 
     Raises:
-        BrokenEnvelopeError: it was sealed for another pair, direction, phase or stage, with
+        BrokenEnvelopeError: it was sealed for another pair, direction, plan or stage, with
             another dealing, or changed.
     """
     try:
         return AESGCM(key).decrypt(_NONCE, sealed, dealing_digest)
     except (InvalidTag, ValueError) as error:
         raise BrokenEnvelopeError(
-            "an envelope must open under its phase, stage, sender, receiver and dealing",
+            "an envelope must open under its plan, stage, sender, receiver and dealing",
             "one that does not",
         ) from error

@@ -753,9 +753,7 @@ def forged(run_id: bytes, number: int, world: World) -> list[Any]:
     """One message of each kind that a run that is over may still be sent."""
     plan_digest = number.to_bytes(32, "big")
     some = tuple(sorted(world._pins))
-    plan = Plan(
-        run_id, 1, number, 0, 0, bytes(32), 6, int(world.now) + 1_000, number.to_bytes(2, "big")
-    )
+    plan = Plan(run_id, 1, number, bytes(32), 6, int(world.now) + 1_000, number.to_bytes(2, "big"))
     void = Settlement(run_id, plan_digest, "void", 6, (b"",) * len(some), (), b"", b"")
     return [plan, Proposal(run_id, plan_digest, ()), Proposal(run_id, plan_digest, some), void]
 

@@ -71,7 +71,7 @@ def _other_queries(plan: Plan) -> dict[str, Any]:
 
 
 OTHER_PLANS = [
-    pytest.param(lambda plan: {"attempt": 7}, id="another attempt"),
+    pytest.param(lambda plan: {"batch": 7}, id="another batch"),
     pytest.param(lambda plan: {"expires_at": plan.expires_at - 1}, id="another expiry"),
     pytest.param(_other_queries, id="other queries"),
 ]
@@ -85,7 +85,7 @@ def test_different_plans_for_different_parties_open_nothing(
     federation = kind.ready()
 
     def lie(message: Message) -> Message:
-        if isinstance(message, Plan) and message.phase == 0:
+        if isinstance(message, Plan):
             return dataclasses.replace(message, **changed(message))
         return message
 
@@ -101,25 +101,6 @@ def test_different_plans_for_different_parties_open_nothing(
     assert federation.store.releases() == {}
 
 
-@pytest.mark.parametrize("form", ["additive", "masked"])
-def test_different_second_phases_for_different_parties_open_nothing(form: str) -> None:
-    federation = Kind(form, "parties", 2).ready()
-
-    def lie(message: Message) -> Message:
-        if isinstance(message, Plan) and message.phase == 1:
-            return dataclasses.replace(message, expires_at=message.expires_at - 1)
-        return message
-
-    tell(federation, [0, 1], lie)
-    with pytest.raises(VoidBatchError) as void:
-        federation.ask(0, 1)
-    assert void.value.reservation == "forfeited"
-    second = bodies(federation, words=2 * CLASSES)[PARTIES:]
-    assert len(second) == PARTIES
-    assert looks_like_noise(np.sum(second, axis=0, dtype=np.uint32))
-    assert federation.store.releases() == {}
-
-
 @sampled(1)
 @every_kind
 def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kind) -> None:
@@ -128,7 +109,7 @@ def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kin
         federation,
         [0, 1],
         lambda message: (
-            dataclasses.replace(message, attempt=7) if isinstance(message, Plan) else message
+            dataclasses.replace(message, batch=7) if isinstance(message, Plan) else message
         ),
     )
     with pytest.raises(VoidBatchError):
@@ -228,40 +209,6 @@ def test_a_drop_out_that_was_claimed_is_not_made_good_by_asking_again(kind: Kind
     # Its y, which a cheat kept, is under its own stream still: it fits neither sum.
     ys = bodies(federation, words=2 * CLASSES)
     assert all(looks_like_noise(y) for y in ys)
-
-
-@pytest.mark.parametrize("form", ["additive", "masked"])
-def test_a_second_phase_whose_y_is_dropped_is_not_opened_again(form: str) -> None:
-    """The rows that passed, once more with another set: only their first plan is served."""
-    federation = Kind(form, "parties", 2).ready()
-    run, second = federation.run, []
-    plan = run.round.batch.plan
-
-    def noting(**fields: Any) -> bytes:
-        if fields["phase"] == 1:
-            second.append(fields)
-        return plan(**fields)
-
-    run.round.batch.plan = noting  # type: ignore[method-assign]
-
-    def on_answer(node: int, answer: bytes) -> bytes | None:
-        late = federation.steps[node].count("vote") == 2
-        # One y too many for the masked sum to do without.
-        return None if node in (0, VICTIM) and late and holds_vector(answer) else answer
-
-    federation.transport.on_answer = on_answer
-    with pytest.raises(VoidBatchError) as void:
-        federation.ask(0, 1)
-    assert void.value.reservation == "forfeited"
-    honestly(federation)
-    voted = votes_cast(federation)
-    again = plan(**second[0])
-    nodes = federation.seats_of_nodes()
-    for seat, told in federation.unheard().items():
-        node = nodes[seat]
-        answer = federation.nodes[node].receive(wire.pack([*told, again]))
-        assert not holds_vector(answer)
-    assert votes_cast(federation) == voted
 
 
 def second_run(federation: Federation, places: list[int]) -> LabelingRun:
@@ -440,8 +387,7 @@ def test_a_settlement_of_another_set_than_the_one_that_sent_stops_the_party(kind
         return dataclasses.replace(message, contributions=tuple(listed))
 
     tell(federation, range(PARTIES), lie)
-    if kind.phases == 1:
-        federation.ask(0, 1)
+    federation.ask(0, 1)
     with pytest.raises((VoidBatchError, PartyFailedError)):
         federation.ask(3, 4)
     # Additive: it is not whole. Masked: it is not the set that they revealed shares for.
@@ -471,30 +417,14 @@ def _opens_a_set(packet: bytes) -> bool:
     return any(message.survivors for message in proposals)
 
 
-def nobody_revealed(federation: Federation, *, phase: int) -> bool:
-    """Whether no party showed a share in the phase that was attacked; the first one may be over."""
-    shown = sum(_holds(answer, Reveal) for _, answer in federation.transport.answers)
-    return shown == PARTIES * phase
-
-
-PHASES = [(kind, phase) for kind in [Kind("masked", "coordinator", 1)] for phase in (0,)]
-PHASES += [(Kind("masked", "parties", 1), 0)]
-PHASES += [(Kind("masked", "parties", 2), 0), (Kind("masked", "parties", 2), 1)]
-in_each_phase = pytest.mark.parametrize(
-    ("kind", "phase"), PHASES, ids=[f"{kind}: phase {phase}" for kind, phase in PHASES]
-)
-
-
-def in_phase(federation: Federation, phase: int, lie: Callable[[Message], Message]) -> Any:
-    """A lie that is told in one phase of the first batch only."""
-    return lambda message: (
-        lie(message) if federation.run.round.open_plan.plan.phase == phase else message
-    )
+def nobody_revealed(federation: Federation) -> bool:
+    """Whether no party showed a share."""
+    return not any(_holds(answer, Reveal) for _, answer in federation.transport.answers)
 
 
 @sampled(1)
-@in_each_phase
-def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind, phase: int) -> None:
+@masked_kinds
+def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind) -> None:
     """n = 5, t = 4: the last party is a survivor to three parties, and a drop-out to two."""
     federation = kind.ready()
     run = federation.run.round
@@ -505,25 +435,25 @@ def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind, phase: int) 
     plans: set[bytes] = set()
 
     def on_query(node: int, packet: bytes) -> bytes:
-        if not _opens_a_set(packet) or run.open_plan.plan.phase != phase:
+        if not _opens_a_set(packet):
             return packet
         plans.add(run.open_plan.digest)
-        told_otherwise = node in doubled
-        lie = in_phase(federation, phase, lambda message: _without_last(federation, message))
-        return lied(federation, packet, lie) if told_otherwise else packet
+        if node not in doubled:
+            return packet
+        return lied(federation, packet, lambda message: _without_last(federation, message))
 
     federation.transport.on_query = on_query
     with pytest.raises(VoidBatchError) as void:
         federation.ask(0, 1)
     assert void.value.reservation == "forfeited"
     assert not void.value.may_ask_again  # nobody signs a second verdict, to close it or otherwise
-    assert nobody_revealed(federation, phase=phase)
+    assert nobody_revealed(federation)
     assert federation.store.releases() == {}
     honestly(federation)
     federation.forget_asked()
     with pytest.raises(VoidBatchError, match=Reason.QUERIES):
         federation.ask(0, 1)
-    assert max(votes_cast(federation)) == 1 + phase
+    assert max(votes_cast(federation)) == 1
     # Nor do they show a share for all that the coordinator can make of these verdicts.
     [plan] = plans
     for node in federation.nodes:
@@ -531,8 +461,8 @@ def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind, phase: int) 
 
 
 @sampled(1)
-@in_each_phase
-def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int) -> None:
+@masked_kinds
+def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind) -> None:
     """The coordinator shows each party all verdicts that it has as if they were for its own set."""
     federation = kind.ready()
     run = federation.run.round
@@ -540,7 +470,7 @@ def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int)
     answers: dict[int, bytes] = {}
 
     def on_query(node: int, packet: bytes) -> bytes | None:
-        if not _opens_a_set(packet) or run.open_plan.plan.phase != phase:
+        if not _opens_a_set(packet):
             return packet
         seat = federation.identities[node].fingerprint
         lie = lied(federation, packet, lambda message: _without_last(federation, message))
@@ -579,21 +509,19 @@ def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind, phase: int)
     for node, answer in answers.items():
         assert codes(answer) == ["PF-246"]
         assert federation.nodes[node].state is PartyState.STOPPED
-    assert nobody_revealed(federation, phase=phase)
+    assert nobody_revealed(federation)
 
 
 @sampled(1)
-@in_each_phase
-def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
-    kind: Kind, phase: int
-) -> None:
+@masked_kinds
+def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(kind: Kind) -> None:
     """The coordinator says that the last party dropped out, then that it did not."""
     federation = kind.ready()
     last = federation.run.round.seats[-1]
     answers: dict[int, bytes] = {}
 
     def on_query(node: int, packet: bytes) -> bytes | None:
-        if not _opens_a_set(packet) or federation.run.round.open_plan.plan.phase != phase:
+        if not _opens_a_set(packet):
             return packet
         if federation.identities[node].fingerprint == last:
             return None
@@ -611,18 +539,18 @@ def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(
         assert kinds(answer) == ["Refusal"]
         assert codes(answer) == ["PF-223"]
         assert federation.nodes[node].state is PartyState.STOPPED
-    assert nobody_revealed(federation, phase=phase)
+    assert nobody_revealed(federation)
 
 
 @sampled(1)
-@in_each_phase
-def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind, phase: int) -> None:
+@masked_kinds
+def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind) -> None:
     """Owners wrote 4, which is the form's threshold. The coordinator lowers it by itself."""
     federation = kind.ready(policy={"least_parties": MaskedSum.threshold(PARTIES)})
     said: list[list[str]] = []
 
     def on_query(node: int, packet: bytes) -> bytes:
-        if not _opens_a_set(packet) or federation.run.round.open_plan.plan.phase != phase:
+        if not _opens_a_set(packet):
             return packet
         return lied(federation, packet, lambda m: _without_last(federation, m, count=2))
 
@@ -634,12 +562,11 @@ def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind, phase: int) -
     with pytest.raises(VoidBatchError) as void:
         federation.ask(0, 1)
     assert [code for each in said for code in each] == ["PF-241"] * PARTIES
-    assert nobody_revealed(federation, phase=phase)
+    assert nobody_revealed(federation)
     # Who refused a set promises that the plan never opens: then all of it may be asked again.
-    assert void.value.may_ask_again is (phase == 0)
-    if phase == 0:
-        honestly(federation)
-        assert federation.ask(0, 1).answered == 2
+    assert void.value.may_ask_again
+    honestly(federation)
+    assert federation.ask(0, 1).answered == 2
 
 
 # The agreed terms ---------------------------------------------------------------------------------
@@ -723,7 +650,7 @@ def _in_record(
 @pytest.mark.parametrize("whose", ["the coordinator's", "a stranger's", "its own, invented"])
 def test_a_forged_sealing_key_of_a_peer_is_refused_by_everybody(form: str, whose: str) -> None:
     """The coordinator would open the envelopes to that peer, and all its pairs' streams."""
-    federation = Kind(form, "coordinator", 1).federation()
+    federation = Kind(form, "coordinator").federation()
     record = federation.run.round
 
     def forge(statement: KeyStatement) -> bytes:
@@ -752,7 +679,7 @@ def test_a_forged_sealing_key_of_a_peer_is_refused_by_everybody(form: str, whose
 
 @forms
 def test_envelopes_of_an_older_run_are_worth_nothing_under_a_new_id(form: str) -> None:
-    federation = Kind(form, "coordinator", 1).ready()
+    federation = Kind(form, "coordinator").ready()
     federation.run.close()
     old = {place: _delivered(federation, place) for place in range(PARTIES)}
     run = second_run(federation, list(range(PARTIES)))
@@ -773,7 +700,7 @@ def test_envelopes_of_an_older_run_are_worth_nothing_under_a_new_id(form: str) -
 
 @forms
 def test_an_old_envelope_signed_anew_by_the_coordinator_is_not_its_senders(form: str) -> None:
-    federation = Kind(form, "coordinator", 1).ready()
+    federation = Kind(form, "coordinator").ready()
     federation.run.close()
     old = {place: _delivered(federation, place) for place in range(PARTIES)}
     run = second_run(federation, list(range(PARTIES)))
@@ -811,7 +738,7 @@ def _delivered(federation: Federation, place: int) -> list[bytes]:
 
 @forms
 def test_swapped_envelopes_stop_who_got_the_wrong_ones(form: str) -> None:
-    federation = Kind(form, "coordinator", 1).federation()
+    federation = Kind(form, "coordinator").federation()
 
     def on_query(node: int, packet: bytes) -> bytes:
         if node != VICTIM or kinds(packet) != ["EnvelopeBundle"]:

@@ -1,6 +1,6 @@
 """Colluders that withhold their noise, and the lost with theirs: what remains is what was promised.
 
-Whole runs, one phase and two, additive and masked: c parties add nothing, d more are lost, and the
+Whole runs, additive and masked: c parties add nothing, d more are lost, and the
 noise in what opens is held against the promise of the run's terms and against the very law that the
 parties were charged for.
 """
@@ -17,11 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from coordinator.runs.labeling import deciding
-from pate_fed.accounting import (
-    DistributedConfidentMaxEvent,
-    DistributedGaussianMaxEvent,
-    event_charged_rdp,
-)
+from pate_fed.accounting import DistributedGaussianMaxEvent, event_charged_rdp
 from pate_fed.mechanisms import DistributedNoise, RandomBytes, keyed_stream
 from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
 from pate_fed.votes import NoiseShare, NoisyHistogram, open_noisy_sum
@@ -35,20 +31,18 @@ ENTRIES = QUERIES * CLASSES
 FALSE_ALARM = 1e-6
 
 CASES = [
-    pytest.param(Kind("additive", "parties", 1), 1, 0, id="additive, c = 1"),
-    more(Kind("additive", "parties", 1), 3, 0, id="additive, c = 3"),
-    more(Kind("additive", "parties", 2), 2, 0, id="additive, c = 2, two phases"),
-    pytest.param(Kind("masked", "parties", 1), 2, 1, id="masked, c = 2, d = 1"),
-    more(Kind("masked", "parties", 2), 1, 1, id="masked, c = 1, d = 1, two phases"),
-    pytest.param(Kind("masked", "parties", 2), 2, 1, id="masked, c = 2, d = 1, two phases"),
+    pytest.param(Kind("additive", "parties"), 1, 0, id="additive, c = 1"),
+    more(Kind("additive", "parties"), 3, 0, id="additive, c = 3"),
+    more(Kind("masked", "parties"), 1, 1, id="masked, c = 1, d = 1"),
+    pytest.param(Kind("masked", "parties"), 2, 1, id="masked, c = 2, d = 1"),
 ]
 
 
 @cache
 def withheld(
     kind: Kind, colluders: int, lost: int, *, among_all: bool = False
-) -> tuple[Federation, list[NDArray[np.float64]]]:
-    """Run one large batch; return the noise that is left in each phase's opened rows.
+) -> tuple[Federation, NDArray[np.float64]]:
+    """Run one large batch; return the noise that is left in the opened rows.
 
     Args:
         kind: The run's kind.
@@ -72,7 +66,7 @@ def draw_among_all(
 
 def run_withheld(
     kind: Kind, colluders: int, lost: int, patch: pytest.MonkeyPatch
-) -> tuple[Federation, list[NDArray[np.float64]]]:
+) -> tuple[Federation, NDArray[np.float64]]:
     opened: list[NoisyHistogram] = []
 
     def watching(*arguments: Any, **named: Any) -> NoisyHistogram:
@@ -81,8 +75,6 @@ def run_withheld(
 
     patch.setattr(deciding, "open_noisy_sum", watching)
     much = {"budgets": (1e4,) * PARTIES, "max_asks": QUERIES, "max_answers": QUERIES}
-    if kind.phases == 2:
-        much["max_refusals"] = QUERIES
     federation = kind.federation(
         pool=QUERIES,
         noises={
@@ -101,8 +93,8 @@ def run_withheld(
     release = federation.ask(*range(QUERIES))
     assert release.answered == QUERIES
     clean = clean_rows(*range(QUERIES), parties=PARTIES - lost)
-    assert len(opened) == kind.phases
-    return federation, [noisy.counts - clean for noisy in opened]
+    [noisy] = opened
+    return federation, noisy.counts - clean
 
 
 def shortfall(left: NDArray[np.float64], sigma: float) -> float:
@@ -112,11 +104,6 @@ def shortfall(left: NDArray[np.float64], sigma: float) -> float:
 
 
 MOST_SHORT = float(stats.norm.isf(FALSE_ALARM))
-
-
-def promised(kind: Kind) -> list[float]:
-    """The sigma of each phase's rows, as `Kind.terms` has them."""
-    return [SIGMA] if kind.phases == 1 else [SIGMA, 2 * SIGMA]
 
 
 @sampled(1)
@@ -132,9 +119,8 @@ def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
     many, lack 20 % to 60 % of it: 9.5 short at the least, missed less than once in 10^8.
     """
     _, left = withheld(kind, colluders, lost)
-    for noise, sigma in zip(left, promised(kind), strict=True):
-        assert noise.size == ENTRIES
-        assert shortfall(noise, sigma) < MOST_SHORT
+    assert left.size == ENTRIES
+    assert shortfall(left, SIGMA) < MOST_SHORT
 
 
 @sampled(1)
@@ -149,13 +135,12 @@ def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
 def test_noise_divided_among_all_parties_would_be_caught(
     kind: Kind, colluders: int, lost: int
 ) -> None:
-    """The same test with variance sigma^2 / n in place of sigma^2 / (n - c - d): in each phase.
+    """The same test with variance sigma^2 / n in place of sigma^2 / (n - c - d).
 
-    Of the case that is caught least surely, and of all that can be lost in two phases.
+    Of the case that is caught least surely, and of the most that can be lost.
     """
     _, left = withheld(kind, colluders, lost, among_all=True)
-    for noise, sigma in zip(left, promised(kind), strict=True):
-        assert shortfall(noise, sigma) > MOST_SHORT
+    assert shortfall(left, SIGMA) > MOST_SHORT
 
 
 def against_law(left: NDArray[np.float64], *, sigma: float, shares: int) -> float:
@@ -179,21 +164,16 @@ def test_the_accountants_number_is_the_price_of_the_noise_that_was_drawn(
 ) -> None:
     """What was charged names a law; what is left is of that law, whose price is what was charged.
 
-    Law: chi-square, false alarm 10^-6 in each phase; shares divided by n, and rounded Gaussians of
+    Law: chi-square, false alarm 10^-6; shares divided by n, and rounded Gaussians of
     a sigma that is 10 % off, fall below it. Price: by convolution in 40 digits, to 10^-6.
     """
     federation, left = withheld(kind, colluders, lost)
     shares = PARTIES - colluders - lost
-    expected: Any = DistributedGaussianMaxEvent(QUERIES, SIGMA, shares, 1)
-    if kind.phases == 2:
-        expected = DistributedConfidentMaxEvent(QUERIES, QUERIES, SIGMA, 2 * SIGMA, shares, 1)
+    expected = DistributedGaussianMaxEvent(QUERIES, SIGMA, shares, 1)
     for node in federation.nodes[: PARTIES - lost]:
         [entry] = node.ledger.entries
         assert entry.charged == expected
-    for noise, sigma in zip(left, promised(kind), strict=True):
-        assert against_law(noise, sigma=sigma, shares=shares) > FALSE_ALARM
-        assert against_law(np.round(noise * 0.9), sigma=sigma, shares=shares) < FALSE_ALARM
-    exact = sum(
-        exact_row_price(sigma, shares, moved=1, order=ORDER) * QUERIES for sigma in promised(kind)
-    )
+    assert against_law(left, sigma=SIGMA, shares=shares) > FALSE_ALARM
+    assert against_law(np.round(left * 0.9), sigma=SIGMA, shares=shares) < FALSE_ALARM
+    exact = exact_row_price(SIGMA, shares, moved=1, order=ORDER) * QUERIES
     assert float(event_charged_rdp(expected, [ORDER])[0]) == pytest.approx(exact, rel=1e-6)

@@ -107,14 +107,13 @@ Y_ATTACKS = [
     pytest.param(in_a_peers_name, "PF-228", id="a peer's name"),
     pytest.param(of_another_plan, "PF-225", id="another plan"),
 ]
-PHASES = [(kind, phase) for kind in KINDS for phase in range(kind.phases)]
-EACH_PHASE = [pytest.param(*each, id=f"{each[0]}: phase {each[1]}") for each in PHASES]
+EACH_KIND = [pytest.param(kind, id=str(kind)) for kind in KINDS]
 
 
 @sampled(1)
-@each_once(("kind, phase", EACH_PHASE), ("forge, code", Y_ATTACKS))
+@each_once(("kind", EACH_KIND), ("forge, code", Y_ATTACKS))
 def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
-    kind: Kind, phase: int, forge: Forge, code: str
+    kind: Kind, forge: Forge, code: str
 ) -> None:
     """Additive: the batch is void, and its sender named. Masked: it is done without, and named."""
     federation = kind.ready()
@@ -129,8 +128,7 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     federation.run._messenger._failed = naming  # type: ignore[method-assign]
 
     def on_answer(node: int, answer: bytes) -> bytes:
-        late = federation.steps[node].count("vote") == phase + 1
-        if node != CULPRIT or not late or not holds_vector(answer):
+        if node != CULPRIT or not holds_vector(answer):
             return answer
         return changed_y(answer, lambda y: forge(federation, y))
 
@@ -140,12 +138,12 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     if survives:
         assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
         lost = (federation.names[CULPRIT],)
-        assert federation.run.lost[phase] == lost
+        assert federation.run.lost[0] == lost
     else:
         with pytest.raises(VoidBatchError) as void:
             federation.ask(0, 1)
         # A wrong length under its sender's name counts as a refusal.
-        is_refusal = code == "PF-224" and not phase
+        is_refusal = code == "PF-224"
         comes_back = is_refusal and not federation.run.terms.at_parties
         assert void.value.reservation == ("cancelled" if comes_back else "forfeited")
         assert void.value.may_ask_again is is_refusal
@@ -174,7 +172,7 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
 def test_an_expired_or_foreign_key_is_refused_at_the_door(
     form: str, changed: dict[str, Any], code: str
 ) -> None:
-    federation = Kind(form, "coordinator", 1).federation()
+    federation = Kind(form, "coordinator").federation()
 
     def on_answer(node: int, answer: bytes) -> bytes:
         if node != CULPRIT:
@@ -195,7 +193,7 @@ def test_an_expired_key_that_the_coordinator_lets_through_is_refused_by_every_pe
     form: str,
 ) -> None:
     """Coordinator and culprit collude: the record holds a key that has expired."""
-    federation = Kind(form, "coordinator", 1).federation()
+    federation = Kind(form, "coordinator").federation()
     exchange = federation.run.round._run.exchange
     collected = exchange.collected
 
@@ -219,46 +217,37 @@ def test_an_expired_key_that_the_coordinator_lets_through_is_refused_by_every_pe
 # Rows ---------------------------------------------------------------------------------------------
 
 
-class PhaseLiar(LyingNode):
-    """Lies in one phase only."""
-
-    lies: dict[int, NDArray[np.int64]]
-
-    def lie_of(self, phase: int) -> NDArray[np.int64] | None:
-        return self.lies.get(phase)
-
-
-def let_lie(federation: Federation, lies: dict[int, NDArray[np.int64]]) -> None:
-    """From here on the culprit adds something to its vector of some phases."""
+def let_lie(federation: Federation, lie: NDArray[np.int64] | None) -> None:
+    """From here on the culprit adds something to its vectors."""
     culprit = federation.nodes[CULPRIT]
-    culprit.__class__ = PhaseLiar
-    culprit.lies = lies  # type: ignore[attr-defined]
+    culprit.__class__ = LyingNode
+    culprit.lie = lie  # type: ignore[attr-defined]
 
 
-def bound_of(federation: Federation, phase: int) -> int:
+def bound_of(federation: Federation) -> int:
     if not federation.run.terms.at_parties:
         return 0
-    noise = noise_of(federation.run.terms, phase=phase)
+    noise = noise_of(federation.run.terms)
     return noise.row_sum_bound(2, CLASSES, senders=PARTIES)
 
 
 @sampled(1)
-@in_turn(("kind, phase", EACH_PHASE), ("sign", [1, -1]))
-def test_rows_far_from_their_sum_void_the_batch(kind: Kind, phase: int, sign: int) -> None:
+@in_turn(("kind", EACH_KIND), ("sign", [1, -1]))
+def test_rows_far_from_their_sum_void_the_batch(kind: Kind, sign: int) -> None:
     """One vote where the coordinator adds the noise; far too large noise where parties do.
 
     Who sent them is named in the first case; in the second nobody can tell.
     """
     federation = kind.ready()
-    off = sign * max(1, 2 * bound_of(federation, phase))
-    let_lie(federation, {phase: np.array([[0, 0, 0], [0, 0, off]])})
+    off = sign * max(1, 2 * bound_of(federation))
+    let_lie(federation, np.array([[0, 0, 0], [0, 0, off]]))
     with pytest.raises(VoidBatchError) as void:
         federation.ask(0, 1)
     assert void.value.reservation == "forfeited"
     liar = federation.names[CULPRIT]
     named = {name for name in federation.names if name in str(void.value)}
     assert named == (set() if federation.run.terms.at_parties else {liar})
-    let_lie(federation, {})
+    let_lie(federation, None)
     assert federation.ask(3, 4).labels.tolist() == labels_of(3, 4)
     for place in range(PARTIES):
         assert federation.party_states(place)[0] == "forfeited"
@@ -277,12 +266,12 @@ def voting(row: list[int]) -> Callable[[QueryBatch], NDArray[np.int64]]:
 
 
 def let_vote_and_lie(
-    kind: Kind, row: list[int], lies: dict[int, NDArray[np.int64]], *, seed: int = 0
+    kind: Kind, row: list[int], lie: NDArray[np.int64], *, seed: int = 0
 ) -> tuple[Any, ...]:
     """All that anybody can see of a batch but its labels, under noise that is fixed."""
     noises = {p: keyed_stream(bytes([p, seed] * 16), tag="noise of liars") for p in range(PARTIES)}
     federation = kind.ready(votes={0: voting(row)}, noises=noises)
-    let_lie(federation, lies)
+    let_lie(federation, lie)
     try:
         answered: object = federation.ask(0, 1).answered
         federation.run.close()
@@ -307,34 +296,30 @@ SIZES = [0, TEACHERS, 2**31 - 5 * TEACHERS, 2**31 - SURE - 1, 2**31 - 1]
 
 @pytest.mark.slow
 @sampled(2)
-@each_once(("kind, phase", EACH_PHASE), ("size", SIZES))
-def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(
-    kind: Kind, phase: int, size: int
-) -> None:
+@each_once(("kind", EACH_KIND), ("size", SIZES))
+def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(kind: Kind, size: int) -> None:
     """R11, R12: void or not, sizes, exchanges, charges are the same whatever a peer voted."""
     lie = wrapped(np.array([[SURE, size, -SURE - size], [size, SURE, -SURE - size]]))
-    seen = {let_vote_and_lie(kind, row, {phase: lie}) for row in HONEST}
+    seen = {let_vote_and_lie(kind, row, lie) for row in HONEST}
     assert len(seen) == 1
     assert next(iter(seen))[0] == 2
 
 
-AT_PARTIES = [each for each in EACH_PHASE if each.values[0].place == "parties"]
+AT_PARTIES = [each for each in EACH_KIND if each.values[0].place == "parties"]
 
 
 @pytest.mark.slow
 @sampled(2)
-@in_turn(("kind, phase", AT_PARTIES))
-def test_whether_a_lie_at_the_bound_voids_the_batch_follows_from_noise_alone(
-    kind: Kind, phase: int
-) -> None:
+@in_turn(("kind", AT_PARTIES))
+def test_whether_a_lie_at_the_bound_voids_the_batch_follows_from_noise_alone(kind: Kind) -> None:
     """A row that is off by just the bound is void for about half of all noise: never by a vote."""
-    bound = bound_of(kind.federation(), phase)
+    bound = bound_of(kind.federation())
     lie = np.array([[SURE + bound, 0, -SURE], [0, SURE, -SURE]])
     verdicts = set()
     for seed in range(12):
         if len(verdicts) == 2:
             break
-        seen = {let_vote_and_lie(kind, row, {phase: lie}, seed=seed) for row in HONEST}
+        seen = {let_vote_and_lie(kind, row, lie, seed=seed) for row in HONEST}
         assert len(seen) == 1
         verdicts.add(next(iter(seen))[0] == 2)
     assert verdicts == {True, False}  # the lie is one that decides something

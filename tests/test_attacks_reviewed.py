@@ -33,10 +33,8 @@ from party.storage.query_journal import (
     QueryJournal,
     SketchedQueries,
 )
-from pate_fed.federation import NO_TASK, PhaseTerms
-from pate_fed.mechanisms import FirstPhase
+from pate_fed.federation import NO_TASK
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE
-from pate_fed.releases import Outcome
 from pate_fed.votes import TeacherWeights
 from protocols import transcript_verifier, wire
 from protocols.errors import HistoryError, RefusedError
@@ -50,7 +48,6 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.rounds import (
-    ANY_SET,
     PartyState,
     PlanClaim,
     RoundJournal,
@@ -1060,125 +1057,7 @@ def test_without_its_rule_another_runs_parties_free_a_plan_that_was_never_begun(
     assert again.ask(indices, of=[VICTIM]) == {}
 
 
-# 9: a second phase that opens another set than the first ------------------------------------------
-
-ORDER = 6.0
-
-
-def without_claims_of_second_phases(patch: Patch) -> None:
-    """A second phase is bound by nothing, and binds nothing."""
-    patch.setattr(QueryJournal, "claim", _unless_second(QueryJournal.claim))
-    review = Guard.review_queries
-
-    def review_first(self: Guard, batch: Any, *, after: bytes = b"", **fields: Any) -> Any:
-        return (None, ANY_SET) if after else review(self, batch, **fields)
-
-    patch.setattr(Guard, "review_queries", review_first)
-
-
-def _unless_second(claim: Callable[..., None]) -> Callable[..., None]:
-    def claim_first(self: QueryJournal, batch: Any, *, after: bytes = b"", **fields: Any) -> None:
-        if not after:
-            claim(self, batch, **fields)
-
-    return claim_first
-
-
-def opened_first_phase() -> tuple[Run, Run]:
-    """A batch whose first phase opened with everybody in it, and the plan of its second phase."""
-    world = World(6, federations=2, order=ORDER)
-    run = Run(
-        world,
-        range(6),
-        "masked",
-        colluders=1,
-        noise_place="parties",
-        pricing="renyi",
-        orders=(ORDER,) * 6,
-        mechanism="confident",
-        vote_threshold=1.0,
-        sigma1=40.0,
-        sigma2=8.0,
-        max_refusals=1_000,
-    ).set_up()
-    assert run.ask(range(world.queries)) == {}
-    assert run.open(run.places) == {}
-    first = FirstPhase(np.full(world.queries, Outcome.ANSWERED, dtype=np.int8))
-    plans = [run.node(place)._round.batch.known for place in run.places]
-    settlement = replace(
-        run.settlement(certificate=run.certificate(run.places)),
-        state="released",
-        contributions=tuple(plan.entries[0] for plan in plans),
-        result=wire.encode_value(first.as_record()),
-    )
-    for place in run.places:
-        assert run.tell(place, run.sign(settlement)).codes == []
-    terms = PhaseTerms(run.plan_digest, tuple(range(world.queries)), first.digest)
-    return run, run.other_plan(run.indices, like=VICTIM, after=terms)
-
-
-def near_sum(world: World) -> tuple[Run, dict[int, list[str]]]:
-    """Ask near-duplicates of the same queries in the other federation, with noise at its end."""
-    clean = Run(
-        world,
-        range(6),
-        "additive",
-        colluders=1,
-        federation=1,
-        pricing="label",
-        orders=(ORDER,) * 6,
-        sigma2=400.0,
-    ).set_up()
-    return clean, clean.ask(range(world.queries, 2 * world.queries))
-
-
-def clean_before_second_phase() -> tuple[Run, Run, dict[int, list[str]]]:
-    run, second = opened_first_phase()
-    clean, refused = near_sum(run.world)
-    assert refused == {}  # it holds the very hospitals of the first phase
-    assert second.ask(second.indices) == {}
-    return clean, second, second.open([place for place in run.places if place != VICTIM])
-
-
-def clean_after_second_phase() -> tuple[Run, Run, dict[int, list[str]]]:
-    run, second = opened_first_phase()
-    assert second.ask(second.indices) == {}
-    assert second.open([place for place in run.places if place != VICTIM]) == {}
-    clean, refused = near_sum(run.world)
-    return clean, second, refused
-
-
-def tells_victim(clean: Run, second: Run) -> bool:
-    """Whether a sum without noise and one of the second phase differ by the victim alone."""
-    exact = [parties for parties, _ in clean.loot.sums()]
-    noisy = [parties for parties, _ in second.loot.sums()]
-    return any(one - other == {VICTIM} for one in exact for other in noisy)
-
-
-def test_a_second_phase_opens_no_other_set_than_a_near_sum_between_the_phases() -> None:
-    clean, second, refused = clean_before_second_phase()
-    assert {code for codes in refused.values() for code in codes} == {VERDICT_CODE}
-    assert not tells_victim(clean, second)
-
-
-def test_a_near_query_is_refused_once_two_phases_opened_two_sets() -> None:
-    clean, second, refused = clean_after_second_phase()
-    assert_refused(refused, clean.places, NEAR_CODE)
-    assert not tells_victim(clean, second)
-
-
-@sampled(1)
-@pytest.mark.parametrize("attack", [clean_before_second_phase, clean_after_second_phase])
-def test_without_its_rule_a_second_phase_leaves_one_hospital_under_its_own_noise(
-    monkeypatch: Patch, attack: Callable[[], tuple[Run, Run, Any]]
-) -> None:
-    without_claims_of_second_phases(monkeypatch)
-    clean, second, refused = attack()
-    assert refused == {}
-    assert tells_victim(clean, second)
-
-
-# 10: one body with many seats ---------------------------------------------------------------------
+# 9: one body with many seats ----------------------------------------------------------------------
 
 
 def chain_of(world: World, places: Places) -> None:

@@ -112,7 +112,7 @@ def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
     )
     signed = wire.sign(dealt.message, cheat.run.identities[me])
     to = cheat.fingerprint(HOLDER)
-    key = dealer._run.roots.sending_key(to, phase_digest=cheat.plan_digest, stage=STAGE)
+    key = dealer._run.roots.sending_key(to, plan_digest=cheat.plan_digest, stage=STAGE)
     return signed.frame, seal_shares(dealt.columns[HOLDER], key, dealing_digest=signed.digest)
 
 

@@ -37,7 +37,6 @@ COURSES: dict[str, tuple[int, int, Course]] = {
     "sums, additive, 5": (0, 1_500, Sums(5)),
     "sums, additive, 6": (0, 1_000, Sums(6)),
     "sums, additive, 7": (0, 700, Sums(7)),
-    "sums, additive, 3, two phases": (1_000, 0, Sums(3, phases=2)),
     "sums, additive, 3, two runs": (500, 500, Sums(3, runs=2, is_set_up=False)),
     "sums, masked, 5": (700, 1_000, Sums(5, "masked")),
     "sums, masked, 6": (100, 500, Sums(6, "masked")),
@@ -51,7 +50,6 @@ COURSES: dict[str, tuple[int, int, Course]] = {
         200,
         Runs(3, mechanism="gnmax", at_parties=True),
     ),
-    "runs, additive, 3, noise at the parties, two phases": (120, 200, Runs(3, at_parties=True)),
     "runs, additive, 3, hybrid suite": (40, 0, Runs(3, is_set_up=False, suite=HYBRID_SUITE)),
     "runs, masked, 5": (80, 200, Runs(5, "masked")),
     "runs, masked, 6": (30, 100, Runs(6, "masked")),
@@ -60,11 +58,6 @@ COURSES: dict[str, tuple[int, int, Course]] = {
         30,
         100,
         Runs(5, "masked", mechanism="gnmax", at_parties=True),
-    ),
-    "runs, masked, 5, noise at the parties, two phases": (
-        30,
-        100,
-        Runs(5, "masked", at_parties=True),
     ),
 }
 """For each course: schedules of the first 10,000, of the rest, and the course."""

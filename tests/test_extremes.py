@@ -33,8 +33,7 @@ from pate_fed.accounting.outcome_caps import OutcomeLedger
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.data import DataSource
 from pate_fed.errors import PateFedError
-from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
-from pate_fed.mechanisms import FirstPhase
+from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.nodes import read_settings, record_of, with_environment
 from pate_fed.planning import PlanRequest, RunSettings
 from pate_fed.planning.evaluating import EvaluationSettings
@@ -111,7 +110,6 @@ STABLE = replace(
     TERMS, mechanism="stable-gaussian", vote_threshold=None, sigma2=None, test_delta=1e-8,
     pricing="renyi",
 )  # fmt: skip
-FIRST = FirstPhase(np.array([0, 1, 0, 2]))
 EVENTS = {
     "gaussian-max/1": (3, 5.0, 1.0),
     "confident-gaussian-max/1": (3, 2, 5.0, 5.0, 1.0),
@@ -150,16 +148,10 @@ def _event(name: str) -> PrivacyEvent:
             BatchTerms.from_record, BatchTerms(TERMS, (4, 1, 9)).as_record(), id="batch terms"
         ),
         pytest.param(
-            PhaseTerms.from_record,
-            PhaseTerms(b"p" * 32, (0, 2), FIRST.digest).as_record(),
-            id="phase terms",
-        ),
-        pytest.param(
             NoisyRelease.from_record,
             NoisyRelease(np.array([1, -1, 2, -1]), np.array([0, 1, 0, 2])).as_record(),
             id="release",
         ),
-        pytest.param(FirstPhase.from_record, FIRST.as_record(), id="first phase"),
         pytest.param(PrivacyLedger.from_record, LEDGER.to_record(), id="ledger"),
         pytest.param(OutcomeLedger.from_record, COUNTED.to_record(), id="ledger of outcomes"),
         *(

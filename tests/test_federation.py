@@ -1392,7 +1392,6 @@ class TestInteractive:
         terms = BatchTerms(federation.run.terms, (0, 1)).as_record()
         frame = federation.run.round.batch.plan(
             batch=0,
-            attempt=0,
             words=6,
             expires_at=2_000,
             terms=wire.encode_value({**terms, "predictions_digest": bytes(32)}),

@@ -41,7 +41,6 @@ from tests.support.federation import (
 )
 from tests.support.markers import more, sampled
 from tests.support.stores import plans_in
-from tests.test_federation_phases import TERMS as TWO_PHASES
 
 CULPRIT = 1
 PF_KEYS_GONE = "PF-242"
@@ -161,9 +160,9 @@ def test_a_guards_refusal_frees_the_queries_for_the_same_hospitals() -> None:
         ledger = federation.run_ledger(place)
         assert ledger.outcomes.asks == federation.store.ledger().outcomes.asks == 2
     # Another number, another epoch, another plan: nothing of the first is used again.
-    assert {(plan.batch, plan.attempt, plan.epoch) for plan in told(federation, Plan)} == {
-        (0, 0, 1),
-        (1, 0, 2),
+    assert {(plan.batch, plan.epoch) for plan in told(federation, Plan)} == {
+        (0, 1),
+        (1, 2),
     }
 
 
@@ -773,7 +772,7 @@ def test_a_party_that_may_promise_no_more_refuses_the_run_and_is_not_silent() ->
     node, run = federation.nodes[CULPRIT], federation.run.round
     said = []
     for epoch in range(MOST_UNSERVED + 2):
-        plan = Plan(run.run_id, epoch + 1, epoch, 0, 0, bytes(32), 3, 2_000, b"")
+        plan = Plan(run.run_id, epoch + 1, epoch, bytes(32), 3, 2_000, b"")
         signed = wire.sign(plan, federation.identity)
         [refusal] = messages(node.receive(wire.pack([signed.frame])))
         assert isinstance(refusal, Refusal)
@@ -890,7 +889,7 @@ def test_ys_of_expired_plans_are_erased_with_each_plan(kept: bool) -> None:
         federation.run.ask((2, 3))
         assert stored_ys(federation, CULPRIT) == 1  # the new one
     else:
-        plan = Plan(lost, 9, 0, 0, 0, bytes(32), 6, 5_000, b"")
+        plan = Plan(lost, 9, 0, bytes(32), 6, 5_000, b"")
         assert len(tell(federation, CULPRIT, wire.sign(plan, federation.identity).frame)) == 1
         assert stored_ys(federation, CULPRIT) == 0
 
@@ -1180,49 +1179,6 @@ def test_a_wrong_head_stops_a_run_though_enough_are_right() -> None:
     node._round._run.transcript = node._round._run.transcript.append("plan", bytes(32))
     with pytest.raises(PartyFailedError, match="PF-229"):
         federation.run.close()
-
-
-# Two phases ------------------------------------------------------------------------------------
-
-
-@sampled(1)
-@pytest.mark.parametrize("form", ["additive", "masked"])
-def test_a_party_restarted_between_two_phases_abandons_the_second(form: str) -> None:
-    federation = ready(form=form, parties=5, terms={**TWO_PHASES, "vote_threshold": 750.0})
-
-    def on_query(node: int, packet: bytes) -> bytes:
-        plans = [message for message in messages(packet) if isinstance(message, Plan)]
-        if node == CULPRIT and plans and plans[0].phase == 1:
-            federation.restart(CULPRIT)
-        return packet
-
-    federation.transport.on_query = on_query
-    if form == "masked":
-        assert federation.ask(0, 3).labels.tolist() == labels_of(0, 3)
-    else:
-        error = void(federation, 0, 3)
-        assert PF_KEYS_GONE in str(error)
-        assert not error.may_ask_again  # what the first phase asked was opened
-        assert len(settled(federation).refusals) == 1
-    [promise] = [
-        message
-        for _, answer in federation.transport.answers
-        for message in messages(answer)
-        if isinstance(message, Refusal)
-    ]
-    second = [plan for plan in told(federation, Plan) if plan.phase == 1]
-    assert promise.subject == wire.digest_of(second[0])
-    # Its charge stands; its queries and the others' stay closed.
-    [entry] = federation.nodes[CULPRIT].ledger.entries
-    assert entry.charged == entry.reserved
-    heal(federation)
-    federation.run.close()
-    assert federation.run.not_heard == (federation.names[CULPRIT],)
-    for place in range(5):
-        assert federation.nodes[place]._journal.queries.count() == 2
-        state = "forfeited" if form == "additive" else "committed"
-        expected = "reserved" if place == CULPRIT else state
-        assert federation.party_states(place) == [expected]
 
 
 def test_a_node_that_is_down_is_waited_for_like_a_silent_one() -> None:

@@ -40,6 +40,7 @@ from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.votes import NoiseShare, NoisyHistogram, TeacherWeights, open_noisy_sum
 from protocols import wire
 from protocols.messages import Refusal, RunRecord
+from protocols.rounds import PartyState
 from tests.support.charged import charged_epsilon
 from tests.support.federation import (
     CLASSES,
@@ -365,7 +366,6 @@ def test_rows_that_no_cap_allows_are_refused_before_anybody_votes() -> None:
     terms = BatchTerms(federation.run.terms, (0, 1, 2))
     frame = federation.run.round.batch.plan(
         batch=0,
-        attempt=0,
         words=terms.words,
         expires_at=2_000,
         terms=wire.encode_value(terms.as_record()),
@@ -518,7 +518,6 @@ def propose(federation: Federation, terms: BatchTerms) -> bytes:
     """Send one party a plan that the coordinator signed."""
     frame = federation.run.round.batch.plan(
         batch=0,
-        attempt=0,
         words=terms.words,
         expires_at=2_000,
         terms=wire.encode_value(terms.as_record()),
@@ -720,6 +719,52 @@ def test_that_search_finds_a_share_that_was_kept(monkeypatch: pytest.MonkeyPatch
     federation.ask(0, 1, 2, 3)
     assert rows[-1]
     assert held_in_memory(node, rows=rows[-1:])
+
+
+@sampled(1)
+@pytest.mark.parametrize("batches", [2, 3])
+def test_a_hospital_that_misses_several_batches_in_a_row_goes_on(batches: int) -> None:
+    federation = ready(5, form="masked")
+    federation.ask(0, 4)
+    lose(federation, [1])
+    for batch in range(batches):
+        federation.ask(6 + 2 * batch, 7 + 2 * batch)
+    lose(federation, [])
+    assert federation.ask(18).answered == 1
+    federation.run.close()
+    assert {node.state for node in federation.nodes} == {PartyState.DONE}
+    assert len({node.transcript_head for node in federation.nodes}) == 1
+    assert {node._agreed_run.account.ledger.left for node in federation.nodes} == {
+        federation.run.left
+    }
+    charged = [entry.charged for entry in federation.nodes[1].ledger.entries]
+    assert charged == [DistributedGaussianMaxEvent(asks, SIGMA, 3, 1) for asks in (2, 1)]
+
+
+def test_a_failure_behind_the_teachers_is_silent_however_often_the_plan_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refusal, or a second vote, would tell something of the votes (rule R12)."""
+    federation = ready()
+    node, plans = federation.nodes[0], []
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise ValueError("it depends on the votes")
+
+    def on_query(place: int, packet: bytes) -> bytes:
+        if place == 0 and "Plan" in kinds(packet):
+            plans.append(packet)
+        return packet
+
+    monkeypatch.setattr(node._ballots, "vector", failing)
+    federation.transport.on_query = on_query
+    with pytest.raises(VoidBatchError):
+        federation.ask(0, 1)
+    answers = [answer for place, answer in federation.transport.answers if place == 0]
+    assert messages(answers[-1]) == []
+    [plan] = plans
+    assert messages(node.receive(plan)) == []
+    assert federation.steps[0].count("vote") == 0
 
 
 def test_there_is_no_per_instance_number() -> None:

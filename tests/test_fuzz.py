@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 from party.errors import PartyError
 from pate_fed.errors import PateFedError
-from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
-from pate_fed.mechanisms import FirstPhase
+from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
@@ -55,8 +54,6 @@ QUOTAS = {
     "run terms": 10_000,
     "batch terms": 10_000,
     "releases": 10_000,
-    "first phases": 5_000,
-    "phase terms": 5_000,
     "share envelopes": 5_000,
     "share columns": 5_000,
     "disclosures": 5_000,
@@ -203,12 +200,7 @@ TERMS = Federation(
 ).run.terms
 BATCH_TERMS = BatchTerms(TERMS, (4, 1, 9))
 RELEASE = NoisyRelease(np.array([1, -1, 2, -1]), np.array([0, 1, 0, 2]))
-FIRST = FirstPhase(np.array([0, 1, 0, 2]))
-PHASE_TERMS = PhaseTerms(b"p" * 32, (0, 2), FIRST.digest)
-RECORDS: list[dict[str, Any]] = [
-    TERMS.as_record(), BATCH_TERMS.as_record(), RELEASE.as_record(),
-    FIRST.as_record(), PHASE_TERMS.as_record(),
-]  # fmt: skip
+RECORDS: list[dict[str, Any]] = [TERMS.as_record(), BATCH_TERMS.as_record(), RELEASE.as_record()]
 
 
 def test_values() -> None:
@@ -228,8 +220,6 @@ def test_values() -> None:
         pytest.param("run terms", RunTerms, RECORDS[0], id="run terms"),
         pytest.param("batch terms", BatchTerms, RECORDS[1], id="batch terms"),
         pytest.param("releases", NoisyRelease, RECORDS[2], id="releases"),
-        pytest.param("first phases", FirstPhase, RECORDS[3], id="first phases"),
-        pytest.param("phase terms", PhaseTerms, RECORDS[4], id="phase terms"),
     ],
 )
 def test_records(name: str, kind: Any, record: dict[str, Any]) -> None:

@@ -47,7 +47,6 @@ def test_words_are_in_order_and_come_once() -> None:
 @pytest.mark.parametrize(
     "word",
     [
-        "phase",
         "noise share",
         "survivor, survivor set",
         "dealing",
@@ -97,16 +96,3 @@ def test_a_verdict_is_drawn_in_the_journal_before_it_is_signed_and_proven_before
     (proven,) = [place for place, (_, _, text) in enumerate(drawn) if "the peers' MACs" in text]
     assert drawn[noted][:2] == drawn[opened][:2] == ("P", "P")
     assert noted < signed < proven < opened
-
-
-def test_the_check_is_drawn_with_two_plans_two_vectors_and_two_settlements() -> None:
-    drawn = diagram("A check in two phases")
-    sent = [text for sender, to, text in drawn if sender != to]
-    assert [re.match(r"Plan of phase \d|y|Settlement", text)[0] for text in sent] == [  # type: ignore[index]
-        "Plan of phase 0",
-        "y",
-        "Settlement",
-        "Plan of phase 1",
-        "y",
-        "Settlement",
-    ]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
+from pate_fed.federation import BatchTerms, RunTerms
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.envelope import SealingKey
@@ -25,7 +25,6 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import Plan, Refusal, Reveal, RunRecord, Settlement
 from protocols.rounds import CoordinatorRound, PartyRound
-from protocols.transcript import Transcript
 from protocols.wire import expect
 from tests.support import make_run_vectors, reference_sum
 from tests.support.markers import sampled
@@ -230,7 +229,7 @@ def coordinator_after_setup(run: dict[str, Any], name: str) -> CoordinatorRound:
     assert coordinator.transcript.head.hex() == run["transcript_heads"]["after_setup"]
     plan = expect(wire.decode(bytes.fromhex(run["batch"]["plan"])), Plan)
     planned = coordinator.batch.plan(
-        batch=0, attempt=0, words=plan.words, expires_at=plan.expires_at, terms=plan.terms
+        batch=0, words=plan.words, expires_at=plan.expires_at, terms=plan.terms
     )
     assert planned.hex() == run["batch"]["plan"]
     assert coordinator.transcript.head.hex() == run["transcript_heads"]["after_plan"]
@@ -351,29 +350,6 @@ def test_the_terms_of_a_known_run_are_terms(name: str) -> None:
     terms = RunTerms.from_record(wire.decode_value(record.terms))
     batch = BatchTerms.from_record(wire.decode_value(plan.terms))
     assert (batch.run, batch.words, len(terms.weights)) == (terms, plan.words, len(run["parties"]))
-
-
-def test_the_known_second_phase_follows_from_the_first() -> None:
-    second = MASKED["second_phase"]
-    signed = wire.decode(bytes.fromhex(second["plan"]))
-    plan = expect(signed, Plan)
-    terms = PhaseTerms.from_record(wire.decode_value(plan.terms))
-    assert signed.digest.hex() == second["plan_digest"]
-    assert terms.first_plan.hex() == MASKED["batch"]["plan_digest"]
-    assert plan.previous_head.hex() == second["previous_head"]
-    settlement = bytes.fromhex(MASKED["batch"]["settlement"])
-    entries = [
-        ("run record", MASKED["run_id"]),
-        ("setup", RunReader(MASKED).setup_digest.hex()),
-        ("plan", MASKED["batch"]["plan_digest"]),
-        ("verdict", MASKED["batch"]["verdict_digest"]),
-        ("settlement", wire.decode(settlement).digest.hex()),
-    ]
-    chain = Transcript()
-    for kind, digest in entries:
-        chain = chain.append(kind, bytes.fromhex(digest))
-    assert chain.head == plan.previous_head
-    assert RunReader(MASKED).head_after(settlement) == plan.previous_head
 
 
 # Spoiled, at our two ends ----------------------------------------------------------------------

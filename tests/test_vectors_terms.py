@@ -11,8 +11,7 @@ import pytest
 
 from coordinator.runs.labeling.deciding import digest_of_predictions
 from pate_fed.errors import InvalidTermsError
-from pate_fed.federation import BatchTerms, PhaseTerms, RunTerms
-from pate_fed.mechanisms import FirstPhase
+from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import TeacherWeights
@@ -29,9 +28,7 @@ DIGESTS = TERMS["digests"]
 OURS: dict[str, Callable[[object], Any]] = {
     "run terms": RunTerms.from_record,
     "batch terms": BatchTerms.from_record,
-    "phase terms": PhaseTerms.from_record,
     "release": NoisyRelease.from_record,
-    "first phase": FirstPhase.from_record,
 }
 
 
@@ -172,5 +169,3 @@ def test_digests_of_results_are_the_known_ones() -> None:
     known = DIGESTS["release"]
     release = NoisyRelease(np.array(known["labels"]), np.array(known["outcomes"]))
     assert release.digest.hex() == known["digest"]
-    first = FirstPhase(np.array(DIGESTS["first phase"]["outcomes"], dtype=np.int8))
-    assert first.digest.hex() == DIGESTS["first phase"]["digest"]

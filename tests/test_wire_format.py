@@ -13,12 +13,8 @@ import pytest
 from coordinator.runs.labeling import deciding
 from pate_fed import public_rows, queries, releases
 from pate_fed.accounting.statement import NoisePlace, Pricing, PrivacyUnit
-from pate_fed.federation import (
-    BatchTerms,
-    PhaseTerms,
-    RunTerms,
-)
-from pate_fed.mechanisms import SPECS, FirstPhase, first_phase
+from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.mechanisms import SPECS
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import dealing, envelope, pair_keys, shamir, share_envelope
 from protocols.masked import MaskedSum
@@ -128,7 +124,6 @@ def keys_of_table(opening: str) -> list[str]:
     [
         pytest.param("**Terms of a run**", names_of(RunTerms), id="run"),
         pytest.param("**Terms of a batch**", names_of(BatchTerms), id="batch"),
-        pytest.param("**Terms of a second phase**", names_of(PhaseTerms), id="phase"),
         # Noisy counts are for research and in no record.
         pytest.param("**Results**", names_of(NoisyRelease) - {"counts"}, id="release"),
     ],
@@ -137,10 +132,6 @@ def test_terms_on_the_page_are_those_of_the_code_in_the_order_of_their_bytes(
     opening: str, keys: set[str]
 ) -> None:
     assert keys_of_table(opening) == sorted(keys, key=cbor)
-
-
-def test_a_first_phase_has_outcomes_only() -> None:
-    assert names_of(FirstPhase) == {"outcomes"}
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -171,11 +162,11 @@ def test_lines_of_digests_are_those_of_the_code() -> None:
         r"\| `(pate-fed [a-z ]+?)(?: R(?:,C)?)?` ", section("Digests of public data")
     )
     coded = set()
-    for module in (public_rows, queries, releases, first_phase, deciding):
+    for module in (public_rows, queries, releases, deciding):
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         coded |= set(re.findall(r'"(pate-fed [a-z ]+?) ?(?:\{[^"]*\})?\\n"', source))
     assert set(listed) == coded
-    assert len(listed) == 7
+    assert len(listed) == 6
 
 
 # Shares ----------------------------------------------------------------------------------------

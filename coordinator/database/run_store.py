@@ -31,7 +31,6 @@ from coordinator.errors import RunDamagedError
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
-from pate_fed.mechanisms import FirstPhase
 from pate_fed.nodes.database import put
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
@@ -114,7 +113,6 @@ class RunStore:
         self._run = run
         self._ledger = ledger
         self._asked: dict[int, AskedBatch] = {}
-        self._first_phases: dict[int, FirstPhase] = {}
         self._releases: dict[int, tuple[tuple[int, ...], NoisyRelease]] = {}
         self._skipped: dict[int, tuple[str, ...]] = {}
         self._pool = pool
@@ -150,13 +148,6 @@ class RunStore:
             put(connection, RunBatchRow, row)
         self._asked[asked.number] = asked
         self._ledger = ledger
-
-    def save_first_phase(self, batch: int, first: FirstPhase) -> None:
-        """Store the outcome of a batch's first phase."""
-        with self._run.transaction() as connection:
-            record = json.dumps(first.as_record())
-            self._change_batch(connection, batch, {"first_phase": record})
-        self._first_phases[batch] = first
 
     def save_release(
         self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
@@ -215,10 +206,6 @@ class RunStore:
     def asked(self) -> dict[int, AskedBatch]:
         """Return each batch that was asked, by its number, in order."""
         return {batch: self._asked[batch] for batch in sorted(self._asked)}
-
-    def first_phase(self, batch: int) -> FirstPhase | None:
-        """Return the outcome of a batch's first phase, if it was stored."""
-        return self._first_phases.get(batch)
 
     def releases(self) -> dict[int, tuple[tuple[int, ...], NoisyRelease]]:
         """Return the indices and release of each released batch, by its number, in order."""
@@ -309,8 +296,6 @@ class RunStore:
             None if predictions is None else np.array(predictions, dtype=np.float64),
             BatchState(row.state),
         )
-        if row.first_phase is not None:
-            self._first_phases[row.number] = FirstPhase.from_record(json.loads(row.first_phase))
         if row.release is not None:
             release = NoisyRelease.from_record(json.loads(row.release))
             self._releases[row.number] = indices, release

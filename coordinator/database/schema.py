@@ -334,7 +334,6 @@ class RunBatchRow(Base):
         attempt: `AttemptRow.number`: in which setup of the run it was asked.
         state: `coordinator.database.run_store.BatchState`.
         record: Indices, remaining caps, and the student's predictions, JSON.
-        first_phase: The outcome of its first phase, JSON; None without one.
         release: Its release, JSON; None without one.
     """
 
@@ -345,7 +344,6 @@ class RunBatchRow(Base):
     attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"))
     state: Mapped[str] = mapped_column(String(16))
     record: Mapped[str] = mapped_column(Text)
-    first_phase: Mapped[str | None] = mapped_column(Text)
     release: Mapped[str | None] = mapped_column(Text)
 
 

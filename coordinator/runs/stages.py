@@ -22,7 +22,6 @@ class Stage(StrEnum):
     REVEALED = "revealed"  # the shares are in
     OPENED = "opened"  # the sum is in memory, nothing was decided
     DECIDED = "decided"  # noise is drawn where it is ours, labels are in memory, nothing is stored
-    FIRST_STORED = "first phase stored"  # with its settlement, nobody was told
     STORED = "stored"  # release, charge and settlement are stored, nobody was told
     CLOSING_PROPOSED = "closing proposed"  # a plan is to be closed: journalled, not sent
     VOID_STORED = "void stored"  # a void batch, its charge and its settlement, nobody was told

@@ -15,7 +15,6 @@ from party.storage.ledger import LedgerStore
 from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import Outcomes
 from pate_fed.federation import MOST_ASKED, RunTerms
-from pate_fed.mechanisms import FirstPhase
 from pate_fed.queries import QueryBatch
 from protocols.messages import RunInquiry, RunRecord, Settlement
 from protocols.rounds import ANY_SET, PlanClaim, SetBound
@@ -33,20 +32,18 @@ class AskedBatch:
     """The batch that is open.
 
     Attributes:
-        plan_digest: Of its plan; of two phases of the first's.
+        plan_digest: Of its plan.
         queries: How many it asks.
         batch: The batch's terms; None if this party was not charged for it.
         bound: The journal's bound on the sets that may open for its queries (rule R3).
-        first: The outcome of its first phase, once that is settled and another is to come.
-        is_silent: Whether its answer failed once teachers were asked: nothing is said of this phase
-            any more (rule R12).
+        is_silent: Whether its answer failed once teachers were asked: nothing is said of it any
+            more (rule R12).
     """
 
     plan_digest: bytes
     queries: int
     batch: QueryBatch | None = None
     bound: SetBound = ANY_SET
-    first: FirstPhase | None = None
     is_silent: bool = False
 
     @property
@@ -167,11 +164,9 @@ class AgreedRun:
             run_ledger=self.account.ledger,
         )
 
-    def review_queries(
-        self, guard: Guard, batch: QueryBatch, *, after: bytes = b""
-    ) -> tuple[SketchedQueries, SetBound]:
+    def review_queries(self, guard: Guard, batch: QueryBatch) -> tuple[SketchedQueries, SetBound]:
         """Hold a plan's queries against all that were ever answered; see the guard's."""
-        return guard.review_queries(batch, after=after, **self._answering)
+        return guard.review_queries(batch, **self._answering)
 
     def refused_alone(self, guard: Guard, batch: QueryBatch) -> list[int]:
         """Return the places of the queries to leave out; see the guard's.
@@ -206,7 +201,7 @@ class AgreedRun:
     # Steps ------------------------------------------------------------------------------------
 
     def fall_silent(self) -> None:
-        """Say nothing more of the open batch's phase (rule R12)."""
+        """Say nothing more of the open batch (rule R12)."""
         assert self.asked is not None
         self.asked = replace(self.asked, is_silent=True)
 
@@ -225,17 +220,15 @@ class AgreedRun:
         # Where its plan never came, an entry of its name is of an earlier setup.
         if before is not None or self.account.state_of(asked.entry_id) is None:
             try:
-                first = self.account.settle(
+                self.account.settle(
                     settlement,
                     proven,
                     entry_id=asked.entry_id,
                     queries=asked.queries,
                     me=self.scope.seats[self.seat],
                     most_returned=most_returned,
-                    first=asked.first,
                 )
             except StorageError:
                 self.asked = before
                 raise
-            self.asked = None if first is None else replace(asked, first=first, is_silent=False)
         self.void_batches += settlement.state == "void"

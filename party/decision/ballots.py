@@ -34,21 +34,21 @@ class Ballots:
         self._noise_bytes = noise_bytes
 
     def vector(
-        self, run: AgreedRun, batch: QueryBatch, *, phase: int, weights: TeacherWeights
+        self, run: AgreedRun, batch: QueryBatch, *, weights: TeacherWeights
     ) -> NDArray[np.int64]:
         """Return the vector for the secure sum: votes, with noise if the parties add it. Secret.
 
         The noise is drawn before the teachers are asked. Only the sent vector holds it.
         """
-        share = self._draw_noise(run.terms, len(batch), phase=phase)
+        share = self._draw_noise(run.terms, len(batch))
         count = self._count_patients if run.terms.is_evaluation else self._count
         votes = count(run, batch, weights)
         return (votes if share is None else share.add_to(votes)).counts.ravel()
 
-    def _draw_noise(self, terms: RunTerms, queries: int, *, phase: int) -> NoiseShare | None:
+    def _draw_noise(self, terms: RunTerms, queries: int) -> NoiseShare | None:
         if not terms.at_parties:
             return None
-        noise = noise_of(terms, phase=phase)
+        noise = noise_of(terms)
         return noise.draw(queries, terms.classes, random_bytes=self._noise_bytes)
 
     def _count(self, run: AgreedRun, batch: QueryBatch, weights: TeacherWeights) -> VoteHistogram:

@@ -75,7 +75,7 @@ class DecisionLog:
                 self._note_refusal(one, decision)
             case RunRefused():
                 self._note_refusal(one, decision)
-            case BatchAccepted(scope=scope, phase=phase):
+            case BatchAccepted(scope=scope):
                 if self._asks_about_runs:
                     self._records.use(
                         scope.digest,
@@ -85,7 +85,7 @@ class DecisionLog:
                     )
                 else:
                     self._audit.append(kind, detail, at=at)
-                answered = one.status.batches_answered + (phase == 0)
+                answered = one.status.batches_answered + 1
                 one.status = replace(one.status, batches_answered=answered)
             case RunClosed():
                 self._audit.append(kind, detail, at=at)

@@ -51,14 +51,12 @@ class BatchAccepted:
         scope: The run's.
         plan_digest: Its plan.
         queries: How many it asks.
-        phase: Of the batch, from 0; it is charged with the first.
     """
 
     run_id: bytes
     scope: RunScope
     plan_digest: bytes
     queries: int
-    phase: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +112,11 @@ def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
                 "coordinator": scope.coordinator,
                 "terms": digest,
             }
-        case BatchAccepted(run_id, _, plan_digest, queries, phase):
+        case BatchAccepted(run_id, _, plan_digest, queries):
             return AuditKind.BATCH_ANSWERED, {
                 "run": run_id,
                 "plan": plan_digest,
                 "queries": queries,
-                "phase": phase,
             }
         case BatchRefused(plan_digest, reason):
             return AuditKind.BATCH_REFUSED, {"plan": plan_digest, "code": reason.value}

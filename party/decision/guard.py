@@ -1,7 +1,7 @@
 """The hospital's veto: decides before the teachers run (rule R14). Any doubt is a refusal.
 
-Nothing that the coordinator sends can lower a `Policy`. Every refusal of a batch or of a phase
-comes before its votes exist, and is a public code. So no refusal can depend on a vote (rule R12).
+Nothing that the coordinator sends can lower a `Policy`. Every refusal of a batch comes before
+its votes exist, and is a public code. So no refusal can depend on a vote (rule R12).
 The rules R1 to R14 are in docs/explanation/threat-model.md.
 """
 
@@ -34,19 +34,18 @@ from pate_fed.errors import (
     OutcomeCapError,
     UnsupportedEventError,
 )
-from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, PhaseTerms, RunTerms
-from pate_fed.mechanisms import FirstPhase
+from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
 from protocols.errors import KeyReuseError, MalformedMessageError
 from protocols.forms import FORMS
-from protocols.messages import Plan, RunInquiry, RunRecord
+from protocols.messages import RunInquiry, RunRecord
 from protocols.rounds import ANY_SET, SetBound, bound_on
 from protocols.run_scope import RunScope
 from protocols.wire import decode_value
 
-T = TypeVar("T", RunTerms, BatchTerms, PhaseTerms)
+T = TypeVar("T", RunTerms, BatchTerms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ class Guard:
         """Refuse while the hospital is paused, or a person has yet to approve the pool or the run.
 
         It is the last check of a run, so people are not asked about a run that is refused anyhow.
-        It comes before every batch and phase, so that people can take an approval back.
+        It comes before every batch, so that people can take an approval back.
 
         Args:
             terms: The run's.
@@ -254,7 +253,6 @@ class Guard:
         threshold: int,
         task: bytes = b"",
         teachers: bytes = b"",
-        after: bytes = b"",
     ) -> tuple[SketchedQueries, SetBound]:
         """Refuse a batch whose queries repeat answered ones more than rule R3 allows.
 
@@ -269,7 +267,6 @@ class Guard:
             task: Digest of the task that is served.
             teachers: Digest of the teachers that would vote. With other teachers than in an earlier
                 plan, the difference of two sums would show how their votes differ.
-            after: For a second phase, the plan of the first.
 
         Returns:
             The journal's entries for the batch, and the bound on the set that may open.
@@ -295,11 +292,9 @@ class Guard:
             raise RefusalError(
                 Reason.QUERIES, "the teachers of an earlier plan must answer again", "others"
             )
-        bound = _bound(queries, batch, seats=seats, threshold=threshold, after=after)
+        bound = _bound(queries, batch, seats=seats, threshold=threshold)
         if near.known:
-            bound = _bound(
-                queries, batch, seats=seats, threshold=threshold, near=near.known, after=after
-            )
+            bound = _bound(queries, batch, seats=seats, threshold=threshold, near=near.known)
         return near.batch, bound
 
     def refused_alone(
@@ -348,45 +343,6 @@ class Guard:
                     seen.add(query)
         kept = {places[at] for at in np.flatnonzero(is_served)}
         return [place for place in range(len(batch)) if place not in kept]
-
-    def review_phase(
-        self,
-        plan: Plan,
-        *,
-        first_plan: bytes,
-        first: FirstPhase,
-        batch: QueryBatch,
-        pool: QueryPool,
-        classes: int,
-    ) -> QueryBatch:
-        """Decide on the second phase of a batch, which was charged and noted with the first.
-
-        Nobody but the coordinator sees the rows of the first phase: a party accepts only rows that
-        passed by the outcome that the coordinator signed.
-
-        Args:
-            plan: Of the second phase, whose history was verified.
-            first_plan: Digest of the first phase's plan.
-            first: The outcome that the coordinator signed.
-            batch: The queries of the first phase.
-            pool: The public queries that this party holds.
-            classes: Number of classes.
-
-        Returns:
-            The queries that passed.
-
-        Raises:
-            RefusalError: with the reason to send.
-        """
-        terms = _read(PhaseTerms, plan.terms)
-        bound = (terms.first_plan, terms.first_result) == (first_plan, first.digest)
-        if not bound or plan.words != len(terms.rows) * classes:
-            raise RefusalError(Reason.TERMS, "a second phase must be of the first", "another")
-        if list(terms.rows) != first.passed.tolist():
-            raise RefusalError(
-                Reason.QUERIES, "exactly the rows that passed may be opened again", "others"
-            )
-        return pool.ask(tuple(batch.indices[row] for row in terms.rows))
 
     def _review_parties(
         self, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...], me: bytes
@@ -488,8 +444,7 @@ class Guard:
                 Reason.FORM, "noise shares must be hidden: each alone is too narrow", record.form
             )
         try:
-            for phase in range(terms.phases):
-                noise_of(terms, phase=phase).require_room(terms.total_votes)
+            noise_of(terms).require_room(terms.total_votes)
         except InvalidParameterError as error:
             raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
 
@@ -524,12 +479,11 @@ def _bound(
     seats: Collection[bytes],
     threshold: int,
     near: frozenset[bytes] = frozenset(),
-    after: bytes = b"",
 ) -> SetBound:
     """Return the bound on the set that may open; refuse where no set of the run is within it."""
     reason = Reason.NEAR_QUERIES if near else Reason.QUERIES
     try:
-        bound = queries.bound_on(batch.digests, near=near, after=after)
+        bound = queries.bound_on(batch.digests, near=near)
     except KeyReuseError as error:
         raise RefusalError(reason, error.must, error.got) from error
     if not bound.leaves_room(seats, threshold=threshold):

@@ -319,15 +319,9 @@ class PartyNode:
 
     def _judge_plan(self, plan: Plan) -> tuple[bytes, ...]:
         self._journal.require_whole()  # another federation's run may have halted it
-        if plan.phase:
-            return self._judge_phase(plan)
         run = self._agreed_run
         plan_digest = wire.digest_of(plan)
-        if run.asked is not None and run.asked.plan_digest != plan_digest:
-            run.account.end_void(  # its second phase never came
-                run.asked.entry_id, queries=run.asked.queries
-            )
-        elif run.asked is not None and run.asked.is_silent:
+        if run.asked is not None and run.asked.is_silent:
             return ()
         run.asked = asked = AskedBatch(plan_digest, plan.words // run.terms.classes)
         try:
@@ -362,39 +356,6 @@ class PartyNode:
         except Exception as error:
             return self._round.inquiry.refuse(self._faults.reason_of(error, run.scope).value)
 
-    def _judge_phase(self, plan: Plan) -> tuple[bytes, ...]:
-        """Judge the plan of a second phase: its rows were charged, at the worst, with the first."""
-        run = self._agreed_run
-        asked = run.asked
-        if asked is None or asked.batch is None or asked.first is None:
-            # It must follow one that we served.
-            return self._refuse(BatchRefused(wire.digest_of(plan), Reason.TERMS))
-        if asked.is_silent:
-            return ()
-        plan_digest = wire.digest_of(plan)
-        try:
-            self._guard.review_consent(run.terms, scope=run.scope)
-            run.require_new(plan_digest)
-            batch = self._guard.review_phase(
-                plan,
-                first_plan=asked.plan_digest,
-                first=asked.first,
-                batch=asked.batch,
-                pool=run.task.pool,
-                classes=run.terms.classes,
-            )
-            sketched, bound = run.review_queries(self._guard, batch, after=asked.plan_digest)
-            self._journal.queries.claim(
-                sketched,
-                plan_digest=plan_digest,
-                claim=run.claim,
-                after=asked.plan_digest,
-            )
-            self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch), plan.phase))
-        except Exception as error:
-            return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error, run.scope)))
-        return self._contribute(plan, replace(asked, batch=batch, bound=bound))
-
     def _judge_row(self) -> tuple[bytes, ...]:
         """State the stream sums of a row that was wrong, where they tell nothing (rule R11).
 
@@ -415,7 +376,7 @@ class PartyNode:
         assert asked.batch is not None
         run, weights = self._agreed_run, self._guard.weights
         try:
-            vector = self._ballots.vector(run, asked.batch, phase=plan.phase, weights=weights)
+            vector = self._ballots.vector(run, asked.batch, weights=weights)
             if self._clock() >= plan.expires_at:
                 _log.error("the teachers took longer than the plan allows")
                 run.fall_silent()

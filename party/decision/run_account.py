@@ -15,7 +15,6 @@ from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import FirstPhase
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.messages import Settlement
@@ -99,9 +98,7 @@ class RunAccount:
         queries: int,
         me: bytes,
         most_returned: float,
-        first: FirstPhase | None = None,
-        is_late: bool = False,
-    ) -> FirstPhase | None:
+    ) -> None:
         """Charge the release, or all that was reserved; free nothing on a mere claim.
 
         A settlement that comes twice changes nothing.
@@ -113,74 +110,18 @@ class RunAccount:
             queries: How many the batch asked.
             me: This party's fingerprint.
             most_returned: See `Rules.most_returned`.
-            first: The outcome of its first phase, where this settles the second.
-            is_late: Whether it is of a setup that this party lost. A second phase may have followed
-                then; its opened rows cost, too.
-
-        Returns:
-            The outcome of its first phase, where a second one has to follow.
 
         Raises:
             InvalidTermsError: no run under these terms can have that release.
         """
-        state, is_void = self.state_of(entry_id), settlement.state != "released"
-        if state not in (None, EntryState.RESERVED):
-            return None
-        if is_late and self.terms.phases == 2:
-            # A late void settlement of an unknown plan may be of a second phase: the charge stays
-            # while a first phase is open here.
-            is_known = is_void and (state is not None or not self._has_open)
-            if not is_known:
-                return None
-        if is_void:
-            self.end_void(
-                entry_id,
-                queries=queries,
-                proven=proven if first is None else None,
-                me=me,
-                most_returned=most_returned,
-                second="" if first is None else settlement.plan_digest.hex(),
-            )
-            return None
-        return self._end_released(
-            settlement.result, entry_id=entry_id, queries=queries, first=first
-        )
-
-    def end_void(
-        self,
-        entry_id: str,
-        *,
-        queries: int,
-        proven: PlanClaim | None = None,
-        me: bytes = b"",
-        most_returned: float = 0.0,
-        second: str = "",
-    ) -> None:
-        """Settle a void batch; where we had no part in it, only its caps are used up.
-
-        Args:
-            entry_id: Its entry, or the name of one that was never made.
-            queries: How many it asked.
-            proven: The part of its plan that its evidence proves; None where nothing comes back.
-            me: This party's fingerprint.
-            most_returned: See `Rules.most_returned`.
-            second: Name of its second phase, if that is void: the first one's entry pays for both.
-        """
-        run, ledger = self.ledger, self._store.load()
-        is_free = proven is not None and proven.gives_back(noise_at_parties=self.terms.at_parties)
-        if self.state_of(entry_id) is None:
-            run = run if is_free else run.pass_over(entry_id, queries)
+        if self.state_of(entry_id) not in (None, EntryState.RESERVED):
+            return
+        if settlement.state == "released":
+            self._end_released(settlement.result, entry_id=entry_id, queries=queries)
         else:
-            if proven is not None and proven.never_opens(but_for=me):
-                end, step = EntryState.CANCELLED, ledger.cancel
-            elif is_free and self._may_return(ledger, entry_id, most=most_returned):
-                end, step = EntryState.RETURNED, ledger.give_back
-            else:
-                end, step = EntryState.FORFEITED, ledger.forfeit
-            is_charged = end is EntryState.FORFEITED
-            run = run.end_void(entry_id, is_counted=not is_free, is_charged=is_charged)
-            ledger = ledger if self.terms.pricing == "none" else step(entry_id)
-        self._save(run.remember(second) if second else run, ledger)
+            self._end_void(
+                entry_id, queries=queries, proven=proven, me=me, most_returned=most_returned
+            )
 
     def lost_share(self, *, but: str = "") -> float:
         """Return the share of the budget for life that this run used up without a result.
@@ -198,29 +139,40 @@ class RunAccount:
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _end_released(
-        self, result: bytes, *, entry_id: str, queries: int, first: FirstPhase | None
-    ) -> FirstPhase | None:
-        """Charge the release; of a first phase return the outcome, if a row passed."""
-        record, decided = wire.decode_value(result), None
-        if self.terms.phases == 2 and first is None:
-            decided = FirstPhase.from_record(record)
-        release = NoisyRelease.from_record(record) if decided is None else decided.as_release()
-        if first is not None and first.digest != FirstPhase(release.outcomes).digest:
-            raise InvalidTermsError("a release must be the first phase's outcome", "another")
-        if self.state_of(entry_id) is not None:
-            self._require_possible(entry_id, release, queries=queries)
-        if decided is not None and len(decided.passed):
-            return decided
-        self._release(entry_id, release)
-        return None
+    def _end_void(
+        self,
+        entry_id: str,
+        *,
+        queries: int,
+        proven: PlanClaim | None,
+        me: bytes,
+        most_returned: float,
+    ) -> None:
+        """Settle a void batch; where we had no part in it, only its caps are used up."""
+        run, ledger = self.ledger, self._store.load()
+        is_free = proven is not None and proven.gives_back(noise_at_parties=self.terms.at_parties)
+        if self.state_of(entry_id) is None:
+            run = run if is_free else run.pass_over(entry_id, queries)
+        else:
+            if proven is not None and proven.never_opens(but_for=me):
+                end, step = EntryState.CANCELLED, ledger.cancel
+            elif is_free and self._may_return(ledger, entry_id, most=most_returned):
+                end, step = EntryState.RETURNED, ledger.give_back
+            else:
+                end, step = EntryState.FORFEITED, ledger.forfeit
+            is_charged = end is EntryState.FORFEITED
+            run = run.end_void(entry_id, is_counted=not is_free, is_charged=is_charged)
+            ledger = ledger if self.terms.pricing == "none" else step(entry_id)
+        self._save(run, ledger)
 
-    def _release(self, entry_id: str, release: NoisyRelease) -> None:
+    def _end_released(self, result: bytes, *, entry_id: str, queries: int) -> None:
         """Charge the release of a batch; where we had no part in it, only its caps are used up."""
+        release = NoisyRelease.from_record(wire.decode_value(result))
         released, digest = outcomes_of(release), release.digest
         if self.state_of(entry_id) is None:
             self._save(self.ledger.follow(entry_id, len(release), released, digest))
             return
+        self._require_possible(entry_id, release, queries=queries)
         ledger = self._store.load()
         paid = self.ledger.paid_for(entry_id, released)
         charge = lifelong_charge(self.terms, paid, weight=self._weight, ledger=ledger)
@@ -241,7 +193,7 @@ class RunAccount:
         # Otherwise a coordinator could look at everything and have all of it refunded.
         after = self.ledger.commit(entry_id, outcomes_of(release), release.digest)
         # With noise at the parties a mechanism that never refuses answers every opened row.
-        may_stop = after.is_over and (not self.terms.at_parties or self.terms.phases == 2)
+        may_stop = after.is_over and (not self.terms.at_parties or self.terms.spec.may_refuse)
         if release.asked < len(release) and not may_stop:
             raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
 
@@ -250,11 +202,6 @@ class RunAccount:
         returned = ledger.events_of(EntryState.RETURNED)
         own = [one.reserved for one in ledger.entries if one.entry_id == entry_id]
         return most > 0 and is_small(ledger.share_of(*returned), ledger.share_of(*own), most=most)
-
-    @property
-    def _has_open(self) -> bool:
-        """Whether some batch of it, of any setup, is not settled."""
-        return any(one.state is EntryState.RESERVED for one in self.ledger.outcomes.entries)
 
     @property
     def _charges(self) -> RunCharges:

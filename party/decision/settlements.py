@@ -102,10 +102,7 @@ class Settlements:
         *,
         open_plan: bytes,
     ) -> None:
-        """Charge a batch of a lost run, if it is open still.
-
-        A batch in two phases stays charged, unless its first one provably never opens.
-        """
+        """Charge a batch of a lost run, if it is open still."""
         account = RunAccount.find(self._ledger, run_id=settlement.run_id)
         known = self._journal.run_of(settlement.plan_digest)
         is_open_here = settlement.plan_digest == open_plan
@@ -126,7 +123,6 @@ class Settlements:
                 queries=settlement.words // account.terms.classes,
                 me=self._me,
                 most_returned=self._most_returned(),
-                is_late=True,
             )
         except PateFedError as error:  # no complaint about a run that is lost: another may follow
             self._faults.note(error)

@@ -88,7 +88,7 @@ def answered_runs(records: Iterable[AuditRecord]) -> tuple[AnsweredRun, ...]:
         match record.kind, record.detail:
             case AuditKind.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 agreed[run] = coordinator, record.at / 1000
-            case AuditKind.BATCH_ANSWERED, {"run": bytes(run), "phase": 0}:
+            case AuditKind.BATCH_ANSWERED, {"run": bytes(run)}:
                 batches[run] = batches.get(run, 0) + 1
             case AuditKind.RUN_CLOSED, {"run": bytes(run), "head": bytes(head)}:
                 heads[run] = head

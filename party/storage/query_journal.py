@@ -44,7 +44,7 @@ _SOME: BindParameter[bytes] = bindparam("queries", expanding=True)
 _CLAIMS = (
     select(PlanRow.claim)
     .join(ClaimRow, ClaimRow.plan_digest == PlanRow.plan_digest)
-    .where(ClaimRow.query.in_(_SOME), ClaimRow.plan_digest != bindparam("but"))
+    .where(ClaimRow.query.in_(_SOME))
     .distinct()
 )
 _PLANS_OF = select(ClaimRow.query, ClaimRow.plan_digest).where(ClaimRow.query.in_(_SOME))
@@ -143,23 +143,20 @@ class QueryJournal:
 
     # Rules ------------------------------------------------------------------------------------
 
-    def bound_on(
-        self, queries: Sequence[bytes], *, near: Collection[bytes] = (), after: bytes = b""
-    ) -> SetBound:
+    def bound_on(self, queries: Sequence[bytes], *, near: Collection[bytes] = ()) -> SetBound:
         """Return the bound on the set of parties that a plan with these queries may open.
 
         Args:
             queries: `QueryBatch.digests`: the content of a query, not its place in a pool, since
                 the same input in another pool is the same question.
             near: Claimed queries that lie close to one of `queries`, none of them its own.
-            after: For a second phase, the plan of the first, whose claim does not bind.
 
         Raises:
             KeyReuseError: a query comes twice or was answered, or a set that nobody knows may be
                 open for it or for one close to it.
         """
         _require_each_once(queries)
-        return bound_on(self.claims_of(queries, but=after), self.claims_of(near, but=after))
+        return bound_on(self.claims_of(queries), self.claims_of(near))
 
     def near_to(
         self, queries: Sequence[bytes], sketches: Sketches, *, distance: float, most: int | None
@@ -238,12 +235,12 @@ class QueryJournal:
         with transaction(self._database) as connection:
             return bytes(the_journal(connection).sketch_key)
 
-    def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
-        """Return the claims of all plans, but one, that claimed one of these queries."""
+    def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
+        """Return the claims of all plans that claimed one of these queries."""
         if not queries:
             return []
         with transaction(self._database) as connection:
-            return _claims_of(connection, queries, but=but)
+            return _claims_of(connection, queries)
 
     def claims_of_each(self, queries: Sequence[bytes]) -> list[frozenset[PlanClaim]]:
         """Return, for each of some queries, the claims of all plans that claimed it."""
@@ -267,21 +264,13 @@ class QueryJournal:
             for query in queries
         ]
 
-    def claim(
-        self,
-        batch: SketchedQueries,
-        *,
-        plan_digest: bytes,
-        claim: PlanClaim,
-        after: bytes = b"",
-    ) -> None:
+    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         """Note that these queries are about to be answered for one plan, and their sketches.
 
         Args:
             batch: The queries. A sketch that was noted before stays.
             plan_digest: The plan that asks them.
             claim: The claim on the plan: `PlanClaim.sent`.
-            after: For a second phase, the plan of the first.
 
         Raises:
             KeyReuseError: the plan claimed queries before, is abandoned or decided; or `bound_on`
@@ -294,7 +283,7 @@ class QueryJournal:
             if plan.claim is not None or plan.is_abandoned or plan.verdict is not None:
                 raise KeyReuseError("a plan must ask its queries once", "one that did")
             _require_each_once(batch.queries)
-            bound_on(_claims_of(connection, batch.queries, but=after), ())
+            bound_on(_claims_of(connection, batch.queries), ())
             note_plan(connection, plan_digest, claim=record_of(claim))
             _note_sketches(connection, batch)
             rows = ({"query": query, "plan_digest": plan_digest} for query in batch.queries)
@@ -328,13 +317,11 @@ def _require_each_once(queries: Sequence[bytes]) -> None:
         raise KeyReuseError("a batch must ask each query once", "one twice")
 
 
-def _claims_of(
-    connection: Connection, queries: Collection[bytes], *, but: bytes = b""
-) -> list[PlanClaim]:
+def _claims_of(connection: Connection, queries: Collection[bytes]) -> list[PlanClaim]:
     found = {
         record
         for part in _parts(list(queries))
-        for record in connection.scalars(_CLAIMS, {"queries": part, "but": but})
+        for record in connection.scalars(_CLAIMS, {"queries": part})
     }
     return [claim_of(record) for record in found if record is not None]
 

@@ -74,8 +74,6 @@ class Plan(Message):
         run_id: Run.
         epoch: Counter of attempts over the run: the pair roots move forward with it.
         batch: Number of the batch.
-        attempt: Which try of this batch.
-        phase: Which vector of this attempt.
         previous_head: Transcript head before this plan.
         words: Length of the vector.
         expires_at: After this, nobody sends for it.
@@ -89,8 +87,6 @@ class Plan(Message):
     run_id: Digest
     epoch: Count
     batch: Count
-    attempt: Count
-    phase: Count
     previous_head: Digest
     words: Annotated[int, Range(1, MAX_WORDS)]
     expires_at: UnixTime

@@ -14,10 +14,6 @@ The teachers of a party for one task must be the same for a query and its neighb
 of two sums over the same parties would show how the votes of new ones differ. For another task all
 parties have other teachers.
 
-The second phase of a batch is a plan of its own, with noise and a charge of its own. It asks the
-queries of the first once more, and may open another set where a party is lost between the two. It
-is bound by all plans but that first one, and binds later ones as every plan does.
-
 *Masked.* A certificate for U says that U opens and no other set; one for "closed" says that none
 does. Without a certificate nobody knows, and the query stays closed for ever.
 

@@ -205,7 +205,7 @@ class ShareHolder:
 
     def _key(self, peer: bytes, *, sending: bool) -> bytes:
         derive = self._roots.sending_key if sending else self._roots.receiving_key
-        return derive(peer, phase_digest=self._plan_digest, stage=STAGE)
+        return derive(peer, plan_digest=self._plan_digest, stage=STAGE)
 
     @property
     def _seat(self) -> int:

@@ -241,7 +241,7 @@ def verdict_macs(verdict: Verdict, *, peers: Sequence[bytes], roots: PairRoots) 
     """
     digest = wire.digest_of(verdict)
     plan = verdict.plan_digest
-    keys = (roots.sending_key(peer, phase_digest=plan, stage=VERDICT_STAGE) for peer in peers)
+    keys = (roots.sending_key(peer, plan_digest=plan, stage=VERDICT_STAGE) for peer in peers)
     return VerdictMacs(plan, tuple(_verdict_mac(key, digest) for key in keys))
 
 
@@ -275,7 +275,7 @@ def require_macs(
     agreed = 1 + sum(
         hmac.compare_digest(
             mac,
-            _verdict_mac(roots.receiving_key(peer, phase_digest=plan, stage=VERDICT_STAGE), digest),
+            _verdict_mac(roots.receiving_key(peer, plan_digest=plan, stage=VERDICT_STAGE), digest),
         )
         for peer, mac in zip(peers, message.macs, strict=True)
         if mac and peer in survivors

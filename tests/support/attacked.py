@@ -1,6 +1,6 @@
 """A coordinator that lies to real parties, in every kind of run: it signs what it changed.
 
-Kinds of runs: either form; noise at the coordinator, at the parties, and there in two phases.
+Kinds of runs: either form; noise at the coordinator, or at the parties.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from protocols import wire
 from protocols.messages import MaskedVector, Message, Refusal
 from tests.support.federation import (
     CLASSES,
-    SIGMA,
     TEACHERS,
     Federation,
     expected_class,
@@ -37,33 +36,18 @@ class Kind:
     Attributes:
         form: Secure sum.
         place: Who adds the noise.
-        phases: Exchanges of vectors in each batch.
     """
 
     form: str
     place: str
-    phases: int
 
     def __str__(self) -> str:
-        phases = ", two phases" if self.phases == 2 else ""
-        return f"{self.form}, noise at {self.place}{phases}"
+        return f"{self.form}, noise at {self.place}"
 
     @property
     def terms(self) -> dict[str, Any]:
         """What `Federation` has to be told."""
-        if self.place == "coordinator":
-            return {}
-        if self.phases == 1:
-            return {"noise_place": "parties"}
-        return {
-            "noise_place": "parties",
-            "mechanism": "confident",
-            # Less than four parties' votes: what is unanimous passes though one is lost.
-            "vote_threshold": 600.0,
-            "sigma1": SIGMA,
-            "sigma2": 2 * SIGMA,
-            "max_refusals": 100,
-        }
+        return {} if self.place == "coordinator" else {"noise_place": "parties"}
 
     def federation(
         self, *, parties: int = PARTIES, terms: dict[str, Any] | None = None, **changed: Any
@@ -83,9 +67,7 @@ class Kind:
 
 
 KINDS = [
-    Kind(form, place, phases)
-    for form in ("additive", "masked")
-    for place, phases in (("coordinator", 1), ("parties", 1), ("parties", 2))
+    Kind(form, place) for form in ("additive", "masked") for place in ("coordinator", "parties")
 ]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 masked_kinds = pytest.mark.parametrize("kind", [k for k in KINDS if k.form == "masked"], ids=str)

@@ -284,24 +284,12 @@ class BadRuns:
 
     def _check_queries(self) -> None:
         """No query is opened under two sets, nor twice under one."""
-        seen: set[tuple[int, int]] = set()
+        seen: set[int] = set()
         for opened in self.witness.opened:
             plan = self.witness.plans[opened.plan]
-            for index in self._indices_of(plan):
-                assert (index, plan.phase) not in seen, f"query {index} was opened twice"
-                seen.add((index, plan.phase))
-
-    def _indices_of(self, plan: Plan) -> tuple[int, ...]:
-        if not plan.phase:
-            return BatchTerms.from_record(decode_value(plan.terms)).indices
-        [first] = [
-            other
-            for other in self.witness.plans.values()
-            if (other.run_id, other.batch, other.attempt, other.phase)
-            == (plan.run_id, plan.batch, plan.attempt, 0)
-        ]
-        rows = decode_value(plan.terms)["rows"]
-        return tuple(self._indices_of(first)[row] for row in rows)
+            for index in BatchTerms.from_record(decode_value(plan.terms)).indices:
+                assert index not in seen, f"query {index} was opened twice"
+                seen.add(index)
 
     def _check_charges(self, node: int) -> None:
         """A hospital pays for what it sends, once, and never less than for what came out of it."""
@@ -310,8 +298,8 @@ class BadRuns:
         by_plan = {bytes.fromhex(entry.entry_id): entry for entry in entries}
         assert len(by_plan) == len(entries), "a second charge"
         assert set(by_plan) <= set(self.witness.plans), "a charge for a plan that nobody made"
-        for digest, plan in self.witness.plans.items():
-            if not plan.phase and self.witness.has_sent(me, digest):
+        for digest in self.witness.plans:
+            if self.witness.has_sent(me, digest):
                 assert digest in by_plan, "nothing was charged for what was sent"
                 is_free = by_plan[digest].state is EntryState.CANCELLED
                 assert not (is_free and any(one.plan == digest for one in self.witness.opened))
@@ -319,7 +307,7 @@ class BadRuns:
             [opened] = [
                 opened
                 for opened in self.witness.opened
-                if self._is_first_of(self.witness.plans[opened.plan], released)
+                if self._is_plan_of(self.witness.plans[opened.plan], released)
             ]
             entry = by_plan.get(opened.plan)
             if me in opened.survivors:
@@ -333,8 +321,8 @@ class BadRuns:
                 assert entry.release_digest == released.release.digest
 
     @staticmethod
-    def _is_first_of(plan: Plan, released: Released) -> bool:
-        return (plan.run_id, plan.batch, plan.phase) == (released.run_id, released.batch, 0)
+    def _is_plan_of(plan: Plan, released: Released) -> bool:
+        return (plan.run_id, plan.batch) == (released.run_id, released.batch)
 
     def _open_store(self, ledger: Any) -> RunStore:
         store = RunStore(
@@ -401,14 +389,9 @@ class Runs:
     @property
     def exchanges(self) -> int:
         """At most so many, if all goes well."""
-        each = (3 if self.form == "masked" else 1) * self.phases
+        each = 3 if self.form == "masked" else 1
         setup = 4 * (self.runs - self.is_set_up)
         return setup + self.runs * (2 * each + 2) + each * (self.runs - 1)
-
-    @property
-    def phases(self) -> int:
-        """Vectors of each batch."""
-        return 2 if self.at_parties and self.mechanism == "confident" else 1
 
     def batches(self, number: int) -> list[tuple[int, ...]]:
         """What one run asks: two batches; a later run an old one, too."""

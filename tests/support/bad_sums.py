@@ -180,21 +180,20 @@ class SumRun:
         for frames in (self.round.setup.deliver, self.round.setup.close):
             self._require(self._exchange({seat: [frame] for seat, frame in frames().items()}))
 
-    def ask(self, batch: int, *, phases: int = 1) -> None:
-        """One batch: every phase opens or the rest of it is void. Goes on after `resume`."""
-        ended = {each.plan.phase: each for each in self.round.settled if each.plan.batch == batch}
-        for phase in range(phases):
-            if phase in ended:
-                if not ended[phase].is_released:
+    def ask(self, batch: int) -> None:
+        """One batch: it opens, or is void. Goes on after `resume`."""
+        for ended in self.round.settled:
+            if ended.plan.batch == batch:
+                if not ended.is_released:
                     raise SumPartyError("a batch must not be void already", "one before a restart")
-                continue
-            try:
-                self._open(batch, phase)
-            except ProtocolError:
-                self._close_plan()
-                self._settle(released=False)
-                raise
-            self._settle(released=True)
+                return
+        try:
+            self._open(batch)
+        except ProtocolError:
+            self._close_plan()
+            self._settle(released=False)
+            raise
+        self._settle(released=True)
 
     def close(self) -> None:
         if not self.round.closing.heads_frame:
@@ -203,15 +202,13 @@ class SumRun:
             self._broadcast([self.round.closing.heads_frame or self.round.closing.compare()])
         )
 
-    def _open(self, batch: int, phase: int) -> Words:
+    def _open(self, batch: int) -> Words:
         if not self.round.has_open_plan:
             self.round.batch.plan(
                 batch=batch,
-                attempt=0,
                 words=WORDS,
                 expires_at=self._expires_at,
                 terms=b"",
-                phase=phase,
             )
         if not self.round.open_plan.may_open:
             raise SumPartyError("a plan must not be closed already", "one before a restart")
@@ -331,7 +328,6 @@ class Sums:
         parties: Number of parties.
         form: Secure sum.
         batches: Of each run.
-        phases: Of each batch.
         runs: One after another, with the same parties and journals.
         is_set_up: Whether the first run is set up before the network is bad.
     """
@@ -339,7 +335,6 @@ class Sums:
     parties: int
     form: str = "additive"
     batches: int = 2
-    phases: int = 1
     runs: int = 1
     is_set_up: bool = True
 
@@ -348,7 +343,7 @@ class Sums:
         """At most so many, if all goes well."""
         each = 3 if self.form == "masked" else 1
         setup = 4 * (self.runs - self.is_set_up)
-        return setup + self.runs * (self.batches * self.phases * each + 2)
+        return setup + self.runs * (self.batches * each + 2)
 
     def play(self, schedule: Schedule, *, other_votes: bool = False) -> BadSums:
         """Play one schedule to its end, and hold what happened against the rules."""
@@ -372,10 +367,10 @@ class Sums:
             return
         for batch in range(self.batches):
             opened = len(sums.witness.opened)
-            if sums.attempt("batch", lambda batch=batch: run.ask(batch, phases=self.phases)):
-                assert len(sums.witness.opened) == opened + self.phases
-            else:  # nothing came of the phase that failed
-                assert len(sums.witness.opened) < opened + self.phases
+            if sums.attempt("batch", lambda batch=batch: run.ask(batch)):
+                assert len(sums.witness.opened) == opened + 1
+            else:
+                assert len(sums.witness.opened) == opened
         sums.attempt("closing", run.close)
 
 

@@ -261,7 +261,7 @@ class Cheat:
     def column(self, party: PartyRound, dealer: int) -> bytes:
         holder = self.parties.index(party)
         key = party._run.roots.receiving_key(
-            self.fingerprint(dealer), phase_digest=self.plan_digest, stage=STAGE
+            self.fingerprint(dealer), plan_digest=self.plan_digest, stage=STAGE
         )
         digest = wire.digest_of(self.dealing(dealer))
         return open_shares(self.envelope(dealer, holder), key, dealing_digest=digest)

@@ -219,15 +219,11 @@ class LyingNode(PartyNode):
         super().__init__(**named)
         honest = self._ballots.vector
 
-        def vector(*arguments: Any, phase: int, **named: Any) -> NDArray[np.int64]:
-            true, lie = honest(*arguments, phase=phase, **named), self.lie_of(phase)
-            return true if lie is None else wrapped(true + lie.ravel())
+        def vector(*arguments: Any, **named: Any) -> NDArray[np.int64]:
+            true = honest(*arguments, **named)
+            return true if self.lie is None else wrapped(true + self.lie.ravel())
 
         self._ballots.vector = vector  # type: ignore[method-assign]
-
-    def lie_of(self, phase: int) -> NDArray[np.int64] | None:
-        """What it adds in this phase of a batch."""
-        return self.lie
 
 
 def wrapped(values: NDArray[np.int64]) -> NDArray[np.int64]:

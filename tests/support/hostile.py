@@ -33,7 +33,7 @@ from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.query_journal import NearQueries, QueryJournal, SketchedQueries
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.federation import NO_TASK, BatchTerms, PhaseTerms, RunTerms
+from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols import wire
@@ -440,7 +440,6 @@ class Run:
         self.indices, self.words = asked.indices, asked.words
         self.plan_frame = self.coordinator.batch.plan(
             batch=0,
-            attempt=0,
             words=asked.words,
             expires_at=int(self.world.now) + 3_000,
             terms=wire.encode_value(asked.as_record()),
@@ -448,33 +447,27 @@ class Run:
         self.plan_digest = wire.decode(self.plan_frame).digest
         return self.plan_frame
 
-    def other_plan(
-        self, indices: Sequence[int], *, like: int, after: PhaseTerms | None = None
-    ) -> Run:
+    def other_plan(self, indices: Sequence[int], *, like: int) -> Run:
         """Make another plan of this run, one that continues what a hospital remembers.
 
         Args:
             indices: What it asks.
             like: The hospital.
-            after: Terms of a second phase, if it is one.
 
         Returns:
             The run once more, with its own batch.
         """
         other = copy.copy(self)
         asked = BatchTerms(self.terms, tuple(indices))
-        terms = asked if after is None else after
-        other.indices, other.words = asked.indices, len(asked.indices) * self.terms.classes
+        other.indices, other.words = asked.indices, asked.words
         plan = Plan(
             run_id=self.coordinator.run_id,
             epoch=self.node(like)._round.epoch + 1,
-            batch=int(after is None),
-            attempt=0,
-            phase=int(after is not None),
+            batch=1,
             previous_head=self.node(like).transcript_head,
             words=other.words,
             expires_at=int(self.world.now) + 3_000,
-            terms=wire.encode_value(terms.as_record()),
+            terms=wire.encode_value(asked.as_record()),
         )
         other.plan_frame = self.sign(plan)
         other.plan_digest = wire.digest_of(plan)
@@ -699,9 +692,9 @@ class Loot:
         for peer in run.places:
             if peer != liar:
                 name, plan = run.fingerprint(peer), run.plan_digest
-                key = roots.receiving_key(name, phase_digest=plan, stage=STAGE)
+                key = roots.receiving_key(name, plan_digest=plan, stage=STAGE)
                 self._receiving[peer, liar] = key
-                key = roots.sending_key(name, phase_digest=plan, stage=VERDICT_STAGE)
+                key = roots.sending_key(name, plan_digest=plan, stage=VERDICT_STAGE)
                 self.sending[liar, peer] = key
 
     def take_reveal(self, reveal: Reveal, survivors: Places, *, holder: int) -> None:

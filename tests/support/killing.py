@@ -44,17 +44,9 @@ BATCHES = ((0, 1, 4), (3, 5), (2, 6))
 
 THRESHOLD = 750.0
 AT_PARTIES = {"noise_place": "parties", "sigma2": SIGMA}
-CHECKED = {
-    **AT_PARTIES,
-    "mechanism": "confident",
-    "vote_threshold": THRESHOLD,
-    "sigma1": SIGMA,
-    "max_refusals": 100,
-}
 KINDS: dict[str, dict[str, Any]] = {
     "noise at the coordinator": {"vote_threshold": THRESHOLD},
     "noise at the parties": AT_PARTIES,
-    "noise at the parties, two phases": CHECKED,
 }
 
 

@@ -108,7 +108,7 @@ def pair_keys() -> dict[str, Any]:
         "roots_by_epoch": [value.hex() for value in roots],
         "confirmation_lower_to_higher": _mac(confirm_key, domain + lower + higher),
         "confirmation_higher_to_lower": _mac(confirm_key, domain + higher + lower),
-        "phase_digest": plan.hex(),
+        "plan_digest": plan.hex(),
         "stream_keys_by_epoch": [
             hkdf(value, salt=plan, info=domain + b"stream\0" + lower + higher).hex()
             for value in roots
@@ -149,7 +149,7 @@ def _messages() -> dict[str, list[Any]]:
         "Confirmations": [run, me, [_bytes("m1"), _bytes("m2")]],
         "SetupClosing": [run, [_bytes("m1")], [_bytes("d1"), _bytes("d2")]],
         "Ready": [run, me, "setup", _bytes("head"), 42],
-        "Plan": [run, 7, 3, 0, 0, _bytes("head"), 300, 10_000, b"what is asked"],
+        "Plan": [run, 7, 3, _bytes("head"), 300, 10_000, b"what is asked"],
         "MaskedVector": [_bytes("plan"), me, _bytes("y", 64)],
         "Refusal": [_bytes("plan"), me, "PF-301"],
         "Settlement": [

@@ -20,7 +20,7 @@ from tests.support import reference_sharing as sharing
 from tests.support import reference_sum as sums
 from tests.support.make_format_vectors import some_bytes
 from tests.support.make_protocol_vectors import write_vectors
-from tests.support.make_terms_vectors import FIRST_PHASE, RUN_TERMS
+from tests.support.make_terms_vectors import RUN_TERMS
 from tests.support.reference_cbor import cbor
 from tests.support.reference_crypto import counter_stream, hpke_seal_x25519
 from tests.support.reference_frames import (
@@ -31,13 +31,15 @@ from tests.support.reference_frames import (
     write_frame,
 )
 from tests.support.reference_sharing import Dealing, cut, write_share
-from tests.support.reference_terms import digest_of_first_phase
 
 Row = dict[str, Any]
 SUITE = "x25519-hkdf-sha256-aes-256-gcm"
 EXPIRES_AT = 10_000
 COORDINATOR = some_bytes("run: coordinator")
-RESULTS = {"additive": {"labels": [2, -1], "outcomes": [0, 1]}, "masked": FIRST_PHASE}
+RESULTS = {
+    "additive": {"labels": [2, -1], "outcomes": [0, 1]},
+    "masked": {"labels": [2, 0], "outcomes": [0, 0]},
+}
 """What the one batch of a run released, by its form."""
 
 
@@ -189,7 +191,7 @@ class Run:
     def _plan(self) -> None:
         asked = {"run": self.terms, "indices": [4, 0], "predictions_digest": b""}
         self.words = 2 * self.terms["classes"]
-        planned = [self.run_id, 1, 0, 0, 0, self.head, self.words, EXPIRES_AT, cbor(asked)]
+        planned = [self.run_id, 1, 0, self.head, self.words, EXPIRES_AT, cbor(asked)]
         self.plan = write_frame(frames.PLAN, planned, COORDINATOR)
         self.plan_digest = frames.digest_of_fields(frames.PLAN, planned)
         self._append("plan", self.plan_digest)
@@ -613,12 +615,11 @@ def _spoiled_sums(run: Run) -> Row:
 
 
 def masked_run() -> Row:
-    run = Run("masked", RUN_TERMS["confident, noise at the parties"], parties=5, lost=1)
+    run = Run("masked", RUN_TERMS["gnmax, noise at the parties"], parties=5, lost=1)
     return {
         "what": "a run of the masked form among five, without seat 1: all secrets, frames and keys,"
         " the sum of the other four, the same plan closed, and messages that must be refused",
         **run.row(),
-        "second_phase": _second_phase(run),
         "spoiled": _hex(
             {
                 "proposals_to_seat_0": verdicts.spoiled_proposals(run, COORDINATOR),
@@ -641,22 +642,6 @@ def _hex(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _hex(item) for key, item in value.items()}
     return value.hex()
-
-
-def _second_phase(run: Run) -> Row:
-    """The plan of a second phase."""
-    terms = {
-        "first_plan": run.plan_digest,
-        "rows": [1],
-        "first_result": digest_of_first_phase(FIRST_PHASE["outcomes"]),
-    }
-    fields = [run.run_id, 2, 0, 0, 1, run.head, run.terms["classes"], EXPIRES_AT, cbor(terms)]
-    return {
-        "first_result": cbor(FIRST_PHASE).hex(),
-        "previous_head": run.head.hex(),
-        "plan": write_frame(frames.PLAN, fields, COORDINATOR).hex(),
-        "plan_digest": frames.digest_of_fields(frames.PLAN, fields).hex(),
-    }
 
 
 VECTORS: dict[str, Callable[[], Row]] = {"additive_run": additive_run, "masked_run": masked_run}

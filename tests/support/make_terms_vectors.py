@@ -10,11 +10,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.make_format_vectors import some_bytes
 from tests.support.make_protocol_vectors import write_vectors
 from tests.support.reference_cbor import cbor
 from tests.support.reference_terms import (
-    digest_of_first_phase,
     digest_of_pool,
     digest_of_predictions,
     digest_of_query,
@@ -27,7 +25,6 @@ POOL = [[0.5, -1.25], [-0.0, 3.0], [0.0, 3.0], [1e-310, 1e300], [0.1, 0.2]]
 TASK = bytes(range(32))
 PREDICTIONS = [[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]]
 RELEASE = {"labels": [2, -1, 0, -1], "outcomes": [0, 1, 0, 2]}
-FIRST_PHASE = {"outcomes": [1, 0]}
 
 
 def _terms(**changed: Any) -> Row:
@@ -87,7 +84,6 @@ RUN_TERMS: dict[str, Row] = {
     ),
     "immutable, none": _terms(mechanism="immutable", pricing="none", **_NO_REFUSALS),
     "gnmax, noise at the parties": _terms(mechanism="gnmax", **_NO_REFUSALS, **_AT_PARTIES),
-    "confident, noise at the parties": _terms(**_AT_PARTIES),
     "tallies": _terms(mechanism="tallies", **_NO_REFUSALS, **_AT_PARTIES),
     "with a purpose": _terms(purpose="Früherkennung der Sepsis, Los 3,\u00a0<b>"),
 }
@@ -96,12 +92,6 @@ RUN_TERMS: dict[str, Row] = {
 def _batch(**changed: Any) -> Row:
     run = changed.pop("run", RUN_TERMS["confident, gdp"])
     return {"run": run, "indices": [4, 0], "predictions_digest": b"", **changed}
-
-
-def _phase(**changed: Any) -> Row:
-    digest = digest_of_first_phase(FIRST_PHASE["outcomes"])
-    plan = some_bytes("first plan")
-    return {"first_plan": plan, "rows": [1], "first_result": digest, **changed}
 
 
 def _release(**changed: Any) -> Row:
@@ -129,18 +119,16 @@ def good_terms() -> dict[str, dict[str, Row]]:
             "with predictions": _batch(run=interactive, predictions_digest=digest),
             "before there is a student": _batch(run=interactive),
         },
-        "phase terms": {"one row": _phase(), "three rows": _phase(rows=[0, 2, 300])},
         "release": {
             "answered, refused, not asked": _release(),
             "nothing answered": _release(labels=[-1, -1], outcomes=[1, 1]),
             "tallies": _counts(),
         },
-        "first phase": {"one passed": FIRST_PHASE, "a cap stopped": {"outcomes": [0, 1, 2, 2]}},
     }
 
 
 def _spoiled_run_terms() -> dict[str, Any]:
-    at_parties = RUN_TERMS["confident, noise at the parties"]
+    at_parties = RUN_TERMS["gnmax, noise at the parties"]
     gnmax = RUN_TERMS["gnmax, gdp, a whole party"]
     return {
         "a list": list(_terms().values()),
@@ -183,7 +171,8 @@ def _spoiled_run_terms() -> dict[str, Any]:
         "noise at the parties with 0 colluders": {**at_parties, "colluders": 0},
         "no honest share left": {**at_parties, "dropouts": 3},
         "noise at the parties, priced by gdp": {**at_parties, "pricing": "gdp", "orders": []},
-        "noise at the parties for lnmax": {**at_parties, "mechanism": "lnmax", **_NO_REFUSALS},
+        "noise at the parties for lnmax": {**at_parties, "mechanism": "lnmax"},
+        "noise at the parties for confident": _terms(**_AT_PARTIES),
         "unknown unit": _terms(unit="ward"),
         "unknown pricing": _terms(pricing="free"),
         "orders with gdp": _terms(**_ORDERS),
@@ -219,7 +208,7 @@ def _spoiled_rest() -> dict[str, dict[str, Any]]:
     return {
         "batch terms": {
             "a field is missing": _without(_batch(), "predictions_digest"),
-            "a field too many": _batch(phase=0),
+            "a field too many": _batch(batch=0),
             "no query": _batch(indices=[]),
             "a query twice": _batch(indices=[4, 0, 4]),
             "a negative position": _batch(indices=[4, -1]),
@@ -231,17 +220,6 @@ def _spoiled_rest() -> dict[str, dict[str, Any]]:
             ),
             "predictions digest is null": _batch(predictions_digest=None),
             "spoiled terms of the run": _batch(run=_terms(delta=0.0)),
-        },
-        "phase terms": {
-            "a field is missing": _without(_phase(), "first_plan"),
-            "a field too many": _phase(run=_terms()),
-            "no row": _phase(rows=[]),
-            "a row twice": _phase(rows=[1, 1]),
-            "rows descend": _phase(rows=[1, 0]),
-            "a negative row": _phase(rows=[-1, 0]),
-            "digest of the plan of 31 bytes": _phase(first_plan=bytes(31)),
-            "digest of the result of 33 bytes": _phase(first_result=bytes(33)),
-            "digest of the result is a text": _phase(first_result="0" * 32),
         },
         "release": {
             "outcomes are missing": {"labels": [1]},
@@ -261,13 +239,6 @@ def _spoiled_rest() -> dict[str, dict[str, Any]]:
             "a label of 2^31": _release(labels=[2**31, -1, 0, -1]),
             "a label is a float": _release(labels=[2.0, -1, 0, -1]),
             "asked after a cap stopped": _release(labels=[2, -1, 0, -1], outcomes=[0, 2, 0, 1]),
-        },
-        "first phase": {
-            "labels beside outcomes": RELEASE,
-            "an unknown outcome": {"outcomes": [0, 3]},
-            "an outcome is a float": {"outcomes": [0.0]},
-            "asked after a cap stopped": {"outcomes": [2, 0]},
-            "a list": [1, 0],
         },
     }
 
@@ -320,10 +291,6 @@ def terms() -> Row:
                 "digest": digest_of_predictions(PREDICTIONS).hex(),
             },
             "release": {**RELEASE, "digest": digest_of_release(**RELEASE).hex()},
-            "first phase": {
-                **FIRST_PHASE,
-                "digest": digest_of_first_phase(FIRST_PHASE["outcomes"]).hex(),
-            },
         },
     }
 

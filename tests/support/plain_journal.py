@@ -39,19 +39,16 @@ class PlainQueries(QueryJournal):
         self.plans: dict[bytes, PlainPlan] = {}
         self.sketches: dict[bytes, tuple[bytes, bool]] = {}
 
-    def claims_of(self, queries: Collection[bytes], *, but: bytes = b"") -> list[PlanClaim]:
+    def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
         asked = set(queries)
-        plans = self.plans.items()
-        held = {plan.claim for name, plan in plans if name != but and asked & {*plan.queries}}
+        held = {plan.claim for plan in self.plans.values() if asked & {*plan.queries}}
         return [claim for claim in held if claim is not None]
 
-    def claim(
-        self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim, after: bytes = b""
-    ) -> None:
+    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         plan = self.plans.get(plan_digest, PlainPlan())
         if plan.claim is not None or plan.is_abandoned or plan.verdict:
             raise KeyReuseError("a plan must ask its queries once", "one that did")
-        self.bound_on(batch.queries, after=after)
+        self.bound_on(batch.queries)
         known = self.claimed
         items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
         self.sketches |= {query: (data, near) for query, data, near in items if query not in known}

@@ -141,10 +141,10 @@ class RunReader:
 
     def _read_plan(self) -> None:
         plan = self._of_coordinator(frames.PLAN, self._batch["plan"])
-        run, self.epoch, _, _, phase, head, self.words, expires_at, terms = plan.fields
+        run, self.epoch, _, head, self.words, expires_at, terms = plan.fields
         require(1 <= self.epoch <= 64, "the first plan's epoch")
         require(self._now < expires_at <= self._expires_at, "a plan ends with its run")
-        require([run, phase, head] == [self.run_id, 0, self.head], "a plan follows its run")
+        require([run, head] == [self.run_id, self.head], "a plan follows its run")
         asked = read_batch_terms(terms)
         require(asked["run"] == self.terms, "under the terms of the run")
         require(len(asked["indices"]) * self.terms["classes"] == self.words, "as many words")

@@ -36,10 +36,6 @@ def digest_of_release(labels: Sequence[int], outcomes: Sequence[int]) -> bytes:
     return sha256(head, struct.pack(f"<{len(labels)}q", *labels), bytes(outcomes))
 
 
-def digest_of_first_phase(outcomes: Sequence[int]) -> bytes:
-    return sha256(f"pate-fed first phase {len(outcomes)}\n".encode(), bytes(outcomes))
-
-
 def _doubles(row: Sequence[float]) -> bytes:
     return struct.pack(f"<{len(row)}d", *row)
 
@@ -75,15 +71,8 @@ def read_run_terms(data: bytes) -> Record:
 def read_batch_terms(data: bytes) -> Record:
     terms = _map(_value(data), {"run": dict, "indices": list, "predictions_digest": bytes})
     run, digest = _run_terms(terms["run"]), terms["predictions_digest"]
-    _ascending_or_not(terms["indices"], ascending=False)
+    _different(terms["indices"])
     require(not digest or (len(digest) == 32 and run["mechanism"] == "interactive"), "a digest")
-    return terms
-
-
-def read_phase_terms(data: bytes) -> Record:
-    terms = _map(_value(data), {"rows": list, "first_plan": bytes, "first_result": bytes})
-    _ascending_or_not(terms["rows"], ascending=True)
-    require(len(terms["first_plan"]) == len(terms["first_result"]) == 32, "digests")
     return terms
 
 
@@ -107,18 +96,10 @@ def read_release(data: bytes) -> Record:
     return release
 
 
-def read_first_phase(data: bytes) -> Record:
-    first = _map(_value(data), {"outcomes": list})
-    _outcomes(first["outcomes"])
-    return first
-
-
 READERS: Mapping[str, Callable[[bytes], Record]] = {
     "run terms": read_run_terms,
     "batch terms": read_batch_terms,
-    "phase terms": read_phase_terms,
     "release": read_release,
-    "first phase": read_first_phase,
 }
 
 
@@ -135,10 +116,9 @@ def _map(value: Any, types: Mapping[str, type]) -> Record:
     return dict(value)
 
 
-def _ascending_or_not(numbers: list[Any], *, ascending: bool) -> None:
+def _different(numbers: list[Any]) -> None:
     require(bool(numbers) and all(type(one) is int and one >= 0 for one in numbers), "positions")
     require(len(set(numbers)) == len(numbers), "none twice")
-    require(not ascending or numbers == sorted(numbers), "ascending")
 
 
 def _outcomes(outcomes: list[Any]) -> None:
@@ -218,8 +198,8 @@ def _noise(terms: Record) -> None:
         colluders, dropouts = both
         require(colluders >= 1 and dropouts >= 0, "their ranges")
         require(len(terms["weights"]) - colluders - dropouts >= 1, "an honest share")
-        possible = terms["mechanism"] in _GAUSSIAN | {"tallies"}
-        require(possible and terms["pricing"] == "renyi", "Gaussian, renyi")
+        possible = terms["mechanism"] in ("gnmax", "tallies")
+        require(possible and terms["pricing"] == "renyi", "one noise, renyi")
     require(at_parties or terms["mechanism"] != "tallies", "noise of counts at the parties")
 
 

@@ -165,7 +165,6 @@ class MemoryRun:
     ) -> bytes:
         return self.coordinator.batch.plan(
             batch=batch,
-            attempt=0,
             words=words,
             expires_at=EXPIRES_AT,
             terms=terms,

@@ -31,8 +31,6 @@ later. For the same reason settlements are told just before the next plan, and
 an additive plan is refused by all at once that did not serve it. `Stories.EACH` tells every party
 any story of its own, at any time; tests compare both. MACs of verdicts count as their signatures:
 an honest party sends both for the same set.
-
-Not modelled: the second phase of a batch, for which a party asks its journal nothing.
 """
 
 from __future__ import annotations

@@ -786,21 +786,6 @@ class TestTogether:
         federation.bury()
 
     @sampled(1)
-    def test_a_first_phase_is_there_with_its_settlement(
-        self, database: Database, tmp_path: Path
-    ) -> None:
-        federation = self.begun(database, tmp_path, "noise at the parties, two phases")
-        self.fail_after(federation, Stage.OPENED, [2])
-        federation.bury()
-        federation.resume()
-        assert self.steps_of(federation)[-2:] == [PlanOpened, SumOpened]
-        assert federation.store.first_phase(1) is None
-        assert self.steps_of(federation).count(PlanSettled) == 2  # of the batch before
-        assert federation.run.finish() is not None
-        assert self.steps_of(federation).count(PlanSettled) == 4
-        federation.bury()
-
-    @sampled(1)
     def test_an_error_inside_takes_everything_back(
         self, run: RunAttempt, store: RunStore, runs: RunQueue
     ) -> None:

@@ -1,8 +1,8 @@
 """The search for a marker histogram in every kind of run, with parties' journals on disk.
 
-Either form, noise at the coordinator and at the parties, one phase and two, a hospital lost on the
-way: packets, logs, screens, files, objects, tracebacks and what they hold are searched for one
-hospital's votes, for the exact sums, and for the noise that a hospital drew.
+Either form, noise at the coordinator and at the parties, a hospital lost on the way: packets, logs,
+screens, files, objects, tracebacks and what they hold are searched for one hospital's votes, for
+the exact sums, and for the noise that a hospital drew.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Row = tuple[int, ...]
 def marked_federation(kind: Kind, folder: Path) -> Federation:
     """A federation with journals on disk, whose second party votes the marker histogram."""
     terms: dict[str, Any] = {"sigma2": 2 * SIGMA}
-    if kind.phases == 2 or kind.place == "coordinator":
+    if kind.place == "coordinator":
         terms |= {"sigma1": SIGMA, "vote_threshold": 0.3 * MARKED_TEACHERS}
     federation = kind.federation(
         teachers=MARKED_TEACHERS,
@@ -175,7 +175,7 @@ def test_nothing_holds_votes_sums_or_noise(
 
 
 def test_that_search_finds_votes_that_a_journal_kept(tmp_path: Path) -> None:
-    federation = marked_federation(Kind("additive", "coordinator", 1), tmp_path)
+    federation = marked_federation(Kind("additive", "coordinator"), tmp_path)
     journal: Any = federation.nodes[MARKED]._journal
     journal.begin(run_id=bytes(32), epoch=1, plan_digest=b"p" * 32)
     journal.keep(b"p" * 32, (np.array(MARKERS, dtype="<u4").tobytes(),), expires_at=10_000)
@@ -264,7 +264,6 @@ SECRETS = (*COUNTS, *(HOSPITALS * count for count in COUNTS))
 NOISES = {
     "noise at the coordinator": ("--sigma1", SIGMA, "--vote-threshold", 10, "--pricing", "gdp"),
     "noise at the parties": ("--noise", "parties"),
-    "two phases": (*("--noise", "parties", "--mechanism", "confident", "--sigma1", 7_000),),
 }
 
 

@@ -14,31 +14,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr
 
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from pate_fed.accounting import (
-    ROW_SUMS_KEPT,
-    DistributedConfidentMaxEvent,
     DistributedGaussianMaxEvent,
     distributed_costs,
 )
-from pate_fed.charging import mechanism_of, noise_of
+from pate_fed.charging import noise_of
 from pate_fed.data import DataSource
 from pate_fed.errors import InvalidParameterError, InvalidSettingError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import (
-    FLAT_CHANCE,
-    pass_chances,
-)
 from pate_fed.planning import DEFAULTS, RunSettings, resolve
 from pate_fed.planning import terms_of as settled_terms
 from pate_fed.pricing import formal_bounds, formal_cost_at, public_cost_at
 from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
-from tests.support.markers import in_turn, more, sampled
+from tests.support.markers import more
 from tests.test_pate_fed.test_planning_settings import dataset
 
 __all__ = ["pate_fed"]  # a fixture
@@ -159,74 +153,6 @@ class TestRun:
             mechanism = tomllib.load(file)["mechanism"]
         assert (mechanism["noise"], mechanism["colluders"]) == ("parties", 2)
 
-    @sampled(1)
-    @pytest.mark.slow
-    @in_turn(("mechanism", ["confident", "interactive"]), ("form", ["additive", "masked"]))
-    def test_a_run_of_two_phases_is_repeatable_and_priced_in_both_views(
-        self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str, form: str
-    ) -> None:
-        runs = [tmp_path / "a", tmp_path / "b"]
-        for run in runs:
-            ended = pate_fed(*small(table, run), "--mechanism", mechanism, "--sum", form)
-            assert (ended.code, ended.err) == (0, "")
-        for name in ("labels.csv", "privacy.json", "run.toml"):
-            assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
-        privacy = read_json(runs[0], "privacy.json")
-        shares = {"additive": 4, "masked": 3}[form]
-        costs = distributed_costs(
-            DistributedConfidentMaxEvent(8, 8, 6.0, 6.0, shares, 1), delta=DELTA
-        )
-        views = privacy["views"]
-        assert views["coordinator"]["formal"]["epsilon"] == costs.coordinator.epsilon
-        assert views["public"]["formal"]["epsilon"] == costs.public.epsilon
-        assert views["public"]["formal"]["holds_if"] == ROW_SUMS_KEPT
-        assert 0 < privacy["charged"][-1]["share"] <= 1
-        asked = read_json(runs[0], "metrics.json")["queries"]
-        assert asked["answered"] > 0
-        assert asked["asked"] == 8
-
-    def test_the_usual_threshold_refuses_what_teachers_do_not_agree_on(self) -> None:
-        """The check is biased upward, so its threshold is chosen for it."""
-        for parties in (10, 50):
-            terms = terms_of(mechanism="confident", parties=parties, teachers=4, epsilon=1e3)
-            flat = [[terms.total_votes // 2] * 2]
-            noise = noise_of(terms, phase=0)
-            assert terms.vote_threshold is not None
-            passing = pass_chances(flat, vote_threshold=terms.vote_threshold, noise=noise)
-            sooner = pass_chances(flat, vote_threshold=terms.vote_threshold - 1, noise=noise)
-            assert float(passing[0]) <= FLAT_CHANCE < float(sooner[0])
-
-    @sampled(1)
-    @pytest.mark.slow
-    @pytest.mark.parametrize("mechanism", ["confident", "interactive"])
-    def test_a_threshold_that_was_chosen_for_the_check_is_said_in_the_report(
-        self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str
-    ) -> None:
-        run = tmp_path / "run"
-        assert pate_fed(*small(table, run), "--mechanism", mechanism).code == 0
-        chosen = read_json(run, "privacy.json")["mechanism"]["vote_threshold"]
-        usual = {"confident": 10, "interactive": 8}[mechanism]
-        assert chosen > usual
-        report = " ".join((run / "report.html").read_text(encoding="utf-8").split())
-        assert f"--vote-threshold is {chosen:g} instead of {usual}, the usual one" in report
-        assert f"passes {chosen:g} with a chance of" in report
-
-    @pytest.mark.slow
-    @sampled(1)
-    @pytest.mark.parametrize(("threshold", "is_low"), [(12, True), (60, False)])
-    def test_what_a_threshold_of_ones_own_lets_through_is_said_where_it_is_much(
-        self, pate_fed: Command, table: Path, tmp_path: Path, threshold: int, is_low: bool
-    ) -> None:
-        run = tmp_path / "run"
-        command = [*small(table, run), "--mechanism", "confident", "--vote-threshold", threshold]
-        assert pate_fed(*command).code in {0, 3}
-        warnings = " ".join(read_json(run, "metrics.json")["warnings"])
-        assert ("the largest of 2 noisy counts" in warnings) is is_low
-        if is_low:
-            # 4 of 5 shares hold sigma 6; a flat row has 10 votes each; half a vote for whole ones.
-            chance = 1 - float(ndtr((threshold - 0.5 - 10) / (6 * math.sqrt(5 / 4)))) ** 2
-            assert f"passes --vote-threshold 12 with a chance of {chance:.1%}" in warnings
-
 
 class TestPrice:
     @pytest.mark.slow
@@ -331,6 +257,7 @@ class TestSettings:
             pytest.param(["--pricing", "gdp"], "--pricing", id="the price of Gaussian noise"),
             pytest.param(["--pricing", "label"], "--pricing", id="the public's price"),
             pytest.param(["--mechanism", "lnmax"], "--mechanism", id="Laplace noise"),
+            pytest.param(["--mechanism", "confident"], "--mechanism", id="two noises"),
             pytest.param(["--sum", "plain"], "--sum plain", id="shares in the clear"),
             pytest.param(["--colluders", 0], "--colluders", id="nobody colludes"),
             pytest.param(["--colluders", 5], "--colluders", id="everybody colludes"),
@@ -380,15 +307,9 @@ class TestTerms:
     def test_a_mechanism_is_made_for_the_place_of_its_noise_only(self) -> None:
         at_parties = terms_of()
         coordinators = settled(settings(mechanism="gnmax"))
-        assert mechanism_of(at_parties).phase_sigmas == (7.4,)
-        assert mechanism_of(coordinators).phase_sigmas == ()
-        for wrong in (
-            lambda: noise_of(coordinators),
-            lambda: noise_of(at_parties, phase=1),
-            lambda: noise_of(at_parties, phase=-1),
-        ):
-            with pytest.raises(InvalidParameterError):
-                wrong()
+        assert noise_of(at_parties).sigma == 7.4
+        with pytest.raises(InvalidParameterError):
+            noise_of(coordinators)
 
     def test_no_share_of_the_noise_depends_on_the_seat(self) -> None:
         noise = noise_of(terms_of())

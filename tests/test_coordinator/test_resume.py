@@ -85,14 +85,7 @@ def check(federation: MortalFederation, kind: str, form: str) -> None:
     # No query was released twice, and what is stored is what the parties were told.
     asked = [index for indices in federation.released for index in indices]
     assert len(set(asked)) == len(asked) == sum(map(len, BATCHES))
-    two_phases = "two phases" in kind
-    told = federation.results()
-    assert [each for each in told if "labels" in each] == [
-        release.as_record()
-        for release in federation.released.values()
-        if release.answered or not two_phases  # else the first phase has said it all
-    ]
-    assert sum("labels" not in each for each in told) == (len(BATCHES) if two_phases else 0)
+    assert federation.results() == [r.as_record() for r in federation.released.values()]
     assert {indices: r.labels.tolist() for indices, r in federation.released.items()} == {
         indices: r.labels.tolist() for indices, r in reference.released.items()
     }
@@ -115,8 +108,6 @@ def places_of(stage: Stage, kind: str, form: str) -> list[int]:
     passed = enumerate(undisturbed(kind, form).passed, start=1)
     places = [number for number, each in passed if each is stage]
     never = {Stage.VOID_STORED, Stage.CLOSING_PROPOSED}
-    if "two phases" not in kind:
-        never.add(Stage.FIRST_STORED)
     if form == "additive":
         never |= {Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED}
     assert bool(places) != (stage in never)
@@ -144,9 +135,7 @@ def places_to_die() -> list[Any]:
     for (turn, kind), form, (number, stage) in product(
         enumerate(KINDS), ("additive", "masked"), enumerate(Stage)
     ):
-        if stage is Stage.FIRST_STORED:
-            is_tried = "two phases" in kind
-        elif form == "masked":
+        if form == "masked":
             is_tried = turn == number % len(KINDS)
         else:
             is_tried = number % 3 == 0 and turn == number // 3 % len(KINDS)
@@ -589,7 +578,7 @@ class TestClosing:
         heal(federation)
         federation.is_fatal = lambda number, each: federation.lives == 1 and each is stage
         federation.live(BATCHES[:1])
-        never = stage in (Stage.FIRST_STORED, Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
+        never = stage in (Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
         assert federation.lives == (1 if never else 2)
         assert list(federation.released) == [BATCHES[0]]
         assert federation.coordinator_states == ["cancelled", "committed"]
@@ -668,7 +657,7 @@ class TestProcess:
         ("kind", "form"),
         [
             more("noise at the coordinator", "additive", id="additive, coordinator"),
-            pytest.param("noise at the parties, two phases", "masked", id="masked, two phases"),
+            pytest.param("noise at the parties", "masked", id="masked, parties"),
         ],
     )
     def test_killed_whenever_it_gets_to_its_end(self, tmp_path: Path, kind: str, form: str) -> None:

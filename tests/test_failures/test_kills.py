@@ -101,8 +101,8 @@ STAGES = {
     "additive": [stage for stage in Stage if stage not in VERDICTS],
     "masked": list(Stage),
 }
-ELSEWHERE = (Stage.FIRST_STORED, Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
-"""Of runs of two phases, see `test_resume`; and of void batches, below."""
+ELSEWHERE = (Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
+"""Of void batches: see below."""
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -475,7 +475,7 @@ class TestBatch:
     def propose(self, federation: Federation, terms: object, *, words: int) -> str:
         """Send one party a plan that the coordinator signed, and read its refusal."""
         frame = federation.run.round.batch.plan(
-            batch=0, attempt=0, words=words, expires_at=2_000, terms=wire.encode_value(terms)
+            batch=0, words=words, expires_at=2_000, terms=wire.encode_value(terms)
         )
         code = refusal_of(federation.nodes[0].receive(wire.pack([frame])))
         assert no_party_acted(federation)

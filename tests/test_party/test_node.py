@@ -783,5 +783,5 @@ class TestTasks:
         assert isinstance(told[1], BatchAccepted)
         assert isinstance(others[1], BatchAccepted)
         assert told[1].queries == others[1].queries
-        assert record_of(told[1])[1].keys() == {"run", "plan", "queries", "phase"}
+        assert record_of(told[1])[1].keys() == {"run", "plan", "queries"}
         assert record_of(told[2])[1].keys() == {"run", "head", "parties"}

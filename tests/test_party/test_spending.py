@@ -58,7 +58,7 @@ def test_an_unanswered_charge_is_of_no_run_where_two_coordinators_may_have_asked
 
 
 def test_an_answer_names_the_run_of_its_charge() -> None:
-    answer = {"run": FIRST, "plan": PLAN, "phase": 0}
+    answer = {"run": FIRST, "plan": PLAN}
     answered = AuditRecord(3, 0, AuditKind.BATCH_ANSWERED, answer)
     records = accepted(FIRST, LUNG), accepted(SECOND, HEART), charged(PLAN), answered
     assert runs_of(*records) == [(FIRST.hex(), LUNG)]

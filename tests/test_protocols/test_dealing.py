@@ -301,16 +301,16 @@ def test_nothing_secret_is_shown() -> None:
 # Envelopes inside a batch ----------------------------------------------------------------------
 
 
-def test_a_column_opens_for_its_pair_direction_phase_stage_and_dealing_only() -> None:
+def test_a_column_opens_for_its_pair_direction_plan_stage_and_dealing_only() -> None:
     root, one, other = bytes(32), b"\x01" * 32, b"\x02" * 32
-    true = {"phase_digest": PLAN, "stage": "shares", "sender": one, "receiver": other}
+    true = {"plan_digest": PLAN, "stage": "shares", "sender": one, "receiver": other}
     digest = hashlib.sha256(b"dealing").digest()
     sealed = seal_shares(b"column", envelope_key(root, **true), dealing_digest=digest)
     key = envelope_key(root, **true)
     assert open_shares(sealed, key, dealing_digest=digest) == b"column"
     assert len(sealed) == len(b"column") + TAG_BYTES
     changes = [
-        {"phase_digest": bytes(32)},
+        {"plan_digest": bytes(32)},
         {"stage": "another"},
         {"sender": other, "receiver": one},
         {"receiver": b"\x03" * 32},
@@ -341,7 +341,7 @@ def test_every_changed_byte_breaks_a_sealed_column() -> None:
 def test_both_ends_derive_one_key_for_an_envelope_and_another_for_its_answer() -> None:
     one, other, root = b"\x01" * 32, b"\x02" * 32, bytes(range(32))
     sender, receiver = PairRoots(one, {other: root}), PairRoots(other, {one: root})
-    at = {"phase_digest": PLAN, "stage": "shares"}
+    at = {"plan_digest": PLAN, "stage": "shares"}
     key = sender.sending_key(other, **at)
     assert key == receiver.receiving_key(one, **at)
     assert key != receiver.sending_key(one, **at)

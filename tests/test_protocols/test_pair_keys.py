@@ -20,15 +20,15 @@ from protocols.pair_keys import (
 from tests.support.vectors import read_vectors
 
 VECTORS = read_vectors("pair_keys")
-RUN, PLAN = bytes.fromhex(VECTORS["run_id"]), bytes.fromhex(VECTORS["phase_digest"])
+RUN, PLAN = bytes.fromhex(VECTORS["run_id"]), bytes.fromhex(VECTORS["plan_digest"])
 LOWER, HIGHER = bytes.fromhex(VECTORS["lower"]), bytes.fromhex(VECTORS["higher"])
 HALVES = bytes.fromhex(VECTORS["lower_half"]), bytes.fromhex(VECTORS["higher_half"])
 PAIR = Pair(LOWER, HIGHER)
 ROOTS = [bytes.fromhex(root) for root in VECTORS["roots_by_epoch"]]
 
 
-def key_of(root: bytes, *, phase_digest: bytes = PLAN, pair: Pair = PAIR) -> bytes:
-    return PairRoots(pair.lower, {pair.higher: root}).keys_for(phase_digest)[pair.higher]
+def key_of(root: bytes, *, plan_digest: bytes = PLAN, pair: Pair = PAIR) -> bytes:
+    return PairRoots(pair.lower, {pair.higher: root}).keys_for(plan_digest)[pair.higher]
 
 
 def root() -> bytes:
@@ -129,7 +129,7 @@ def test_keys_differ_by_plan_pair_epoch_and_purpose() -> None:
     values = [
         *ROOTS,
         *(key_of(value) for value in ROOTS),
-        key_of(ROOTS[0], phase_digest=RUN),
+        key_of(ROOTS[0], plan_digest=RUN),
         key_of(ROOTS[0], pair=Pair.of(LOWER, third)),
         key_of(ROOTS[0], pair=Pair.of(HIGHER, third)),
         confirmation(ROOTS[0], run_id=RUN, sender=LOWER, receiver=HIGHER),

@@ -441,7 +441,7 @@ class TestWhatAStatementTells:
         def key(one: int, two: int) -> bytes:
             return bytes([min(one, two), max(one, two)]) * 16
 
-        def keys(roots: PairRoots, phase_digest: bytes) -> dict[bytes, bytes]:
+        def keys(roots: PairRoots, plan_digest: bytes) -> dict[bytes, bytes]:
             seats = sorted((roots._me, *roots._roots))
             me = seats.index(roots._me)
             return {peer: key(me, seat) for seat, peer in enumerate(seats) if seat != me}

@@ -1121,7 +1121,7 @@ def close_unknown(run: MemoryRun, plan: bytes) -> bytes:
 
 
 def lost_plan(run: MemoryRun, number: int) -> bytes:
-    message = Plan(run.coordinator.run_id, 9, number, 0, 0, bytes(32), WORDS, EXPIRES_AT, b"")
+    message = Plan(run.coordinator.run_id, 9, number, bytes(32), WORDS, EXPIRES_AT, b"")
     return wire.sign(message, run.coordinator_identity).frame
 
 
@@ -1207,7 +1207,7 @@ def test_plans_and_proposals_of_an_unknown_run_write_nothing(state: PartyState) 
     for number in range(3):
         unknown = bytes([number]) * 32
         messages: list[Message] = [
-            Plan(unknown, 1, number, 0, 0, bytes(32), WORDS, EXPIRES_AT, b""),
+            Plan(unknown, 1, number, bytes(32), WORDS, EXPIRES_AT, b""),
             Proposal(unknown, bytes([number]) * 32, ()),
             Proposal(unknown, bytes([number]) * 32, run.coordinator.seats),
         ]

@@ -561,7 +561,6 @@ def test_confirmations_told_differently_to_one_party_make_its_plans_foreign() ->
         ({"epoch": 0}, UnexpectedMessageError),
         ({"epoch": MAX_SKIPPED_EPOCHS + 1}, UnexpectedMessageError),
         ({"epoch": 2**32 - 1}, UnexpectedMessageError),
-        ({"phase": 1}, UnexpectedMessageError),
         ({"expires_at": int(NOW)}, UnexpectedMessageError),
         ({"expires_at": 0}, UnexpectedMessageError),
         ({"expires_at": EXPIRES_AT + 1}, UnexpectedMessageError),

@@ -86,7 +86,6 @@ def test_y_is_not_the_vector_and_differs_between_runs_of_one_federation() -> Non
     [
         {"terms": b"ask something else"},
         {"batch": 5},
-        {"attempt": 1},
         {"expires_at": EXPIRES_AT - 1},
         {"epoch": 2},
     ],

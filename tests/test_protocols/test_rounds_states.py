@@ -98,7 +98,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Confirmations: Confirmations(run_id, sender, (fresh(), fresh())),
         SetupClosing: SetupClosing(run_id, (fresh(), fresh()), (fresh(), fresh(), fresh())),
         Ready: Ready(run_id, sender, "elsewhere", head, 0),
-        Plan: Plan(run_id, 50, 9, 0, 0, head, WORDS, EXPIRES_AT, b""),
+        Plan: Plan(run_id, 50, 9, head, WORDS, EXPIRES_AT, b""),
         MaskedVector: MaskedVector(fresh(), sender, bytes(4 * WORDS)),
         Refusal: Refusal(fresh(), sender, "PF-300"),
         Settlement: Settlement(run_id, fresh(), "void", WORDS, (b"", b"", b""), (), b"", b""),
@@ -305,7 +305,7 @@ def test_the_coordinator_refuses_what_it_does_not_wait_for(form: Form) -> None:
             assert after == before, (step, kind)
 
 
-PLAN = {"batch": 0, "attempt": 0, "words": 1, "expires_at": 1, "terms": b""}
+PLAN = {"batch": 0, "words": 1, "expires_at": 1, "terms": b""}
 COORDINATOR_CALLS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "setup.make_record": ({"terms": b"", "colluders": 1, "dropouts": 0}, ["offer in"]),
     "setup.deliver": ({}, ["accepted in"]),

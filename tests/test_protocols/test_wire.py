@@ -435,9 +435,9 @@ def _largest_item(kind: type[Message], hint: Any) -> int | str | bytes:
         (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, True, 0), "bool for a count"),
         (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, 1.0, 0), "float for a count"),  # type: ignore[arg-type]
         (lambda: HeadStatement(DIGEST, DIGEST, DIGEST, np.int64(1), 0), "numpy count"),  # type: ignore[arg-type]
-        (lambda: Plan(DIGEST, 1, 0, 0, 0, DIGEST, 0, 1, b""), "no words"),
-        (lambda: Plan(DIGEST, 1, 0, 0, 0, DIGEST, MAX_WORDS + 1, 1, b""), "too many words"),
-        (lambda: Plan(DIGEST, 1, 0, 0, 0, DIGEST, 1, 1, bytes(512 * KIB + 1)), "long terms"),
+        (lambda: Plan(DIGEST, 1, 0, DIGEST, 0, 1, b""), "no words"),
+        (lambda: Plan(DIGEST, 1, 0, DIGEST, MAX_WORDS + 1, 1, b""), "too many words"),
+        (lambda: Plan(DIGEST, 1, 0, DIGEST, 1, 1, bytes(512 * KIB + 1)), "long terms"),
         (lambda: EnvelopeBundle(DIGEST, ()), "no envelopes"),
         (lambda: EnvelopeBundle(DIGEST, (b"x",) * (MAX_PARTIES + 1)), "too many"),
         (lambda: EnvelopeBundle(DIGEST, (bytes(4 * KIB + 1),)), "a long frame"),
@@ -458,7 +458,7 @@ def test_a_value_out_of_its_bound_makes_no_message(make: Any, why: str) -> None:
 
 
 def test_a_signature_covers_every_field() -> None:
-    plan = Plan(DIGEST, 1, 2, 3, 0, DIGEST, 10, 99, b"terms")
+    plan = Plan(DIGEST, 1, 2, DIGEST, 10, 99, b"terms")
     signed = wire.sign(plan, ME)
     for name, hint in field_types(Plan).items():
         value = getattr(plan, name)

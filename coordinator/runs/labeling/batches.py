@@ -30,8 +30,8 @@ from coordinator.runs.labeling.messenger import Messenger
 from coordinator.runs.stages import Stage
 from pate_fed.charging import outcomes_of
 from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
-from pate_fed.federation import BatchTerms, PhaseTerms
-from pate_fed.mechanisms import ConfidentGaussianMax, FirstPhase, Mechanism
+from pate_fed.federation import BatchTerms
+from pate_fed.mechanisms import Mechanism
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from protocols import wire
@@ -136,7 +136,7 @@ class Batches:
         self._is_unfinished = True
         with self._store.together():
             self._store.save_asked(reserved, asked)
-            self._collector.plan(asked.number, terms.as_record(), words=terms.words, phase=0)
+            self._collector.plan(asked.number, terms.as_record(), words=terms.words)
         self._next += 1
         self._asked.update(indices)
         self._on_stage(Stage.PLANNED)
@@ -172,13 +172,7 @@ class Batches:
         rule = self._decider.rule_for(batch.indices, batch.predictions)
         asked = _Asked(batch, self._terms_of(batch), rule)
         try:
-            if self._context.terms.phases == 2:
-                assert isinstance(asked.rule, ConfidentGaussianMax)
-                release = self._ask_in_two_phases(asked, asked.rule)
-            else:
-                release = self._decider.decide(
-                    self._open_first(asked), rule=asked.rule, left=batch.left
-                )
+            release = self._decider.decide(self._open(asked), rule=asked.rule, left=batch.left)
         except (RunStateError, DatabaseError) as error:
             # Nobody knows the state on disk: only a restart tells. The batch stays as it is.
             traceback.clear_frames(error.__traceback__)
@@ -191,8 +185,11 @@ class Batches:
             self._store.save_release(
                 ledger, batch=batch.number, indices=batch.indices, release=release
             )
-            if self._round.has_open_plan:  # otherwise one phase is all
-                self._settle(release)
+            self._messenger.note_settled(  # parties hear of it with the next message
+                self._round.batch.settle(
+                    released=True, result=wire.encode_value(release.as_record())
+                )
+            )
         self._on_stage(Stage.STORED)
         self._is_unfinished = False
         return release
@@ -202,59 +199,12 @@ class Batches:
             self._context.terms, batch.indices, digest_of_predictions(batch.predictions)
         )
 
-    def _open_first(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
-        """Ask a batch, and open the sum of its first vector."""
+    def _open(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
+        """Ask a batch, and open the sum of its vectors."""
         terms = asked.terms
-        self._collector.plan(asked.batch.number, terms.as_record(), words=terms.words, phase=0)
+        self._collector.plan(asked.batch.number, terms.as_record(), words=terms.words)
         words = self._collector.collect()
         return self._decider.open(words, queries=len(terms.indices), places=self._collector.places)
-
-    def _ask_in_two_phases(self, asked: _Asked, rule: ConfidentGaussianMax) -> NoisyRelease:
-        """Open the check's rows, decide which passed, and open fresh rows of these: two sums.
-
-        A cap cuts rows off before they are opened: every opened row is paid for.
-        """
-        number, left = asked.batch.number, asked.batch.left
-        first = self._store.first_phase(number)
-        if first is None:
-            noisy = self._open_first(asked)
-            assert isinstance(noisy, NoisyHistogram)
-            first = rule.phase_one(noisy, max_answers=left.answers, max_refusals=left.refusals)
-            # Stored before anybody is told: the passing rows are decided once.
-            with self._store.together():
-                self._store.save_first_phase(number, first)
-                self._settle(first)
-            self._on_stage(Stage.FIRST_STORED)
-        if not len(first.passed):
-            return first.as_release()
-        return rule.phase_two(first, self._open_second(number, first))
-
-    def _open_second(self, number: int, first: FirstPhase) -> NoisyHistogram:
-        """Ask for fresh rows of the queries that passed, and open their sum."""
-        terms = PhaseTerms(self._first_plan(number), tuple(first.passed.tolist()), first.digest)
-        queries = len(terms.rows)
-        words = queries * self._context.terms.classes
-        self._collector.plan(number, terms.as_record(), words=words, phase=1)
-        self._on_stage(Stage.PLANNED)
-        opened = self._collector.collect()
-        return self._decider.open_noisy(
-            opened, queries=queries, phase=1, places=self._collector.places
-        )
-
-    def _first_plan(self, number: int) -> bytes:
-        """Digest of the plan of a batch's first phase, which is settled."""
-        [digest] = [
-            each.plan_digest
-            for each in self._round.settled[-2:]
-            if each.plan.batch == number and each.plan.phase == 0
-        ]
-        return digest
-
-    def _settle(self, result: NoisyRelease | FirstPhase) -> None:
-        """Settle the open plan as released; parties hear of it with the next message."""
-        self._messenger.note_settled(
-            self._round.batch.settle(released=True, result=wire.encode_value(result.as_record()))
-        )
 
     # Void -------------------------------------------------------------------------------------
 
@@ -269,10 +219,8 @@ class Batches:
         proven: PlanClaim | None = None
         with self._store.together():
             if is_open:
-                is_first = self._round.open_plan.plan.phase == 0
                 self._messenger.note_settled(self._round.batch.settle(released=False, result=b""))
-                # A second phase opened rows already.
-                proven = self._round.batch.claim_of(self._round.settled[-1]) if is_first else None
+                proven = self._round.batch.claim_of(self._round.settled[-1])
             is_freed = proven is not None and proven.is_free
             comes_back = proven is not None and proven.gives_back(
                 noise_at_parties=self._context.terms.at_parties

@@ -68,14 +68,13 @@ class SumCollector:
             if each.is_released and self._form.survives_dropouts
         ]
 
-    def plan(self, batch: int, terms: dict[str, Any], *, words: int, phase: int) -> None:
-        """Open the plan of one vector; one open before a restart stays.
+    def plan(self, batch: int, terms: dict[str, Any], *, words: int) -> None:
+        """Open the plan of a batch; one open before a restart stays.
 
         Args:
             batch: Number of the batch.
             terms: The terms of its plan.
             words: Length of the vector.
-            phase: The vector's number in the batch, from 0.
 
         Raises:
             RunDamagedError: the plan open before a restart differs.
@@ -83,16 +82,14 @@ class SumCollector:
         encoded = wire.encode_value(terms)
         if self._round.has_open_plan:
             plan = self._round.open_plan.plan
-            if (plan.batch, plan.phase, plan.words, plan.terms) != (batch, phase, words, encoded):
+            if (plan.batch, plan.words, plan.terms) != (batch, words, encoded):
                 raise RunDamagedError("the open plan must be the open batch's", "another")
             return
         self._round.batch.plan(
             batch=batch,
-            attempt=0,
             words=words,
             expires_at=self._context.expires_at,
             terms=encoded,
-            phase=phase,
             row_words=traced_row_words(words, self._context),
         )
 

@@ -46,8 +46,7 @@ class Decider:
         self._noise_bytes = noise_bytes
         self.mechanism = mechanism_of(terms)
         if terms.at_parties:
-            for phase in range(terms.phases):
-                noise_of(terms, phase=phase).require_room(terms.total_votes)
+            noise_of(terms).require_room(terms.total_votes)
         self._meter: PerInstanceMeter | None = None
         if is_metered and not terms.at_parties:
             self._meter = PerInstanceMeter(
@@ -86,48 +85,36 @@ class Decider:
     def open(
         self, words: NDArray[np.int64], *, queries: int, places: Sequence[int]
     ) -> SummedHistogram | NoisyHistogram:
-        """Check the rows of the sum of a batch's first vectors, as `open_noisy` does.
+        """Check the rows of the sum of a batch's vectors.
 
         An exact sum is overwritten: the histogram is the only copy of it.
-
-        Returns:
-            The exact histogram where the coordinator adds the noise. Secret.
-        """
-        if self._terms.at_parties:
-            return self.open_noisy(words, queries=queries, phase=0, places=places)
-        try:
-            return open_sum(
-                words,
-                queries=queries,
-                classes=self._terms.classes,
-                total_votes=self._votes_of(places),
-            )
-        finally:
-            words.fill(0)
-
-    def open_noisy(
-        self, words: NDArray[np.int64], *, queries: int, phase: int, places: Sequence[int]
-    ) -> NoisyHistogram:
-        """Check the rows of a sum that holds the parties' noise.
 
         Args:
             words: The sum; shape (queries * classes,).
             queries: Rows of it.
-            phase: Number of its vector in the batch, from 0.
             places: Seats of the parties whose vectors are in it, by number.
+
+        Returns:
+            The exact histogram where the coordinator adds the noise. Secret.
 
         Raises:
             RowSumError: a row is impossible for these parties' votes.
         """
-        noise, senders = noise_of(self._terms, phase=phase), len(places)
+        votes = sum(self._terms.quotas[place] for place in places)
         shape = {"queries": queries, "classes": self._terms.classes}
-        return open_noisy_sum(
-            words,
-            **shape,
-            total_votes=self._votes_of(places),
-            sigma=noise.sum_sigma(senders),
-            row_sum_bound=noise.row_sum_bound(**shape, senders=senders),
-        )
+        if self._terms.at_parties:
+            noise, senders = noise_of(self._terms), len(places)
+            return open_noisy_sum(
+                words,
+                **shape,
+                total_votes=votes,
+                sigma=noise.sum_sigma(senders),
+                row_sum_bound=noise.row_sum_bound(**shape, senders=senders),
+            )
+        try:
+            return open_sum(words, **shape, total_votes=votes)
+        finally:
+            words.fill(0)
 
     def decide(
         self, opened: SummedHistogram | NoisyHistogram, *, rule: Mechanism, left: Outcomes
@@ -157,10 +144,6 @@ class Decider:
         finally:
             opened.erase()
         return release
-
-    def _votes_of(self, places: Sequence[int]) -> int:
-        """Votes per query of some parties."""
-        return sum(self._terms.quotas[place] for place in places)
 
 
 def digest_of_predictions(predictions: NDArray[np.float64] | None) -> bytes:

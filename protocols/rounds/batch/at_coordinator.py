@@ -108,22 +108,18 @@ class CoordinatorBatch:
         self,
         *,
         batch: int,
-        attempt: int,
         words: int,
         expires_at: int,
         terms: bytes,
-        phase: int = 0,
         row_words: int = 0,
     ) -> bytes:
         """Open an attempt at a batch and return its plan, the same for every party.
 
         Args:
             batch: Number of the batch.
-            attempt: Which try of it.
             words: Length of the vector.
             expires_at: Unix time after which nobody sends for it.
             terms: The plan's terms.
-            phase: Which vector of this attempt, from 0; each is a plan of its own.
             row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
 
         Raises:
@@ -137,8 +133,6 @@ class CoordinatorBatch:
             run_id=run.run_id,
             epoch=run.known.epoch + 1,
             batch=batch,
-            attempt=attempt,
-            phase=phase,
             previous_head=run.transcript.head,
             words=words,
             expires_at=expires_at,

@@ -63,7 +63,6 @@ class PartyBatch:
         self._run = run
         self._blame = blame
         self._random_bytes = random_bytes
-        self._next_phase: tuple[int, int, int] | None = None
         self.open: PartyPlan | None = None
         self.wrong_dealers: tuple[bytes, ...] = ()
         self.reveal_was_lost = False
@@ -83,22 +82,13 @@ class PartyBatch:
             now: Unix time, in seconds.
 
         Raises:
-            UnexpectedMessageError: it has expired, outlives its run, or is of a wrong phase or
-                epoch.
+            UnexpectedMessageError: it has expired, outlives its run, or is of a wrong epoch.
             HistoryError: it continues another history.
         """
         run = self._run
         run.journal.sweep(now=now)
-        require_plan(
-            plan,
-            seating=run.known,
-            transcript=run.transcript,
-            epoch=run.epoch,
-            next_phase=self._next_phase,
-            now=now,
-        )
+        require_plan(plan, seating=run.known, transcript=run.transcript, epoch=run.epoch, now=now)
         self.open = PartyPlan(signed.digest, plan)
-        self._next_phase = None
         self._blame.witness = None
         self.wrong_dealers = ()
 
@@ -214,9 +204,6 @@ class PartyBatch:
         has_revealed = plan.sent is not None and bool(plan.sent.reveal)
         listed = settlement.contributions[seating.seat]
         self.reveal_was_lost = has_revealed and listed != plan.entries[0]
-        self._next_phase = None
-        if plan.plan is not None and settlement.state == "released":
-            self._next_phase = (plan.plan.batch, plan.plan.attempt, plan.plan.phase + 1)
         self._extend(signed, settlement, plan)
         self._blame.witness = None
         if settlement.state == "void" and plan.witness is not None:
@@ -242,13 +229,7 @@ class PartyBatch:
 
 
 def require_plan(
-    plan: Plan,
-    *,
-    seating: Seating,
-    transcript: Transcript,
-    epoch: int,
-    next_phase: tuple[int, int, int] | None,
-    now: float,
+    plan: Plan, *, seating: Seating, transcript: Transcript, epoch: int, now: float
 ) -> None:
     """Check that a plan continues this party's state.
 
@@ -257,11 +238,10 @@ def require_plan(
         seating: The run.
         transcript: The run's chain as this party saw it.
         epoch: Highest epoch that this party moved to.
-        next_phase: Batch, attempt and phase that may follow a released phase; None if none may.
         now: Unix time, in seconds.
 
     Raises:
-        UnexpectedMessageError: it has expired, outlives its run, or is of a wrong phase or epoch.
+        UnexpectedMessageError: it has expired, outlives its run, or is of a wrong epoch.
         HistoryError: it continues another history.
     """
     require_fresh(plan.expires_at, now=now)
@@ -273,12 +253,6 @@ def require_plan(
         raise HistoryError(
             "a plan must continue the history that this party remembers",
             "another head",
-            peer=COORDINATOR,
-        )
-    if plan.phase != 0 and (plan.batch, plan.attempt, plan.phase) != next_phase:
-        raise UnexpectedMessageError(
-            "a later phase must follow the released one before it, once",
-            plan.phase,
             peer=COORDINATOR,
         )
     if not epoch < plan.epoch <= epoch + MAX_SKIPPED_EPOCHS:

@@ -171,7 +171,6 @@ def _make_results() -> None:
         sa.Column("attempt", sa.Integer, sa.ForeignKey("attempts.number"), nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("record", sa.Text, nullable=False),
-        sa.Column("first_phase", sa.Text),
         sa.Column("release", sa.Text),
     )
     op.create_table(
