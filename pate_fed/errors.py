@@ -189,8 +189,7 @@ class BudgetExhaustedError(PateFedError):
         # Rounded up: toward more privacy loss.
         shown = "infinity" if math.isinf(requested) else f"{math.ceil(requested * 1e4) / 1e4:g}"
         super().__init__(
-            f"the cost with the next batch must stay within epsilon {budget:.6g} at the run's "
-            "delta",
+            f"the cost must stay within epsilon {budget:.6g} at the run's delta",
             f"{shown}: {advice}" if advice else shown,
         )
 
@@ -202,7 +201,7 @@ class LedgerError(PateFedError):
 
 
 class OutcomeCapError(PateFedError):
-    """The worst case of the next step exceeds the rest of a cap on refusals or answers."""
+    """The worst case of the next step exceeds the rest of a cap on asks or answers."""
 
     code = "PF-133"
 

@@ -27,7 +27,6 @@ from coordinator.cli.options import (
     Sigma2,
     TestDelta,
     Unit,
-    ValidVotes,
     VoteThreshold,
     Weights,
 )
@@ -128,12 +127,10 @@ def plan(  # noqa: PLR0917 - one argument per option
         int | None, typer.Option(help="Queries wanted. [default: as many as the budget affords]")
     ] = None,
     vote_threshold: VoteThreshold = None,
-    sigma1: Sigma1 = None,
     sigma2: Sigma2 = None,
     teacher_accuracy: Annotated[
         float, typer.Option(help="Assumed accuracy of an average teacher.")
     ] = 0.7,
-    valid_votes: ValidVotes = True,
     party_epsilons: PartyEpsilons = None,
     weights: Weights = None,
     expected_dropouts: Annotated[
@@ -176,8 +173,6 @@ def plan(  # noqa: PLR0917 - one argument per option
     from pate_fed.report import plan_words  # noqa: PLC0415 - the same
     from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - the same
 
-    if noise == "parties" and plot is not None:
-        raise InvalidSettingError("--plot is for --noise coordinator", noise)
     if records is not None and pool is None:
         raise InvalidSettingError("--records is for --pool", f"--records {records} alone")
     request = planning.PlanRequest(
@@ -189,10 +184,8 @@ def plan(  # noqa: PLR0917 - one argument per option
         unit=unit or ("party" if teachers == 1 else "record"),
         queries=queries,
         vote_threshold=vote_threshold,
-        sigma1=sigma1,
         sigma2=sigma2,
         teacher_accuracy=teacher_accuracy,
-        votes_are_valid=valid_votes,
         expected_dropouts=expected_dropouts,
         form=form,
         noise=noise,

@@ -14,9 +14,9 @@ BUDGET: Final = "Privacy budget"
 RUN: Final = "Run"
 
 WAYS: Final = (
-    "From votes to labels: no answer if teachers disagree (confident), always answer (gnmax, "
-    "lnmax), answer where they contradict the student (interactive), test for a stable winner "
-    "(stable-*). "
+    "From votes to labels: no answer if teachers disagree (threshold), always answer (gnmax, "
+    "lnmax), answer where they contradict a student (interactive-threshold), test for a stable "
+    "winner (stable-*). "
 )
 """Help of `--mechanism`, but for the command's own part."""
 
@@ -29,8 +29,8 @@ VoteThreshold = Annotated[
 Sigma1 = Annotated[
     float | None,
     typer.Option(
-        help="Noise of the check against --vote-threshold, in votes; stable-*: of the test, in "
-        "changes of one unit.",
+        help="confident, interactive: noise of the check of its own against --vote-threshold, in "
+        "votes; stable-*: of the test, in changes of one unit.",
         rich_help_panel=MECHANISM,
     ),
 ]
@@ -43,7 +43,7 @@ Sigma2 = Annotated[
 Confidence = Annotated[
     float | None,
     typer.Option(
-        help="interactive: from this probability on, the student keeps its own label. "
+        help="interactive-*: from this probability on, the student keeps its own label. "
         "[default: 0.8]",
         rich_help_panel=MECHANISM,
     ),
@@ -104,14 +104,6 @@ Weights = Annotated[
     typer.Option(
         metavar="W,W,...",
         help="Votes of each teacher, one number per hospital. [default: 1]",
-        rich_help_panel=BUDGET,
-    ),
-]
-ValidVotes = Annotated[
-    bool,
-    typer.Option(
-        "--valid-votes/--any-votes",
-        help="Whether all hospitals trust each other to send valid votes (joint price).",
         rich_help_panel=BUDGET,
     ),
 ]

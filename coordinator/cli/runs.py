@@ -45,7 +45,6 @@ from coordinator.cli.options import (
     TableStudent,
     TestDelta,
     Unit,
-    ValidVotes,
     VoteThreshold,
 )
 from coordinator.cli.people import kept_console
@@ -202,15 +201,6 @@ def run(  # noqa: PLR0917 - one argument per option
     unit: Unit = None,
     epsilon: Epsilon = 5.0,
     delta: Delta = 1e-5,
-    valid_votes: ValidVotes = False,
-    max_answers: Annotated[
-        int | None,
-        typer.Option(help="End after so many. [default: all]", rich_help_panel=BUDGET),
-    ] = None,
-    max_refusals: Annotated[
-        int | None,
-        typer.Option(help="End after so many. [default: all]", rich_help_panel=BUDGET),
-    ] = None,
     batch_size: Annotated[
         int, typer.Option(help="Queries per batch.", rich_help_panel=BUDGET)
     ] = 20,
@@ -240,8 +230,7 @@ def run(  # noqa: PLR0917 - one argument per option
     settings = RunSettings(
         data=source_of(queries.name, label),
         queries=ask,
-        mechanism=mechanism
-        or usual_mechanism(noise, may_refuse=vote_threshold is not None or sigma1 is not None),
+        mechanism=mechanism or usual_mechanism(may_refuse=vote_threshold is not None),
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,
@@ -253,9 +242,6 @@ def run(  # noqa: PLR0917 - one argument per option
         unit=unit,
         epsilon=epsilon,
         delta=delta,
-        valid_votes=valid_votes,
-        max_answers=max_answers,
-        max_refusals=max_refusals,
         batch_size=batch_size,
         student=student,
         prevalence=numbers("--prevalence", prevalence, float),

@@ -43,7 +43,6 @@ from coordinator.cli.options import (
     Suite,
     TestDelta,
     Unit,
-    ValidVotes,
     VoteThreshold,
     Weights,
 )
@@ -84,13 +83,10 @@ CONFIG_OPTIONS: Final = {
     "mechanism.noise": "noise",
     "mechanism.colluders": "colluders",
     "mechanism.max_answers": "max_answers",
-    "mechanism.max_refusals": "max_refusals",
     "budget.epsilon": "epsilon",
     "budget.party_epsilons": "party_epsilons",
     "budget.delta": "delta",
     "budget.unit": "unit",
-    "budget.pricing": "pricing",
-    "budget.valid_votes": "valid_votes",
     "models.teacher": "teacher",
     "models.device": "device",
     "models.class_balance": "class_balance",
@@ -383,28 +379,11 @@ def simulate(  # noqa: PLR0917 - one argument per option
     epsilon: Epsilon = 5.0,
     party_epsilons: PartyEpsilons = None,
     weights: Weights = None,
-    pricing: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("auto", "gdp", "label", "joint", "renyi"),
-            help='How answers and "no answer"s are charged; auto: the cheapest price that holds.',
-            rich_help_panel=BUDGET,
-        ),
-    ] = "auto",
-    valid_votes: ValidVotes = True,
     delta: Delta = 1e-5,
     max_answers: Annotated[
         int | None,
         typer.Option(
             help="End after this many answers; fixed before the run. [default: all]",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
-    max_refusals: Annotated[
-        int | None,
-        typer.Option(
-            help='End after this many "no answer"s; fixed before the run. '
-            "[default: from simulated votes]",
             rich_help_panel=BUDGET,
         ),
     ] = None,
@@ -502,10 +481,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         partition=partition,  # type: ignore[arg-type]  # one of the choices above
         queries=queries,
         select=select,
-        mechanism=mechanism
-        or usual_mechanism(
-            noise, data, may_refuse=vote_threshold is not None or sigma1 is not None
-        ),
+        mechanism=mechanism or usual_mechanism(data, may_refuse=vote_threshold is not None),
         vote_threshold=vote_threshold,
         sigma1=sigma1,
         sigma2=sigma2,
@@ -520,10 +496,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         delta=delta,
         epsilon=epsilon,
         party_epsilons=numbers("--party-epsilons", party_epsilons, float),
-        pricing=pricing,
-        valid_votes=valid_votes,
         max_answers=max_answers,
-        max_refusals=max_refusals,
         batch_size=batch_size,
         teacher_model=teacher,
         device=device,

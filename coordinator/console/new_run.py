@@ -45,7 +45,7 @@ SELECTIONS: Final = {
 }
 MECHANISMS: Final = {
     "gnmax": "answers every query",
-    "confident": "gives no answer where the teachers disagree",
+    "threshold": "gives no answer where the teachers disagree",
     "interactive": "asks only where the student is unsure",
     "lnmax": "answers every query, with Laplace noise",
 }
@@ -186,19 +186,16 @@ def _plain_name(name: str) -> str:
 
 def _settings(form: FormData, coordinator: Coordinator, task: LearningTask) -> RunSettings:
     threshold = number_of(form, "vote_threshold", float, label="Vote threshold")
-    sigma1 = number_of(form, "sigma1", float, label="Noise of the check")
     noise = _choice(form, "noise", ("coordinator", "parties"), label="Who adds the noise")
     mechanism = _choice(form, "mechanism", ("", *DEPLOYED), label="Mechanism")
     sums = _choice(form, "sum", ("", *DEPLOYED_FORMS), label="Secure sum")
     unit = _choice(form, "unit", ("", "record", "party"), label="Unit")
     members = sum(one.state == "member" for one in coordinator.members())
-    may_refuse = threshold is not None or sigma1 is not None
     return RunSettings(
         data=source_of(task.name, task.label),
         queries=number_of(form, "ask", int, label="Number of queries"),
-        mechanism=mechanism or usual_mechanism(noise, may_refuse=may_refuse),
+        mechanism=mechanism or usual_mechanism(may_refuse=threshold is not None),
         vote_threshold=threshold,
-        sigma1=sigma1,
         sigma2=number_of(form, "sigma2", float, label="Noise of each count"),
         noise=noise,
         form=sums or usual_form(members),
@@ -206,7 +203,6 @@ def _settings(form: FormData, coordinator: Coordinator, task: LearningTask) -> R
         unit=unit or None,
         epsilon=_required(number_of(form, "epsilon", float, label="Epsilon"), "Epsilon"),
         delta=_required(number_of(form, "delta", float, label="Delta"), "Delta"),
-        valid_votes=form.get("valid_votes") == "yes",
         purpose=optional_text(form, "purpose", label="Purpose", most=300),
         batch_size=number_of(form, "batch_size", int, label="Queries per batch") or 20,
         student=_choice(form, "student", ("", *_students()), label="Student") or "auto",

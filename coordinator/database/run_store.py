@@ -28,7 +28,7 @@ from coordinator.database.schema import (
 )
 from coordinator.database.statements import Statements
 from coordinator.errors import RunDamagedError
-from pate_fed.accounting import Outcomes
+from pate_fed.accounting import NO_OUTCOMES, Outcomes
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.nodes.database import put
@@ -244,7 +244,7 @@ class RunStore:
     ) -> None:
         asked = self._asked.get(number)
         if asked is None:  # a release alone, of a batch that was never noted as asked
-            asked = AskedBatch(number, indices, Outcomes(0, 0, 0))
+            asked = AskedBatch(number, indices, NO_OUTCOMES)
         columns = {
             "state": state.value,
             "record": _batch_record(_ended(asked, state)),
@@ -312,7 +312,7 @@ def _batch_record(asked: AskedBatch) -> str:
     return json.dumps(
         {
             "indices": list(asked.indices),
-            "left": [left.refusals, left.answers, left.asks],
+            "left": [left.asks, left.answers],
             "predictions": None if predictions is None else predictions.tolist(),
         }
     )

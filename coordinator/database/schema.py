@@ -291,28 +291,25 @@ class RunHospitalRow(Base):
     words: Mapped[str] = mapped_column(Text)
 
 
-class RunBudgetRow(Base):
-    """The budget of one part of a run's ledger, fixed when the run was made.
+class RunCapsRow(Base):
+    """The caps of a run, fixed when it was made.
 
     Attributes:
         run: `RunRow.number`.
-        part: Place among the run's costs; -1 for the counts against its caps.
-        record: The part's record without entries, JSON.
+        record: The record of its `OutcomeLedger` without entries, JSON.
     """
 
-    __tablename__ = "run_budgets"
+    __tablename__ = "run_caps"
 
     run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
-    part: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     record: Mapped[str] = mapped_column(Text)
 
 
 class RunEntryRow(Base):
-    """An entry of one part of a run's ledger.
+    """An entry of a run's ledger.
 
     Attributes:
         run: `RunRow.number`.
-        part: As `RunBudgetRow.part`.
         number: Its place, from 0.
         record: The entry's record, JSON.
     """
@@ -320,7 +317,6 @@ class RunEntryRow(Base):
     __tablename__ = "run_entries"
 
     run: Mapped[int] = mapped_column(ForeignKey("runs.number"), primary_key=True)
-    part: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     record: Mapped[str] = mapped_column(Text)
 

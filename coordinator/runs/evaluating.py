@@ -41,7 +41,7 @@ from pate_fed.evaluation import (
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.planning.evaluating import PLACE_S, START_S, EvaluationSettings, EvaluationShape
-from pate_fed.pricing import formal_cost_at
+from pate_fed.pricing import charged_cost
 from pate_fed.report import (
     SEAL,
     RunDirectory,
@@ -183,7 +183,7 @@ def plan_of(terms: RunTerms, evaluation: EvaluationTask, schema: TaskSchema) -> 
     return EvaluationPlan(
         evaluation.groupings(schema),
         noise_of(terms).sum_sigma(len(terms.weights)),
-        formal_cost_at(terms, 0).epsilon,
+        charged_cost(terms, 0).epsilon,
         terms.delta,
         terms.unit_votes,
     )
@@ -259,7 +259,7 @@ def _document(folder: Path, task: LearningTask, by: Sequence[str], places: int) 
 
 def _price(record: RunRecord, terms: RunTerms, plan: EvaluationPlan) -> dict[str, Any]:
     """Return the entry of `privacy.json`."""
-    cost, labels = formal_cost_at(terms, 0), record.privacy["views"]["public"]["formal"]["epsilon"]
+    cost, labels = charged_cost(terms, 0), record.privacy["views"]["public"]["formal"]["epsilon"]
     same = record.privacy["privacy_unit"] == terms.unit
     return {
         "epsilon": plan.epsilon,

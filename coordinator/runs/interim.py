@@ -18,7 +18,7 @@ from coordinator.runs.later_steps import NO_STUDENT, attempt
 from pate_fed.charging import mechanism_of
 from pate_fed.errors import NoLabelError
 from pate_fed.inputs import DatasetKind
-from pate_fed.mechanisms import InteractiveGaussianMax
+from pate_fed.mechanisms import HearsStudent
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers
@@ -40,7 +40,7 @@ def reinforced_labels(store: RunStore) -> dict[int, int]:
     mechanism, kept = mechanism_of(terms), dict[int, int]()
     for batch, (indices, release) in store.releases().items():
         predictions = asked[batch].predictions
-        if predictions is None or not isinstance(mechanism, InteractiveGaussianMax):
+        if predictions is None or not isinstance(mechanism, HearsStudent):
             continue
         rule = mechanism.with_predictions(predictions, total_votes=terms.total_votes)
         labels = rule.reinforced_labels(release)

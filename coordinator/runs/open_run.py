@@ -27,7 +27,8 @@ from coordinator.runs.left_out import LeftOut
 from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Traffic, Transport
-from pate_fed.charging import RunLedger
+from pate_fed.accounting import Outcomes, event_additive_delta
+from pate_fed.charging import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
@@ -239,6 +240,8 @@ class OpenRun:
         """Its progress: counts, and the charged share of its epsilon; nothing about votes."""
         outcomes = self.outcomes
         ledger = self.store.ledger()
+        held = Outcomes(ledger.outcomes.asks, ledger.outcomes.answers)
+        charged = lifelong_charge(ledger.terms, held, weight=ledger.terms.unit_votes)
         return {
             "queries": len(self.request.queries),
             "asked": sum(what is not Outcome.NOT_ASKED for _, _, what in outcomes),
@@ -250,7 +253,7 @@ class OpenRun:
             "exchanges": self.traffic.exchanges,
             "epsilon": self.request.epsilon,
             "share": ledger.used_share(),
-            "tests_delta": max((cost.charged_delta() for cost in ledger.costs), default=0.0),
+            "tests_delta": event_additive_delta(charged) if charged else 0.0,
         }
 
     @property

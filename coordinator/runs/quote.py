@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,12 @@ from coordinator.runs.request import RunRequest
 from pate_fed import wording
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.statement import neighbors
+from pate_fed.charging import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms.preview import (
-    Preview,
-    preview_confident,
-    right_chances,
-    simulated_votes,
-)
+from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
 from pate_fed.planning.worth import evidence, outlook
-from pate_fed.pricing import cost_for, cost_of_runs, most_exposed
+from pate_fed.pricing import charged_cost, most_exposed, public_cost
 from pate_fed.report.tables import UsedRun, trust
 from protocols.forms import FORMS
 
@@ -106,7 +102,7 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
         pool: Its public rows; float64, shape (rows, features).
     """
     terms = request.terms
-    preview = _preview(terms)
+    seen = _preview(terms)
     most, public = most_exposed(terms)
     return Quote(
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
@@ -116,14 +112,14 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
         delta=terms.delta,
         unit=terms.unit,
         neighbors=neighbors(terms.unit, weight=terms.unit_votes_at(most)),
-        preview=preview,
-        outlook=_outlook(terms, preview, queries=len(request.queries), pool=pool),
+        preview=seen,
+        outlook=_outlook(terms, seen, queries=len(request.queries), pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
         hospitals=tuple(
             HospitalCost(
                 party.name,
                 party.teachers,
-                cost_for(terms, seat).epsilon if request.new_queries else 0.0,
+                public_cost(terms, seat).epsilon if request.new_queries else 0.0,
             )
             for seat, party in enumerate(request.parties)
         ),
@@ -150,8 +146,7 @@ def free_words(request: RunRequest) -> str:
 def _coordinators(request: RunRequest, seat: int) -> View:
     terms = request.terms
     if terms.at_parties:
-        cost = cost_of_runs([terms], seat, unit=terms.unit, at_coordinator=True)
-        return _view(request, cost)
+        return _view(request, charged_cost(terms, seat))
     return View(
         "the coordinator",
         None,
@@ -167,23 +162,23 @@ def _view(request: RunRequest, cost: FormalCost) -> View:
 
 
 def _preview(terms: RunTerms) -> Preview | None:
-    threshold, sigma1, sigma2 = terms.vote_threshold, terms.sigma1, terms.sigma2
-    if terms.mechanism not in ("gnmax", "confident") or sigma2 is None:
+    if terms.spec.learns or terms.is_evaluation:
         return None
+    # All hospitals that are there add their noise: more than is promised.
+    sigma = noise_of(terms).sum_sigma(len(terms.weights)) if terms.at_parties else terms.sigma2
+    at_coordinator = replace(
+        terms, noise_place="coordinator", colluders=None, dropouts=None, sigma2=sigma
+    )
     counts = simulated_votes(votes=terms.total_votes, classes=terms.classes)
-    if terms.mechanism == "gnmax":
-        return Preview(1.0, float(right_chances(counts, sigma=sigma2).mean()))
-    if terms.at_parties or threshold is None or sigma1 is None:
-        return None
-    return preview_confident(counts, vote_threshold=threshold, sigma1=sigma1, sigma2=sigma2)
+    return preview(mechanism_of(at_coordinator), counts)
 
 
 def _outlook(
-    terms: RunTerms, preview: Preview | None, *, queries: int, pool: NDArray[np.float64]
+    terms: RunTerms, seen: Preview | None, *, queries: int, pool: NDArray[np.float64]
 ) -> str:
-    if preview is None or terms.sigma2 is None:
+    if seen is None or terms.sigma2 is None:
         return ""
-    answers = max(1, round(queries * preview.answer_rate))
+    answers = max(1, round(queries * seen.answer_rate))
     try:
         measured = evidence(
             pool,

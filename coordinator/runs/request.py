@@ -19,17 +19,17 @@ from coordinator.errors import RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.charging import RunLedger, require_room_for_life
+from pate_fed.charging import require_room_for_life
 from pate_fed.data import DataSource
 from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
-from pate_fed.errors import BudgetExhaustedError, InvalidTaskError
+from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
-from pate_fed.planning.evaluating import EvaluationNoise, EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.pricing import run_cost
 from pate_fed.regular_files import read_regular
@@ -67,13 +67,13 @@ class EvaluationRequest:
         run: Name of that run.
         columns: Counts in each row.
         settings: The operator's.
-        noise: The noise that their price buys.
+        sigma: Standard deviation of the noise that their price buys, in patients.
     """
 
     run: str
     columns: int
     settings: EvaluationSettings
-    noise: EvaluationNoise
+    sigma: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,16 +193,7 @@ class RunRequest:
             request, resolved = replace(request, settings=fewer), fewer
         terms = request.terms
         require_fine_noise(terms)
-        ledger = RunLedger.of(terms)
-        whole = terms.max_asks
-        first = min(resolved.batch_size or 1, whole)
-        ledger.reserve("first batch", ledger.worst_case(first))
-        try:
-            ledger.reserve("whole run", ledger.worst_case(whole))
-        except BudgetExhaustedError:  # it ends by its budget, after some labels
-            require_room_for_life(terms, first)
-        else:
-            require_room_for_life(terms, whole)
+        require_room_for_life(terms)
         return request.priced
 
     @property
@@ -228,7 +219,7 @@ class RunRequest:
                 parties=len(self.parties),
             ).terms(
                 self.evaluation.settings,
-                self.evaluation.noise,
+                self.evaluation.sigma,
                 form=FORMS[self.settings.form],
             )
             return replace(asked, purpose=self.settings.purpose)
@@ -249,7 +240,6 @@ class RunRequest:
             drafted,
             weights=tuple(TeacherWeights.equal(self.parties[place].teachers) for place in places),
             budgets=tuple(drafted.budgets[place] for place in places),
-            orders=tuple(drafted.orders[place] for place in places) if drafted.orders else (),
         )
 
     def to_json(self) -> str:

@@ -106,7 +106,6 @@ def in_seat_order(
         drafted,
         weights=tuple(member.weights for member in members),
         budgets=tuple(drafted.budgets[place] for place in places),
-        orders=tuple(drafted.orders[place] for place in places) if drafted.orders else (),
     )
 
 
@@ -148,7 +147,6 @@ def privacy_of(
         ),
         sealing=_SEALING[settings.suite] if form.hides_vectors else "",
         seed=settings.seed,
-        votes_are_valid=settings.valid_votes,
         simulated=simulated,
     )
 

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -17,8 +17,10 @@ from party.decision.node import PartyNode
 from party.site.policy import Policy
 from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
-from pate_fed.accounting import PrivacyLedger
-from pate_fed.charging import ledger_of
+from pate_fed.accounting import PrivacyLedger, event_additive_delta, event_charged_rdp
+from pate_fed.accounting.conversion import epsilon_at_order
+from pate_fed.accounting.formal import ROUNDING_ROOM
+from pate_fed.charging import whole_charge
 from pate_fed.class_shares import share_offsets
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms
@@ -188,22 +190,24 @@ class HospitalsBlueprint:
 
 
 def life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
-    """Open a simulated hospital's budget for its life, which is this run."""
-    if terms.pricing == "none":  # nothing is a bound, so nothing is charged
-        return PrivacyLedger(terms.budgets[seat], terms.delta)
-    return ledger_of(terms, seat)
+    """Open a simulated hospital's budget for its life, which is this run: it holds its caps."""
+    charge = whole_charge(terms, seat)
+    if charge is None:  # nothing is a bound, so nothing is charged
+        return PrivacyLedger.for_life(terms.budgets[seat], terms.delta)
+    kept = event_additive_delta(charge) * ROUNDING_ROOM
+    life = PrivacyLedger.for_life(terms.budgets[seat], terms.delta, additive_delta=kept)
+    [rdp] = event_charged_rdp(charge, [life.order])
+    needed = epsilon_at_order(rdp * ROUNDING_ROOM, life.order, delta=terms.delta - kept)
+    return replace(life, epsilon=max(life.epsilon, needed * ROUNDING_ROOM))
 
 
-def simulation_policy(
-    *, terms: RunTerms, form: str, suite: str, valid_votes: bool, queries: int
-) -> Policy:
+def simulation_policy(*, terms: RunTerms, form: str, suite: str, queries: int) -> Policy:
     """The policy of all simulated hospitals: it allows the run, and nothing beyond it.
 
     Args:
         terms: The run's.
         form: Secure sum.
         suite: Sealing suite.
-        valid_votes: Whether all hospitals trust each other to send valid vote rows.
         queries: Cap on queries.
     """
     return Policy(
@@ -222,7 +226,6 @@ def simulation_policy(
         # Nothing is lost for life in a simulation.
         most_forfeited=1.0,
         most_returned=1.0,
-        trusts_valid_votes=valid_votes,
         simulated=True,
     )
 

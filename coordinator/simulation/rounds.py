@@ -25,7 +25,7 @@ from coordinator.runs.results import in_seat_order
 from coordinator.runs.transcripts import check_transcript
 from coordinator.simulation.chance import Chance
 from pate_fed import __version__
-from pate_fed.charging import ROUNDING_ROOM
+from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.data import Dataset
 from pate_fed.errors import (
     BudgetExhaustedError,
@@ -36,7 +36,7 @@ from pate_fed.errors import (
 from pate_fed.federation import RunTerms, is_run_name
 from pate_fed.mechanisms import SPECS
 from pate_fed.partition import Manifest
-from pate_fed.planning import RunSettings, affordable, resolve, terms_of
+from pate_fed.planning import RunSettings, resolve, terms_of
 from pate_fed.pricing import cost_of_runs
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
@@ -53,7 +53,8 @@ SAME: Final = (
     *(f"federation.{name}" for name in ("parties", "teachers", "weights", "partition", "patients")),
     *(f"federation.{name}" for name in ("sum", "suite")),
     *(f"mechanism.{name}" for name in ("noise", "colluders")),
-    *(f"budget.{name}" for name in ("delta", "unit", "valid_votes")),
+    "budget.delta",
+    "budget.unit",
     *(f"models.{name}" for name in ("teacher", "device", "class_balance")),
     "evaluation.patients",
     "seed",
@@ -71,7 +72,6 @@ KEPT: Final = (
 _OPTIONS: Final = {
     "source.ignored": "--ignore",
     "evaluation.patients": "--evaluate",
-    "budget.valid_votes": "--valid-votes",
 }
 _OWN: Final = ("queries", "mechanism", "budget")
 """Tables of `run.toml` that a later one lists for each round before it."""
@@ -148,23 +148,6 @@ class Before:
     def with_whole_budgets(self, settings: RunSettings) -> RunSettings:
         """Return resolved settings as `run.toml` has them: with the budgets of all rounds."""
         return replace(settings, party_epsilons=self.budgets) if self.budgets else settings
-
-    def advised(self, error: Exception, dataset: Dataset) -> Exception:
-        """Report how many queries fit where the requested ones did not, and nothing was spent."""
-        if not isinstance(error, BudgetExhaustedError) or self.settings.queries is None:
-            return error
-        try:
-            fit = affordable(self.settings, dataset, sums=FORMS, asked=len(self.outcomes))
-        except BudgetExhaustedError as nothing_fits:
-            return self._of_all_rounds(nothing_fits)
-        queries = "1 query fits" if fit == 1 else f"{fit} queries fit"
-        return self._of_all_rounds(
-            BudgetExhaustedError(
-                requested=error.requested,
-                budget=error.budget,
-                advice=f"at these settings at most {queries}; see `pate-fed plan`",
-            )
-        )
 
     def used_runs(self, names: tuple[str, ...], members: tuple[Member, ...]) -> list[UsedRun]:
         """Return the earlier rounds as runs whose labels are used.

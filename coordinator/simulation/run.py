@@ -56,7 +56,7 @@ from pate_fed.partition import (
 )
 from pate_fed.planning import DEFAULTS, RunSettings, terms_of
 from pate_fed.planning.fine_noise import require_fine_noise
-from pate_fed.planning.notes import outlook_of, threshold_notes, unit_notes
+from pate_fed.planning.notes import outlook_of, unit_notes
 from pate_fed.queries import QueryPool
 from pate_fed.report import refuse_existing
 from pate_fed.report.data_words import data_lines, data_table
@@ -231,7 +231,6 @@ class _Rehearsal:
             terms=terms,
             form=settings.form,
             suite=settings.suite,
-            valid_votes=settings.valid_votes,
             queries=settings.queries or 0,
         )
         blueprint = HospitalsBlueprint(
@@ -265,11 +264,10 @@ class _Rehearsal:
         )
         labels.warnings.extend(self._rounds.raised(self._before))
         labels.warnings.extend(notes.known_prevalence(self._settings, self._facts))
-        labels.warnings.extend(threshold_notes(self._before.settings, labels.run.terms))
         labels.warnings.extend(near_notes(self._left_out))
         outcomes = [*self._before.outcomes, *results.answers_of(self._store)]
         if not self._store.releases() and labels.stopped_by is not None:
-            raise self._before.advised(labels.stopped_by, self._dataset)
+            raise labels.stopped_by
         missing: list[str] = []
         with self._timed("student"):
             student = self._teach(labels, out)

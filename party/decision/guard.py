@@ -35,6 +35,7 @@ from pate_fed.errors import (
     UnsupportedEventError,
 )
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
+from pate_fed.pricing import charged_cost
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
@@ -117,17 +118,19 @@ class Guard:
         terms = run_ledger.terms
         if run_ledger.is_over:  # said when a query is asked
             return
-        worst = run_ledger.worst_case(1)
-        charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(seat), ledger=ledger)
+        charge = lifelong_charge(terms, run_ledger.worst_case(1), weight=terms.unit_votes_at(seat))
+        if charge is None:
+            return
         try:
-            run_ledger.reserve("review", worst)
-            if charge is not None:
-                ledger.can_afford(charge)
-                _require_delta_for_tests(charge, ledger)
+            cost = charged_cost(terms, seat)
+            ledger.can_afford(charge)
         except (UnsupportedEventError, InvalidParameterError) as error:
             raise RefusalError(Reason.PRICING, error.must, error.got) from error
-        except BudgetExhaustedError:  # said when a query is asked
-            return
+        if cost.epsilon > terms.budgets[seat]:
+            raise RefusalError(
+                Reason.BUDGET, f"a run must cost at most its {terms.budgets[seat]:g}", cost.epsilon
+            )
+        _require_delta_for_tests(charge, ledger)
 
     def review_evaluation(
         self, evaluation: Evaluation, ledger: PrivacyLedger, *, own: str = ""
@@ -217,7 +220,7 @@ class Guard:
             raise RefusalError(
                 Reason.VOIDS, f"a run must end after {MOST_VOID_BATCHES} void batches", "another"
             )
-        if len(asked.indices) > run_ledger.outcomes.asks_left or run_ledger.is_over:
+        if len(asked.indices) > run_ledger.left.asks or run_ledger.is_over:
             # Otherwise votes would leave for a charge of nothing.
             raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
         batch = _ask(pool, asked)
@@ -230,7 +233,7 @@ class Guard:
             # Every sent row is opened, even after a cap has stopped the run.
             raise RefusalError(Reason.QUERIES, "every row must be one that the caps allow", "more")
         weight = run_terms.unit_votes_at(seat)
-        charge = lifelong_charge(run_terms, worst, weight=weight, ledger=ledger)
+        charge = lifelong_charge(run_terms, worst, weight=weight)
         try:
             run_ledger.reserve("review", worst)
             if charge is not None:
@@ -415,11 +418,7 @@ class Guard:
         is_known = terms.is_evaluation or terms.mechanism in policy.mechanisms
         if quiet or terms.delta > policy.most_delta or not is_known:
             raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
-        if terms.pricing == "joint" and not policy.trusts_valid_votes:
-            raise RefusalError(
-                Reason.PRICING, "charges must hold for parties that send anything", "joint"
-            )
-        if terms.pricing == "none" and not policy.simulated:
+        if not terms.spec.is_private and not policy.simulated:
             raise RefusalError(Reason.PRICING, "every mechanism must have a price", "none")
         if budget > policy.most_epsilon:
             raise RefusalError(

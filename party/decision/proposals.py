@@ -17,7 +17,7 @@ from pate_fed.accounting.statement import neighbors
 from pate_fed.charging import whole_charge
 from pate_fed.evaluation import neighbors_of
 from pate_fed.federation import RunTerms
-from pate_fed.pricing import formal_cost_at
+from pate_fed.pricing import charged_cost
 from protocols import wire
 
 
@@ -126,7 +126,7 @@ def proposal_of(
     try:
         terms = RunTerms.from_record(wire.decode_value(approval.terms))
         cost = None
-        if me in approval.seats and terms.pricing != "none":
+        if me in approval.seats and terms.spec.is_private:
             seat = approval.seats.index(me)
             cost = _cost(terms, seat, ledger, costs(terms, seat))
     except Exception as error:  # others asked for it: no fault of theirs hides another request
@@ -175,14 +175,14 @@ class Request:
 
 
 def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: StatedCosts) -> Cost | None:
-    charge = whole_charge(terms, seat, ledger)
+    charge = whole_charge(terms, seat)
     if charge is None:
         return None
     is_seen_by_coordinator = terms.at_parties and not terms.is_evaluation
     return Cost(
         run_epsilon=stated.run.epsilon,
         own_epsilon=stated.own.epsilon,
-        coordinator_epsilon=formal_cost_at(terms, seat).epsilon if is_seen_by_coordinator else None,
+        coordinator_epsilon=charged_cost(terms, seat).epsilon if is_seen_by_coordinator else None,
         delta=terms.delta,
         neighbors=neighbors_of(terms.unit)
         if terms.is_evaluation

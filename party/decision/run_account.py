@@ -48,7 +48,9 @@ class RunAccount:
             seat: Place of this party among all, from 0.
             run_id: The run's id.
         """
-        return cls(store, RunCharges(scope, seat, RunLedger.of(terms, seat=seat)), run_id=run_id)
+        return cls(
+            store, RunCharges(scope, seat, RunLedger.of(terms, at_party=True)), run_id=run_id
+        )
 
     @classmethod
     def find(cls, store: LedgerStore, *, run_id: bytes) -> Self | None:
@@ -86,7 +88,7 @@ class RunAccount:
         """
         reserved = self.ledger.reserve(entry_id, worst)
         ledger = self._store.load()
-        charge = lifelong_charge(self.terms, worst, weight=self._weight, ledger=ledger)
+        charge = lifelong_charge(self.terms, worst, weight=self._weight)
         self._save(reserved, ledger if charge is None else ledger.reserve(entry_id, charge))
 
     def settle(
@@ -162,7 +164,7 @@ class RunAccount:
                 end, step = EntryState.FORFEITED, ledger.forfeit
             is_charged = end is EntryState.FORFEITED
             run = run.end_void(entry_id, is_counted=not is_free, is_charged=is_charged)
-            ledger = ledger if self.terms.pricing == "none" else step(entry_id)
+            ledger = step(entry_id) if self.terms.spec.is_private else ledger
         self._save(run, ledger)
 
     def _end_released(self, result: bytes, *, entry_id: str, queries: int) -> None:
@@ -175,7 +177,7 @@ class RunAccount:
         self._require_possible(entry_id, release, queries=queries)
         ledger = self._store.load()
         paid = self.ledger.paid_for(entry_id, released)
-        charge = lifelong_charge(self.terms, paid, weight=self._weight, ledger=ledger)
+        charge = lifelong_charge(self.terms, paid, weight=self._weight)
         self._save(
             self.ledger.commit(entry_id, released, digest),
             ledger if charge is None else ledger.commit(entry_id, charge, digest),

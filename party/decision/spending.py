@@ -110,7 +110,7 @@ def _with_terms(
     costs: Callable[[RunTerms, int], StatedCosts],
 ) -> RunSpending:
     terms = charges.ledger.terms
-    whole = whole_charge(terms, charges.seat, ledger)
+    whole = whole_charge(terms, charges.seat)
     return replace(
         one,
         epsilon=costs(terms, charges.seat).run.epsilon,

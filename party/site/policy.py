@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.cells import folded, plain
-from pate_fed.charging import ROUNDING_ROOM
 from pate_fed.mechanisms import DEPLOYED
 from protocols.envelope import DEFAULT_SUITE, SUITES
 from protocols.forms import DEPLOYED_FORMS
@@ -47,7 +47,7 @@ class Rules:
         mechanisms: Ways from votes to labels.
         noise_places: Who may add the noise.
         units: The privacy unit of a price: a patient (record) or a hospital (party).
-        least_sigma1: Least noise of the threshold check, votes per vote of one patient.
+        least_sigma1: Least noise of a test of stability, in changes of one unit.
         least_sigma2: Least noise of each count, votes per vote of one patient.
         most_queries: Most queries that we ever answer, over all runs.
         near_distance: Up to which part of their length two queries may differ and be near. Rule R3;
@@ -65,8 +65,6 @@ class Rules:
             it they would exceed this.
         most_evaluations: Most private evaluations that we ever take part in; 0 for none.
         evaluation_columns: Columns by whose groups an evaluation may count our patients.
-        trusts_valid_votes: Whether all hospitals are trusted to send valid votes. Only then may a
-            run be charged by the joint price, which is void without that.
     """
 
     least_parties: int = field(default=3, metadata=_HOSPITALS | {"ge": 3})
@@ -79,7 +77,7 @@ class Rules:
     )
     suites: frozenset[str] = field(default=frozenset({DEFAULT_SUITE}), metadata=_each_of(SUITES))
     mechanisms: frozenset[str] = field(
-        default=frozenset({"confident", "gnmax"}), metadata=_each_of(DEPLOYED)
+        default=frozenset({"threshold", "gnmax"}), metadata=_each_of(DEPLOYED)
     )
     noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
     units: frozenset[PrivacyUnit] = frozenset({"record", "party"})
@@ -96,7 +94,6 @@ class Rules:
     evaluation_columns: frozenset[str] = field(
         default=frozenset(), metadata={"max_length": _MOST_COLUMNS}
     )
-    trusts_valid_votes: bool = field(default=False, metadata={"strict": True})
 
     def other_bodies(self, names: Iterable[str]) -> frozenset[str]:
         """Return the bodies of these names that are neither ours nor the operator's."""

@@ -250,7 +250,7 @@ def _row_of(charges: RunCharges) -> dict[str, Any]:
 def _charges_of(row: Row[Any]) -> RunCharges:
     try:
         terms = RunTerms.from_record(wire.decode_value(row.terms))
-        ledger = RunLedger.of(terms, seat=row.seat).with_record(json.loads(row.record))
+        ledger = RunLedger.of(terms, at_party=True).with_record(json.loads(row.record))
     except (ValueError, TypeError, LookupError, PateFedError, ProtocolError) as error:
         raise StorageDamagedError("a run's charges must be readable", "others") from error
     return RunCharges(row.scope, row.seat, ledger)
@@ -294,7 +294,7 @@ def _only(ledger: PrivacyLedger, places: Sequence[int]) -> PrivacyLedger:
     return PrivacyLedger(
         ledger.epsilon,
         ledger.delta,
+        ledger.order,
         tuple(ledger.entries[place] for place in places),
-        order=ledger.order,
         additive_delta=ledger.additive_delta,
     )

@@ -19,7 +19,7 @@ from party.storage.schema import RunCostRow
 from pate_fed.accounting import FormalCost
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.database import put
-from pate_fed.pricing import cost_for, run_cost
+from pate_fed.pricing import public_cost, run_cost
 from protocols import wire
 
 _RECORD = select(RunCostRow.record).where(RunCostRow.key == bindparam("key"))
@@ -31,7 +31,7 @@ class StatedCosts:
 
     Attributes:
         run: `pricing.run_cost`: the number that everybody states for the run.
-        own: `pricing.cost_for` this hospital's units: at most the same.
+        own: `pricing.public_cost` of this hospital's units: at most the same.
     """
 
     run: FormalCost
@@ -65,7 +65,7 @@ class RunCosts:
             stored = connection.scalar(_RECORD, {"key": key})
         if stored is not None:
             return _costs_in(stored)
-        found = StatedCosts(run_cost(terms), cost_for(terms, seat))
+        found = StatedCosts(run_cost(terms), public_cost(terms, seat))
         with self._database.transaction() as connection:
             put(connection, RunCostRow, {"key": key, "record": json.dumps(asdict(found))})
         return found

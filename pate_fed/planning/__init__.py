@@ -3,7 +3,7 @@
 from pate_fed.planning.defaults import DEFAULTS, usual_mechanism
 from pate_fed.planning.plan import plan
 from pate_fed.planning.request import PlanRequest
-from pate_fed.planning.resolving import affordable, resolve, resolve_for, terms_of
+from pate_fed.planning.resolving import resolve, resolve_for, terms_of
 from pate_fed.planning.settings import RunSettings
 from pate_fed.planning.sums import SumForm, Sums, advised_sum
 
@@ -14,7 +14,6 @@ __all__ = [
     "SumForm",
     "Sums",
     "advised_sum",
-    "affordable",
     "plan",
     "resolve",
     "resolve_for",

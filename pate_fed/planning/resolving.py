@@ -52,23 +52,6 @@ def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int =
     return _resolved(settings, dataset, DEFAULTS[settings.data.name], sums, asked)
 
 
-def affordable(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int = 0) -> int:
-    """Return how many of the requested queries the budgets afford at the worst.
-
-    Args:
-        settings: The user's settings.
-        dataset: The records, split.
-        sums: Forms of the secure sum.
-        asked: As for `resolve`.
-
-    Raises:
-        BudgetExhaustedError: not a single one.
-    """
-    known = DEFAULTS[settings.data.name]
-    most = replace(known, queries=settings.queries or known.queries)
-    return _resolved(replace(settings, queries=None), dataset, most, sums, asked).queries or 0
-
-
 def resolve_for(
     settings: RunSettings, teachers: tuple[int, ...], *, pool: int, classes: int, sums: Sums
 ) -> RunSettings:
@@ -303,7 +286,11 @@ class _Asked:
                 f"--weights and --teachers must come to at most {MAX_TOTAL_VOTES} votes",
                 settings.votes,
             )
-        queries = settings.queries or self._affordable(min(known.queries, pool))
+        queries = settings.queries
+        if queries is None:
+            queries = self._affordable(min(known.queries, pool))
+        else:
+            self._require_affordable(queries)
         return replace(
             settings,
             queries=queries,
@@ -362,6 +349,19 @@ class _Asked:
         """
         share = budget_share(draft)
         return max(share, share_for_life(draft)) if self.for_life and share <= 1 else share
+
+    def _require_affordable(self, queries: int) -> None:
+        share = self.share_of(self.draft(queries)) if self.settings.spec.is_private else 0.0
+        if share <= 1:
+            return
+        fit = self._affordable(queries - 1)
+        _, budget = tightest_cost(self.draft(queries))
+        said = "1 query fits" if fit == 1 else f"{fit} queries fit"
+        raise BudgetExhaustedError(
+            requested=share * budget,
+            budget=budget,
+            advice=f"at these settings at most {said}; see `pate-fed plan`",
+        )
 
     def _affordable(self, most: int) -> int:
         """Return how many queries the budgets afford at the worst, at most `most`."""

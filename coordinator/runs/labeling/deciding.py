@@ -17,7 +17,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import (
     GaussianMax,
-    InteractiveGaussianMax,
+    HearsStudent,
     Mechanism,
     NoisePlan,
     RandomBytes,
@@ -71,9 +71,9 @@ class Decider:
         """
         if predictions is None:
             return self.mechanism
-        if not isinstance(self.mechanism, InteractiveGaussianMax):
+        if not isinstance(self.mechanism, HearsStudent):
             raise InvalidParameterError(
-                "predictions must be for 'interactive'", self._terms.mechanism
+                "predictions must be for a mechanism that learns", self._terms.mechanism
             )
         if predictions.shape != (len(indices), self._terms.classes):
             raise InvalidParameterError(
@@ -137,7 +137,6 @@ class Decider:
                 noise=NoisePlan(),
                 random_bytes=self._noise_bytes,
                 max_answers=left.answers,
-                max_refusals=left.refusals,
             )
             if self._meter is not None:
                 self._meter.add(opened.counts, release, rule=rule)

@@ -203,7 +203,7 @@ class LabelingRun:
     @property
     def asks_left(self) -> int:
         """Queries that may still be asked, apart from the other caps."""
-        return self._context.store.ledger().outcomes.asks_left
+        return self._context.store.ledger().left.asks
 
     @property
     def per_instance_cost(self) -> PerInstanceCost | None:

@@ -152,15 +152,13 @@ def _make_runs() -> None:
 
 def _make_results() -> None:
     op.create_table(
-        "run_budgets",
+        "run_caps",
         sa.Column("run", sa.Integer, sa.ForeignKey("runs.number"), primary_key=True),
-        sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("record", sa.Text, nullable=False),
     )
     op.create_table(
         "run_entries",
         sa.Column("run", sa.Integer, sa.ForeignKey("runs.number"), primary_key=True),
-        sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("record", sa.Text, nullable=False),
     )
