@@ -32,7 +32,7 @@ from tests.support.markers import sampled
 
 Course = Sums | Runs
 COURSES: dict[str, tuple[int, int, Course]] = {
-    "sums, additive, 3": (5_400, 2_000, Sums(3)),
+    "sums, additive, 3": (6_400, 2_000, Sums(3)),
     "sums, additive, 4": (1_200, 0, Sums(4)),
     "sums, additive, 5": (0, 1_500, Sums(5)),
     "sums, additive, 6": (0, 1_000, Sums(6)),
@@ -46,8 +46,8 @@ COURSES: dict[str, tuple[int, int, Course]] = {
     "runs, additive, 4": (100, 200, Runs(4)),
     "runs, additive, 3, two runs": (120, 400, Runs(3, runs=2, is_set_up=False)),
     "runs, additive, 3, noise at the parties": (
-        120,
-        200,
+        240,
+        400,
         Runs(3, mechanism="gnmax", at_parties=True),
     ),
     "runs, additive, 3, hybrid suite": (40, 0, Runs(3, is_set_up=False, suite=HYBRID_SUITE)),
@@ -55,8 +55,8 @@ COURSES: dict[str, tuple[int, int, Course]] = {
     "runs, masked, 6": (30, 100, Runs(6, "masked")),
     "runs, masked, 5, two runs": (0, 100, Runs(5, "masked", runs=2)),
     "runs, masked, 5, noise at the parties": (
-        30,
-        100,
+        60,
+        200,
         Runs(5, "masked", mechanism="gnmax", at_parties=True),
     ),
 }

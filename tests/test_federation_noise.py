@@ -465,10 +465,10 @@ def test_the_run_that_is_changed_below_is_one_that_a_party_agrees_to() -> None:
         pytest.param({"pricing": "joint"}, {}, Reason.TERMS, id="a joint price"),
         pytest.param({"mechanism": "lnmax"}, {}, Reason.TERMS, id="noise of another law"),
         pytest.param(
-            {"mechanism": "confident", "vote_threshold": 9.0, "sigma1": 1.9, "max_refusals": 9},
+            {"mechanism": "confident", "vote_threshold": 9.0, "sigma1": 9.0, "max_refusals": 9},
             {},
-            Reason.MECHANISM,
-            id="narrow shares in the check",
+            Reason.TERMS,
+            id="two noises",
         ),
         pytest.param(
             {"dropouts": 0},
