@@ -176,8 +176,8 @@ def run(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             click_type=RegistryChoice(deployed_mechanisms),
-            help=f"{WAYS}Hospitals allow confident and gnmax unless their owners say otherwise. "
-            "[default: gnmax; confident where a threshold or --sigma1 is given]",
+            help=f"{WAYS}Hospitals allow threshold and gnmax unless their owners say otherwise. "
+            "[default: gnmax; threshold where one is given]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,

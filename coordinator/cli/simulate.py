@@ -364,7 +364,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
             click_type=RegistryChoice(mechanisms),
             help=f"{WAYS}counts (a student distills them) is for research, immutable protects "
             "nobody: both for comparison only. "
-            "[default: confident for images; gnmax for tables and with --noise parties]",
+            "[default: threshold for images; gnmax for tables]",
             rich_help_panel=MECHANISM,
         ),
     ] = None,

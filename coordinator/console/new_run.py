@@ -46,7 +46,7 @@ SELECTIONS: Final = {
 MECHANISMS: Final = {
     "gnmax": "answers every query",
     "threshold": "gives no answer where the teachers disagree",
-    "interactive": "asks only where the student is unsure",
+    "interactive-threshold": "asks only where the student is unsure",
     "lnmax": "answers every query, with Laplace noise",
 }
 _ONE_AT_A_TIME: Final = Lock()

@@ -421,7 +421,7 @@ def _fields_of(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     own = ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta", "max_answers")
     return {
         **{name: queries.get(name) for name in ("select", "batch_size")},
-        **{name: mechanism.get(name) for name in (*own, "max_refusals")},
+        **{name: mechanism.get(name) for name in own},
         "queries": queries["count"],
         "mechanism": mechanism["name"],
         "epsilon": budget["epsilon"],
