@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pate_fed.accounting import (
-    NO_OUTCOMES,
-    Entry,
     EntryState,
     OutcomeLedger,
     Outcomes,
@@ -219,16 +217,6 @@ class RunLedger:
         if not worst.asks:
             return self
         return replace(self, outcomes=self.outcomes.reserve(entry_id, worst).forfeit(entry_id))
-
-    def remember(self, entry_id: str) -> Self:
-        """Note the name of a plan that uses nothing, so that its settlement counts once.
-
-        Args:
-            entry_id: A name that the ledger has never seen.
-        """
-        nothing = Entry(entry_id, EntryState.CANCELLED, NO_OUTCOMES)
-        entries = (*self.outcomes.entries, nothing)
-        return replace(self, outcomes=replace(self.outcomes, entries=entries))
 
     def follow(
         self, entry_id: str, queries: int, released: Outcomes, release_digest: bytes

@@ -109,7 +109,7 @@ class VoteHistogram:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NoiseShare:
-    """The part of the noise that one party adds, for one phase of one plan.
+    """The part of the noise that one party adds, for one plan.
 
     Secret: with it, this party's noised votes can be read without noise. It is added once and
     stored only in the sent sum.

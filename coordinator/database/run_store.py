@@ -28,14 +28,13 @@ from coordinator.database.schema import (
 )
 from coordinator.database.statements import Statements
 from coordinator.errors import RunDamagedError
-from pate_fed.accounting import NO_OUTCOMES, Outcomes
+from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.nodes.database import put
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 
-_NEW_BATCH = insert(RunBatchRow)
 _CHANGE_BATCH = update(RunBatchRow).where(
     RunBatchRow.run == bindparam("of"), RunBatchRow.number == bindparam("batch")
 )
@@ -149,19 +148,16 @@ class RunStore:
         self._asked[asked.number] = asked
         self._ledger = ledger
 
-    def save_release(
-        self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
-    ) -> None:
+    def save_release(self, ledger: RunLedger, *, batch: int, release: NoisyRelease) -> None:
         """Store a release together with the ledger that was charged for it, in one step."""
         with self._run.transaction() as connection:
+            ended = _ended(self._asked[batch], BatchState.RELEASED)
             write_ledger(connection, self._run.run, before=self._ledger, after=ledger)
-            self._end_batch(
-                connection, batch, BatchState.RELEASED, indices=indices, release=release
-            )
-            connection.execute(_NEW_ANSWER, list(self._answers(batch, indices, release)))
+            self._end_batch(connection, ended, release=json.dumps(release.as_record()))
+            connection.execute(_NEW_ANSWER, list(self._answers(ended, release)))
         self._ledger = ledger
-        self._releases[batch] = indices, release
-        self._end(batch, BatchState.RELEASED)
+        self._releases[batch] = ended.indices, release
+        self._asked[batch] = ended
 
     def save_void(self, ledger: RunLedger, *, batch: int, is_freed: bool) -> None:
         """Store that a batch is void, together with its ledger.
@@ -173,10 +169,11 @@ class RunStore:
         """
         state = BatchState.FREED if is_freed else BatchState.VOID
         with self._run.transaction() as connection:
+            ended = _ended(self._asked[batch], state)
             write_ledger(connection, self._run.run, before=self._ledger, after=ledger)
-            self._end_batch(connection, batch, state)
+            self._end_batch(connection, ended)
         self._ledger = ledger
-        self._end(batch, state)
+        self._asked[batch] = ended
 
     def save_skipped(self, skipped: Mapping[int, Sequence[str]]) -> None:
         """Note that queries are not asked in this run.
@@ -224,46 +221,22 @@ class RunStore:
 
     # Rows -------------------------------------------------------------------------------------
 
-    def _change_batch(
-        self, connection: Connection, number: int, columns: Mapping[str, object]
-    ) -> None:
-        run = self._run
-        done = connection.execute(_CHANGE_BATCH, {"of": run.run, "batch": number, **columns})
-        if not done.rowcount:
-            new = {"run": run.run, "number": number, "attempt": run.attempt}
-            connection.execute(_NEW_BATCH, {**new, "state": "", "record": "", **columns})
-
     def _end_batch(
-        self,
-        connection: Connection,
-        number: int,
-        state: BatchState,
-        *,
-        indices: tuple[int, ...] = (),
-        release: NoisyRelease | None = None,
+        self, connection: Connection, ended: AskedBatch, *, release: str | None = None
     ) -> None:
-        asked = self._asked.get(number)
-        if asked is None:  # a release alone, of a batch that was never noted as asked
-            asked = AskedBatch(number, indices, NO_OUTCOMES)
         columns = {
-            "state": state.value,
-            "record": _batch_record(_ended(asked, state)),
-            "release": None if release is None else json.dumps(release.as_record()),
+            "state": ended.state.value,
+            "record": _batch_record(ended),
+            "release": release,
         }
-        self._change_batch(connection, number, columns)
+        connection.execute(_CHANGE_BATCH, {"of": self._run.run, "batch": ended.number, **columns})
 
-    def _end(self, batch: int, state: BatchState) -> None:
-        if batch in self._asked:
-            self._asked[batch] = _ended(self._asked[batch], state)
-
-    def _answers(
-        self, batch: int, indices: tuple[int, ...], release: NoisyRelease
-    ) -> Iterator[dict[str, Any]]:
+    def _answers(self, ended: AskedBatch, release: NoisyRelease) -> Iterator[dict[str, Any]]:
         """Columns of `AnswerRow`, for thousands of queries at once."""
-        digests = self._pool.ask(indices).digests
+        digests = self._pool.ask(ended.indices).digests
         of_all = {
             "run": self._run.run,
-            "batch": batch,
+            "batch": ended.number,
             "pool_digest": self._pool.digest,
             "task_digest": self._task_digest,
             "members_digest": self._members_digest,

@@ -151,7 +151,7 @@ def _largest(sigma: float) -> int:
     return largest
 
 
-@lru_cache(maxsize=4)  # up to 60 megabytes each; a run has a sigma for each of two phases
+@lru_cache(maxsize=4)  # up to 60 megabytes each; a run has one sigma
 def _table(sigma: float) -> _Table:
     largest = _largest(sigma)
     weights = list(_weights(sigma, largest))

@@ -40,7 +40,7 @@ ROW_SUM_FALSE_ALARM: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class DistributedNoise:
-    """The noise of one phase, and how it is divided among the parties.
+    """The noise of a run, and how it is divided among the parties.
 
     Attributes:
         sigma: Standard deviation that the noise of n - c - d parties adds up to, in votes; above 0,
@@ -80,7 +80,7 @@ class DistributedNoise:
         return share_sigma(self.sigma, self.shares)
 
     def draw(self, queries: int, classes: int, *, random_bytes: RandomBytes) -> NoiseShare:
-        """Draw one party's share, fresh for one phase of one plan.
+        """Draw one party's share, fresh for one plan.
 
         Args:
             queries: Rows.

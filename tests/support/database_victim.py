@@ -61,7 +61,7 @@ def release_next(store: RunStore, number: int) -> None:
     store.save_asked(ledger.reserve(asked.entry_id, ONE), asked)
     release = release_of(number)
     charged = store.ledger().commit(asked.entry_id, ONE, release.digest)
-    store.save_release(charged, batch=number, indices=(number,), release=release)
+    store.save_release(charged, batch=number, release=release)
 
 
 def release_for_ever(url: str, folder: Path) -> None:

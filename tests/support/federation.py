@@ -146,11 +146,9 @@ class RecordingStore(RunStore):
         self.events.append(f"ledger {ledger.states[-1].value}")
         super().save_void(ledger, batch=batch, is_freed=is_freed)
 
-    def save_release(
-        self, ledger: RunLedger, *, batch: int, indices: tuple[int, ...], release: NoisyRelease
-    ) -> None:
+    def save_release(self, ledger: RunLedger, *, batch: int, release: NoisyRelease) -> None:
         self.events.append(f"release {ledger.states[-1].value}")
-        super().save_release(ledger, batch=batch, indices=indices, release=release)
+        super().save_release(ledger, batch=batch, release=release)
 
 
 class RecordingLedger(LedgerStore):

@@ -340,7 +340,7 @@ class TestTakingOver:
             lambda: store.save_asked(reserved, asked),
             lambda: store.save_run_id(b"r" * 32),
             lambda: store.statements.save({b"p" * 32: b"f"}),
-            lambda: store.save_release(ledger, batch=5, indices=(5,), release=release_of(5)),
+            lambda: store.save_release(ledger, batch=0, release=release_of(0)),
         ):
             with pytest.raises(RunLockedError):
                 write()
@@ -417,7 +417,7 @@ class TestResults:
         # The last thing that the transaction does: ledger and batch are written already.
         monkeypatch.setattr(RunStore, "_answers", fail)
         with pytest.raises(DatabaseError):
-            store.save_release(charged, batch=0, indices=(0,), release=release_of(0))
+            store.save_release(charged, batch=0, release=release_of(0))
         monkeypatch.undo()
         again = store_of(runs.take_up("run"))
         for each in (store, again):
@@ -495,7 +495,7 @@ class TestAnswers:
         release = NoisyRelease(np.array([2, ABSTAIN, ABSTAIN]), np.array(outcomes, dtype=np.int8))
         indices = (7, 3, 5)
         store.save_asked(store.ledger(), AskedBatch(0, indices, store.ledger().left))
-        store.save_release(store.ledger(), batch=0, indices=indices, release=release)
+        store.save_release(store.ledger(), batch=0, release=release)
         queries = POOL.ask((3, 5, 7, 9)).digests
         found = ReleasedAnswers(database).find(queries, task_digest=TASK, members=MEMBERS[::-1])
         known = {query: (each.label, each.was_looked_at) for query, each in found.items()}
@@ -535,7 +535,7 @@ class TestAnswers:
         labels = np.arange(2_000) % 3
         release = NoisyRelease(labels, np.full(2_000, Outcome.ANSWERED, dtype=np.int8))
         store.save_asked(store.ledger(), AskedBatch(0, indices, store.ledger().left))
-        store.save_release(store.ledger(), batch=0, indices=indices, release=release)
+        store.save_release(store.ledger(), batch=0, release=release)
         queries = POOL.ask(tuple(range(3_000))).digests
         found = ReleasedAnswers(database).find(queries, task_digest=TASK, members=MEMBERS)
         assert [found[query].label for query in queries[:2_000]] == labels.tolist()

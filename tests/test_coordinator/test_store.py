@@ -75,7 +75,7 @@ def test_releases_come_back_in_the_order_of_their_batches(store: RunStore, reope
     for batch in (2, 0, 1):
         asked = AskedBatch(batch, (batch,), store.ledger().left)
         store.save_asked(store.ledger(), asked)
-        store.save_release(store.ledger(), batch=batch, indices=(batch,), release=release(batch))
+        store.save_release(store.ledger(), batch=batch, release=release(batch))
     for each in (store, reopen()):
         assert list(each.releases()) == [0, 1, 2]
         assert [int(kept.labels[0]) for _, kept in each.releases().values()] == [0, 1, 2]
@@ -85,7 +85,7 @@ def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: 
     reserved = store.ledger().reserve("batch 0", ONE)
     store.save_asked(reserved, AskedBatch(0, (4,), store.ledger().left))
     committed = reserved.commit("batch 0", Outcomes(0, 1), release(1).digest)
-    store.save_release(committed, batch=0, indices=(4,), release=release(1))
+    store.save_release(committed, batch=0, release=release(1))
     for each in (store, reopen()):
         assert each.ledger() == committed
         [(indices, kept)] = each.releases().values()
@@ -125,7 +125,7 @@ def test_a_release_keeps_the_predictions_that_its_batch_was_asked_with(
     reserved = store.ledger().reserve("batch 0", ONE)
     store.save_asked(reserved, asked)
     committed = reserved.commit("batch 0", Outcomes(0, 1), release(1).digest)
-    store.save_release(committed, batch=0, indices=(4,), release=release(1))
+    store.save_release(committed, batch=0, release=release(1))
     for each in (store, reopen()):
         kept = each.asked()[0]
         assert kept.state is BatchState.RELEASED
@@ -180,7 +180,8 @@ def test_a_run_that_is_taken_up_late_brings_back_no_older_counter(
 
 
 def test_what_a_caller_does_to_its_copy_changes_nothing(store: RunStore) -> None:
-    store.save_release(store.ledger(), batch=0, indices=(4,), release=release(1))
+    store.save_asked(store.ledger(), AskedBatch(0, (4,), store.ledger().left))
+    store.save_release(store.ledger(), batch=0, release=release(1))
     store.releases().clear()
     store.statements.frames()[b"x"] = b"y"
     assert list(store.releases()) == [0]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pate_fed.mechanisms.first_phase import FirstPhase
 
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import (
@@ -18,7 +19,6 @@ from pate_fed.accounting.events import (
     event_from_record,
 )
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.first_phase import FirstPhase
 from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
 from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.mechanism import Options

@@ -182,9 +182,7 @@ class Batches:
         self._on_stage(Stage.DECIDED)
         ledger = self._store.ledger().commit(batch.entry_id, outcomes_of(release), release.digest)
         with self._store.together():
-            self._store.save_release(
-                ledger, batch=batch.number, indices=batch.indices, release=release
-            )
+            self._store.save_release(ledger, batch=batch.number, release=release)
             self._messenger.note_settled(  # parties hear of it with the next message
                 self._round.batch.settle(
                     released=True, result=wire.encode_value(release.as_record())
