@@ -7,6 +7,7 @@ run. Each bound is a constant of the caps, so the smallest of them is one, too.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 from pate_fed.accounting.accountant import RenyiAccountant
@@ -25,6 +26,7 @@ from pate_fed.accounting.statement import (
     COUNTS_VIEW,
     GDP_METHOD,
     NO_BOUND_METHOD,
+    PUBLIC_VIEW,
     RENYI_METHOD,
     FormalCost,
 )
@@ -56,9 +58,10 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
                 options, event.sigma, asks=event.asks, delta=delta, weight=event.weight
             )
             return FormalCost(epsilon, COMPOSED_METHOD)
-        return min(_label_rdp(event, delta), gdp_cost(event, delta=delta), key=_epsilon)
-    if isinstance(event, ConfidentGaussianMaxEvent):
-        return min(_label_rdp(event, delta), gdp_cost(event, delta=delta), key=_epsilon)
+    if isinstance(event, GaussianMaxEvent | ConfidentGaussianMaxEvent):
+        # Who sees labels alone sees no more than a reader of the counts.
+        by_counts = replace(gdp_cost(event, delta=delta), holds_for=PUBLIC_VIEW)
+        return min(_label_rdp(event, delta), by_counts, key=_epsilon)
     if isinstance(event, ImmutableMaxEvent):
         return FormalCost(math.inf, NO_BOUND_METHOD)
     return _by_curve(event, delta)

@@ -157,6 +157,12 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
     )
 
 
+REMOVAL_NEIGHBORS: Final = (
+    "Two cases are compared: in one a hospital votes; in the other it casts no vote at all. All "
+    "other votes are the same."
+)
+"""The cases of the smaller number that holds for a hospital's one vote."""
+
 _FIXED_BEFORE: Final = "was fixed before the first query"
 _FIXED_BEFORE_EACH: Final = "the part of each run was fixed before that run's first query"
 

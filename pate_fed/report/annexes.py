@@ -185,10 +185,9 @@ def _cost(run: RunRecord) -> str:
     formal = privacy["views"]["public"]["formal"]
     if formal["epsilon"] is None:
         return "no finite ε holds"
-    assumed = ", if all votes are valid" if price_words.assumption(privacy) else ""
     return (
         f"ε = {wording.epsilon_text(formal['epsilon'])}, δ = {wording.delta_text(privacy['delta'])}"
-        f"{assumed}; unit {wording.short_unit(privacy)}, neighbors differ in these records alone; "
+        f"; unit {wording.short_unit(privacy)}, neighbors differ in these records alone; "
         f"public view; method {price_words.headline_method(privacy)}"
     )
 

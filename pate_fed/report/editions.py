@@ -15,9 +15,6 @@ from pate_fed.errors import RunDirectoryError
 from pate_fed.report.publication_words import has_own_data
 from pate_fed.report.run_directory import RunRecord
 
-_FORMAL = ("epsilon", "method", "holds_for", "holds_if", "not_covered")
-
-
 def _under(prefix: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{prefix}.{name}" for name in names)
 
@@ -27,8 +24,8 @@ PUBLIC: Final = frozenset({
     *_under("metrics.queries", "asked", "answered", "refused", "not_asked", "void", "reinforced"),
     *_under("metrics.queries", "from_store"),
     *_under("metrics.student", "kind", "reason"),
-    *_under("privacy.charged", "asked", "answered", "share"),
-    *_under("privacy.ledger", "batch", "state", "asked", "answered"),
+    *_under("privacy.ledger", "batch", "state", "asked", "answered", "charged"),
+    "privacy.charged",
     # Counts with noise, under an epsilon of their own.
     *_under("metrics.evaluation", "patients", "accuracy", "accuracy_interval"),
     *_under("metrics.evaluation.class.*", "share", "right", "interval"),
@@ -43,26 +40,26 @@ PUBLIC: Final = frozenset({
     *_under("privacy", "unit_votes", "neighboring_definition", "sum", "guarantee", "trust_model"),
     *_under("privacy", "threat_model", "post_processing", "unprotected"),
     *_under("privacy.outputs", "output", "seen_by", "bounded_by"),
-    *_under("privacy.mechanism", "name", "vote_threshold", "sigma1", "sigma2", "pricing", "shares"),
-    *_under("privacy.mechanism", "max_asks", "max_answers", "max_refusals", "confidence"),
+    *_under("privacy.mechanism", "name", "vote_threshold", "sigma1", "sigma2", "shares"),
+    *_under("privacy.mechanism", "max_asks", "max_answers", "confidence"),
     *_under("privacy.mechanism", "test_delta", "unit_votes", "gamma", "constant"),
     *_under("privacy.noise", "place", "source", "delta_slack"),
-    *_under("privacy.budget", "epsilon", "delta", "order", "kept_for_tests", "spent_by_tests"),
-    "privacy.budget.order_of_rounds",
-    *_under("privacy.views.public.formal", *_FORMAL),
-    *_under("privacy.views.public.bounds.*", "epsilon", "method"),
-    *_under("privacy.views.coordinator.formal", *_FORMAL[:3]),
-    *_under("privacy.runs", "run", "epsilon", "method", "delta", "pricing"),
+    *_under("privacy.budget", "epsilon", "delta", "order_of_rounds", "kept_for_tests"),
+    *_under("privacy.views.public.formal", "epsilon", "method", "holds_for", "not_covered"),
+    *_under("privacy.views.public.removal", "epsilon", "method", "privacy_unit"),
+    "privacy.views.public.removal.neighboring_definition",
+    *_under("privacy.views.coordinator.formal", "epsilon", "method", "holds_for"),
+    *_under("privacy.runs", "run", "epsilon", "method", "delta"),
     *_under("privacy.parties", "party", "teachers", "votes", "unit_votes", "budget", "epsilon"),
-    *_under("privacy.parties", "neighboring_definition", "method", "epsilon_without_trust"),
+    "privacy.parties.method",
     *_under("manifest", "schema_version", "edition", "begun_on", "pate_fed", "suite"),
     *_under("manifest", "run_id", "transcript_head"),
     *_under("run", "purpose", "source.label", "source.classes"),
     *_under("run.federation", "parties", "sum", "suite"),
     *_under("run.queries", "count", "select", "batch_size"),
     *_under("run.mechanism", "name", "vote_threshold", "sigma1", "sigma2", "confidence"),
-    *_under("run.mechanism", "test_delta", "noise", "colluders", "max_answers", "max_refusals"),
-    *_under("run.budget", "epsilon", "delta", "unit", "pricing", "valid_votes"),
+    *_under("run.mechanism", "test_delta", "noise", "colluders", "max_answers"),
+    *_under("run.budget", "epsilon", "delta", "unit"),
     *_under("run.models", "student", "prevalence"),
     *_under("run.evaluation", "patients", "epsilon", "by"),
 })  # fmt: skip

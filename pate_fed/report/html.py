@@ -50,7 +50,6 @@ ENVIRONMENT.filters.update(
     delta=wording.delta_text,
     odds=wording.odds_factor,
     chance=wording.chance_text,
-    unassuming=price_words.unassuming,
     area=quality_words.area_text,
     interval=quality_words.interval_text,
     span=quality_words.span_text,
@@ -65,10 +64,10 @@ _SOURCES = (
     "Privacy (arXiv 1905.02383)",
     "Renyi differential privacy: Mironov 2017 (arXiv 1702.07476); its conversion to ε and δ (CKS): "
     "Canonne, Kamath and Steinke 2020 (arXiv 2004.00010)",
-    "Filters (running totals), with which no budget is exceeded, whatever is asked next: Feldman "
-    "and Zrnic 2021 (arXiv 2008.11193) for RDP, Smith and Thakurta 2022 (arXiv 2210.17520) for GDP",
+    "Budgets for life, which no choice of runs exceeds: Feldman and Zrnic 2021 (arXiv 2008.11193)",
     "Stable argmax: Dwork and Lei 2009; Smith and Thakurta 2013",
-    "Label level and joint price: proofs in the documentation of pate_fed",
+    "A threshold on the same noisy counts, and the cost of labels alone: proofs in the "
+    "documentation of pate_fed",
 )
 
 
@@ -126,19 +125,15 @@ def render_report(run: RunRecord, *, notes: list[str] | None = None) -> str:
         refused_because=spec.refused_because,
         nobody=NOBODY_IS_PROTECTED,
         protects_nobody=price_words.protects_nobody(privacy),
-        price=price_words.price(privacy),
         method=price_words.headline_method(privacy),
-        assumption=price_words.assumption(privacy),
+        removal=privacy["views"]["public"]["removal"],
         not_covered=price_words.not_covered(privacy),
+        fixed=price_words.fixed_text(privacy),
         rounds=price_words.rounds_text(privacy),
-        without=price_words.without_trust(privacy),
-        numbers=price_words.numbers(privacy),
-        counts_less=price_words.counts_less(privacy),
-        stopped_by_budget=price_words.stopping_budget(privacy) is not None,
+        charged=price_words.charged_text(privacy),
         caps=price_words.caps_text(privacy),
         at_parties=price_words.is_at_parties(privacy),
         charged_view=price_words.charged_view(privacy),
-        budget_method=price_words.budget_method(privacy),
         parties=privacy["parties"],
         alike=price_words.are_alike(privacy["parties"]),
         most_open=price_words.MOST_OPEN_HOSPITALS,
@@ -191,7 +186,6 @@ def _pictures(run: RunRecord, notes: list[str]) -> dict[str, Markup]:
     plots_of: dict[str, Callable[[], str]] = {
         "accuracy_plot": lambda: _accuracy_plot(run.metrics),
         "classes_plot": lambda: _classes_plot(_classes(run.metrics)),
-        "charged_plot": lambda: _charged_plot(run.privacy),
         "leak_plot": lambda: _leak_plot(run.audit),
     }
     drawn = {}
@@ -297,10 +291,6 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
         ("Method", "the mathematics that computed ε."),
         ("Cap, budget", "limits on queries and ε. They are fixed before the run."),
         ("Secret shares, masks", "ways to hide votes so that only the sum of all can be read."),
-        (
-            "Joint price, label level, GDP, RDP",
-            "ways to compute ε; the tables show which are used here, and what each assumes.",
-        ),
         ("Batch", "queries that are asked together. A void batch releases nothing."),
     ]
 
@@ -338,20 +328,6 @@ def _classes_plot(classes: list[tuple[str, int, int]]) -> str:
     return plots.classes_plot(
         classes, summary=f"Bars of queries answered and without an answer. {says}."
     )
-
-
-def _charged_plot(privacy: Mapping[str, Any]) -> str:
-    charged = privacy["charged"]
-    if not charged:
-        return ""
-    last = charged[-1]
-    says = (
-        "A line of the share of the run's cost that was charged, over the queries asked. It ends "
-        f"at {wording.percent(last['share'])} after "
-        f"{wording.plural(last['asked'], 'query', 'queries')}."
-    )
-    points = [(row["asked"], 100 * row["share"]) for row in charged]
-    return plots.charged_plot(points, summary=says)
 
 
 def _leak_plot(audit: Mapping[str, Any] | None) -> str:

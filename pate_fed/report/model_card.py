@@ -110,10 +110,7 @@ def _share(share: float | None, interval: Sequence[float] | None) -> str:
 def _privacy(privacy: Mapping[str, Any]) -> str:
     public = privacy["views"]["public"]["formal"]
     operator = privacy["views"]["coordinator"]["formal"]
-    assumption = price_words.assumption(privacy)
-    row_sums = price_words.row_sums_kept(privacy)
-    not_covered = price_words.not_covered(privacy)
-    price, method = price_words.price(privacy), price_words.formal_method(privacy)
+    removal, not_covered = price_words.removal_text(privacy), price_words.not_covered(privacy)
     spec = spec_of(privacy["mechanism"]["name"])
     rows = [
         ("epsilon", _rounded_up(public["epsilon"])),
@@ -121,10 +118,8 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ("privacy unit", wording.unit_text(privacy)),
         ("neighbors", privacy["neighboring_definition"]),
         ("view", "public: all who see the released labels, this model included"),
-        ("method", f"{method}; holds for {public['holds_for']}"),
-        ("charged", f"{price.name}: {price.charges}"),
-        *([("assumes", assumption)] if assumption else []),
-        *([("holds if", row_sums)] if row_sums else []),
+        ("method", f"{public['method']}; holds for {public['holds_for']}"),
+        *([("second number", removal)] if removal else []),
         *([("not covered", not_covered)] if not_covered else []),
         (
             "coordinator's view",

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from typing import Any
 
+from pate_fed import wording
 from pate_fed.report.plots import price_plot, standalone
 
 
 def render_plan(found: dict[str, Any]) -> str:
     """Write the result of `plan` for people: the proposal, its cost, and how that grows."""
-    best = found["best"]
+    best, delta = found["best"], wording.delta_text(found["budget"]["delta"])
     rule, noise = best["mechanism"], ""
     lines = [
         *_wrapped(
             f"{found['parties']} hospitals, {found['votes']} votes a query, "
             f"{found['classes']} classes; budget epsilon {_budgets_shown(best['parties'])} "
-            f"at delta {found['budget']['delta']:g}"
+            f"at delta {delta}"
         ),
         *_wrapped(_sum_line(found["sum"])),
         *_unfit_lines(found),
@@ -31,17 +31,16 @@ def render_plan(found: dict[str, Any]) -> str:
         )
     lines += [
         "",
-        f"Ask {best['queries']:,} queries with",
+        f"Ask {wording.plural(best['queries'], 'query', 'queries')} with",
         f"  {noise}--vote-threshold {rule['vote_threshold']:g} --sigma2 {rule['sigma2']:g}",
         *_wrapped(
-            f"and expect {best['expected_answered']:.0f} answers, {best['expected_right']:.0f} of "
-            f"them right, if teachers are right {found['assumed_teacher_accuracy']:.0%} of the "
-            "time."
+            f"and expect {wording.plural(round(best['expected_answered']), 'answer')}, "
+            f"{best['expected_right']:.0f} right, if teachers are right "
+            f"{found['assumed_teacher_accuracy']:.0%} of the time."
         ),
         *_share_lines(best["noise_share"]),
         "",
-        f"It costs {_whom(best)}at most (delta {found['budget']['delta']:g}; unit "
-        f"{found['unit']}):",
+        *_wrapped(f"It costs {_whom(best)}at most (delta {delta}; unit {found['unit']}):"),
         *_price_lines(best["prices"]),
         *_wrapped(f"Neighbors: {found['neighbors']}"),
         *_party_lines(best["parties"]),
@@ -52,12 +51,12 @@ def render_plan(found: dict[str, Any]) -> str:
     largest = max(epsilon for _, epsilon in points)
     for answers, epsilon in points:
         bar = "#" * max(1, round(50 * epsilon / largest))
-        lines.append(f"{answers:8.0f} {bar} {_rounded_up(epsilon)}")
+        lines.append(f"{answers:8.0f} {bar} {_epsilon(epsilon)}")
     return "\n".join(lines)
 
 
 def draw_plan(found: dict[str, Any]) -> str:
-    """Draw formal epsilon over expected answers.
+    """Draw epsilon over expected answers.
 
     Returns:
         A self-contained SVG picture.
@@ -65,12 +64,12 @@ def draw_plan(found: dict[str, Any]) -> str:
     best = found["best"]
     points = [(point["answers"], point["epsilon"]) for point in best["epsilon_over_answers"]]
     says = (
-        f"Formal epsilon, unit {found['unit']}, {found['view']} view, delta "
-        f"{found['budget']['delta']:g}, of runs that expect up to "
+        f"Epsilon, unit {found['unit']}, {found['view']} view, delta "
+        f"{wording.delta_text(found['budget']['delta'])}, of runs that expect up to "
         f"{best['expected_answered']:.0f} answers."
     )
     budget = best["decides"]["budget"]
-    return standalone(price_plot({"cost": points}, budget=budget, summary=says))
+    return standalone(price_plot(points, budget=budget, summary=says))
 
 
 def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
@@ -87,7 +86,7 @@ def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
         who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         lines.append(
             f"  {who:22} {votes:5} votes, {moved} of one unit; "
-            f"epsilon {_rounded_up(epsilon)} of {budget:g}"
+            f"epsilon {_epsilon(epsilon)} of {budget:g}"
         )
     return lines
 
@@ -130,9 +129,8 @@ def _unfit_lines(found: dict[str, Any]) -> list[str]:
     )
 
 
-def _rounded_up(epsilon: float) -> str:
-    """Write an epsilon with four decimals, never less than it is."""
-    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
+def _epsilon(epsilon: float) -> str:
+    return wording.epsilon_text(epsilon, padded=True)
 
 
 def _share_lines(share: dict[str, float] | None) -> list[str]:
@@ -150,7 +148,7 @@ def _price_lines(prices: dict[str, Any]) -> list[str]:
     lines = []
     for view, price in prices.items():
         lines += textwrap.wrap(
-            f"epsilon {_rounded_up(price['epsilon'])} in the {view}'s view: {price['view']}. "
+            f"epsilon {_epsilon(price['epsilon'])} in the {view}'s view: {price['view']}. "
             f"Method: {price['method']}.",
             80,
             initial_indent="  ",

@@ -129,55 +129,28 @@ def classes_plot(rows: Sequence[tuple[str, int, int]], *, summary: str) -> str:
         return _svg(figure, name="classes", title="Queries per class", summary=summary)
 
 
-def charged_plot(points: Sequence[tuple[int, float]], *, summary: str) -> str:
-    """Draw the share of a run's cost that was charged, over the queries asked.
-
-    Args:
-        points: Queries asked and percent charged, in the order of the charges.
-        summary: The picture's content in words, for those who cannot see it.
-    """
-    with _own_settings("charged"):
-        figure, (axes,) = _figure(height=3.3, left=0.75, columns=1, bottom=0.62)
-        asked = [0, *(number for number, _ in points)]
-        shares = [0.0, *(share for _, share in points)]
-        axes.step(asked, shares, where="post", color=STUDENT_COLOR, linewidth=2)
-        axes.plot(asked[-1], shares[-1], "o", color=STUDENT_COLOR, markersize=6, clip_on=False)
-        axes.set_xlim(0, (max(asked) or 1) * 1.03)
-        axes.set_ylim(0, 105)
-        axes.locator_params(axis="x", integer=True)
-        axes.grid(axis="both", color=GRID, linewidth=0.8)
-        axes.set_xlabel("queries asked so far")
-        axes.set_ylabel("percent of the cost charged")
-        return _svg(figure, name="charged", title="Charges", summary=summary)
-
-
 def price_plot(
-    lines: Mapping[str, Sequence[tuple[float, float]]], *, budget: float, summary: str
+    points: Sequence[tuple[float, float]], *, budget: float, summary: str
 ) -> str:
-    """Draw the cost of runs over the answers that they expect, one line per formal bound.
+    """Draw the cost of runs over the answers that they expect.
 
     Args:
-        lines: By the bound's name: expected answers and epsilon, ascending.
+        points: Expected answers and epsilon, ascending.
         budget: Epsilon that may not be exceeded.
         summary: The picture's content in words, for those who cannot see it.
     """
     with _own_settings("price"):
         figure, (axes,) = _figure(height=3.6, left=0.75, columns=1, bottom=0.62)
-        top = max(budget, *(epsilon for points in lines.values() for _, epsilon in points))
-        right = max(answers for points in lines.values() for answers, _ in points)
-        for (name, points), style in zip(lines.items(), _LINE_STYLES, strict=False):
-            axes.plot(
-                *zip(*points, strict=True), style, color=STUDENT_COLOR, linewidth=2, label=name
-            )
+        top, right = max(budget, *(epsilon for _, epsilon in points)), points[-1][0] or 1.0
+        axes.plot(*zip(*points, strict=True), "o-", color=STUDENT_COLOR, linewidth=2, markersize=4)
         axes.axhline(budget, color=CAP_COLOR, linewidth=1.6, linestyle=(0, (6, 3)))
         axes.text(0.01 * right, budget + 0.02 * top, "budget", color=CAP_COLOR, fontweight="bold")
         axes.set_xlim(0, right * 1.03)
         axes.set_ylim(0, top * 1.16)
         axes.grid(axis="both", color=GRID, linewidth=0.8)
-        axes.legend(loc="lower right", frameon=False)
         axes.set_xlabel("answers to expect")
-        axes.set_ylabel("formal epsilon")
-        return _svg(figure, name="price", title="Formal epsilon over answers", summary=summary)
+        axes.set_ylabel("epsilon")
+        return _svg(figure, name="price", title="Epsilon over answers", summary=summary)
 
 
 def results_plot(
@@ -265,9 +238,6 @@ def standalone(picture: str) -> str:
     return picture.replace(
         "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" style="background: white" ', 1
     )
-
-
-_LINE_STYLES = (":", "--", "-")
 
 
 @contextmanager

@@ -158,10 +158,8 @@ class _Mechanism(Shape):
     vote_threshold: Number | None
     sigma1: Number | None
     sigma2: Number | None
-    max_asks: Count | None
-    max_answers: Count | None
-    max_refusals: Count | None
-    pricing: str
+    max_asks: Count
+    max_answers: Count
     # Of some mechanisms only, and of noise at the parties.
     shares: Count = 0
     confidence: Share | None = None
@@ -180,9 +178,8 @@ class _Noise(Shape):
 class _Budget(Shape):
     epsilon: Number
     delta: Number
-    order: Number | None
+    order_of_rounds: Number | None
     kept_for_tests: Number = 0
-    spent_by_tests: Number = 0
 
 
 class _Bound(Shape):
@@ -192,7 +189,6 @@ class _Bound(Shape):
 
 class _PublicFormal(_Bound):
     holds_for: str
-    holds_if: str = ""
     not_covered: str = ""
 
 
@@ -200,9 +196,14 @@ class _CoordinatorFormal(_Bound):
     holds_for: str = ""
 
 
+class _Removal(_Bound):
+    privacy_unit: Literal["record", "party"]
+    neighboring_definition: str
+
+
 class _Public(Shape):
     formal: _PublicFormal
-    bounds: dict[str, _Bound]
+    removal: _Removal | None
 
 
 class _Coordinator(Shape):
@@ -219,17 +220,14 @@ class _Party(Shape):
     teachers: Count
     votes: Count
     unit_votes: Count
-    neighboring_definition: str
     budget: Number
     epsilon: Number | None
     method: str
-    epsilon_without_trust: Number | None
 
 
 class _Run(_Bound):
     run: str
     delta: Number
-    pricing: str
 
 
 class _PerInstance(_Bound):
@@ -243,17 +241,12 @@ class _Output(Shape):
     bounded_by: str
 
 
-class _Charged(Shape):
-    asked: Count
-    answered: Count
-    share: Number
-
-
 class _Booked(Shape):
     batch: Count | str
     state: str
     asked: Count
     answered: Count
+    charged: Count
 
 
 class _Whole(_Bound):
@@ -288,7 +281,7 @@ class Privacy(_Versioned):
     runs: list[_Run]
     parties: list[_Party]
     per_instance: _PerInstance | None
-    charged: list[_Charged]
+    charged: Share | None
     ledger: list[_Booked]
     evaluation: _EvaluationPrice | None
     sum: str

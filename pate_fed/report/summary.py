@@ -101,10 +101,8 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     )
     if said := price_words.rounds_text(privacy):
         lines += _row("rounds", said, lines=most)
-    if price_words.assumption(privacy) is not None:
-        lines += _row("assumes", _assumes(privacy), lines=1)
-    if price_words.row_sums_kept(privacy) is not None:
-        lines += _row("holds if", _ROW_SUMS, lines=2)
+    if said := price_words.removal_text(privacy):
+        lines += _row("or", said, lines=2)
     if price_words.not_covered(privacy) is not None:
         lines += _row("not covered", _DEALT, lines=1)
     votes = wording.plural(privacy["unit_votes"], "vote")
@@ -126,14 +124,6 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     return lines
 
 
-def _assumes(privacy: Mapping[str, Any]) -> str:
-    without = price_words.without_trust(privacy)
-    said = "every hospital sends valid votes; otherwise "
-    if without is None or without.epsilon is None:
-        return f"{said}no finite epsilon holds"
-    return f"{said}epsilon is {wording.epsilon_text(without.epsilon)}"
-
-
 def _epsilon(privacy: Mapping[str, Any]) -> str:
     epsilon = privacy["views"]["public"]["formal"]["epsilon"]
     if epsilon is None:
@@ -144,7 +134,6 @@ def _epsilon(privacy: Mapping[str, Any]) -> str:
 
 
 _DEALT = "dealing records out by their class (--partition dirichlet)"
-_ROW_SUMS = "every row sum is right; otherwise only the coordinator's epsilon holds"
 
 
 def _budget(privacy: Mapping[str, Any]) -> str:
@@ -157,9 +146,9 @@ def _budget(privacy: Mapping[str, Any]) -> str:
     delta = wording.delta_text(budget["delta"])
     if price_words.is_at_parties(privacy):
         return f"epsilon {epsilon} at delta {delta} in the coordinator's view, same unit, neighbors"
-    if "spent_by_tests" in budget:
-        spent = wording.delta_text(budget["spent_by_tests"])
-        delta += f" ({spent} spent by tests of stability)"
+    if "kept_for_tests" in budget:
+        kept = wording.delta_text(budget["kept_for_tests"])
+        delta += f" ({kept} kept for tests of stability)"
     return f"epsilon {epsilon} at delta {delta}, same unit, neighbors and view"
 
 

@@ -12,39 +12,24 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting import (
     DEALT_BY_CLASS,
-    ROW_SUMS_KEPT,
-    VALID_VOTES,
     FormalCost,
+    OutcomeEntry,
     PerInstanceCost,
+    event_additive_delta,
     guarantee_sentence,
     neighbors,
     not_protected,
     trust_sentence,
 )
-from pate_fed.charging import (
-    RunLedger,
-    mechanism_of,
-)
+from pate_fed.accounting.statement import REMOVAL_NEIGHBORS
+from pate_fed.charging import RunLedger, caps_of, charge_of, mechanism_of
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
-from pate_fed.pricing import (
-    cost_of_runs,
-    formal_bounds,
-    formal_cost_at,
-    most_exposed,
-    public_cost_at,
-    unconditional_epsilon,
-)
+from pate_fed.pricing import charged_cost, cost_of_runs, most_exposed, removal_cost
 from pate_fed.releases import NoisyRelease, Outcome
-from pate_fed.report.charges import booked_batches, charged_steps
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
-from pate_fed.rounds import (
-    cost_of_rounds,
-    delta_of_rounds,
-    order_of_rounds,
-    unconditional_epsilon_of_rounds,
-)
+from pate_fed.rounds import cost_of_rounds, delta_of_rounds, order_of_rounds
 
 if TYPE_CHECKING:
     from pate_fed.students import Student
@@ -285,7 +270,6 @@ def privacy_table(
     ended: EndedRun,
     sealing: str,
     seed: int | None,
-    votes_are_valid: bool,
     simulated: bool,
 ) -> dict[str, Any]:
     """Return the content of `privacy.json`.
@@ -294,15 +278,15 @@ def privacy_table(
         ended: The run.
         sealing: The meaning of its sealing suite, a sentence for people; empty without secrets.
         seed: Seed of a simulation's noise; None for fresh noise.
-        votes_are_valid: Whether all parties were trusted to send valid vote rows.
         simulated: Whether it was a simulation.
     """
     terms, seat = ended.terms, ended.most_exposed
+    ledger = _ledger(ended)
     return {
         "schema_version": SCHEMA_VERSION,
         "simulated": simulated,
         "delta": ended.delta,
-        "dp_flavor": "none" if terms.pricing == "none" else "(epsilon, delta)",
+        "dp_flavor": "(epsilon, delta)" if terms.spec.is_private else "none",
         "privacy_unit": terms.unit,
         "unit_votes": _unit_votes(ended, seat),
         "neighboring_definition": neighbors(terms.unit, weight=_unit_votes(ended, seat)),
@@ -310,8 +294,6 @@ def privacy_table(
             **mechanism_of(terms).parameters(),
             "max_asks": terms.max_asks,
             "max_answers": terms.max_answers,
-            "max_refusals": terms.max_refusals,
-            "pricing": terms.pricing,
         },
         "noise": {
             "place": terms.noise_place,
@@ -324,30 +306,30 @@ def privacy_table(
             "delta": math.fsum(used.delta for used in ended.used_terms)
             if ended.budgets
             else terms.delta,
-            "order": terms.orders[seat] if terms.orders else None,
             "order_of_rounds": (
                 order_of_rounds(ended.used_terms[0], seat, unit=terms.unit)
-                if simulated and terms.pricing != "none"
+                if simulated and terms.spec.is_private
                 else None
             ),
-            **_tests_delta(ended),
+            **_tests_delta(ended, seat),
         },
         "views": {
             "public": {
                 "formal": _public_view(ended, seat),
-                "bounds": (
-                    {}
-                    if ended.asks_nothing or ended.budgets
-                    else _bounds(terms, seat, votes_are_valid=votes_are_valid)
-                ),
+                "removal": _removal(ended, seat),
             },
             "coordinator": {"formal": _coordinator_view(ended, seat)},
         },
         "runs": _runs(ended, seat),
         "parties": _parties(ended),
         "per_instance": _per_instance(ended, simulated=simulated),
-        "charged": charged_steps(ended, seat),
-        "ledger": booked_batches(ended),
+        # Of the queries that epsilon counts, however few were asked.
+        "charged": (
+            sum(batch["charged"] for batch in ledger) / terms.max_asks
+            if terms.spec.is_private
+            else None
+        ),
+        "ledger": ledger,
         "evaluation": None,
         "sum": ended.form.name,
         "guarantee": guarantee(ended),
@@ -362,7 +344,6 @@ def privacy_table(
                 simulated=simulated,
                 unit=run.terms.unit,
                 votes_in_the_clear=not run.form.hides_vectors,
-                votes_trusted_valid=run.terms.pricing == "joint",
                 noise_place=run.terms.noise_place,
             )
         ),
@@ -376,7 +357,7 @@ def _once(said: Iterable[str]) -> list[str]:
 def _slack(ended: EndedRun, seat: int) -> float | None:
     """Bound the delta that the computer's noise could add, over all runs whose labels are used."""
     slacks = [
-        delta_slack(terms, epsilon=formal_cost_at(terms, seat).epsilon)
+        delta_slack(terms, epsilon=charged_cost(terms, seat).epsilon)
         for terms in ended.used_terms
     ]
     known = [slack for slack in slacks if slack is not None]
@@ -390,33 +371,46 @@ def _runs(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
             "run": terms.name,
             **_number(cost_of_runs([terms], seat, unit=ended.terms.unit)),
             "delta": terms.delta,
-            "pricing": terms.pricing,
         }
         for terms in ended.used_terms
     ]
 
 
-def _tests_delta(ended: EndedRun) -> dict[str, float]:
-    """Return the part of delta for tests of stability, and its spent part; the same for all."""
+def _tests_delta(ended: EndedRun, seat: int) -> dict[str, float]:
+    """Return the part of delta that is kept for tests of stability, where there are some."""
     if ended.terms.test_delta is None:
         return {}
-    cost = ended.ledger.costs[0]
-    # Earlier rounds of a simulation count with all that they kept.
-    before = [terms.test_delta or 0.0 for terms in ended.used_terms[:-1]] if ended.budgets else []
-    return {
-        "kept_for_tests": math.fsum([*before, cost.additive_delta]),
-        "spent_by_tests": math.fsum([*before, cost.charged_delta()]),
-    }
+    budgeted = ended.used_terms if ended.budgets else (ended.terms,)
+    kept = (
+        event_additive_delta(charge_of(terms, caps_of(terms), weight=terms.unit_votes_at(seat)))
+        for terms in budgeted
+    )
+    return {"kept_for_tests": math.fsum(kept)}
 
 
 def _public_view(ended: EndedRun, seat: int) -> dict[str, Any]:
     formal = ended.public_cost(seat)
     said = {**_number(formal), "holds_for": formal.holds_for}
-    if any(terms.at_parties and terms.phases == 2 for terms in ended.used_terms):
-        said["holds_if"] = ROW_SUMS_KEPT
     if ended.is_dealt_by_class:
         said["not_covered"] = DEALT_BY_CLASS
     return said
+
+
+def _removal(ended: EndedRun, seat: int) -> dict[str, Any] | None:
+    """Return the smaller number of a hospital that casts no vote; None where none is proved.
+
+    Not for patients: a teacher without a patient's records votes, too, and perhaps differently.
+    """
+    first, *others = ended.used_terms
+    if others or {first.unit, ended.terms.unit} != {"party"}:
+        return None
+    if (cost := removal_cost(first, seat)) is None:
+        return None
+    return {
+        **_number(cost),
+        "privacy_unit": ended.terms.unit,
+        "neighboring_definition": REMOVAL_NEIGHBORS,
+    }
 
 
 def _coordinator_view(ended: EndedRun, seat: int) -> dict[str, Any]:
@@ -442,7 +436,7 @@ def _per_instance(ended: EndedRun, *, simulated: bool) -> dict[str, Any]:
 
 
 def guarantee(ended: EndedRun) -> str:
-    """State the guarantee in words, with its assumptions."""
+    """State the guarantee in words."""
     terms, seat = ended.terms, ended.most_exposed
     formal = ended.public_cost(seat)
     if not math.isfinite(formal.epsilon):
@@ -451,10 +445,8 @@ def guarantee(ended: EndedRun) -> str:
     said = guarantee_sentence(
         formal, delta=ended.delta, unit=terms.unit, weight=weight, runs=len(ended.used)
     )
-    is_trusting = any(used.pricing == "joint" for used in ended.used_terms)
-    assumed = f" {VALID_VOTES}" if is_trusting else ""
     limit = f" Not covered: {DEALT_BY_CLASS}." if ended.is_dealt_by_class else ""
-    return f"{said}{assumed}{limit}"
+    return f"{said}{limit}"
 
 
 def _unit_votes(ended: EndedRun, seat: int) -> int:
@@ -471,46 +463,47 @@ def _number(cost: FormalCost) -> dict[str, Any]:
     }
 
 
-def _bounds(terms: RunTerms, seat: int, *, votes_are_valid: bool) -> dict[str, Any]:
-    """Return every formal bound at the caps, for any way of charging.
-
-    With noise at the parties, an observer of labels sees less than the view that is charged.
-    """
-    bounds = dict(
-        formal_bounds(terms, weight=terms.unit_votes_at(seat), votes_are_valid=votes_are_valid)
-    )
-    if terms.at_parties:
-        bounds["label"] = public_cost_at(terms, seat)
-    return {name: _number(bounds[name]) for name in sorted(bounds)}
-
-
 def _parties(ended: EndedRun) -> list[dict[str, Any]]:
     """Return each party's possible cost for its own units; sorted by name."""
     terms = ended.terms
     rows = []
     for seat, (name, weights) in enumerate(zip(ended.parties, terms.weights, strict=True)):
-        weight = _unit_votes(ended, seat)
-        unconditional = (
-            unconditional_epsilon_of_rounds(ended.used_terms, seat, unit=terms.unit)
-            if ended.budgets
-            else math.fsum(
-                unconditional_epsilon(used, seat, unit=terms.unit) for used in ended.used_terms
-            )
-        )
         rows.append(
             {
                 "party": name,
                 "teachers": weights.teachers,
                 "votes": weights.votes,
-                "unit_votes": weight,
-                "neighboring_definition": neighbors(terms.unit, weight=weight),
+                "unit_votes": _unit_votes(ended, seat),
                 "budget": ended.budget(seat),
                 **_number(ended.charged_cost(seat)),
-                # Holds at the caps even where somebody sends votes that are not valid.
-                "epsilon_without_trust": (unconditional if math.isfinite(unconditional) else None),
             }
         )
     return sorted(rows, key=lambda row: str(row["party"]))
+
+
+def _ledger(ended: EndedRun) -> list[dict[str, Any]]:
+    """List the batches of a run: the state of each reservation, and the queries that it charged."""
+    rows = []
+    for batch, entry in enumerate(ended.ledger.outcomes.entries):
+        release = ended.releases.get(batch)
+        # The possible cost of a void batch stays charged, but nothing of it was released.
+        rows.append(
+            {
+                "batch": batch,
+                "state": entry.state.value,
+                "asked": 0 if release is None else release.asked,
+                "answered": 0 if release is None else release.answered,
+                "charged": _charged(ended.ledger, entry),
+            }
+        )
+    return rows
+
+
+def _charged(ledger: RunLedger, entry: OutcomeEntry) -> int:
+    """Count the queries that a batch charged to the hospitals."""
+    if entry.spent is not None:
+        return ledger.paid_for(entry.entry_id, entry.spent).asks
+    return 0 if entry.charged is None else entry.charged.asks
 
 
 def noise_source(seed: int | None) -> str:
@@ -523,15 +516,13 @@ def noise_source(seed: int | None) -> str:
 def trust(run: UsedRun) -> str:
     """Name the trusted parties."""
     form, terms = run.form, run.terms
-    joint = terms.pricing == "joint"
     if not form.hides_vectors:
-        seen = (
+        return (
             "Every hospital trusts the coordinator with its votes: they were summed in the clear "
             f"(--sum {form.name}), so the coordinator saw them. It also had to add the noise. For "
             "comparison only."
         )
-        return f"{seen} {VALID_VOTES}" if joint else seen
-    sentence = trust_sentence(terms.noise_place, votes_trusted_valid=joint)
+    sentence = trust_sentence(terms.noise_place)
     parties = len(terms.weights)
     colluders = form.most_colluders(parties)
     if not colluders:

@@ -39,26 +39,20 @@ def end_warnings(
         void: How many of them void batches used up.
         voids: How many batches were void, over all setups.
     """
-    if terms.pricing == "none":
+    if not terms.spec.is_private:
         return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
     asked, answered = (sum(row[what] for row in ledger) for what in ("asked", "answered"))
     if asked + void >= queries or not is_over:
         return []
-    is_at_cap = (
-        asked >= terms.max_asks
-        or answered >= terms.max_answers
-        or 0 < terms.max_refusals <= asked - answered
-    )
-    if voids and not is_at_cap:
+    if voids and asked < terms.max_asks and answered < terms.max_answers:
         return [
             f"The run ended after {asked} of {queries} queries because {voids} of its batches "
             "were void: the worst case of a void batch counts against the caps, unless its sum "
             f"can never open, and after {MOST_VOID_BATCHES} void ones a run is over."
         ]
-    refusals = f" and {terms.max_refusals} refusals" if terms.max_refusals else ""
     return [
-        f"The run ended at a cap, after {asked} of {queries} queries: at most "
-        f"{terms.max_answers} answers{refusals} were allowed, fixed before the run."
+        f"The run ended at a cap, after {asked} of {queries} queries: at most {terms.max_asks} "
+        f"queries and {terms.max_answers} answers were allowed, fixed before the run."
     ]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import math
 from pathlib import Path
 from typing import Any
 
+from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import RunDirectory, RunRecord, read_run
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -15,21 +15,8 @@ _REFUSED = (0, 1, 0, 1, 1, 1, 0, 0, 2, 2)
 _DELTA = 1e-5
 
 
-def _epsilon(
-    asked: int, answered: int, per_query: float = 0.032, per_answer: float = 0.046
-) -> float:
-    """A rising number of about the right size; no accountant."""
-    rho = (asked * per_query + answered * per_answer) / 2
-    return rho + 2 * math.sqrt(rho * math.log(1 / _DELTA)) * 0.52
-
-
-def _charged() -> list[dict[str, Any]]:
-    refused_at = {3, 7, 11, 12, 18, 21, 26, 29}
-    entries, answered = [], 0
-    for asked in range(1, 31):
-        answered += asked not in refused_at
-        entries.append({"asked": asked, "answered": answered, "share": asked / 30})
-    return entries
+_EPSILON = 4.98663
+"""Of about the right size; no accountant's."""
 
 
 def sample_metrics() -> dict[str, Any]:
@@ -105,58 +92,36 @@ def sample_scores(accuracy: float = 0.8418, *, majority: float = 0.1067) -> dict
     }
 
 
-METHODS = {
-    "joint": (
-        'joint price of labels and "no answer"s at the caps, converted by CKS; '
-        "holds if all votes are valid"
-    ),
-    "label": "label-level RDP bound at the caps, converted by CKS",
-    "gdp": "exact Gaussian composition (GDP) at the caps",
-    "renyi": "RDP at the caps, converted by CKS",
-    "none": "no finite epsilon holds: this mechanism is not differentially private",
-}
-"""How each price is computed, in the words of the accountants."""
-
-
 def sample_parties(hospitals: int = 50, *, alike: bool = True) -> list[dict[str, Any]]:
     """The hospitals of a `privacy.json`; if not alike, the last one has the largest epsilon."""
-    most = _epsilon(30, 30)
+    most = _EPSILON
     return [
         {
             "party": f"party-{number:02}",
             "teachers": 1,
             "votes": 1 if alike else 1 + number % 3,
             "unit_votes": 1 if alike else 1 + number % 3,
-            "neighboring_definition": "Two cases that differ in all records of this hospital.",
             "budget": 5.0 if alike else 2.0 + 6.0 * number / hospitals,
             "epsilon": most if alike else most * number / hospitals,
-            "method": METHODS["joint"],
-            "epsilon_without_trust": 1.2 * (most if alike else most * number / hospitals),
+            "method": COMPOSED_METHOD,
         }
         for number in range(1, hospitals + 1)
     ]
 
 
-_NO_EPSILON = {"epsilon": None, "epsilon_without_trust": None}
-
-
-def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
+def sample_privacy(method: str = COMPOSED_METHOD) -> dict[str, Any]:
     """Content of a `privacy.json`.
 
     Args:
-        pricing: How the run was charged: one of `METHODS`.
+        method: How epsilon was computed; there is none by `NO_BOUND_METHOD`.
     """
-    epsilon = None if pricing == "none" else _epsilon(30, 30)
-    bounds = {"joint": 1.0, "label": 1.2, "gdp": 1.4}
-    if pricing != "joint":
-        del bounds["joint"]  # not all are trusted to vote validly
-    if pricing not in bounds:
-        bounds = {pricing: 1.0}
+    is_private = method != NO_BOUND_METHOD
+    number = {"epsilon": _EPSILON if is_private else None, "method": method}
     return {
         "schema_version": 1,
         "simulated": True,
         "delta": _DELTA,
-        "dp_flavor": "none" if pricing == "none" else "(epsilon, delta)",
+        "dp_flavor": "(epsilon, delta)" if is_private else "none",
         "privacy_unit": "party",
         "unit_votes": 1,
         "neighboring_definition": (
@@ -164,69 +129,52 @@ def sample_privacy(pricing: str = "joint") -> dict[str, Any]:
             "patients: its one vote may be for another class on every query."
         ),
         "mechanism": {
-            "name": "confident",
+            "name": "threshold",
             "vote_threshold": 27.5,
-            "sigma1": 14.25,
+            "sigma1": None,
             "sigma2": 7.75,
             "max_asks": 30,
             "max_answers": 30,
-            "max_refusals": 30,
-            "pricing": pricing,
         },
         "noise": {
             "place": "coordinator",
             "source": "keyed stream of seed 7 (simulated)",
-            "delta_slack": None if pricing == "none" else 4.25e-9,
+            "delta_slack": 4.25e-9 if is_private else None,
         },
         "budget": {
             "epsilon": 5.0,
             "delta": _DELTA,
-            "order": None if pricing in ("gdp", "none") else 6.90836,
+            "order_of_rounds": 6.90836 if is_private else None,
         },
         "views": {
             "public": {
                 "formal": {
-                    "epsilon": epsilon,
-                    "method": METHODS[pricing],
+                    **number,
                     "holds_for": 'everyone who sees the released labels and every "no answer"',
                 },
-                "bounds": {
-                    name: {
-                        "epsilon": None if epsilon is None else epsilon * factor / bounds[pricing],
-                        "method": METHODS[name],
-                    }
-                    for name, factor in bounds.items()
-                },
+                "removal": {
+                    "epsilon": 3.456789,
+                    "method": method,
+                    "privacy_unit": "party",
+                    "neighboring_definition": "Two cases: a hospital votes, or casts no vote.",
+                }
+                if is_private
+                else None,
             },
             "coordinator": {"formal": {"epsilon": None, "method": "trusted"}},
         },
-        "runs": [
-            {
-                "run": "rehearsal",
-                "epsilon": epsilon,
-                "method": METHODS[pricing],
-                "delta": _DELTA,
-                "pricing": pricing,
-            }
-        ],
-        "parties": [
-            {
-                **party,
-                "method": METHODS[pricing],
-                **(_NO_EPSILON if epsilon is None else {}),
-            }
-            for party in sample_parties()
-        ],
+        "runs": [{"run": "rehearsal", **number, "delta": _DELTA}],
+        "parties": [{**party, **number} for party in sample_parties()],
         "per_instance": {
             "epsilon": 2.134567,
             "order": 7.5,
             "method": "data-dependent RDP (Papernot 2018)",
             "releasable": False,
         },
-        "charged": [] if pricing == "none" else _charged(),
+        "charged": 1.0 if is_private else None,
         "ledger": [
-            {"batch": 1, "state": "committed", "asked": 15, "answered": 11},
-            {"batch": 2, "state": "committed", "asked": 15, "answered": 11},
+            {"batch": 1, "state": "committed", "asked": 15, "answered": 11, "charged": 15},
+            {"batch": 2, "state": "committed", "asked": 15, "answered": 11, "charged": 15},
         ],
         "evaluation": None,
         "sum": "additive",
