@@ -302,7 +302,7 @@ class _NeighborLaws:
                 )
 
 
-def _group(  # noqa: PLR0917 - the histograms' four parts
+def _group(
     rows: NDArray[np.intp],
     shifted: NDArray[np.float64],
     sizes: NDArray[np.int64],
