@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting.compare import VoteCase, compare
-from pate_fed.accounting.formal import RunCaps
 from pate_fed.accounting.ranges import require_ranges
 from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
@@ -19,9 +18,10 @@ from pate_fed.errors import InvalidSettingError
 from pate_fed.mechanisms import (
     CONFIDENCE,
     ConfidentGaussianMax,
+    HearsStudent,
     InteractiveGaussianMax,
-    Mechanism,
     Options,
+    Predictions,
     StableMax,
     make_mechanism,
     spec_of,
@@ -29,8 +29,11 @@ from pate_fed.mechanisms import (
 
 _OPTIONS: Final = (
     *("vote_threshold", "sigma1", "sigma2"),
-    *("predictions", "confidence", "test_delta"),
+    *("predictions", "confidence", "test_delta", "max_answers"),
 )
+
+_BY_ANSWERS: Final = (ConfidentGaussianMax.name, InteractiveGaussianMax.name)
+"""Mechanisms that draw new noise for a label, which costs on its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,13 @@ class AccountRequest:
         mechanism: One of `pate_fed.mechanisms.SPECS`.
         delta: In (0, 1).
         vote_threshold: Noisy top count from which a query is answered, in votes.
-        sigma1: Noise of that check in votes, or of a test of stability in units.
+        sigma1: Noise of a check of its own in votes, or of a test of stability in units.
         sigma2: Noise of each count, in votes: its standard deviation, Laplace noise included.
         predictions: A `.npy` file of a student's chances; shape (queries, classes).
         confidence: Chance from which a confident student's own label is kept; None for 0.8.
         test_delta: Of one test of stability.
-        max_answers: Cap on answers, or its expected number; None for all queries.
-        max_refusals: Cap on refusals, likewise.
+        max_answers: Cap on answers, or their expected number; None for all queries. Only where an
+            ask without an answer costs another price, or there is none.
         unit_votes: Votes that one privacy unit can move.
         unit: The privacy unit: "record" or "party"; None for "record" where it moves one vote.
     """
@@ -65,7 +68,6 @@ class AccountRequest:
     confidence: float | None = None
     test_delta: float | None = None
     max_answers: float | None = None
-    max_refusals: float | None = None
     unit_votes: int = 1
     unit: PrivacyUnit | None = None
 
@@ -111,16 +113,24 @@ def read_case(request: AccountRequest) -> VoteCase:
     # Nobody's records are at stake in a calculation.
     mechanism = make_mechanism(request.mechanism, options, simulated=True)
     votes = load_vote_counts(request.votes, rows=request.rows)
-    caps = _caps(votes, mechanism, request)
-    event = mechanism.event(1, 1, weight=float(request.unit_votes))
+    queries = float(len(votes))
+    answers = queries if request.max_answers is None else min(request.max_answers, queries)
+    case = VoteCase(
+        votes,
+        mechanism.event(1, 1, weight=float(request.unit_votes)),
+        asks=queries if spec_of(request.mechanism).may_refuse else answers,
+        answers=answers,
+        delta=request.delta,
+        vote_threshold=request.vote_threshold,
+    )
     if isinstance(mechanism, StableMax):
-        return VoteCase(votes, event, caps, answered=mechanism.answer_chances(votes))
-    if not isinstance(mechanism, InteractiveGaussianMax):
-        return VoteCase(votes, event, caps)
+        return replace(case, answered=mechanism.answer_chances(votes))
+    if not isinstance(mechanism, HearsStudent):
+        return case
     chances = _predictions(votes, request)
-    asked = mechanism.with_predictions(chances, total_votes=caps.teachers)
+    predictions = Predictions.of(chances, total_votes=case.teachers)
     is_sure = chances.max(axis=1) >= mechanism.confidence
-    return VoteCase(votes, event, caps, offsets=asked.offsets, is_sure=is_sure)
+    return replace(case, offsets=predictions.votes, is_sure=is_sure)
 
 
 def _check_options(request: AccountRequest) -> None:
@@ -134,7 +144,9 @@ def _check_options(request: AccountRequest) -> None:
             f"--mechanism {request.mechanism} must come with {_flags(needed)}",
             f"no {_flags(missing)}",
         )
-    optional = {"confidence"} & set(spec.parameters)
+    optional = [name for name in ("confidence",) if name in spec.parameters]
+    # Elsewhere an ask costs the same without an answer, so that a cap on answers changes nothing.
+    optional += ["max_answers"] * (not spec.may_refuse or request.mechanism in _BY_ANSWERS)
     if given - {*needed, *optional}:
         extra = [name for name in _OPTIONS if name in given - {*needed, *optional}]
         raise InvalidSettingError(
@@ -157,28 +169,3 @@ def _predictions(votes: NDArray[np.int64], request: AccountRequest) -> NDArray[n
             " by ".join(map(str, chances.shape)),
         )
     return chances
-
-
-def _caps(votes: NDArray[np.int64], mechanism: Mechanism, request: AccountRequest) -> RunCaps:
-    queries = float(len(votes))
-    answers = queries if request.max_answers is None else min(request.max_answers, queries)
-    refusals = queries if request.max_refusals is None else min(request.max_refusals, queries)
-    can_refuse = spec_of(mechanism.name).may_refuse
-    real = any(value != np.floor(value) for value in (answers, refusals))
-    # The last ask ends a run by an answer or a refusal, not by both. Expected numbers just add up.
-    both = answers + refusals if real else max(answers, refusals, answers + refusals - 1)
-    asks = min(queries, both) if can_refuse else answers
-    checks = isinstance(mechanism, ConfidentGaussianMax)
-    return RunCaps(
-        teachers=int(votes[0].sum()),
-        classes=votes.shape[1],
-        vote_threshold=request.vote_threshold if checks else None,
-        sigma1=request.sigma1 if checks else None,
-        sigma2=1.0 if request.sigma2 is None else request.sigma2,
-        asks=asks,
-        answers=answers,
-        refusals=refusals,
-        weight=request.unit_votes,
-        delta=request.delta,
-        real=real,
-    )

@@ -167,7 +167,7 @@ def accounted_mechanisms() -> Iterable[str]:
     """Name the mechanisms whose labels are priced: all but those that release more."""
     from pate_fed.mechanisms import SPECS  # noqa: PLC0415 - keeps --help fast
 
-    return (name for name, spec in SPECS.items() if not spec.for_research)
+    return (name for name, spec in SPECS.items() if not spec.shows_counts)
 
 
 def deployed_mechanisms() -> Iterable[str]:

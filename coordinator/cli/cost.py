@@ -48,7 +48,7 @@ def account(  # noqa: PLR0917 - one argument per option
             click_type=RegistryChoice(accounted_mechanisms),
             help="Mechanism of the votes.",
         ),
-    ] = "confident",
+    ] = "threshold",
     vote_threshold: VoteThreshold = None,
     sigma1: Sigma1 = None,
     sigma2: Sigma2 = None,
@@ -56,7 +56,7 @@ def account(  # noqa: PLR0917 - one argument per option
         Path | None,
         typer.Option(
             metavar="FILE.npy",
-            help="interactive: the student's probability of each class, query by query.",
+            help="interactive*: the student's probability of each class, query by query.",
         ),
     ] = None,
     confidence: Confidence = None,
@@ -67,9 +67,6 @@ def account(  # noqa: PLR0917 - one argument per option
     ] = None,
     max_answers: Annotated[
         float | None, typer.Option(help="Cap on answers; real numbers reproduce papers.")
-    ] = None,
-    max_refusals: Annotated[
-        float | None, typer.Option(help="Cap on refusals; real numbers reproduce papers.")
     ] = None,
     unit_votes: Annotated[
         int, typer.Option(help="Votes that one privacy unit can move.", min=1)
@@ -105,7 +102,6 @@ def account(  # noqa: PLR0917 - one argument per option
             confidence=confidence,
             test_delta=test_delta,
             max_answers=max_answers,
-            max_refusals=max_refusals,
             unit_votes=unit_votes,
             unit=unit,  # type: ignore[arg-type]  # one of the choices above
         )

@@ -35,7 +35,9 @@ from pate_fed.errors import InvalidParameterError
 
 PER_INSTANCE_METHODS: Final = ("per_instance_paper", "per_instance_cks", "per_instance_exact")
 
-_PAPER_2018: Final = "papers' data-dependent RDP bound, expected over the noise"
+_PAPER_2018: Final = "papers' data-dependent RDP bound"
+_EXPECTED: Final = f"{_PAPER_2018}, expected over the noise"
+_ONE_MORE: Final = f'{_PAPER_2018}, with "no answer" as one more class'
 _PAPER_2017: Final = "2017 paper's data-dependent moments, where q is at most 1 / (e^epsilon + 1)"
 _SANITIZED_ORDERS: Final = (6.0, 8.0, 10.0, 12.0, 14.0, 17.0, 20.0, 25.0)
 _PURE_BOUNDS: Final[tuple[PureBound, PureBound]] = ("paper", "sharp")
@@ -75,15 +77,21 @@ def sanitized_row(case: VoteCase) -> MethodCost:
 
 def _per_instance_gaussian(case: VoteCase, sigma: float) -> dict[str, MethodCost]:
     check = case.check
-    rdp = gnmax_total_rdp(
-        case.votes,
-        PAPER_ORDERS,
-        sigma=sigma,
-        weight=case.weight,
-        shares=case.chances,
-    )
-    if check is not None:
-        rdp = rdp + threshold_total_rdp(
+    if check is None:
+        method = _PAPER_2018 if case.vote_threshold is None else _ONE_MORE
+        rdp = gnmax_total_rdp(
+            case.votes,
+            PAPER_ORDERS,
+            sigma=sigma,
+            weight=case.weight,
+            vote_threshold=case.vote_threshold,
+            offsets=case.offsets,
+        )
+    else:
+        method = _EXPECTED
+        rdp = gnmax_total_rdp(
+            case.votes, PAPER_ORDERS, sigma=sigma, weight=case.weight, shares=case.chances
+        ) + threshold_total_rdp(
             checked_tops(case.votes, case.offsets),
             PAPER_ORDERS,
             vote_threshold=check[0],
@@ -93,15 +101,15 @@ def _per_instance_gaussian(case: VoteCase, sigma: float) -> dict[str, MethodCost
     exact = exact_epsilon(
         case.votes,
         sigma2=sigma,
-        delta=case.caps.delta,
-        vote_threshold=None if check is None else check[0],
+        delta=case.delta,
+        vote_threshold=case.vote_threshold,
         sigma1=None if check is None else check[1],
         offsets=case.offsets,
         weight=case.weight,
     )
     return {
-        "per_instance_paper": _converted(rdp, "mironov", _PAPER_2018, case),
-        "per_instance_cks": _converted(rdp, "cks", _PAPER_2018, case),
+        "per_instance_paper": _converted(rdp, "mironov", method, case),
+        "per_instance_cks": _converted(rdp, "cks", method, case),
         "per_instance_exact": _private(exact.epsilon, exact.method, exact.order),
     }
 
@@ -124,7 +132,7 @@ def _per_instance_laplace(case: VoteCase, gamma: float) -> dict[str, MethodCost]
 def _converted(
     rdp: NDArray[np.float64], conversion: ConversionMethod, method: str, case: VoteCase
 ) -> MethodCost:
-    best = convert_at_orders(rdp, PAPER_ORDERS, delta=case.caps.delta, method=conversion)
+    best = convert_at_orders(rdp, PAPER_ORDERS, delta=case.delta, method=conversion)
     name = "CKS" if conversion == "cks" else "Mironov"
     return _private(best.epsilon, f"{method}; {name}", best.order)
 
@@ -134,6 +142,9 @@ def _private(epsilon: float | None, method: str, order: float | None = None) -> 
 
 
 def _sanitized_gaussian(case: VoteCase, sigma: float) -> MethodCost:
+    if case.vote_threshold is not None and case.check is None:
+        why = "no number: smooth sensitivity is not known for a threshold on the labels' own noise"
+        return MethodCost(None, why, releasable=False, details=_NO_PLAN)
     simulated = _simulated_votes(case)
     rehearsals: list[InstanceCost] = []
     refused: InvalidParameterError | None = None
@@ -146,10 +157,10 @@ def _sanitized_gaussian(case: VoteCase, sigma: float) -> MethodCost:
     if not rehearsals:
         reason = "" if refused is None else refused.must
         return MethodCost(None, f"not known for these parameters: {reason}", False, _NO_PLAN)
-    plan = choose_plan(rehearsals, delta=case.caps.delta, chosen_from="simulated")
+    plan = choose_plan(rehearsals, delta=case.delta, chosen_from="simulated")
     cost = _cost_at(plan.order, case.votes, case, sigma)
     return MethodCost(
-        expected_epsilon(cost, plan, delta=case.caps.delta),
+        expected_epsilon(cost, plan, delta=case.delta),
         f"{SANITIZED_METHOD}; the average result of a release",
         releasable=False,
         details={
@@ -163,8 +174,8 @@ def _sanitized_gaussian(case: VoteCase, sigma: float) -> MethodCost:
 
 def _cost_at(order: float, votes: NDArray[np.int64], case: VoteCase, sigma: float) -> InstanceCost:
     setting = SmoothSetting(
-        teachers=case.caps.teachers,
-        classes=case.caps.classes,
+        teachers=case.teachers,
+        classes=case.classes,
         sigma=sigma,
         order=order,
         weight=case.weight,
@@ -173,7 +184,7 @@ def _cost_at(order: float, votes: NDArray[np.int64], case: VoteCase, sigma: floa
     return instance_cost(
         votes,
         setting,
-        answered=case.check_chances(votes),
+        answered=case.chances_of(votes),
         vote_threshold=None if check is None else check[0],
         sigma1=None if check is None else check[1],
         offsets=case.offsets,
@@ -187,7 +198,7 @@ def _simulated_votes(case: VoteCase) -> NDArray[np.int64]:
     clarity = rng.beta(4.0, 1.5, size=(queries,))
     rest = rng.dirichlet(np.ones(classes - 1), size=queries)
     chances = np.column_stack([clarity, (1 - clarity)[:, None] * rest])
-    drawn = [rng.multinomial(case.caps.teachers, row) for row in chances]
+    drawn = [rng.multinomial(case.teachers, row) for row in chances]
     votes: NDArray[np.int64] = np.array(drawn, dtype=np.int64)
     if case.offsets is not None:
         # Teachers mostly agree with the student: the clear class is the one that it predicts.

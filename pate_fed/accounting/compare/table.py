@@ -41,9 +41,9 @@ def compare(case: VoteCase, *, unit: PrivacyUnit) -> dict[str, Any]:
         "schema_version": 1,
         "asked": len(case.votes),
         **_expected(case),
-        "teachers": case.caps.teachers,
-        "classes": case.caps.classes,
-        "delta": case.caps.delta,
+        "teachers": case.teachers,
+        "classes": case.classes,
+        "delta": case.delta,
         "epsilon": {
             name: {
                 "epsilon": row.epsilon,
