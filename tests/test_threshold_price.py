@@ -244,19 +244,34 @@ def asked(votes: NDArray[np.int64], *, threshold: float, sigma: float, seed: byt
         pytest.param(1.003, id="anywhere"),
     ],
 )
-def test_label_and_threshold_are_decided_before_rounding(threshold: float) -> None:
+@pytest.mark.parametrize("expected", [None, (8, 6, 6)], ids=["", "less a student's votes"])
+def test_label_and_threshold_are_decided_before_rounding(
+    expected: tuple[int, ...] | None, threshold: float
+) -> None:
     """With noise about as coarse as its grid: ties of rounded counts are everywhere."""
-    sigma, votes = 0.01, np.ones((2000, 3), dtype=np.int64)
-    release = asked(votes, threshold=threshold, sigma=sigma, seed=b"grid")
+    sigma, votes, left = 0.01, np.tile((9, 7, 4), (2000, 1)), (1, 1, -2)
+    name, confidence = ("threshold", None) if expected is None else ("interactive-threshold", 0.8)
+    options = Options(vote_threshold=threshold, sigma2=sigma, confidence=confidence)
+    mechanism: Any = make_mechanism(name, options)
+    if expected is None:
+        votes, left = np.ones((2000, 3), dtype=np.int64), (1, 1, 1)
+    else:
+        chances = np.tile(np.array(expected) / 20, (2000, 1))
+        mechanism = mechanism.with_predictions(chances, total_votes=20)
+    release = mechanism.release(
+        SummedHistogram(votes, 20),
+        noise=NoisePlan(),
+        random_bytes=keyed_stream(b"grid", tag="threshold"),
+        max_answers=len(votes),
+    )
     stream = keyed_stream(b"grid", tag="threshold")
-    parts = split_gaussian(votes.shape, sigma=sigma, random_bytes=stream)
-    rounded_ties = 0
-    for label, row, rest in zip(release.labels, *parts, strict=True):
-        exact = [1 + Fraction(x) + Fraction(r) for x, r in zip(row, rest, strict=True)]
+    noise, rests = split_gaussian(votes.shape, sigma=sigma, random_bytes=stream)
+    for label, row, rest in zip(release.labels, noise, rests, strict=True):
+        exact = [n + Fraction(x) + Fraction(r) for n, x, r in zip(left, row, rest, strict=True)]
         best = max(exact)
         assert label == (exact.index(best) if best >= Fraction(threshold) else ABSTAIN)
-        rounded_ties += int((row == row.max()).sum() > 1)
-    assert rounded_ties > 500
+    rounded = noise + left
+    assert ((rounded == rounded.max(axis=1, keepdims=True)).sum(axis=1) > 1).sum() > 500
     assert 100 < (release.labels == ABSTAIN).sum() < 1900
 
 
