@@ -78,10 +78,10 @@ def audit(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str,
         typer.Option(
-            click_type=choice("confident", "gnmax", "lnmax", "immutable"),
+            click_type=choice("threshold", "gnmax", "confident", "lnmax", "immutable"),
             help="Mechanism of the votes; immutable with --canary only.",
         ),
-    ] = "confident",
+    ] = "threshold",
     vote_threshold: VoteThreshold = None,
     sigma1: Sigma1 = None,
     sigma2: Sigma2 = None,

@@ -200,7 +200,6 @@ def releases_of(mechanism: Mechanism, random_bytes: RandomBytes) -> Release:
             noise=NoisePlan("coordinator"),
             random_bytes=random_bytes,
             max_answers=rows,
-            max_refusals=rows,
         )
         return released.labels
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +20,15 @@ from pate_fed.audit.vote_leak import (
     Check,
     normalized_error,
     rebuild_votes,
-    top_count_by_rate,
 )
 from pate_fed.audit.win_chances import Law, Noise, win_chances
 from pate_fed.errors import InvalidParameterError
 
-AUDITED: Final = ("gnmax", "confident", "lnmax")
+AUDITED: Final = ("threshold", "gnmax", "confident", "lnmax")
 """Mechanisms whose releases an audit can simulate."""
 
 MOST_ASKS: Final = 1_000_000
 """Most repetitions of a query that an audit tries."""
-
-Channel = Literal["both", "labels", "refusals"]
-"""What an attacker counts: labels, "no answer"s, or both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +37,7 @@ class Target:
 
     Attributes:
         noise: Of each count.
-        check: Of Confident-GNMax; None where every query is answered.
+        check: The threshold; None where every query is answered.
     """
 
     noise: Noise
@@ -62,11 +58,10 @@ class Target:
             )
         law: Law = "laplace" if name == "lnmax" else "gaussian"
         noise = Noise(_number(mechanism, "sigma2"), law)
-        if name != "confident":
+        if name in ("gnmax", "lnmax"):
             return cls(noise)
-        at_parties = mechanism.get("shares") is not None
-        threshold, sigma1 = _number(mechanism, "vote_threshold"), _number(mechanism, "sigma1")
-        return cls(noise, Check(threshold, sigma1, noise_in_each_count=at_parties))
+        sigma1 = _number(mechanism, "sigma1") if name == "confident" else None
+        return cls(noise, Check(_number(mechanism, "vote_threshold"), sigma1))
 
     def ask(self, votes: NDArray[np.int64], *, asks: int, rng: np.random.Generator) -> Answers:
         """Ask a query with these votes again and again.
@@ -79,35 +74,23 @@ class Target:
         if whole("asks", asks) < 1:
             raise InvalidParameterError("asks must be at least 1", asks)
         counts = np.asarray(votes, dtype=np.float64)
-        answered = asks
-        if self.check is not None:
-            answered = int(rng.binomial(asks, self.check.pass_chance(counts)))
-        labels = rng.multinomial(answered, win_chances(counts, self.noise))
-        return Answers(labels, asks - answered)
+        if self.check is None:
+            return Answers(rng.multinomial(asks, win_chances(counts, self.noise)))
+        chances = np.exp(self.check.log_outcomes(counts, self.noise)[0])
+        seen = rng.multinomial(asks, chances / chances.sum())
+        return Answers(seen[:-1], int(seen[-1]))
 
 
-def guess(
-    answers: Answers, target: Target, *, teachers: int, channel: Channel = "both"
-) -> NDArray[np.float64]:
+def guess(answers: Answers, target: Target, *, teachers: int) -> NDArray[np.float64]:
     """Return an attacker's votes from any number of answers; shape (classes,).
 
-    Without a label the attacker guesses equal votes. From refusals alone it knows the top count
-    only: the rest is spread evenly, and the top class is that of most labels.
+    Without a label the attacker guesses equal votes.
     """
-    classes, labels = len(answers.labels), answers.labels
-    if not labels.sum():
+    classes = len(answers.labels)
+    if not answers.labels.sum():
         return np.full(classes, teachers / classes)
-    if channel == "refusals" and target.check is not None:
-        top = int(labels.argmax())
-        seen = Answers(np.array([int(labels.sum()), 0]), answers.refusals)
-        from_rate = _top_by_rate(seen, target.check, teachers=teachers, classes=classes)
-        spread = np.full(classes, (teachers - from_rate) / (classes - 1))
-        spread[top] = from_rate
-        return spread
-    check = target.check if channel == "both" else None
-    refusals = answers.refusals if check is not None else 0
     return rebuild_votes(
-        Answers(labels, refusals), target.noise, teachers=teachers, check=check, few_answers=True
+        answers, target.noise, teachers=teachers, check=target.check, few_answers=True
     ).votes
 
 
@@ -118,7 +101,6 @@ def leak_error(
     asks: int,
     repeats: int,
     rng: np.random.Generator,
-    channel: Channel = "both",
 ) -> float:
     """Return the mean normalized error of an attacker who asks this often.
 
@@ -128,12 +110,11 @@ def leak_error(
         asks: How often the query is asked.
         repeats: Attacks to take the mean of, at least 1.
         rng: Draws the answers.
-        channel: What the attacker counts.
     """
     teachers, errors = int(votes.sum()), []
     for _ in range(repeats):
         answers = target.ask(votes, asks=asks, rng=rng)
-        found = guess(answers, target, teachers=teachers, channel=channel)
+        found = guess(answers, target, teachers=teachers)
         errors.append(normalized_error(found, votes))
     return float(np.mean(errors))
 
@@ -204,12 +185,6 @@ def votes_of_agreement(share: float, *, teachers: int, classes: int) -> NDArray[
         left -= int(row[place])
     row[-1] = left
     return row
-
-
-def _top_by_rate(answers: Answers, check: Check, *, teachers: int, classes: int) -> float:
-    """Return the top count that the rate alone gives, among counts that are possible."""
-    found, _ = top_count_by_rate(answers, check)
-    return float(np.clip(found, teachers / classes, teachers))
 
 
 def _number(mechanism: Mapping[str, Any], name: str) -> float:

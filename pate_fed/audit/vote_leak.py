@@ -6,7 +6,7 @@ Larger noise helps: rare classes come up more often.
 
 Label frequencies never tell one direction: adding the same number to every count changes no chance
 (Theorem 2 of the paper). The attacker settles it by the number of teachers, which is public, or by
-the rate of "no answer" of Confident-GNMax. That rate alone gives the top count.
+"no answer"s. Of Confident-GNMax their rate alone gives the top count.
 
 Here the votes are those of the highest likelihood, found by Fisher scoring. The paper descends
 along a gradient: see `gradient_descent`.
@@ -27,7 +27,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.ranges import positive
-from pate_fed.audit.win_chances import Noise, chances_and_slopes
+from pate_fed.audit.win_chances import Noise, log_outcomes
 from pate_fed.errors import InvalidAnswersError, InvalidParameterError
 
 MOST_STEPS: Final = 60
@@ -36,62 +36,48 @@ _CLOSE: Final = 1e-2
 
 _TINY: Final = 1e-300
 _LOG_SQRT_TWO_PI: Final = 0.5 * float(np.log(2 * np.pi))
-_LEAST_EXPECTED: Final = 1e-9
-"""Smallest expected count that a class weighs with: it keeps the information finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The check of Confident-GNMax: a query is answered if a noisy top count reaches a threshold.
+    """A threshold: a query is answered if a noisy top count reaches it.
 
     Attributes:
         vote_threshold: Threshold, in votes; finite.
-        sigma1: Standard deviation of the check's noise, in votes; above 0.
-        noise_in_each_count: Whether each count has noise before the largest is taken, as with noise
-            at the parties. The coordinator adds noise once, to the largest count.
+        sigma1: Standard deviation of the check's own noise on the top count, in votes; above 0
+            (Confident-GNMax). None where it looks at the label's noisy counts (Threshold-GNMax).
     """
 
     vote_threshold: float
-    sigma1: float
-    noise_in_each_count: bool = False
+    sigma1: float | None = None
 
     def __post_init__(self) -> None:
-        positive("sigma1", self.sigma1)
+        if self.sigma1 is not None:
+            positive("sigma1", self.sigma1)
         if not np.isfinite(self.vote_threshold):
             raise InvalidParameterError("vote_threshold must be finite", self.vote_threshold)
 
-    def pass_chance(self, votes: ArrayLike) -> float:
-        """Return how likely a query with these votes is answered."""
-        return float(np.exp(self.log_chances(np.asarray(votes, dtype=np.float64))[0]))
+    def log_outcomes(
+        self, votes: NDArray[np.float64], noise: Noise
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the logs of all outcomes' chances and their slopes; see `win_chances`.
 
-    def log_chances(
-        self, votes: NDArray[np.float64]
-    ) -> tuple[float, float, NDArray[np.float64], NDArray[np.float64]]:
-        """Return ln of the chances to pass and to fail, and their derivatives by the counts."""
-        scores = (votes - self.vote_threshold) / self.sigma1
-        if not self.noise_in_each_count:
-            top = np.arange(len(votes)) == int(votes.argmax())
-            score = float(scores.max())
-            passes, fails = scipy.special.log_ndtr([score, -score])
-            density = -0.5 * score * score - _LOG_SQRT_TWO_PI
-            up, down = np.exp([density - passes, density - fails]) / self.sigma1
-            return float(passes), float(fails), top * up, top * -down
-        below = scipy.special.log_ndtr(-scores)
-        fails = float(below.sum())
-        # Where hardly anything passes, 1 - exp(fails) would be rounded to 0: the chances add up.
-        rare = fails > -1e-9
-        passes = float(
-            scipy.special.logsumexp(scipy.special.log_ndtr(scores))
-            if rare
-            else np.log(-np.expm1(fails))
-        )
-        ratios = -0.5 * scores * scores - _LOG_SQRT_TWO_PI - below
-        return (
-            passes,
-            fails,
-            np.exp(fails - passes + ratios) / self.sigma1,
-            -np.exp(ratios) / self.sigma1,
-        )
+        Args:
+            votes: Counts; shape (classes,).
+            noise: Of each count.
+
+        Returns:
+            Of each class, then of "no answer": shapes (classes + 1,) and (classes + 1, classes).
+        """
+        if self.sigma1 is None:
+            return log_outcomes(votes, noise, self.vote_threshold)
+        logs, slopes = log_outcomes(votes, noise)
+        top = np.arange(len(votes)) == int(votes.argmax())
+        score = float(votes.max() - self.vote_threshold) / self.sigma1
+        passes, fails = scipy.special.log_ndtr([score, -score])
+        density = -0.5 * score * score - _LOG_SQRT_TWO_PI
+        up, down = np.exp([density - passes, density - fails]) / self.sigma1
+        return np.append(logs + passes, fails), np.vstack([slopes + top * up, top * -down])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,17 +185,21 @@ def top_count_by_rate(answers: Answers, check: Check) -> tuple[float, float]:
 
     Raises:
         InvalidAnswersError: nothing was asked.
-        InvalidParameterError: the check has noise in each count, whose rate depends on all counts.
+        InvalidParameterError: the check has no noise of its own: its rate depends on all counts.
     """
-    if check.noise_in_each_count:
-        raise InvalidParameterError("the check must have noise in its top count only", "in each")
+    if check.sigma1 is None:
+        raise InvalidParameterError("the check must have noise of its own", "the label's")
+    return _top_by_rate(answers, check.vote_threshold, check.sigma1)
+
+
+def _top_by_rate(answers: Answers, vote_threshold: float, sigma: float) -> tuple[float, float]:
     if not answers.asked:
         raise InvalidAnswersError("there must be answers or refusals", 0)
     rate = (answers.labels.sum() + 0.5) / (answers.asked + 1)
     score = float(scipy.special.ndtri(rate))
     slope = np.exp(-0.5 * score * score) / np.sqrt(2 * np.pi)
-    error = check.sigma1 * np.sqrt(rate * (1 - rate) / answers.asked) / slope
-    return check.vote_threshold + check.sigma1 * score, float(error)
+    error = sigma * np.sqrt(rate * (1 - rate) / answers.asked) / slope
+    return vote_threshold + sigma * score, float(error)
 
 
 def rebuild_votes(
@@ -226,8 +216,7 @@ def rebuild_votes(
         answers: Of one query.
         noise: Of each count.
         teachers: Number of votes; None where it is unknown, which needs a check.
-        check: Of Confident-GNMax; the rate of refusals then counts as well. None to use the labels
-            alone.
+        check: The threshold; "no answer"s then count as well. None to use the labels alone.
         few_answers: Whether to guess from fewer answers than classes, too.
 
     Raises:
@@ -266,10 +255,10 @@ def rebuild_votes(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """Votes, the chances that follow from them, their derivatives, and the log likelihood."""
+    """Votes, the logs of the chances that follow, their slopes, and the log likelihood."""
 
     votes: NDArray[np.float64]
-    chances: NDArray[np.float64]
+    logs: NDArray[np.float64]
     slopes: NDArray[np.float64]
     height: float
 
@@ -282,29 +271,25 @@ class _Likelihood:
     noise: Noise
     check: Check | None
 
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each outcome was seen."""
+        labels = self.answers.labels
+        return labels if self.check is None else np.append(labels, self.answers.refusals)
+
     def at(self, votes: NDArray[np.float64]) -> _Point:
         """Return the log likelihood of votes, and the chances that it is from."""
-        chances, slopes = chances_and_slopes(votes, self.noise)
-        height = float(self.answers.labels @ np.log(np.maximum(chances, _TINY)))
-        if self.check is not None:
-            passes, fails, _, _ = self.check.log_chances(votes)
-            height += int(self.answers.labels.sum()) * passes + self.answers.refusals * fails
-        return _Point(votes, chances, slopes, height)
+        if self.check is None:
+            logs, slopes = log_outcomes(votes, self.noise)
+        else:
+            logs, slopes = self.check.log_outcomes(votes, self.noise)
+        return _Point(votes, logs, slopes, float(self.counts @ logs))
 
     def slope(self, here: _Point) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return gradient and Fisher information."""
-        labels, votes = self.answers.labels, here.votes
-        total = int(labels.sum())
-        chances = np.maximum(here.chances, _LEAST_EXPECTED / total)
-        gradient = here.slopes @ (labels / chances)
-        information = total * (here.slopes / chances) @ here.slopes
-        if self.check is None:
-            return gradient, information
-        _, _, up, down = self.check.log_chances(votes)
-        gradient = gradient + total * up + self.answers.refusals * down
-        # The slope squared over passes x fails is the product of both logarithms' slopes.
-        information = information - self.answers.asked * np.outer(up, down)
-        return gradient, information
+        chances = np.exp(here.logs)[:, np.newaxis]
+        information = self.answers.asked * (chances * here.slopes).T @ here.slopes
+        return self.counts @ here.slopes, information
 
 
 def _first_guess(
@@ -322,7 +307,7 @@ def _first_guess(
         found[labels > 0] = _on_simplex(votes[labels > 0], float(teachers))
         return found
     assert check is not None
-    top, _ = top_count_by_rate(answers, Check(check.vote_threshold, check.sigma1))
+    top, _ = _top_by_rate(answers, check.vote_threshold, check.sigma1 or noise.sigma)
     return np.asarray(np.maximum(votes + top, 0.0))
 
 

@@ -8,6 +8,9 @@ Both the chance and its derivatives are sums over one grid that all classes shar
 computed in log space: beside a clear majority a class has chances far below 1e-300. The matrix of
 derivatives is symmetric, and its rows add up to 0: adding the same number to all counts changes no
 chance.
+
+With a threshold on the same noisy counts the integrals begin there, and prod F(T - H_i) is left for
+"no answer". The shift of all counts then changes chances.
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ _LAPLACE_REACH: Final = 40.0
 """Scales of Laplace noise on the grid: 1e-17 lies outside."""
 
 _LAPLACE_PANELS: Final = 40
-_LAPLACE_NODES: Final = 8
-"""Gauss-Legendre nodes of each panel; panels end at every kink of the integrand."""
+_NODES: Final = 8
+"""Gauss-Legendre nodes of each panel; those of Laplace noise end at every kink of the integrand."""
 
 _LOG_SQRT_TWO_PI: Final = 0.5 * math.log(2 * math.pi)
 
@@ -92,42 +95,83 @@ def chances_and_slopes(
         Chances, shape (classes,); and the derivative of chance k by count j, shape (classes,
         classes), symmetric.
     """
+    logs, slopes = log_outcomes(votes, noise)
+    chances = np.exp(logs)
+    return chances / chances.sum(), chances[:, np.newaxis] * slopes
+
+
+def log_outcomes(
+    votes: NDArray[np.float64], noise: Noise, vote_threshold: float | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the log of each outcome's chance, and its derivatives by the counts.
+
+    Args:
+        votes: As for `win_chances`.
+        noise: As for `win_chances`.
+        vote_threshold: Noisy top count from which there is an answer, in votes; None where there
+            always is one.
+
+    Returns:
+        Logs of the chances of the classes, and of "no answer" where there is a threshold; shape
+        (outcomes,). The derivative of log k by count j; shape (outcomes, classes).
+    """
     scale, grid = _GRIDS[noise.law]
     unit = noise.sigma * scale
     scaled = np.asarray(votes, dtype=np.float64) / unit
-    places, log_weights, log_density, log_below = grid(scaled)
+    cut = None if vote_threshold is None else vote_threshold / unit
+    places, log_weights, log_density, log_below = grid(scaled, cut)
     away = places[:, np.newaxis] - scaled
     below = log_below(away)
     # f / F of each class: the integrand of k is prod F times this; of the pair k, j both of them.
     ratio = log_density(away) - below
-    together = below.sum(axis=1, keepdims=True) + log_weights[:, np.newaxis]
-    root = 0.5 * together
-    half = np.exp(ratio + root)
-    chances = np.exp(root[:, 0]) @ half
-    slopes = -(half.T @ half) / unit
+    terms = ratio + below.sum(axis=1, keepdims=True) + log_weights[:, np.newaxis]
+    top = terms.max(axis=0)
+    logs = top + np.log(np.exp(terms - top).sum(axis=0))
+    slopes = -(np.exp(terms - logs).T @ np.exp(ratio))
     np.fill_diagonal(slopes, 0.0)
     np.fill_diagonal(slopes, -slopes.sum(axis=1))
-    return chances / chances.sum(), slopes
+    if cut is None:
+        return logs, slopes / unit
+    lacking = cut - scaled
+    behind = log_below(lacking)
+    no_answer, falls = behind.sum(), log_density(lacking) - behind
+    # A class that rises takes from "no answer", too.
+    slopes += np.diag(np.exp(no_answer + falls - logs))
+    return np.append(logs, no_answer), np.vstack([slopes, -np.exp(falls)]) / unit
 
 
 _LogOf = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 _Grid = tuple[NDArray[np.float64], NDArray[np.float64], _LogOf, _LogOf]
 
 
-def _gaussian_grid(scaled: NDArray[np.float64]) -> _Grid:
+def _gaussian_grid(scaled: NDArray[np.float64], cut: float | None) -> _Grid:
     """Return places and ln weights around the largest count: the largest noisy one is near it."""
-    spread = math.sqrt(2 * math.log(len(scaled)))
-    places = np.arange(scaled.max() - _REACH, scaled.max() + _REACH + spread, _STEP)
-    return places, np.full(len(places), math.log(_STEP)), _log_normal, scipy.special.log_ndtr
+    top, spread = scaled.max(), math.sqrt(2 * math.log(len(scaled)))
+    if cut is None:
+        places = np.arange(top - _REACH, top + _REACH + spread, _STEP)
+        log_weights = np.full(len(places), math.log(_STEP))
+        return places, log_weights, _log_normal, scipy.special.log_ndtr
+    low = max(top - _REACH, cut)
+    length = max(top, cut) + _REACH + spread - low
+    nodes, weights = _legendre()
+    panels = math.ceil(length)
+    # By squares: beyond a cut that is far above a count, its density falls fast.
+    parts = ((np.arange(panels)[:, np.newaxis] + (1 + nodes) / 2) / panels).ravel()
+    widths = np.tile(weights / (2 * panels), panels)
+    log_weights = np.log(2 * length * parts * widths)
+    return low + length * parts**2, log_weights, _log_normal, scipy.special.log_ndtr
 
 
 def _log_normal(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return -0.5 * values * values - _LOG_SQRT_TWO_PI
 
 
-def _laplace_grid(scaled: NDArray[np.float64]) -> _Grid:
+def _laplace_grid(scaled: NDArray[np.float64], cut: float | None) -> _Grid:
     top = scaled.max()
-    ends = np.linspace(top - _LAPLACE_REACH, top + _LAPLACE_REACH, _LAPLACE_PANELS + 1)
+    low, high = top - _LAPLACE_REACH, top + _LAPLACE_REACH
+    if cut is not None:
+        low, high = max(low, cut), max(top, cut) + _LAPLACE_REACH
+    ends = np.linspace(low, high, _LAPLACE_PANELS + 1)
     kinks = scaled[scaled > ends[0]]
     ends = np.unique(np.concatenate([ends, kinks]))
     nodes, weights = _legendre()
@@ -138,7 +182,7 @@ def _laplace_grid(scaled: NDArray[np.float64]) -> _Grid:
 
 @lru_cache(maxsize=1)
 def _legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.polynomial.legendre.leggauss(_LAPLACE_NODES)
+    return np.polynomial.legendre.leggauss(_NODES)
 
 
 def _log_laplace(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -150,7 +194,7 @@ def _log_laplace_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(values < 0, tail, np.log1p(-np.exp(tail)))
 
 
-_GRIDS: Final[dict[str, tuple[float, Callable[[NDArray[np.float64]], _Grid]]]] = {
+_GRIDS: Final[dict[str, tuple[float, Callable[[NDArray[np.float64], float | None], _Grid]]]] = {
     "gaussian": (1.0, _gaussian_grid),
     "laplace": (1 / math.sqrt(2), _laplace_grid),
 }

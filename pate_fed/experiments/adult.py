@@ -19,6 +19,7 @@ from pate_fed.experiments.experiment import (
     load_counts,
     noisy_labels,
 )
+from pate_fed.mechanisms import GaussianMax
 from pate_fed.students import LabelFacts, Lesson, train_student
 
 _TEACHERS = 250
@@ -36,7 +37,7 @@ def adult_2018(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
         (500, 60.0, "83.7 % at 1.90 (data-dependent)"),
         (500, 195.0, ""),
     ):
-        epsilon = epsilon_of(votes=_TEACHERS, classes=2, sigma2=sigma, asks=queries)
+        epsilon = epsilon_of(GaussianMax(sigma), queries, classes=2)
         for student in ("boosting", "forest", "logistic"):
             words = f"GNMax, sigma {sigma:g}, {queries} random queries"
             values = []

@@ -23,7 +23,7 @@ from pate_fed.audit import Noise, Target, normalized_error
 from pate_fed.audit.exposure import guess
 from pate_fed.audit.membership import area_under_curve
 from pate_fed.errors import UnreadableFileError
-from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of_event
+from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of
 from pate_fed.mechanisms import GaussianMax
 from pate_fed.regular_files import open_regular
 
@@ -170,7 +170,7 @@ def _words(asks: int | None) -> str:
 def _epsilon(asks: int | None) -> float:
     if asks is None:
         return math.inf
-    return epsilon_of_event(GaussianMax(_SIGMA).event_of_answers(asks, 1.0))
+    return epsilon_of(GaussianMax(_SIGMA), asks, classes=2)
 
 
 def _mean(values: Iterable[float]) -> float:

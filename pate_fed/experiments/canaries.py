@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pate_fed.audit import canary_audit
 from pate_fed.audit.canary import releases_of
 from pate_fed.data import Dataset, DataSource, load_dataset
-from pate_fed.experiments.experiment import DELTA, Result, Row, Tell, epsilon_of_event
+from pate_fed.experiments.experiment import DELTA, Result, Row, Tell, epsilon_of
 from pate_fed.inputs import Inputs
 from pate_fed.mechanisms import (
     ConfidentGaussianMax,
@@ -26,12 +26,14 @@ from pate_fed.mechanisms import (
     ImmutableMax,
     LaplaceMax,
     Mechanism,
+    ThresholdMax,
     keyed_stream,
 )
 from pate_fed.teachers import make_ensemble
 
 _TEACHERS: Final = 21
 _QUERIES: Final = 4
+_CLASSES: Final = 10
 _TRIALS: Final = 20_000
 _STEP: Final = 0.02
 """Distance of the close images, as a part of the image's length."""
@@ -42,6 +44,10 @@ _RULES: Final[dict[str, tuple[Mechanism, Mechanism]]] = {
     "Confident-GNMax, threshold 11, sigma 3 and 3": (
         ConfidentGaussianMax(vote_threshold=11.0, sigma1=3.0, sigma2=3.0),
         ConfidentGaussianMax(vote_threshold=11.0, sigma1=3.0, sigma2=3.0),
+    ),
+    "Threshold-GNMax, threshold 11, sigma 3": (
+        ThresholdMax(3.0, vote_threshold=11.0),
+        ThresholdMax(3.0, vote_threshold=11.0),
     ),
     "LNMax, sigma 0.5": (LaplaceMax(0.5), LaplaceMax(0.5)),
     "NZC's argmax, claimed as LNMax, sigma 0.5": (ImmutableMax(0.5), LaplaceMax(0.5)),
@@ -80,7 +86,7 @@ def canaries(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]
             bound_of(rule, one, seed=seed, trials=_TRIALS)
             for seed, one in zip(seeds, worlds, strict=True)
         ]
-        claim = epsilon_of_event(claimed.worst_case_event(_QUERIES, _QUERIES, weight=1.0))
+        claim = epsilon_of(claimed, _QUERIES, classes=_CLASSES)
         tell(f"{name}: largest bound {max(bounds):.3f}, claimed {claim:.3f}")
         row = Row(f"{words}, {name}", "none", claim, measure="lower bound on epsilon")
         yield Result(row, tuple(bounds))

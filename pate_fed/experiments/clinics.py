@@ -9,6 +9,7 @@ import numpy as np
 
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of, noisy_labels
+from pate_fed.mechanisms import GaussianMax
 from pate_fed.report.scores import quality_of
 from pate_fed.students import LabelFacts, Lesson, select_queries, train_student
 from pate_fed.teachers import make_ensemble
@@ -61,7 +62,7 @@ def clinics(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             yield Result(Row(words, "none", 0.0, measure=measure), tuple(values))
             continue
         sigma, queries, _ = settings[words]
-        epsilon = epsilon_of(votes=_CLINICS, classes=2, sigma2=sigma, asks=queries)
+        epsilon = epsilon_of(GaussianMax(sigma), queries, classes=2)
         row = Row(f"GNMax, {words}", "logistic", epsilon, measure=measure)
         yield Result(row, tuple(values))
 

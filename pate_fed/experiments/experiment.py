@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting import PerInstanceMeter, PrivacyEvent, RenyiAccountant
-from pate_fed.accounting.formal import RunCaps, formal_costs
+from pate_fed.accounting import PerInstanceMeter
+from pate_fed.accounting.formal import labels_cost
 from pate_fed.errors import UnreadableFileError
-from pate_fed.mechanisms import Mechanism
+from pate_fed.mechanisms import Mechanism, spec_of
 from pate_fed.regular_files import open_regular
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.report.plots import results_plot, standalone
@@ -110,37 +110,18 @@ class Experiment:
     axis: str = "epsilon"
 
 
-def epsilon_of(
-    *,
-    votes: int,
-    classes: int,
-    sigma2: float,
-    asks: int,
-    answers: int | None = None,
-    vote_threshold: float | None = None,
-    sigma1: float | None = None,
-) -> float:
-    """Return the smallest formal epsilon of labels at fixed caps; votes count as valid."""
-    caps = RunCaps(
-        teachers=votes,
-        classes=classes,
-        vote_threshold=vote_threshold,
-        sigma1=sigma1,
-        sigma2=sigma2,
-        asks=asks,
-        answers=asks if answers is None else answers,
-        refusals=0 if sigma1 is None else asks,
-        weight=1,
-        delta=DELTA,
-    )
-    return formal_costs(caps, votes_are_valid=True).smallest.epsilon
+def epsilon_of(rule: Mechanism, asks: int, answers: int | None = None, *, classes: int) -> float:
+    """Return the smallest formal epsilon of labels at fixed caps, for one teacher's data.
 
-
-def epsilon_of_event(event: PrivacyEvent) -> float:
-    """Return the formal epsilon of an event, by its Renyi curve."""
-    accountant = RenyiAccountant()
-    accountant.compose(event)
-    return accountant.get_converted(DELTA).epsilon
+    Args:
+        rule: Mechanism, noise at the coordinator.
+        asks: Cap on queries.
+        answers: Cap on labels; None for `asks`.
+        classes: Number of classes.
+    """
+    event = rule.worst_case_event(asks, asks if answers is None else answers, weight=1.0)
+    options = classes + spec_of(rule.name).may_refuse
+    return labels_cost(event, options=options, delta=DELTA).epsilon
 
 
 def price_of_votes(

@@ -9,6 +9,7 @@ import numpy as np
 
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of, noisy_labels
+from pate_fed.mechanisms import GaussianMax
 from pate_fed.partition import partition_records
 from pate_fed.report.scores import quality_of
 from pate_fed.students import LabelFacts, Lesson, train_student
@@ -44,7 +45,7 @@ def hearts(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             lesson = Lesson(data.pool.inputs, asked, said, 2, LabelFacts(total, sigma))
             student = train_student("logistic", data.kind, lesson, rng=rng)
             measured = quality_of(np.log(student.chances(data.test.inputs)), data.test.labels)
-            epsilon = epsilon_of(votes=total, classes=2, sigma2=sigma, asks=len(asked))
+            epsilon = epsilon_of(GaussianMax(sigma), len(asked), classes=2)
             words = f"GNMax, sigma {sigma:g}, {len(asked)} random queries, {total} teachers"
             note(words, "logistic", epsilon, measured)
         tell(f"seed {seed} done")

@@ -19,12 +19,11 @@ from pate_fed.experiments.experiment import (
     Tell,
     confident_rows,
     epsilon_of,
-    epsilon_of_event,
     load_counts,
     noisy_labels,
     price_of_votes,
 )
-from pate_fed.mechanisms import GaussianMax, LaplaceMax
+from pate_fed.mechanisms import ConfidentGaussianMax, GaussianMax, LaplaceMax
 from pate_fed.networks import fastest_device
 from pate_fed.regular_files import open_regular
 from pate_fed.students import Lesson, select_queries, train_student
@@ -58,15 +57,7 @@ def mnist_2018(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
     ):
         slow = row.student != "propagation"
         yield _measured(known, row, asked, sigma, seeds[:1] if slow else seeds)
-    epsilon = epsilon_of(
-        votes=_TEACHERS,
-        classes=10,
-        vote_threshold=200.0,
-        sigma1=150.0,
-        sigma2=40.0,
-        asks=640,
-        answers=_CAP,
-    )
+    epsilon = epsilon_of(ConfidentGaussianMax(200.0, 150.0, 40.0), 640, _CAP, classes=10)
     for student in ("propagation", "vat", "self-training"):
         words = f"Confident-GNMax 200/150/40, 640 queries, at most {_CAP} answers"
         row = Row(words, student, epsilon, "VAT 98.5 % at 1.97 (data-dependent)")
@@ -79,7 +70,7 @@ def mnist_2017(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
     data = _load("mnist", folder / "mnist")
     asked, labels = _labels_of_2017(folder / "pate_votes")
     words = f"LNMax, gamma {_GAMMA:g}, the paper's {len(asked)} labels"
-    epsilon = epsilon_of_event(LaplaceMax(_GAMMA).event_of_answers(len(asked), 1.0))
+    epsilon = epsilon_of(LaplaceMax(_GAMMA), len(asked), classes=10)
     lesson = Lesson(data.pool.inputs, asked, labels, data.classes)
     for student in ("propagation", "gan"):
         row = Row(words, student, epsilon, "GAN 98.0 % at 2.04 (data-dependent)")
@@ -204,7 +195,7 @@ def _measured(known: _Known, row: Row, choose: Asked, sigma: float, seeds: Seque
 
 
 def _plain(words: str, student: str, queries: int, sigma: float, published: str = "") -> Row:
-    epsilon = epsilon_of(votes=_TEACHERS, classes=10, sigma2=sigma, asks=queries)
+    epsilon = epsilon_of(GaussianMax(sigma), queries, classes=10)
     return Row(f"GNMax, sigma {sigma:g}, {words}", student, epsilon, published)
 
 

@@ -99,7 +99,6 @@ def labels_of_rounds(
             noise=NoisePlan(),
             random_bytes=random_bytes,
             max_answers=one.answers,
-            max_refusals=one.asks,
         )
         labels = release.labels
         if isinstance(rule, InteractiveGaussianMax):

@@ -21,7 +21,7 @@ from pate_fed.audit.canary import releases_of
 from pate_fed.audit.membership import MembershipAudit, ShadowModels, membership_audit
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError
-from pate_fed.experiments.experiment import DELTA, Result, Row, Tell, epsilon_of_event
+from pate_fed.experiments.experiment import DELTA, Result, Row, Tell, epsilon_of
 from pate_fed.mechanisms import GaussianMax, Mechanism, keyed_stream
 from pate_fed.students import LabelFacts, Lesson, Student, train_student
 from pate_fed.teachers import make_ensemble
@@ -47,7 +47,7 @@ def membership(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
             membership_audit(shadow_models(data, rule, models=_MODELS, seed=seed), delta=DELTA)
             for seed in seeds
         ]
-        epsilon = epsilon_of_event(rule.worst_case_event(QUERIES, QUERIES, weight=1.0))
+        epsilon = epsilon_of(rule, QUERIES, classes=data.classes)
         words = f"student of {QUERIES} labels, {TEACHERS} teachers, GNMax, sigma {sigma:g}"
         yield from _results(words, epsilon, audits, tell)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, DataSource, Records, load_dataset
 from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of, noisy_labels
+from pate_fed.mechanisms import GaussianMax
 from pate_fed.report.scores import quality_of
 from pate_fed.students import LabelFacts, Lesson, train_student
 from pate_fed.teachers import make_ensemble
@@ -24,7 +25,7 @@ _PLACES = ("everywhere", "in one place")
 def mislabeled(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Yield areas under the curve by the share of wrong labels, and where they are."""
     data = load_dataset(DataSource("adult", folder / "adult"), rng=np.random.default_rng(0))
-    epsilon = epsilon_of(votes=_TEACHERS, classes=2, sigma2=_SIGMA, asks=_QUERIES)
+    epsilon = epsilon_of(GaussianMax(_SIGMA), _QUERIES, classes=2)
     for place in _PLACES:
         for share in _SHARES:
             found = [_one(data, share, place, np.random.default_rng(seed)) for seed in seeds]

@@ -17,15 +17,19 @@ from pate_fed.experiments.experiment import (
     Row,
     Tell,
     epsilon_of,
-    epsilon_of_event,
     load_counts,
     noisy_labels,
     price_of_votes,
 )
-from pate_fed.mechanisms import ConfidentGaussianMax, ImmutableMax, LaplaceMax, Mechanism
+from pate_fed.mechanisms import (
+    ConfidentGaussianMax,
+    GaussianMax,
+    ImmutableMax,
+    LaplaceMax,
+    Mechanism,
+)
 from pate_fed.students import Lesson, train_student
 
-_TEACHERS = 250
 _SVHN_QUERIES = 8500
 _SVHN_DELTA = 1e-6
 _QUERIES = 640
@@ -57,15 +61,7 @@ def svhn_votes(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
             agreed.append(float((said == votes[answered].argmax(axis=1)).mean()))
             tell(f"{words}, seed {seed}: {answered.sum()} answered")
         most = max(int(one.sum()) for one in outcomes)
-        epsilon = epsilon_of(
-            votes=_TEACHERS,
-            classes=10,
-            vote_threshold=threshold,
-            sigma1=sigma1,
-            sigma2=_SIGMA,
-            asks=_SVHN_QUERIES,
-            answers=most,
-        )
+        epsilon = epsilon_of(rule, _SVHN_QUERIES, most, classes=10)
         prices = tuple(price_of_votes(rule, votes, one, delta=_SVHN_DELTA) for one in outcomes)
         for measure, values in (
             ("share answered", tuple(float(one.mean()) for one in outcomes)),
@@ -74,7 +70,7 @@ def svhn_votes(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
         ):
             yield Result(Row(words, "none", epsilon, published, measure), values)
     laplace = LaplaceMax(0.05)
-    epsilon = epsilon_of_event(laplace.event_of_answers(500, 1.0))
+    epsilon = epsilon_of(laplace, 500, classes=10)
     everything = np.ones(500, dtype=np.bool_)
     price = price_of_votes(laplace, votes[:500], everything, delta=_SVHN_DELTA)
     words = "LNMax, gamma 0.05, the first 500 queries"
@@ -89,7 +85,7 @@ def nzc_mnist(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result
     asked = {
         "immutable argmax": (math.inf, None),
         f"GNMax, sigma {_SIGMA:g}": (
-            epsilon_of(votes=_TEACHERS, classes=10, sigma2=_SIGMA, asks=_QUERIES),
+            epsilon_of(GaussianMax(_SIGMA), _QUERIES, classes=10),
             _SIGMA,
         ),
     }
@@ -139,7 +135,7 @@ def _published_tables(folder: Path, seeds: Sequence[int]) -> Iterator[Result]:
                 epsilon = (
                     math.inf
                     if boost
-                    else epsilon_of_event(LaplaceMax(gamma).event_of_answers(len(votes), 1.0))
+                    else epsilon_of(LaplaceMax(gamma), len(votes), classes=votes.shape[1])
                 )
                 row = Row(
                     f"{words}, gamma {gamma:g}",
@@ -150,7 +146,7 @@ def _published_tables(folder: Path, seeds: Sequence[int]) -> Iterator[Result]:
                 )
                 yield Result(row, tuple(kept))
     for gamma in _GAMMAS:
-        claim = epsilon_of_event(LaplaceMax(gamma).event_of_answers(1, 1.0))
+        claim = epsilon_of(LaplaceMax(gamma), 1, classes=2)
         rules: dict[str, Mechanism] = {
             "NZC's argmax": ImmutableMax(gamma),
             "LNMax": LaplaceMax(gamma),

@@ -24,9 +24,9 @@ from pate_fed.audit.exposure import guess
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import UnreadableFileError
 from pate_fed.experiments.adult_consensus import adult_consensus
-from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of, epsilon_of_event
+from pate_fed.experiments.experiment import Result, Row, Tell, epsilon_of
 from pate_fed.inputs import Inputs
-from pate_fed.mechanisms import GaussianMax
+from pate_fed.mechanisms import ConfidentGaussianMax, GaussianMax
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, SHORTEST
 from pate_fed.regular_files import open_regular
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
@@ -94,6 +94,7 @@ def _over_answers(
 ) -> Iterator[Result]:
     """The rules of a deployment allow 1 or 11 answers; without them the budget is the limit."""
     check, sigma = _CHECKS[name], 40.0
+    rule = ConfidentGaussianMax(check.vote_threshold, check.sigma1, sigma)
     target = Target(Noise(sigma), check)
     allowed = {
         "one answer for ever": 1,
@@ -111,14 +112,7 @@ def _over_answers(
                 _mean(leak_error(one, target, asks=asks, repeats=1, rng=rng) for one in votes)
             )
         tell(f"{name}, {words}: {errors[-1]:.4f}")
-        epsilon = epsilon_of(
-            votes=_TEACHERS,
-            classes=_CLASSES,
-            vote_threshold=check.vote_threshold,
-            sigma1=check.sigma1,
-            sigma2=sigma,
-            asks=asks,
-        )
+        epsilon = epsilon_of(rule, asks, classes=_CLASSES)
         row = Row(
             f"Confident-GNMax, {name}, {asks:,} answers, {words}", "none", epsilon, measure="error"
         )
@@ -242,7 +236,7 @@ def _histograms(path: Path) -> dict[str, list[NDArray[np.int64]]]:
 
 
 def _epsilon_of_answers(sigma: float, answers: int) -> float:
-    return epsilon_of_event(GaussianMax(float(sigma)).event_of_answers(answers, 1.0))
+    return epsilon_of(GaussianMax(float(sigma)), answers, classes=_CLASSES)
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -19,16 +19,18 @@ from pate_fed.mechanisms import (
     ImmutableMax,
     LaplaceMax,
     Mechanism,
+    ThresholdMax,
     keyed_stream,
 )
 
 QUERIES, DELTA = 4, 1e-3
 SURE = 0.9999
-"""20 seeds of three mechanisms are wrong together once in 150 times at most."""
+"""20 seeds of four mechanisms are wrong together once in 125 times at most."""
 
 GNMAX = GaussianMax(3.0)
 CONFIDENT = ConfidentGaussianMax(vote_threshold=11.0, sigma1=3.0, sigma2=3.0)
 LNMAX = LaplaceMax(0.5)
+THRESHOLD = ThresholdMax(3.0, vote_threshold=12.0)
 
 
 def world(first: int, second: int, *, queries: int = QUERIES) -> NDArray[np.int64]:
@@ -82,7 +84,7 @@ def test_worlds_that_look_alike_give_no_bound(found: int, alarms: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", [GNMAX, CONFIDENT, LNMAX], ids=["gnmax", "confident", "lnmax"])
+@pytest.mark.parametrize("rule", [GNMAX, CONFIDENT, LNMAX, THRESHOLD], ids=lambda rule: rule.name)
 def test_no_audit_exceeds_a_true_claim(rule: Mechanism) -> None:
     claim = claim_of(rule)
     found = [audited(rule, seed, trials=4_000) for seed in range(20)]

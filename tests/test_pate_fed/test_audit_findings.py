@@ -77,6 +77,7 @@ class TestExposure:
             pytest.param({"name": "gnmax", "sigma2": None}, id="no noise"),
             pytest.param({"name": "gnmax", "sigma2": 0.0}, id="sigma 0"),
             pytest.param({"name": "confident", "sigma2": 1.0, "sigma1": 1.0}, id="no threshold"),
+            pytest.param({"name": "threshold", "sigma2": 1.0}, id="no threshold on its noise"),
         ],
     )
     def test_what_an_audit_cannot_simulate_is_refused(self, parameters: dict[str, object]) -> None:

@@ -25,9 +25,14 @@ from pate_fed.audit import (
     win_chances,
 )
 from pate_fed.errors import InvalidAnswersError, InvalidParameterError, PateFedError
-from pate_fed.mechanisms import keyed_stream
-from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax
-from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.audit.win_chances import log_outcomes
+from pate_fed.mechanisms import (
+    ConfidentGaussianMax,
+    Mechanism,
+    NoisePlan,
+    ThresholdMax,
+    keyed_stream,
+)
 from pate_fed.votes import SummedHistogram
 from tests.support.markers import sampled
 from tests.support.real_data import real_data
@@ -87,25 +92,61 @@ class TestChances:
         assert np.isfinite(slopes).all()
         np.testing.assert_allclose(chances, [1.0, 0.0, 0.0], atol=1e-12)
 
-    def test_agree_with_what_the_mechanism_releases(self) -> None:
+    @pytest.mark.parametrize("law", ["gaussian", "laplace"])
+    @pytest.mark.parametrize("threshold", [-100.0, 60.0, 100.3, 180.0, 400.0])
+    def test_a_threshold_on_the_same_noise_agrees_with_adaptive_quadrature(
+        self, law: str, threshold: float
+    ) -> None:
+        votes = np.array([90, 78, 31, 7])
+        one = norm(0, 40) if law == "gaussian" else laplace(0, 40 / math.sqrt(2))
+        low, high = max(threshold, -400), max(threshold, 100) + 800
+
+        def winning(place: float, k: int) -> float:
+            others = [one.cdf(place - votes[i]) for i in range(len(votes)) if i != k]
+            return float(one.pdf(place - votes[k]) * np.prod(others))
+
+        kinks = sorted({float(top) for top in votes if low < top < high}) or None
+        expected = [
+            quad(winning, low, high, args=(k,), limit=500, points=kinks, epsabs=0, epsrel=1e-11)[0]
+            for k in range(len(votes))
+        ]
+        expected.append(np.prod(one.cdf(threshold - votes)))
+        noise, step = Noise(40.0, law), 1e-3  # type: ignore[arg-type]
+        logs, slopes = log_outcomes(votes, noise, threshold)
+        # Rare outcomes count by what they are, not by how small: the logs are compared.
+        np.testing.assert_allclose(logs, np.log(expected), rtol=0, atol=1e-9)
+        for place in (0, 3):
+            moved = step * (np.arange(len(votes)) == place)
+            ends = [log_outcomes(votes + by, noise, threshold)[0] for by in (moved, -moved)]
+            np.testing.assert_allclose(
+                slopes[:, place], (ends[0] - ends[1]) / (2 * step), atol=1e-8
+            )
+
+    @pytest.mark.parametrize(
+        ("rule", "check"),
+        [
+            pytest.param(
+                ConfidentGaussianMax(vote_threshold=80.0, sigma1=30.0, sigma2=40.0),
+                Check(80.0, 30.0),
+                id="confident",
+            ),
+            pytest.param(ThresholdMax(40.0, vote_threshold=80.0), Check(80.0), id="threshold"),
+        ],
+    )
+    def test_agree_with_what_the_mechanism_releases(self, rule: Mechanism, check: Check) -> None:
         """100,000 rows of the real mechanism; each count is within 5 standard errors."""
-        rows, check = 100_000, Check(80.0, 30.0)
-        rule = ConfidentGaussianMax(vote_threshold=80.0, sigma1=30.0, sigma2=40.0)
-        summed = SummedHistogram(np.tile(TOPS, (rows, 1)), total_votes=250)
+        rows = 100_000
         release = rule.release(
-            summed,
+            SummedHistogram(np.tile(TOPS, (rows, 1)), total_votes=250),
             noise=NoisePlan("coordinator"),
             random_bytes=keyed_stream(b"audit", tag="audit"),
             max_answers=rows,
-            max_refusals=rows,
         )
         seen = Answers.of(release.labels, classes=10)
-        passes = check.pass_chance(TOPS)
-        expected = np.append(passes * win_chances(TOPS, Noise(40.0)), 1 - passes)
+        expected = np.exp(check.log_outcomes(TOPS, Noise(40.0))[0])
         counts = np.append(seen.labels, seen.refusals)
         error = np.sqrt(rows * expected * (1 - expected)) + 1
-        # A tie of whole noisy counts goes to the lowest class: up to 0.4 % of the answers.
-        assert (np.abs(counts - rows * expected) < 5 * error + 0.004 * rows).all()
+        assert (np.abs(counts - rows * expected) < 5 * error).all()
 
 
 class TestRebuilding:
@@ -117,23 +158,29 @@ class TestRebuilding:
         assert found.converged
         np.testing.assert_allclose(found.votes, TOPS, atol=0.01)
 
-    @pytest.mark.parametrize("in_each", [False, True])
-    def test_refusals_tell_the_shift_that_labels_do_not(self, in_each: bool) -> None:
-        noise, check = Noise(60.0), Check(100.0, 40.0, noise_in_each_count=in_each)
-        passes = check.pass_chance(TOPS)
-        labels = np.rint(1e12 * passes * win_chances(TOPS, noise)).astype(np.int64)
-        answers = Answers(labels, round(1e12 * (1 - passes)))
+    @pytest.mark.parametrize("sigma1", [40.0, None])
+    def test_refusals_tell_the_shift_that_labels_do_not(self, sigma1: float | None) -> None:
+        noise, check = Noise(60.0), Check(100.0, sigma1)
+        seen = np.rint(1e12 * np.exp(check.log_outcomes(TOPS, noise)[0])).astype(np.int64)
+        answers = Answers(seen[:-1], int(seen[-1]))
         found = rebuild_votes(answers, noise, check=check)
         assert found.settled_by == "refusals"
         np.testing.assert_allclose(found.votes, TOPS, atol=0.02)
         assert np.ptp(found.blind_direction) == 0.0
 
-    def test_standard_errors_are_those_of_many_attacks(self) -> None:
+    @pytest.mark.parametrize(
+        ("check", "teachers"), [(None, 250), (Check(130.0), 250), (Check(130.0), None)]
+    )
+    def test_standard_errors_are_those_of_many_attacks(
+        self, check: Check | None, teachers: int | None
+    ) -> None:
         """300 attacks: a standard deviation is then known to 4 %; 20 % is allowed."""
         noise, rng = Noise(60.0), np.random.default_rng(3)
-        votes, target = np.array([100, 80, 70]), Target(Noise(60.0))
+        votes, target = np.array([100, 80, 70]), Target(Noise(60.0), check)
         found = [
-            rebuild_votes(target.ask(votes, asks=5_000, rng=rng), noise, teachers=250)
+            rebuild_votes(
+                target.ask(votes, asks=5_000, rng=rng), noise, teachers=teachers, check=check
+            )
             for _ in range(300)
         ]
         spread = np.std([one.votes for one in found], axis=0)
@@ -150,12 +197,14 @@ class TestRebuilding:
         assert np.std(off) == pytest.approx(np.mean(errors), rel=0.2)
         assert np.mean(errors) < 2.5
 
-    def test_both_channels_are_at_least_as_exact_as_the_labels(self) -> None:
-        noise, check, rng = Noise(40.0), Check(100.0, 60.0), np.random.default_rng(5)
+    @pytest.mark.parametrize("sigma1", [60.0, None])
+    def test_both_channels_are_at_least_as_exact_as_the_labels(self, sigma1: float | None) -> None:
+        noise, check, rng = Noise(40.0), Check(100.0, sigma1), np.random.default_rng(5)
         target, errors = Target(noise, check), np.zeros(2)
         for _ in range(30):
             answers = target.ask(TOPS, asks=3_000, rng=rng)
             both = rebuild_votes(answers, noise, teachers=250, check=check)
+            # Labels of a threshold alone follow no law of their own; the attacker ignores it.
             labels = rebuild_votes(Answers(answers.labels), noise, teachers=250)
             errors += both.error(TOPS), labels.error(TOPS)
         assert errors[0] < errors[1]
@@ -186,18 +235,16 @@ class TestRebuilding:
         labels=st.lists(st.integers(0, 2_000), min_size=2, max_size=8),
         refusals=st.sampled_from([0, 1, 1_000, 10**6]),
         threshold=st.sampled_from([-1e4, 0.0, 100.0, 1e4]),
-        sigma1=st.sampled_from([0.5, 10.0, 150.0]),
+        sigma1=st.sampled_from([0.5, 10.0, 150.0, None]),
         sigma=st.sampled_from([0.3, 40.0, 1e4]),
-        in_each=st.booleans(),
         teachers=st.sampled_from([None, 1, 250]),
     )
     @example(  # every count would be negative, and none is left to have the one vote
         labels=[0, 244],
         refusals=10**6,
         threshold=-1e4,
-        sigma1=0.5,
-        sigma=40.0,
-        in_each=True,
+        sigma1=None,
+        sigma=0.3,
         teachers=1,
     )
     def test_answers_that_contradict_the_check_give_votes_nevertheless(
@@ -206,13 +253,12 @@ class TestRebuilding:
         labels: list[int],
         refusals: int,
         threshold: float,
-        sigma1: float,
+        sigma1: float | None,
         sigma: float,
-        in_each: bool,
         teachers: int | None,
     ) -> None:
         labels[0] += len(labels)
-        check = Check(threshold, sigma1, noise_in_each_count=in_each)
+        check = Check(threshold, sigma1)
         with np.errstate(all="raise", under="ignore"):
             found = rebuild_votes(
                 Answers(np.array(labels), refusals), Noise(sigma), teachers=teachers, check=check
@@ -289,6 +335,11 @@ class TestRefusals:
                 lambda: top_count_by_rate(Answers(np.array([0, 0])), Check(1.0, 1.0)),
                 InvalidAnswersError,
                 id="nothing asked",
+            ),
+            pytest.param(
+                lambda: top_count_by_rate(Answers(np.array([9, 1]), 3), Check(1.0)),
+                InvalidParameterError,
+                id="a rate that depends on all counts",
             ),
             pytest.param(
                 lambda: normalized_error([1, 2], [1, 2, 3]), InvalidParameterError, id="shapes"
