@@ -43,12 +43,10 @@ def removal_text(privacy: Mapping[str, Any]) -> str:
     public = privacy["views"]["public"]
     if (removal := public["removal"]) is None:
         return ""
-    is_same = removal["method"] == public["formal"]["method"]
-    method = ", method" if is_same else f"; method: {removal['method']}"
-    return (
-        f"epsilon {wording.epsilon_text(removal['epsilon'])} had a hospital cast no vote; same "
-        f"delta, unit, view{method}"
-    )
+    epsilon = f"epsilon {wording.epsilon_text(removal['epsilon'])}, same delta, unit, view"
+    if removal["method"] == public["formal"]["method"]:
+        return f"{epsilon}, method"
+    return f"{epsilon}; method: {removal['method']}"
 
 
 def fixed_text(privacy: Mapping[str, Any]) -> str:

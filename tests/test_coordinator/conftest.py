@@ -21,7 +21,7 @@ NEEDS_POSTGRES = "PATE_FED_NEEDS_POSTGRES"
 
 OpenDatabase = Callable[..., Database]
 PICTURES = {
-    name: getattr(plots, name) for name in ("accuracy_plot", "classes_plot", "charged_plot")
+    name: getattr(plots, name) for name in ("accuracy_plot", "classes_plot")
 }
 
 
