@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import itertools
 import re
 from collections import Counter
@@ -369,10 +368,7 @@ def test_hospitals_that_differ_are_listed_and_many_of_them_folded(
     page = render_report(make_run(privacy=privacy))
     text = _Page(page).words().replace("\N{NO-BREAK SPACE}", " ")
     for party in privacy["parties"]:
-        epsilons = " ".join(
-            epsilon_text(party[key], padded=True)
-            for key in ("epsilon", "budget")
-        )
+        epsilons = " ".join(epsilon_text(party[key], padded=True) for key in ("epsilon", "budget"))
         cells = f"1 {party['votes']} {party['unit_votes']} {COMPOSED_METHOD}"
         assert f"{party['party']} {epsilons} {cells}" in text
     assert (f"<summary>{hospitals} hospitals, one by one</summary>" in page) is (hospitals > 8)
@@ -441,13 +437,25 @@ _MECHANISMS = {
         "nothing",
     ),
     "stable-gaussian": (
-        {"vote_threshold": None, "sigma1": 14.25, "sigma2": None, "test_delta": 1e-8, "unit_votes": 1},
+        {
+            "vote_threshold": None,
+            "sigma1": 14.25,
+            "sigma2": None,
+            "test_delta": 1e-8,
+            "unit_votes": 1,
+        },
         "how many changes of one vote it would survive; Gaussian noise of standard deviation 14.25 "
         "changes is added, and the sum must exceed a bar that noise alone exceeds with a chance "
         "of 1 in 100,000,000",
     ),
     "stable-laplace": (
-        {"vote_threshold": None, "sigma1": 14.25, "sigma2": None, "test_delta": 1e-8, "unit_votes": 12},
+        {
+            "vote_threshold": None,
+            "sigma1": 14.25,
+            "sigma2": None,
+            "test_delta": 1e-8,
+            "unit_votes": 12,
+        },
         "how many changes of 12 votes it would survive; Laplace noise",
     ),
     "counts": (

@@ -54,7 +54,8 @@ def of_fifty_hospitals(folder: Path, **changed: Any) -> RunDirectory:
     for party, name in zip(privacy["parties"], names, strict=True):
         party["party"] = name
     privacy["ledger"] = [
-        {"batch": batch, "state": "committed", "asked": 3, "answered": 2, "charged": 3} for batch in range(40)
+        {"batch": batch, "state": "committed", "asked": 3, "answered": 2, "charged": 3}
+        for batch in range(40)
     ]
     metrics["warnings"] = [f"2 of its batches went on without {name}." for name in names[:5]]
     metrics["simulated"] = privacy["simulated"] = False

@@ -66,7 +66,9 @@ def test_a_real_run_is_not_called_simulated() -> None:
 def test_void_batches_and_queries_not_asked_are_told() -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["queries"].update(void=15, not_asked=3)
-    privacy["ledger"].append({"batch": 3, "state": "forfeited", "asked": 15, "answered": 0, "charged": 15})
+    privacy["ledger"].append(
+        {"batch": 3, "state": "forfeited", "asked": 15, "answered": 0, "charged": 15}
+    )
     text = " ".join(_render(metrics, privacy).split())
     assert "3 not asked, 15 lost in void batches" in text
     assert "void batches 3 forfeited" in text
@@ -145,7 +147,8 @@ def test_a_full_screen_cuts_texts_before_it_drops_a_line() -> None:
     for view in privacy["views"].values():
         view["formal"].update(method="word " * 100, epsilon=float(number))
     privacy["ledger"] = [
-        {"batch": batch, "state": "forfeited", "asked": 0, "answered": 0, "charged": 0} for batch in range(40)
+        {"batch": batch, "state": "forfeited", "asked": 0, "answered": 0, "charged": 0}
+        for batch in range(40)
     ]
     text = _render(metrics, privacy)
     for name in ("Queries", "Privacy cost", "no vote cast", "unit", "neighbors", "void batches"):
