@@ -33,8 +33,12 @@ def not_covered(privacy: Mapping[str, Any]) -> str | None:
 
 
 def headline_method(privacy: Mapping[str, Any]) -> str:
-    """Name the method of the number without its conversion to epsilon, as the page's table does."""
-    method: str = privacy["views"]["public"]["formal"]["method"]
+    """Name the method of the public number, as `short_method` does."""
+    return short_method(privacy["views"]["public"]["formal"]["method"])
+
+
+def short_method(method: str) -> str:
+    """Name a method without its conversion to epsilon, which the table of views names."""
     return method.removesuffix(", converted by CKS")
 
 
@@ -46,7 +50,7 @@ def removal_text(privacy: Mapping[str, Any]) -> str:
     epsilon = f"epsilon {wording.epsilon_text(removal['epsilon'])}, same delta, unit, view"
     if removal["method"] == public["formal"]["method"]:
         return f"{epsilon}, method"
-    return f"{epsilon}; method: {removal['method']}"
+    return f"{epsilon}; method: {short_method(removal['method'])}"
 
 
 def fixed_text(privacy: Mapping[str, Any]) -> str:

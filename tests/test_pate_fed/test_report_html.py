@@ -531,9 +531,9 @@ def test_each_section_with_an_epsilon_says_the_neighbors_in_full_once(
             assert text.count(privacy["neighboring_definition"].rstrip(".")) == (
                 stated or "facts" in section
             )
-            if "neighbors: as above" in text:
+            if "neighbors: records replaced, as above" in text:
                 assert text.index(privacy["neighboring_definition"][:40]) < text.index(
-                    "neighbors: as above"
+                    "neighbors: records replaced, as above"
                 )
 
 
