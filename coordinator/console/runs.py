@@ -186,14 +186,13 @@ def _costs_of(coordinator: Coordinator, name: str) -> dict[str, Any] | None:
     """Return the costs of a finished run, from its own `privacy.json`."""
     coordinator.queue.find(name)
     if not coordinator.finished.has(name):
-        return {"name": name, "privacy": None, "plot": None}
+        return {"name": name, "privacy": None}
     record, _ = coordinator.finished.read(name)
-    steps = [(row["asked"], 100 * row["share"]) for row in record.privacy["charged"]]
-    return {"name": name, "privacy": record.privacy, "plot": _plot(steps)}
+    return {"name": name, "privacy": record.privacy}
 
 
 def _plot(points: list[tuple[int, float]]) -> dict[str, Any] | None:
-    """Return a plot of epsilons or percents; None if nothing was charged."""
+    """Return a plot of epsilons; None if nothing was charged."""
     if not any(value for _, value in points):
         return None
     width, height = PLOT

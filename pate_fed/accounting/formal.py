@@ -52,12 +52,11 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
     """
     if isinstance(event, DistributedEvent):
         return distributed_costs(event, delta=delta).public
-    if isinstance(event, GaussianMaxEvent):
-        if can_be_composed(options, event.weight):
-            epsilon = labels_epsilon(
-                options, event.sigma, asks=event.asks, delta=delta, weight=event.weight
-            )
-            return FormalCost(epsilon, COMPOSED_METHOD)
+    if isinstance(event, GaussianMaxEvent) and can_be_composed(options, event.weight):
+        epsilon = labels_epsilon(
+            options, event.sigma, asks=event.asks, delta=delta, weight=event.weight
+        )
+        return FormalCost(epsilon, COMPOSED_METHOD)
     if isinstance(event, GaussianMaxEvent | ConfidentGaussianMaxEvent):
         # Who sees labels alone sees no more than a reader of the counts.
         by_counts = replace(gdp_cost(event, delta=delta), holds_for=PUBLIC_VIEW)

@@ -15,6 +15,7 @@ from pate_fed.errors import RunDirectoryError
 from pate_fed.report.publication_words import has_own_data
 from pate_fed.report.run_directory import RunRecord
 
+
 def _under(prefix: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{prefix}.{name}" for name in names)
 

@@ -119,7 +119,7 @@ def _privacy(privacy: Mapping[str, Any]) -> str:
         ("neighbors", privacy["neighboring_definition"]),
         ("view", "public: all who see the released labels, this model included"),
         ("method", f"{public['method']}; holds for {public['holds_for']}"),
-        *([("second number", removal)] if removal else []),
+        *([("had a hospital cast no vote", removal)] if removal else []),
         *([("not covered", not_covered)] if not_covered else []),
         (
             "coordinator's view",

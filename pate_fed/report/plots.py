@@ -129,9 +129,7 @@ def classes_plot(rows: Sequence[tuple[str, int, int]], *, summary: str) -> str:
         return _svg(figure, name="classes", title="Queries per class", summary=summary)
 
 
-def price_plot(
-    points: Sequence[tuple[float, float]], *, budget: float, summary: str
-) -> str:
+def price_plot(points: Sequence[tuple[float, float]], *, budget: float, summary: str) -> str:
     """Draw the cost of runs over the answers that they expect.
 
     Args:

@@ -33,8 +33,12 @@ def not_covered(privacy: Mapping[str, Any]) -> str | None:
 
 
 def headline_method(privacy: Mapping[str, Any]) -> str:
-    """Name the method of the number without its conversion to epsilon, as the page's table does."""
-    method: str = privacy["views"]["public"]["formal"]["method"]
+    """Name the method of the public number, as `short_method` does."""
+    return short_method(privacy["views"]["public"]["formal"]["method"])
+
+
+def short_method(method: str) -> str:
+    """Name a method without its conversion to epsilon, which the table of views names."""
     return method.removesuffix(", converted by CKS")
 
 
@@ -43,12 +47,10 @@ def removal_text(privacy: Mapping[str, Any]) -> str:
     public = privacy["views"]["public"]
     if (removal := public["removal"]) is None:
         return ""
-    is_same = removal["method"] == public["formal"]["method"]
-    method = ", method" if is_same else f"; method: {removal['method']}"
-    return (
-        f"epsilon {wording.epsilon_text(removal['epsilon'])} had a hospital cast no vote; same "
-        f"delta, unit, view{method}"
-    )
+    epsilon = f"epsilon {wording.epsilon_text(removal['epsilon'])}, same delta, unit, view"
+    if removal["method"] == public["formal"]["method"]:
+        return f"{epsilon}, method"
+    return f"{epsilon}; method: {short_method(removal['method'])}"
 
 
 def fixed_text(privacy: Mapping[str, Any]) -> str:

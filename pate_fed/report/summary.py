@@ -102,7 +102,7 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
     if said := price_words.rounds_text(privacy):
         lines += _row("rounds", said, lines=most)
     if said := price_words.removal_text(privacy):
-        lines += _row("or", said, lines=2)
+        lines += _row("no vote cast", said, lines=min(most, 2))
     if price_words.not_covered(privacy) is not None:
         lines += _row("not covered", _DEALT, lines=1)
     votes = wording.plural(privacy["unit_votes"], "vote")

@@ -357,8 +357,7 @@ def _once(said: Iterable[str]) -> list[str]:
 def _slack(ended: EndedRun, seat: int) -> float | None:
     """Bound the delta that the computer's noise could add, over all runs whose labels are used."""
     slacks = [
-        delta_slack(terms, epsilon=charged_cost(terms, seat).epsilon)
-        for terms in ended.used_terms
+        delta_slack(terms, epsilon=charged_cost(terms, seat).epsilon) for terms in ended.used_terms
     ]
     known = [slack for slack in slacks if slack is not None]
     return math.fsum(known) if len(known) == len(slacks) else None

@@ -29,7 +29,6 @@ from party.decision.ballots import Ballots
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.inputs import Inputs
 from pate_fed.queries import QueryPool
-from pate_fed.report import tables
 from pate_fed.students import Lesson, Student, interim_chances, train_student
 from pate_fed.teachers.teacher import TeacherEnsemble
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
@@ -641,17 +640,9 @@ def test_a_plain_sum_is_called_what_it_is(pate_fed: Command, table: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_odometer_ends_where_the_ledger_does_forfeits_included(
+def test_a_forfeited_batch_of_a_simulation_is_charged(
     pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shares = []
-    keep = tables.charged_steps
-
-    def noting(ended: Any, seat: Any) -> Any:
-        shares.append(ended.ledger.used_share())
-        return keep(ended, seat)
-
-    monkeypatch.setattr(tables, "charged_steps", noting)
     calls = iter(range(100))
     honest = Ballots._count
 
@@ -663,10 +654,11 @@ def test_odometer_ends_where_the_ledger_does_forfeits_included(
     monkeypatch.setattr(Ballots, "_count", lying_once)
     run = tmp_path / "run"
     assert pate_fed(*small_run(table, run), "--batch-size", 2).code == 4
-    charged = read_json(run, "privacy.json")["charged"]
-    assert (charged[0]["asked"], charged[0]["answered"]) == (0, 0)
-    assert charged[0]["share"] > 0
-    assert charged[-1]["share"] == pytest.approx(shares[0], rel=1e-12)
+    privacy = read_json(run, "privacy.json")
+    void, *others = privacy["ledger"]
+    assert (void["state"], void["answered"], void["charged"]) == ("forfeited", 0, 2)
+    charged = 2 + sum(batch["asked"] for batch in others)
+    assert privacy["charged"] == charged / privacy["mechanism"]["max_asks"]
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
+from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.data import DataSource
 from pate_fed.errors import RunDirectoryError
 from pate_fed.planning import RunSettings
@@ -125,13 +126,7 @@ def test_no_exported_file_holds_a_private_field(tmp_path: Path, data: str) -> No
     assert [one for one in planted.markers if one in written] == []
     assert "marker-of-" not in written
     assert '"party": "Hospital 50"' in written
-    assert public.privacy["views"] == {
-        "public": {
-            "formal": run.privacy["views"]["public"]["formal"],
-            "bounds": run.privacy["views"]["public"]["bounds"],
-        },
-        "coordinator": run.privacy["views"]["coordinator"],
-    }
+    assert public.privacy["views"] == run.privacy["views"]
     assert (public.metrics["accuracy"]["student"] is None) is (data == "csv")
     assert has_own_data(public) is (data == "csv")  # so that the page says why accuracy is missing
     assert public.sent == ()
@@ -168,17 +163,17 @@ def test_the_folder_of_a_public_edition_holds_no_private_number(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("seed", "pricing", "agreed", "said"),
+    ("seed", "method", "agreed", "said"),
     [
-        pytest.param(7, "joint", (), "without --seed", id="a seed"),
-        pytest.param(None, "none", (), "nothing bounds", id="no epsilon"),
-        pytest.param(None, "joint", ("St. Mary",), "'St. Mary'", id="a stranger"),
+        pytest.param(7, COMPOSED_METHOD, (), "without --seed", id="a seed"),
+        pytest.param(None, NO_BOUND_METHOD, (), "nothing bounds", id="no epsilon"),
+        pytest.param(None, COMPOSED_METHOD, ("St. Mary",), "'St. Mary'", id="a stranger"),
     ],
 )
 def test_no_edition_is_made_of_a_run_that_protects_nobody(
-    tmp_path: Path, seed: int | None, pricing: str, agreed: tuple[str, ...], said: str
+    tmp_path: Path, seed: int | None, method: str, agreed: tuple[str, ...], said: str
 ) -> None:
-    run = unseeded(write_sample(tmp_path / "run", privacy=sample_privacy(pricing)))
+    run = unseeded(write_sample(tmp_path / "run", privacy=sample_privacy(method)))
     run = replace(run, settings={**run.settings, **({} if seed is None else {"seed": seed})})
     with pytest.raises(RunDirectoryError, match=said):
         public_record(run, agreed=agreed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pate_fed.accounting import ROW_SUMS_KEPT
+from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import render_model_card
 from tests.support.sample_run import sample_metrics, sample_privacy, sample_settings
 
@@ -34,10 +34,8 @@ def test_the_card_says_what_the_student_is_and_what_it_cost() -> None:
         "| privacy unit | one whole hospital with all its records (party): 1 vote on each query |",
         "| neighbors | Two cases that differ in all the records of one hospital",
         "| view | public",
-        '| method | joint price of labels and "no answer"s at the caps, converted by CKS; '
-        "holds for everyone who sees",
-        "| charged | Joint price: a fixed charge for each label and each “no answer”, computed",
-        "| assumes | Epsilon needs valid votes: on each query every teacher casts",
+        f"| method | {COMPOSED_METHOD}; holds for everyone who sees",
+        "| had a hospital cast no vote | epsilon 3.457, same delta, unit, view, method |",
         "| coordinator's view | no epsilon: you must trust it |",
         "- A coordinator that adds less noise than it declares.",
         "it is no medical device",
@@ -54,20 +52,13 @@ def test_the_card_holds_no_number_that_depends_on_private_data() -> None:
         assert private not in card
 
 
-@pytest.mark.parametrize("pricing", ["gdp", "label", "renyi"])
-def test_a_card_that_needs_no_valid_votes_assumes_none(pricing: str) -> None:
-    card = render_model_card(sample_metrics(), sample_privacy(pricing), sample_settings())
-    assert "assumes" not in card
-    assert "valid votes" not in card
-
-
 def test_the_card_of_a_student_without_protection_says_so_first() -> None:
-    privacy = sample_privacy("none")
-    privacy["mechanism"].update(name="immutable", vote_threshold=None, sigma1=None)
+    privacy = sample_privacy(NO_BOUND_METHOD)
+    privacy["mechanism"].update(name="immutable", vote_threshold=None)
     card = render_model_card(sample_metrics(), privacy, sample_settings())
     assert card.index("**This mechanism protects nobody.") < card.index("## Accuracy")
     assert "| epsilon | no bound |" in card
-    assert "| charged | No price: nothing, because no finite epsilon holds |" in card
+    assert "cast no vote" not in card
     assert "None" not in card
 
 
@@ -131,13 +122,3 @@ def test_a_name_from_data_stays_text(name: str, escaped: str) -> None:
 
 def test_the_same_run_gives_the_same_card() -> None:
     assert _card() == _card()
-
-
-def test_the_card_says_of_whom_the_public_number_asks_to_keep_row_sums() -> None:
-    privacy = sample_privacy("renyi")
-    assert "add up to its number of votes" not in render_model_card(
-        sample_metrics(), privacy, sample_settings()
-    )
-    privacy["views"]["public"]["formal"]["holds_if"] = ROW_SUMS_KEPT
-    card = render_model_card(sample_metrics(), privacy, sample_settings())
-    assert f"| holds if | {ROW_SUMS_KEPT} |" in card

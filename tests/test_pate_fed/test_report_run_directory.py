@@ -370,9 +370,10 @@ def test_a_broken_table_is_a_coded_error(
         pytest.param("metrics.json", "warnings", [1], id="a warning that is no text"),
         pytest.param("privacy.json", "privacy_unit", "patient", id="unknown unit"),
         pytest.param("privacy.json", "views.public.formal.epsilon", "4.9", id="epsilon as text"),
-        pytest.param("privacy.json", "charged", [{"asked": 1}], id="half a charge"),
+        pytest.param("privacy.json", "charged", 1.01, id="charged above 1"),
+        pytest.param("privacy.json", "ledger", [{"asked": 1}], id="half a batch"),
         pytest.param("privacy.json", "threat_model", None, id="no trust sentence"),
-        pytest.param("privacy.json", "views.public.bounds", {"gdp": 4.9}, id="a bare bound"),
+        pytest.param("privacy.json", "views.public.removal", {"epsilon": 4}, id="a bare number"),
         pytest.param("privacy.json", "parties", [{"party": "a"}], id="half a hospital"),
         *(
             pytest.param(
@@ -382,12 +383,12 @@ def test_a_broken_table_is_a_coded_error(
                 id=f"{key} {value}",
             )
             for key, value in (
-                ("neighboring_definition", None),
+                ("unit_votes", None),
                 ("method", 1),
-                ("epsilon_without_trust", "5"),
+                ("epsilon", "5"),
             )
         ),
-        pytest.param("privacy.json", "budget.order", "6", id="order as text"),
+        pytest.param("privacy.json", "budget.order_of_rounds", "6", id="order as text"),
         pytest.param("metrics.json", "queries.reinforced", 0.5, id="half a label"),
     ],
 )
@@ -445,12 +446,13 @@ def test_a_report_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
     [
         pytest.param("privacy.json", path, id=path)
         for path in (
-            "budget.order",
-            "mechanism.max_asks",
+            "budget.order_of_rounds",
+            "charged",
             "mechanism.sigma2",
             "mechanism.vote_threshold",
             "noise.delta_slack",
             "views.public.formal.epsilon",
+            "views.public.removal",
         )
     ]
     + [pytest.param("metrics.json", "queries.reinforced", id="queries.reinforced")],

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pate_fed.accounting import ROW_SUMS_KEPT
+from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import render_summary
-from tests.support.sample_run import METHODS, sample_metrics, sample_parties, sample_privacy
+from tests.support.sample_run import sample_metrics, sample_parties, sample_privacy
 
 
 def _render(metrics: dict[str, Any], privacy: dict[str, Any], run_dir: str = "runs/a") -> str:
@@ -34,9 +34,8 @@ def test_the_summary_says_what_was_gained_and_what_it_cost() -> None:
         "most common class 10.7 %",
         "released labels 95.5 %, best single hospital 67.3 %",
         "best single hospital 67.3 %, average teacher 53.1 %, all records without privacy 96.6 %",
-        "epsilon 4.987 at delta 1e-5, public view; method: joint price of labels and "
-        '"no answer"s at the caps assumes every hospital sends valid votes; otherwise epsilon is '
-        "5.985 unit",
+        f"epsilon 4.987 at delta 1e-5, public view; method: {COMPOSED_METHOD} no vote cast epsilon "
+        "3.457, same delta, unit, view, method unit",
         "one whole hospital, at most 1 vote on each query",
         f"neighbors {sample_privacy()['neighboring_definition']}",
         "no guarantee against it: you must trust it",
@@ -67,7 +66,9 @@ def test_a_real_run_is_not_called_simulated() -> None:
 def test_void_batches_and_queries_not_asked_are_told() -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["queries"].update(void=15, not_asked=3)
-    privacy["ledger"].append({"batch": 3, "state": "forfeited", "asked": 15, "answered": 0})
+    privacy["ledger"].append(
+        {"batch": 3, "state": "forfeited", "asked": 15, "answered": 0, "charged": 15}
+    )
     text = " ".join(_render(metrics, privacy).split())
     assert "3 not asked, 15 lost in void batches" in text
     assert "void batches 3 forfeited" in text
@@ -91,15 +92,17 @@ def test_the_coordinators_own_epsilon_is_shown_where_there_is_one() -> None:
     assert "epsilon 7.5 in its view, same delta, unit and neighbors; method: rdp" in text
 
 
-@pytest.mark.parametrize("pricing", ["gdp", "label", "renyi", "none"])
-def test_only_a_joint_price_assumes_valid_votes(pricing: str) -> None:
-    text = " ".join(_render(sample_metrics(), sample_privacy(pricing)).split())
-    assert f"method: {METHODS[pricing].removesuffix(', converted by CKS')}" in text
-    assert "assumes" not in text
+def test_a_second_number_stands_only_where_it_is_proved_and_names_its_method() -> None:
+    privacy = sample_privacy()
+    privacy["views"]["public"]["removal"]["method"] = "another way"
+    text = " ".join(_render(sample_metrics(), privacy).split())
+    assert "no vote cast epsilon 3.457, same delta, unit, view; method: another way" in text
+    privacy["views"]["public"]["removal"] = None
+    assert "no vote cast" not in _render(sample_metrics(), privacy)
 
 
 def test_a_mechanism_that_protects_nobody_has_neither_number_nor_budget() -> None:
-    text = " ".join(_render(sample_metrics(), sample_privacy("none")).split())
+    text = " ".join(_render(sample_metrics(), sample_privacy(NO_BOUND_METHOD)).split())
     assert "epsilon without a bound, public view; method: no finite epsilon holds" in text
     assert "budget none is kept: this mechanism protects nobody" in text
     assert "epsilon 5" not in text
@@ -144,10 +147,11 @@ def test_a_full_screen_cuts_texts_before_it_drops_a_line() -> None:
     for view in privacy["views"].values():
         view["formal"].update(method="word " * 100, epsilon=float(number))
     privacy["ledger"] = [
-        {"batch": batch, "state": "forfeited", "asked": 0, "answered": 0} for batch in range(40)
+        {"batch": batch, "state": "forfeited", "asked": 0, "answered": 0, "charged": 0}
+        for batch in range(40)
     ]
     text = _render(metrics, privacy)
-    for name in ("Queries", "Privacy cost", "assumes", "unit", "neighbors", "void batches"):
+    for name in ("Queries", "Privacy cost", "no vote cast", "unit", "neighbors", "void batches"):
         assert f"\n{name} " in text
     assert "1 more warning: see report.html" in text
 
@@ -200,7 +204,7 @@ def test_the_summary_fits_one_screen_whatever_it_says(
     for view in privacy["views"].values():
         view["formal"].update(method=text, epsilon=float(number))
     privacy["ledger"] += [
-        {"batch": 3 + extra, "state": "forfeited", "asked": 15, "answered": 0}
+        {"batch": 3 + extra, "state": "forfeited", "asked": 15, "answered": 0, "charged": 15}
         for extra in range(void)
     ]
     shown = _render(metrics, privacy, text.replace("\x00", "") or "x")
@@ -248,21 +252,3 @@ def test_the_coordinator_saw_noisy_sums_only_where_it_never_saw_another(model: s
     privacy["noise"]["place"], privacy["trust_model"] = "parties", model
     text = " ".join(_render(sample_metrics(), privacy).split())
     assert ("except their noisy sum" in text) is (model == "distributed")
-
-
-def test_a_public_number_that_a_liar_can_stretch_says_so() -> None:
-    privacy = sample_privacy("renyi")
-    assert "holds if" not in _render(sample_metrics(), privacy)
-    privacy["views"]["public"]["formal"]["holds_if"] = ROW_SUMS_KEPT
-    text = " ".join(_render(sample_metrics(), privacy).split())
-    said = "holds if every row sum is right; otherwise only the coordinator's epsilon holds"
-    assert said in text
-    assert text.index("public view") < text.index(said) < text.index(" unit ")
-
-
-def test_a_label_of_an_earlier_joint_price_assumes_valid_votes_too() -> None:
-    """The run itself charges check and label apart; the labels that it uses again do not."""
-    privacy = sample_privacy("gdp")
-    assert "assumes" not in _render(sample_metrics(), privacy)
-    privacy["runs"] = [*sample_privacy("joint")["runs"], *privacy["runs"]]
-    assert "assumes" in _render(sample_metrics(), privacy)
