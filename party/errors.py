@@ -57,10 +57,10 @@ class Reason(StrEnum):
     MECHANISM = "PF-315"  # mechanism, noise or delta outside its policy
     UNIT = "PF-316"  # privacy unit or quota does not fit this party
     QUERIES = "PF-317"  # a query asked before, outside the pool, or too many
-    BUDGET = "PF-318"  # its own budget would be exceeded
+    BUDGET = "PF-318"  # the run's budget or its own would be exceeded
     SIMULATED = "PF-319"  # simulated where it must not be, or the reverse
     VOIDS = "PF-320"  # too many batches of the run were void
-    PRICING = "PF-321"  # a way of charging that its policy does not trust
+    PRICING = "PF-321"  # a price that its ledgers cannot add up
     APPROVAL = "PF-322"  # a person at the hospital has to approve the run first
     PAUSED = "PF-323"  # its people paused it
     TASK = "PF-324"  # a task other than the one that it keeps for the pool

@@ -182,7 +182,7 @@ class RunLedger:
         if not self.terms.at_parties:
             return released
         [held] = [e.reserved for e in self.outcomes.entries if e.entry_id == entry_id]
-        return held
+        return replace(released, asks=held.asks)
 
     def cancel(self, entry_id: str) -> Self:
         """Give a reservation back: its sum provably never opens."""

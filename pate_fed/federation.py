@@ -146,6 +146,10 @@ class RunTerms:
             possible = self.spec.at_parties
             _require("mechanism", possible, "be one with Gaussian noise if the parties add it")
             _require("shares", self.shares >= 1, "leave an honest party that is present")
+        # From exact sums over two students the coordinator could read single patients.
+        _require(
+            "noise_place", self.at_parties or not self.is_evaluation, "be 'parties' for counts"
+        )
 
     @property
     def spec(self) -> Spec:

@@ -121,23 +121,20 @@ def test_known_terms_are_the_known_bytes() -> None:
             TeacherWeights.of([1, 1, 1, 2]),
             TeacherWeights.equal(2, weight=3),
         ),
-        mechanism="confident",
+        mechanism="threshold",
         vote_threshold=12.0,
-        sigma1=7.5,
-        sigma2=3.1,
+        sigma1=None,
+        sigma2=7.5,
         confidence=None,
         test_delta=None,
         noise_place="coordinator",
         unit="record",
-        pricing="gdp",
-        orders=(),
         max_asks=10,
         max_answers=6,
-        max_refusals=8,
         budgets=(1.0, 2.5, 8.0),
         delta=1e-6,
     )
-    known = TERMS["good"]["run terms"]["confident, gdp"]["bytes"]
+    known = TERMS["good"]["run terms"]["threshold"]["bytes"]
     assert wire.encode_value(terms.as_record()).hex() == known
     batch = wire.encode_value(BatchTerms(terms, (4, 0)).as_record())
     assert batch.hex() == TERMS["good"]["batch terms"]["two queries"]["bytes"]

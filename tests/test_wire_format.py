@@ -12,7 +12,7 @@ import pytest
 
 from coordinator.runs.labeling import deciding
 from pate_fed import public_rows, queries, releases
-from pate_fed.accounting.statement import NoisePlace, Pricing, PrivacyUnit
+from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.releases import NoisyRelease, Outcome
@@ -143,7 +143,7 @@ def test_parameters_of_mechanisms_are_those_of_the_code(name: str) -> None:
 
 def test_names_in_terms_are_those_of_the_code() -> None:
     text = section("Terms and results")
-    for names in (SPECS, *map(get_args, (NoisePlace, PrivacyUnit, Pricing))):
+    for names in (SPECS, *map(get_args, (NoisePlace, PrivacyUnit))):
         for name in names:
             assert f"`{name}`" in text, name
 

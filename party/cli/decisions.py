@@ -293,7 +293,6 @@ def _record(
         "suite": one.suite or None,
         "run": None if terms is None else terms.name,
         "run_epsilon": None if cost is None else cost.run_epsilon,
-        "own_epsilon": None if cost is None else cost.own_epsilon,
         "coordinator_epsilon": None if cost is None else cost.coordinator_epsilon,
         "used_share": None if cost is None else cost.used,
         "share": None if cost is None else cost.share,

@@ -35,6 +35,7 @@ from pate_fed.errors import (
     UnsupportedEventError,
 )
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
+from pate_fed.mechanisms import DEPLOYED
 from pate_fed.pricing import charged_cost
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
@@ -105,10 +106,13 @@ class Guard:
         return terms
 
     def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
-        """Refuse a run that our ledgers cannot price: each batch would be void for everybody.
+        """Refuse a run whose price at its caps exceeds its budget, or cannot be added up here.
+
+        The price is a constant of the terms. So a run that is within its budget stays so, whatever
+        is released, as long as its caps hold.
 
         Args:
-            run_ledger: Of the run, with its spending of earlier setups.
+            run_ledger: Of the run, with its counts of earlier setups.
             seat: This party's place among all, from 0.
             ledger: The charges of all earlier runs, within its own budget.
 
@@ -126,9 +130,11 @@ class Guard:
             ledger.can_afford(charge)
         except (UnsupportedEventError, InvalidParameterError) as error:
             raise RefusalError(Reason.PRICING, error.must, error.got) from error
-        if cost.epsilon > terms.budgets[seat]:
+        if cost.epsilon > (budget := terms.budgets[seat]):
             raise RefusalError(
-                Reason.BUDGET, f"a run must cost at most its {terms.budgets[seat]:g}", cost.epsilon
+                Reason.BUDGET,
+                f"a run must cost at most its budget, epsilon {budget:g}, at its caps",
+                f"{cost.epsilon:g}",
             )
         _require_delta_for_tests(charge, ledger)
 
@@ -205,7 +211,7 @@ class Guard:
             pool: The public queries that this party holds.
             queries: Every query that this party ever answered.
             ledger: The charges of all earlier runs, within its own budget.
-            run_ledger: The charges of this run, within the run's budget and caps.
+            run_ledger: The counts of this run, within its caps.
 
         Returns:
             The batch's queries, and the worst case to be charged before anything is sent.
@@ -220,7 +226,7 @@ class Guard:
             raise RefusalError(
                 Reason.VOIDS, f"a run must end after {MOST_VOID_BATCHES} void batches", "another"
             )
-        if len(asked.indices) > run_ledger.left.asks or run_ledger.is_over:
+        if len(asked.indices) > run_ledger.left.asks:
             # Otherwise votes would leave for a charge of nothing.
             raise RefusalError(Reason.QUERIES, "the run's caps must leave this to ask", "less")
         batch = _ask(pool, asked)
@@ -229,9 +235,6 @@ class Guard:
                 Reason.QUERIES, f"at most {self.policy.most_queries} queries", "more"
             )
         worst = run_ledger.worst_case(len(batch))
-        if run_terms.at_parties and worst.asks < len(batch):
-            # Every sent row is opened, even after a cap has stopped the run.
-            raise RefusalError(Reason.QUERIES, "every row must be one that the caps allow", "more")
         weight = run_terms.unit_votes_at(seat)
         charge = lifelong_charge(run_terms, worst, weight=weight)
         try:
@@ -413,13 +416,13 @@ class Guard:
             raise RefusalError(Reason.UNIT, "the privacy unit must be one we allow", terms.unit)
         votes = terms.unit_votes
         quiet = (terms.sigma2 is not None and terms.sigma2 < policy.least_sigma2 * votes) or (
-            terms.sigma1 is not None and terms.sigma1 < policy.least_sigma1 * _moved(terms)
+            terms.sigma1 is not None and terms.sigma1 < policy.least_sigma1
         )
-        is_known = terms.is_evaluation or terms.mechanism in policy.mechanisms
+        # Whatever a policy says, the others are for simulations.
+        served = policy.mechanisms if policy.simulated else policy.mechanisms.intersection(DEPLOYED)
+        is_known = terms.is_evaluation or terms.mechanism in served
         if quiet or terms.delta > policy.most_delta or not is_known:
             raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
-        if not terms.spec.is_private and not policy.simulated:
-            raise RefusalError(Reason.PRICING, "every mechanism must have a price", "none")
         if budget > policy.most_epsilon:
             raise RefusalError(
                 Reason.BUDGET, f"epsilon must be at most {policy.most_epsilon}", budget
@@ -458,11 +461,6 @@ def _require_delta_for_tests(charge: PrivacyEvent, ledger: PrivacyLedger) -> Non
             "it for life",
             f"{kept:.3g}",
         )
-
-
-def _moved(terms: RunTerms) -> int:
-    """Return by how much one unit moves the checked count: votes, or steps of a test."""
-    return 1 if terms.test_delta is not None else terms.unit_votes
 
 
 def _most_seats(seats_of: Mapping[str, int]) -> int:

@@ -70,9 +70,6 @@ def words_of(request: Request) -> Iterator[Line]:
             f"of this run: epsilon {epsilon_text(cost.run_epsilon)} at most, at delta "
             f"{cost.delta:g}, for one {unit}",
         )
-        if cost.own_epsilon < cost.run_epsilon:
-            own = "one of your patients" if unit == "patient" else "your hospital"
-            yield "", f"for {own}: epsilon {epsilon_text(cost.own_epsilon)} at most"
         yield "", cost.neighbors
         yield "", f"view: {cost.view}; method (for specialists): {cost.method}"
         if cost.coordinator_epsilon is not None:

@@ -11,8 +11,7 @@ from party.site.folder import Site
 from party.site.peers import Pin
 from party.site.records import Approval, Subject
 from party.site.task_review import TaskReview
-from party.storage.run_costs import StatedCosts
-from pate_fed.accounting import PrivacyLedger, event_additive_delta
+from pate_fed.accounting import FormalCost, PrivacyLedger, event_additive_delta
 from pate_fed.accounting.statement import neighbors
 from pate_fed.charging import whole_charge
 from pate_fed.evaluation import neighbors_of
@@ -27,7 +26,6 @@ class Cost:
 
     Attributes:
         run_epsilon: The run's epsilon, the same number as everywhere.
-        own_epsilon: The cost for one unit of this hospital: at most the run's.
         coordinator_epsilon: The run's in the coordinator's view; None where that one is trusted,
             or sees what everybody sees.
         delta: For them.
@@ -44,7 +42,6 @@ class Cost:
     """
 
     run_epsilon: float
-    own_epsilon: float
     coordinator_epsilon: float | None
     delta: float
     neighbors: str
@@ -105,7 +102,7 @@ def proposal_of(
     *,
     ledger: PrivacyLedger,
     pins: Iterable[Pin],
-    costs: Callable[[RunTerms, int], StatedCosts],
+    costs: Callable[[RunTerms], FormalCost],
 ) -> Proposal:
     """Work out a run's proposal for a person; one that cannot be read has a `fault`.
 
@@ -114,7 +111,7 @@ def proposal_of(
         approval: The entry that waits.
         ledger: The charges of all other runs until now.
         pins: Whom our people checked.
-        costs: Gives the stated costs of a run, for the place of this party among all.
+        costs: Gives the stated cost of a run.
     """
     me = site.identity.public.fingerprint
     names = {pin.identity.fingerprint: pin.name for pin in pins}
@@ -128,7 +125,7 @@ def proposal_of(
         cost = None
         if me in approval.seats and terms.spec.is_private:
             seat = approval.seats.index(me)
-            cost = _cost(terms, seat, ledger, costs(terms, seat))
+            cost = _cost(terms, seat, ledger, costs(terms))
     except Exception as error:  # others asked for it: no fault of theirs hides another request
         return Proposal(approval, federation, terms, peers, None, fault_of(error))
     return Proposal(approval, federation, terms, peers, cost)
@@ -174,21 +171,20 @@ class Request:
             raise ApprovalError("a request must be read before it is approved", "an unread one")
 
 
-def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: StatedCosts) -> Cost | None:
+def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: FormalCost) -> Cost | None:
     charge = whole_charge(terms, seat)
     if charge is None:
         return None
     is_seen_by_coordinator = terms.at_parties and not terms.is_evaluation
     return Cost(
-        run_epsilon=stated.run.epsilon,
-        own_epsilon=stated.own.epsilon,
+        run_epsilon=stated.epsilon,
         coordinator_epsilon=charged_cost(terms, seat).epsilon if is_seen_by_coordinator else None,
         delta=terms.delta,
         neighbors=neighbors_of(terms.unit)
         if terms.is_evaluation
         else neighbors(terms.unit, terms.unit_votes_at(seat)),
-        view=stated.run.holds_for,
-        method=stated.run.method,
+        view=stated.holds_for,
+        method=stated.method,
         used=ledger.used_share(),
         share=ledger.share_of(charge),
         room=ledger.room_for(charge),

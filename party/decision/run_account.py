@@ -1,7 +1,7 @@
-"""The cost of one run for this hospital: in the run's own ledger, and in the one for life.
+"""One run at this hospital: its counts within its caps, and its charges in the ledger for life.
 
 Both are changed in one step. A run that is set up anew after a hospital restarted keeps its
-account: an approval is of one budget, for any number of setups.
+account: an approval is of one price at the caps, for any number of setups.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RunAccount:
 
     @property
     def ledger(self) -> RunLedger:
-        """The run's ledger: its budget for this party, and its caps."""
+        """The run's ledger: its counts, within its caps."""
         return self._charges.ledger
 
     @property
@@ -83,7 +83,7 @@ class RunAccount:
         """Charge the worst case of a batch, before anything is sent (rule R13).
 
         Raises:
-            BudgetExhaustedError: a budget leaves less.
+            BudgetExhaustedError: the budget for life leaves less.
             OutcomeCapError: a cap leaves less.
         """
         reserved = self.ledger.reserve(entry_id, worst)
@@ -194,10 +194,8 @@ class RunAccount:
             raise InvalidTermsError("tallies must be released by evaluations alone", "")
         # Otherwise a coordinator could look at everything and have all of it refunded.
         after = self.ledger.commit(entry_id, outcomes_of(release), release.digest)
-        # With noise at the parties a mechanism that never refuses answers every opened row.
-        may_stop = after.is_over and (not self.terms.at_parties or self.terms.spec.may_refuse)
-        if release.asked < len(release) and not may_stop:
-            raise InvalidTermsError("only a cap may leave a query unasked", "no cap reached")
+        if release.asked < len(release) and not after.is_over:
+            raise InvalidTermsError("only the cap on answers may leave a query unasked", "another")
 
     def _may_return(self, ledger: PrivacyLedger, entry_id: str, *, most: float) -> bool:
         """Tell whether a charge may come back on the word of others, over all runs and for life."""

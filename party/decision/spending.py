@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from party.storage.audit import AuditKind, AuditRecord
 from party.storage.ledger import RunCharges
-from party.storage.run_costs import StatedCosts
-from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
+from pate_fed.accounting import EntryState, FormalCost, LedgerEntry, PrivacyLedger
 from pate_fed.charging import whole_charge
 from pate_fed.federation import RunTerms
 
@@ -49,7 +48,7 @@ def spending_by_run(
     records: Iterable[AuditRecord],
     *,
     charges: Callable[[bytes], RunCharges | None],
-    costs: Callable[[RunTerms, int], StatedCosts],
+    costs: Callable[[RunTerms], FormalCost],
 ) -> tuple[RunSpending, ...]:
     """Return each run's charge, oldest first.
 
@@ -57,7 +56,7 @@ def spending_by_run(
         ledger: For life.
         records: Of the audit log.
         charges: Gives the charges of the run that was set up under an id.
-        costs: Gives the stated costs of a run, for the place of this party among all.
+        costs: Gives the stated cost of a run.
     """
     # Runs of several federations may be open: only a batch's own record names the federation of a
     # charge.
@@ -107,13 +106,13 @@ def _with_terms(
     one: RunSpending,
     charges: RunCharges,
     ledger: PrivacyLedger,
-    costs: Callable[[RunTerms, int], StatedCosts],
+    costs: Callable[[RunTerms], FormalCost],
 ) -> RunSpending:
     terms = charges.ledger.terms
     whole = whole_charge(terms, charges.seat)
     return replace(
         one,
-        epsilon=costs(terms, charges.seat).run.epsilon,
+        epsilon=costs(terms).epsilon,
         room=None if whole is None else ledger.room_for(whole),
         name=terms.name,
         unit=terms.unit,

@@ -42,7 +42,7 @@ class RunCharges:
     Attributes:
         scope: `protocols.run_scope.RunScope.digest` of the run, 32 bytes.
         seat: Place of this party among all, from 0.
-        ledger: Its budget for this party, its caps, and the used part of both.
+        ledger: Its caps, and the used part of them.
     """
 
     scope: bytes

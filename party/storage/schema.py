@@ -211,11 +211,11 @@ class RunSetupRow(Base):
 
 
 class RunCostRow(Base):
-    """The stated costs of a run; see `run_costs`.
+    """The stated cost of a run; see `run_costs`.
 
     Attributes:
-        key: SHA-256 of version, seat and terms.
-        record: The costs, JSON.
+        key: SHA-256 of version and terms.
+        record: The cost, JSON.
     """
 
     __tablename__ = "run_costs"

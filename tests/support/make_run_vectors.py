@@ -567,7 +567,7 @@ class Run:
 
 
 def additive_run() -> Row:
-    run = Run("additive", RUN_TERMS["confident, gdp"], parties=3)
+    run = Run("additive", RUN_TERMS["threshold"], parties=3)
     return {
         "what": "a run of the additive form among three: all secrets, frames and keys, and the sum",
         **run.row(),

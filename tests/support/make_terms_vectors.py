@@ -34,19 +34,16 @@ def _terms(**changed: Any) -> Row:
         "task_digest": TASK,
         "classes": 3,
         "weights": [[[1, 5]], [[1, 3], [2, 1]], [[3, 2]]],
-        "mechanism": "confident",
+        "mechanism": "threshold",
         "vote_threshold": 12.0,
-        "sigma1": 7.5,
-        "sigma2": 3.1,
+        "sigma1": None,
+        "sigma2": 7.5,
         "confidence": None,
         "test_delta": None,
         "noise_place": "coordinator",
         "unit": "record",
-        "pricing": "gdp",
-        "orders": [],
         "max_asks": 10,
         "max_answers": 6,
-        "max_refusals": 8,
         "budgets": [1.0, 2.5, 8.0],
         "delta": 1e-6,
         "colluders": None,
@@ -57,40 +54,35 @@ def _terms(**changed: Any) -> Row:
 
 
 _CHECKED_STABLE = {"vote_threshold": None, "sigma2": None, "sigma1": 2.0, "test_delta": 1e-7}
-_NO_REFUSALS = {"vote_threshold": None, "sigma1": None, "max_refusals": 0, "max_answers": 10}
-_ORDERS = {"orders": [17.0, 12.5, 1.0625]}
+_ALWAYS_ANSWERS = {"vote_threshold": None, "max_answers": 10}
 _AT_PARTIES = {
     "weights": [[[1, 2]]] * 5,
     "noise_place": "parties",
-    "pricing": "renyi",
-    "orders": [4.0, 4.0, 4.0, 4.0, 4.0],
     "budgets": [8.0] * 5,
     "colluders": 2,
     "dropouts": 1,
 }
 
 RUN_TERMS: dict[str, Row] = {
-    "confident, gdp": _terms(),
-    "confident, label": _terms(pricing="label", **_ORDERS),
-    "confident, joint": _terms(pricing="joint", **_ORDERS),
-    "gnmax, gdp, a whole party": _terms(mechanism="gnmax", unit="party", **_NO_REFUSALS),
-    "lnmax, renyi": _terms(mechanism="lnmax", pricing="renyi", **_NO_REFUSALS, **_ORDERS),
-    "interactive, gdp": _terms(mechanism="interactive", confidence=0.9),
-    "stable-gaussian, renyi": _terms(
-        mechanism="stable-gaussian", pricing="renyi", **_CHECKED_STABLE, **_ORDERS
-    ),
-    "stable-laplace, renyi": _terms(
-        mechanism="stable-laplace", pricing="renyi", **_CHECKED_STABLE, **_ORDERS
-    ),
-    "immutable, none": _terms(mechanism="immutable", pricing="none", **_NO_REFUSALS),
-    "gnmax, noise at the parties": _terms(mechanism="gnmax", **_NO_REFUSALS, **_AT_PARTIES),
-    "tallies": _terms(mechanism="tallies", **_NO_REFUSALS, **_AT_PARTIES),
+    "threshold": _terms(),
+    "interactive-threshold": _terms(mechanism="interactive-threshold", confidence=0.9),
+    "gnmax, a whole party": _terms(mechanism="gnmax", unit="party", **_ALWAYS_ANSWERS),
+    "lnmax": _terms(mechanism="lnmax", **_ALWAYS_ANSWERS),
+    "counts": _terms(mechanism="counts", **_ALWAYS_ANSWERS),
+    "confident": _terms(mechanism="confident", sigma1=3.1),
+    "interactive": _terms(mechanism="interactive", sigma1=3.1, confidence=0.9),
+    "stable-gaussian": _terms(mechanism="stable-gaussian", **_CHECKED_STABLE),
+    "stable-laplace": _terms(mechanism="stable-laplace", **_CHECKED_STABLE),
+    "immutable": _terms(mechanism="immutable", **_ALWAYS_ANSWERS),
+    "threshold, noise at the parties": _terms(**_AT_PARTIES),
+    "gnmax, noise at the parties": _terms(mechanism="gnmax", **_ALWAYS_ANSWERS, **_AT_PARTIES),
+    "tallies": _terms(mechanism="tallies", **_ALWAYS_ANSWERS, **_AT_PARTIES),
     "with a purpose": _terms(purpose="Früherkennung der Sepsis, Los 3,\u00a0<b>"),
 }
 
 
 def _batch(**changed: Any) -> Row:
-    run = changed.pop("run", RUN_TERMS["confident, gdp"])
+    run = changed.pop("run", RUN_TERMS["threshold"])
     return {"run": run, "indices": [4, 0], "predictions_digest": b"", **changed}
 
 
@@ -109,7 +101,7 @@ def _without(record: Row, name: str) -> Row:
 
 
 def good_terms() -> dict[str, dict[str, Row]]:
-    interactive = RUN_TERMS["interactive, gdp"]
+    interactive = RUN_TERMS["interactive-threshold"]
     digest = digest_of_predictions(PREDICTIONS)
     return {
         "run terms": RUN_TERMS,
@@ -129,16 +121,15 @@ def good_terms() -> dict[str, dict[str, Row]]:
 
 def _spoiled_run_terms() -> dict[str, Any]:
     at_parties = RUN_TERMS["gnmax, noise at the parties"]
-    gnmax = RUN_TERMS["gnmax, gdp, a whole party"]
+    gnmax = RUN_TERMS["gnmax, a whole party"]
     return {
         "a list": list(_terms().values()),
         "a field is missing": _without(_terms(), "unit"),
         "colluders are missing, not null": _without(_terms(), "colluders"),
         "a field too many": _terms(extra=1),
-        "tallies with noise at the coordinator": _terms(mechanism="tallies", **_NO_REFUSALS),
-        "tallies, renyi, with noise at the coordinator": _terms(
-            mechanism="tallies", pricing="renyi", **_NO_REFUSALS, **_ORDERS
-        ),
+        "tallies with noise at the coordinator": _terms(mechanism="tallies", **_ALWAYS_ANSWERS),
+        "a price, which follows from all else": _terms(pricing="gdp"),
+        "a cap on refusals": _terms(max_refusals=8),
         "pool digest of 31 bytes": _terms(pool_digest=bytes(31)),
         "pool digest is a text": _terms(pool_digest="0" * 32),
         "task digest of 31 bytes": _terms(task_digest=bytes(31)),
@@ -156,38 +147,28 @@ def _spoiled_run_terms() -> dict[str, Any]:
         "one run written as two": _terms(weights=[[[1, 2], [1, 3]], [[1, 5]], [[1, 5]]]),
         "more votes than fit the ring": _terms(weights=[[[1, 2**30]], [[1, 5]], [[1, 5]]]),
         "unknown mechanism": _terms(mechanism="dance"),
-        "a parameter is missing": _terms(sigma1=None),
+        "a parameter is missing": _terms(sigma2=None),
         "a parameter too many": _terms(confidence=0.5),
+        "noise twice": _terms(sigma1=3.1),
         "sigma is 0": _terms(sigma2=0.0),
         "sigma is infinite": _terms(sigma2=math.inf),
         "sigma is a whole number": _terms(sigma2=3),
         "threshold is no number": _terms(vote_threshold=math.nan),
-        "confidence above 1": _terms(mechanism="interactive", confidence=1.5),
-        "test delta of a half": {**RUN_TERMS["stable-gaussian, renyi"], "test_delta": 0.5},
+        "confidence above 1": _terms(mechanism="interactive-threshold", confidence=1.5),
+        "test delta of a half": {**RUN_TERMS["stable-gaussian"], "test_delta": 0.5},
         "unknown noise place": _terms(noise_place="nowhere"),
         "colluders with noise at the coordinator": _terms(colluders=1),
         "drop-outs with noise at the coordinator": _terms(dropouts=0),
         "noise at the parties without colluders": {**at_parties, "colluders": None},
         "noise at the parties with 0 colluders": {**at_parties, "colluders": 0},
         "no honest share left": {**at_parties, "dropouts": 3},
-        "noise at the parties, priced by gdp": {**at_parties, "pricing": "gdp", "orders": []},
         "noise at the parties for lnmax": {**at_parties, "mechanism": "lnmax"},
-        "noise at the parties for confident": _terms(**_AT_PARTIES),
+        "noise at the parties for confident": {**RUN_TERMS["confident"], **_AT_PARTIES},
         "unknown unit": _terms(unit="ward"),
-        "unknown pricing": _terms(pricing="free"),
-        "orders with gdp": _terms(**_ORDERS),
-        "no orders with label": _terms(pricing="label"),
-        "an order of 1": _terms(pricing="label", orders=[2.0, 2.0, 1.0]),
-        "an order is a whole number": _terms(pricing="label", orders=[2.0, 2.0, 3]),
-        "joint for gnmax": {**gnmax, "pricing": "joint", **_ORDERS},
-        "renyi for confident": _terms(pricing="renyi", **_ORDERS),
-        "none for confident": _terms(pricing="none"),
-        "gdp for lnmax": {**gnmax, "mechanism": "lnmax"},
         "no answers": _terms(max_answers=0),
-        "no refusals for confident": _terms(max_refusals=0, max_answers=10),
-        "refusals for gnmax": {**gnmax, "max_refusals": 1},
+        "no asks": _terms(max_asks=0, max_answers=0),
+        "a cap on answers of gnmax": {**gnmax, "max_answers": 9},
         "more answers than asks": _terms(max_answers=11),
-        "more asks than answers and refusals": _terms(max_asks=15),
         "budgets of two parties": _terms(budgets=[1.0, 1.0]),
         "a budget of 0": _terms(budgets=[1.0, 0.0, 1.0]),
         "a budget is infinite": _terms(budgets=[1.0, math.inf, 1.0]),
@@ -214,9 +195,9 @@ def _spoiled_rest() -> dict[str, dict[str, Any]]:
             "a negative position": _batch(indices=[4, -1]),
             "a position is a float": _batch(indices=[4.0]),
             "a position is true": _batch(indices=[True]),
-            "predictions for confident": _batch(predictions_digest=bytes(32)),
+            "predictions for threshold": _batch(predictions_digest=bytes(32)),
             "predictions digest of 31 bytes": _batch(
-                run=RUN_TERMS["interactive, gdp"], predictions_digest=bytes(31)
+                run=RUN_TERMS["interactive-threshold"], predictions_digest=bytes(31)
             ),
             "predictions digest is null": _batch(predictions_digest=None),
             "spoiled terms of the run": _batch(run=_terms(delta=0.0)),
@@ -250,12 +231,12 @@ def _spoiled_encodings() -> dict[str, bytes]:
     delta = cbor("classes") + b"\x03"
     return {
         "keys in the order of the fields": bytes([0xA0 | len(entries)]) + b"".join(entries),
-        "a key twice": b"\xb5" + true[1:] + cbor("vote_threshold") + cbor(12.0),
-        "length of the map in two bytes": b"\xb8\x14" + true[1:],
+        "a key twice": bytes([true[0] + 1]) + true[1:] + cbor("vote_threshold") + cbor(12.0),
+        "length of the map in two bytes": bytes([0xB8, len(entries)]) + true[1:],
         "map of indefinite length": b"\xbf" + true[1:] + b"\xff",
         "a number in two bytes": true.replace(delta, cbor("classes") + b"\x18\x03"),
         "a float of 16 bits in 64": true.replace(
-            cbor("sigma1") + cbor(7.5), cbor("sigma1") + bytes.fromhex("fb401e000000000000")
+            cbor("sigma2") + cbor(7.5), cbor("sigma2") + bytes.fromhex("fb401e000000000000")
         ),
         "cut short": true[:-1],
         "trailing byte": true + b"\0",

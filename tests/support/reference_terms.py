@@ -43,20 +43,25 @@ def _doubles(row: Sequence[float]) -> bytes:
 # Readers ---------------------------------------------------------------------------------------
 
 _OWN = {
-    "confident": {"vote_threshold", "sigma1", "sigma2"},
+    "threshold": {"vote_threshold", "sigma2"},
+    "interactive-threshold": {"vote_threshold", "sigma2", "confidence"},
     "gnmax": {"sigma2"},
     "lnmax": {"sigma2"},
+    "counts": {"sigma2"},
+    "confident": {"vote_threshold", "sigma1", "sigma2"},
     "interactive": {"vote_threshold", "sigma1", "sigma2", "confidence"},
     "stable-gaussian": {"sigma1", "test_delta"},
     "stable-laplace": {"sigma1", "test_delta"},
     "immutable": {"sigma2"},
     "tallies": {"sigma2"},
 }
-_GAUSSIAN = {"confident", "gnmax", "interactive"}
+_AT_PARTIES = {"threshold", "interactive-threshold", "gnmax", "tallies"}
+_LEARNING = {"interactive-threshold", "interactive"}
+_ALWAYS_ANSWERING = {"gnmax", "lnmax", "counts", "immutable", "tallies"}
 _REQUIRED = {
-    "unit": str, "delta": float, "orders": list, "budgets": list, "classes": int, "pricing": str,
+    "unit": str, "delta": float, "budgets": list, "classes": int,
     "weights": list, "max_asks": int, "mechanism": str, "max_answers": int, "noise_place": str,
-    "pool_digest": bytes, "task_digest": bytes, "max_refusals": int, "name": str, "purpose": str,
+    "pool_digest": bytes, "task_digest": bytes, "name": str, "purpose": str,
 }  # fmt: skip
 _MAY_BE_NULL = {
     "sigma1": float, "sigma2": float, "dropouts": int, "colluders": int, "confidence": float,
@@ -72,7 +77,7 @@ def read_batch_terms(data: bytes) -> Record:
     terms = _map(_value(data), {"run": dict, "indices": list, "predictions_digest": bytes})
     run, digest = _run_terms(terms["run"]), terms["predictions_digest"]
     _different(terms["indices"])
-    require(not digest or (len(digest) == 32 and run["mechanism"] == "interactive"), "a digest")
+    require(not digest or (len(digest) == 32 and run["mechanism"] in _LEARNING), "a digest")
     return terms
 
 
@@ -138,7 +143,7 @@ def _run_terms(value: Any) -> Record:
     _weights(terms["weights"])
     _mechanism(terms)
     _noise(terms)
-    _pricing(terms)
+    require(terms["unit"] in ("record", "party"), "a known unit")
     _caps(terms)
     parties = len(terms["weights"])
     budgets = terms["budgets"]
@@ -198,29 +203,12 @@ def _noise(terms: Record) -> None:
         colluders, dropouts = both
         require(colluders >= 1 and dropouts >= 0, "their ranges")
         require(len(terms["weights"]) - colluders - dropouts >= 1, "an honest share")
-        possible = terms["mechanism"] in ("gnmax", "tallies")
-        require(possible and terms["pricing"] == "renyi", "one noise, renyi")
+        require(terms["mechanism"] in _AT_PARTIES, "noise that parties can add")
     require(at_parties or terms["mechanism"] != "tallies", "noise of counts at the parties")
-
-
-def _pricing(terms: Record) -> None:
-    pricing, mechanism, orders = terms["pricing"], terms["mechanism"], terms["orders"]
-    require(terms["unit"] in ("record", "party"), "a known unit")
-    require(pricing in ("gdp", "label", "joint", "renyi", "none"), "a known price")
-    with_orders = pricing in ("label", "joint", "renyi")
-    require(len(orders) == (len(terms["weights"]) if with_orders else 0), "one order per party")
-    require(all(_positive(order) and order > 1 for order in orders), "orders above 1")
-    require((pricing == "none") == (mechanism == "immutable"), "none for immutable only")
-    require(pricing != "joint" or mechanism == "confident", "joint for confident only")
-    gaussian = mechanism in _GAUSSIAN and terms["noise_place"] == "coordinator"
-    require(pricing not in ("gdp", "label") or gaussian, "gdp and label for Gaussian noise")
-    require(pricing != "renyi" or not gaussian, "renyi for all else")
 
 
 def _caps(terms: Record) -> None:
     asks, answers = terms["max_asks"], terms["max_answers"]
-    refusals = terms["max_refusals"]
-    never = terms["mechanism"] in ("gnmax", "lnmax", "immutable", "tallies")
-    require(asks >= 1 and answers >= 1, "caps")
-    require(refusals == 0 if never else refusals >= 1, "refusals where there are any")
-    require(max(answers, refusals) <= asks <= answers + refusals, "caps that fit")
+    require(1 <= answers <= asks, "caps")
+    always = terms["mechanism"] in _ALWAYS_ANSWERING
+    require(answers == asks or not always, "caps that fit")

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.ranges import positive, whole
-from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes

@@ -33,7 +33,6 @@ from tests.support.stores import journal_in_memory
 
 OTHER_POOL = bytes(32)
 EVEN = TeacherWeights.equal(TEACHERS)
-JOINT = {"pricing": "joint", "orders": (9.0, 9.0, 9.0)}
 
 
 def refusal_of(answer: bytes) -> str:
@@ -56,10 +55,9 @@ RUN_REFUSALS = [
     pytest.param({}, {"approved_pools": frozenset({OTHER_POOL})}, Reason.POOL, id="another pool"),
     pytest.param({}, {"approved_pools": frozenset()}, Reason.POOL, id="no pool approved"),
     pytest.param({"pool_digest": OTHER_POOL}, {}, Reason.POOL, id="terms name another pool"),
-    pytest.param({}, {"least_sigma1": 20.5}, Reason.MECHANISM, id="too quiet a check"),
     pytest.param({}, {"least_sigma2": 20.5}, Reason.MECHANISM, id="too quiet a label"),
     pytest.param(
-        {"sigma1": 40.0, "sigma2": 30.0, "weights": (EVEN, EVEN, TeacherWeights.of([2]))},
+        {"sigma2": 30.0, "weights": (EVEN, EVEN, TeacherWeights.of([2]))},
         {"least_sigma2": 20.0},
         Reason.MECHANISM,
         id="noise that is enough for one vote of a unit of two",
@@ -84,31 +82,12 @@ RUN_REFUSALS = [
     pytest.param(
         {}, {"units": frozenset({"party"})}, Reason.UNIT, id="a unit that its owner does not allow"
     ),
-    pytest.param(JOINT, {}, Reason.PRICING, id="a joint price, where nobody vouches for votes"),
     pytest.param(
-        {
-            "mechanism": "counts",
-            "vote_threshold": None,
-            "sigma1": None,
-            "pricing": "gdp",
-            "orders": (),
-            "max_refusals": 0,
-        },
-        {},
-        Reason.MECHANISM,
-        id="noisy counts, which are for research",
+        {"mechanism": "lnmax"}, {}, Reason.MECHANISM, id="a mechanism that it does not want"
     ),
+    pytest.param({"sigma2": 12.0}, {}, Reason.BUDGET, id="a price above the run's budget"),
     pytest.param(
-        {
-            "mechanism": "immutable",
-            "vote_threshold": None,
-            "sigma1": None,
-            "pricing": "none",
-            "max_refusals": 0,
-        },
-        {"simulated": False, "mechanisms": frozenset({"immutable"})},
-        Reason.SIMULATED,
-        id="a mechanism without a price, outside a simulation",
+        {"budgets": (5.0, 5.0, 2.0)}, {}, Reason.BUDGET, id="a price above this party's budget"
     ),
 ]
 
@@ -130,9 +109,6 @@ class TestRun:
                 "sigma1": 40.0,
                 "sigma2": None,
                 "test_delta": 1e-8,
-                "pricing": "renyi",
-                "orders": (12.0,) * 3,
-                "max_refusals": 100,
             },
             policy={"mechanisms": frozenset({"stable-gaussian"}), "least_sigma1": least},
             weights=dict.fromkeys(range(3), (2,) * TEACHERS),
@@ -426,19 +402,16 @@ class TestPeers:
             pytest.param({"budgets": [float("nan")] * 3}, id="epsilon no number"),
             pytest.param({"budgets": [5, 5, 5]}, id="epsilon whole"),
             pytest.param({"budgets": [5.0, 5.0]}, id="a budget missing"),
-            pytest.param({"orders": [2.0, 2.0, 2.0]}, id="orders for a price without any"),
-            pytest.param({**JOINT, "orders": [9.0]}, id="an order missing"),
-            pytest.param({**JOINT, "orders": [9.0, 1.0, 9.0]}, id="order 1"),
             pytest.param({"confidence": 0.9}, id="a confidence without predictions"),
             pytest.param({"mechanism": "lnmax"}, id="parameters of another mechanism"),
             pytest.param({"mechanism": "majority"}, id="unknown mechanism"),
             pytest.param({"sigma2": float("inf")}, id="endless noise"),
             pytest.param({"sigma2": -1.0}, id="negative noise"),
-            pytest.param({"sigma1": None}, id="no noise in the check"),
+            pytest.param({"sigma2": None}, id="no noise"),
+            pytest.param({"sigma1": 20.0}, id="noise twice"),
+            pytest.param({"max_refusals": 100}, id="a cap on refusals"),
             pytest.param({"noise_place": "nowhere"}, id="noise nowhere"),
-            pytest.param({"pricing": "joint"}, id="joint pricing without orders"),
-            pytest.param({"pricing": "free"}, id="unknown pricing"),
-            pytest.param({"pricing": "none"}, id="no pricing for what has a price"),
+            pytest.param({"pricing": "gdp"}, id="a price of its own"),
             pytest.param({"unit": "hospital"}, id="unknown unit"),
             pytest.param(
                 {"weights": [[[1, 1]], [[0, 1]], [[1, 1]]]}, id="a teacher without a vote"
@@ -578,7 +551,7 @@ class TestBatch:
         assert federation.steps[0].count("vote") == 1
 
     def test_party_refuses_more_queries_than_the_cap_on_asks_leaves(self) -> None:
-        federation = self.ready(terms={"max_asks": 3, "max_answers": 3, "max_refusals": 3})
+        federation = self.ready(terms={"max_asks": 3, "max_answers": 3})
         assert federation.ask(0, 1).answered == 2
         with pytest.raises(RefusalError) as refusal:
             self.review(federation, BatchTerms(federation.run.terms, (2, 3)))
@@ -625,12 +598,12 @@ class TestBatch:
         assert refusal.value.reason is Reason.VOIDS
 
     def test_worst_case_is_charged_within_the_caps_that_are_left(self) -> None:
-        federation = self.ready(terms={"max_answers": 3, "max_refusals": 2, "max_asks": 5})
+        federation = self.ready(terms={"max_answers": 3, "max_asks": 5})
         federation.ask(0, 1)
         federation.nodes[0].receive(wire.pack([federation.settlement]))
-        # The release used 2 of 3 answers: 1 answer and 2 refusals are left, hence 2 asks.
+        # The release used 2 of 3 answers: 1 is left, and 3 asks.
         _, worst = self.review(federation, BatchTerms(federation.run.terms, (2, 3, 4)))
-        assert worst == Outcomes(refusals=2, answers=1, asks=2)
+        assert worst == Outcomes(asks=3, answers=1)
 
     def test_a_pool_that_is_not_the_run_s_is_never_asked(self) -> None:
         federation = self.ready()
