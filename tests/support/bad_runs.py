@@ -46,7 +46,6 @@ CLASSES = 3
 TEACHERS = 200
 SIGMA = 20.0
 """Six standard deviations and more below what decides any label here."""
-ORDER = 20.0
 POOL = 24
 WEIGHTS = TeacherWeights.equal(TEACHERS)
 CODED = (ProtocolError, CoordinatorError, PateFedError)
@@ -109,9 +108,8 @@ class BadRuns:
         self.teachers = [Teachers(node) for node in range(course.parties)]
         databases = [CopiedPartyDatabase.in_memory() for _ in self.teachers]
         self.journals = [Journal(database, sketch_key=b"") for database in databases]
-        order = ORDER if course.at_parties else None
         self.ledgers = [
-            LedgerStore(database, budget=PrivacyLedger(5.0, 1e-5, order=order))
+            LedgerStore(database, budget=PrivacyLedger.for_life(5.0, 1e-5))
             for database in databases
         ]
         self.randoms = [Stream(f"party {node}") for node in range(course.parties)]
@@ -380,7 +378,7 @@ class Runs:
 
     parties: int
     form: str = "additive"
-    mechanism: str = "confident"
+    mechanism: str = "threshold"
     at_parties: bool = False
     runs: int = 1
     is_set_up: bool = True
@@ -397,13 +395,13 @@ class Runs:
         """What one run asks: two batches; a later run an old one, too."""
         start = 8 * number
         fresh = [(start, start + 1), (start + 4, start + 5)]
-        if self.mechanism == "confident":
+        if self.mechanism == "threshold":
             fresh = [(start, start + 3), (start + 4, start + 5)]
         return fresh if not number else [fresh[0], (4, 5), fresh[1]]
 
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
         """The terms of every run."""
-        confident, parties = self.mechanism == "confident", len(members)
+        has_threshold, parties = self.mechanism == "threshold", len(members)
         terms = RunTerms(
             name="run",
             classes=CLASSES,
@@ -411,18 +409,15 @@ class Runs:
             task_digest=NO_TASK,
             weights=(WEIGHTS,) * parties,
             mechanism=self.mechanism,
-            vote_threshold=0.6 * TEACHERS * parties if confident else None,
-            sigma1=SIGMA if confident else None,
+            vote_threshold=0.6 * TEACHERS * parties if has_threshold else None,
+            sigma1=None,
             sigma2=SIGMA,
             confidence=None,
             test_delta=None,
             noise_place="coordinator",
             unit="record",
-            pricing="gdp",
-            orders=(),
             max_asks=100,
             max_answers=100,
-            max_refusals=100 if confident else 0,
             budgets=(5.0,) * parties,
             delta=1e-5,
         )
@@ -431,8 +426,6 @@ class Runs:
         return replace(
             terms,
             noise_place="parties",
-            pricing="renyi",
-            orders=(ORDER,) * parties,
             colluders=1,
             dropouts=parties - WATCHED[self.form]().threshold(parties),
         )

@@ -21,10 +21,10 @@ from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.ledger import RunCharges
 from party.storage.query_journal import QueryJournal, SketchedQueries
-from pate_fed.accounting import LedgerEntry, PrivacyLedger
+from pate_fed.accounting import OutcomeEntry, PrivacyLedger, order_for_life
 from pate_fed.charging import RunLedger
 from pate_fed.federation import NO_TASK, RunTerms
-from pate_fed.mechanisms import RandomBytes, keyed_stream
+from pate_fed.mechanisms import RandomBytes, keyed_stream, spec_of
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import TeacherWeights
@@ -43,8 +43,8 @@ NOW = 1_000.0
 CLASSES = 3
 TEACHERS = 200
 POOL = 24
-ORDER = 20.0
-"""Renyi order at which ledgers of runs with noise at the parties add up."""
+ORDER = order_for_life(5.0, 1e-5)
+"""Renyi order at which the hospitals' budgets add up."""
 SIGMA = 20.0
 """Small beside 600 votes: a label is the class voted for in all but one run in 10^100."""
 
@@ -252,7 +252,7 @@ class Federation:
         policy: Fields of `Policy` that differ from the default, for all parties.
         policies: The same, for some parties by their place.
         budgets: Epsilon of some parties' own ledgers.
-        orders: Renyi order of some parties' own ledgers; without any where not given.
+        orders: Renyi order of some parties' own ledgers; `ORDER` where not given.
         weights: Votes of each teacher of some parties, by their place; others have one vote each.
         form: Secure sum.
         noise: Source of the coordinator's noise.
@@ -277,7 +277,7 @@ class Federation:
         policy: Mapping[str, Any] | None = None,
         policies: Mapping[int, Mapping[str, Any]] | None = None,
         budgets: Mapping[int, float] | None = None,
-        orders: Mapping[int, float | None] | None = None,
+        orders: Mapping[int, float] | None = None,
         weights: Mapping[int, tuple[int, ...]] | None = None,
         form: str = "additive",
         noise: RandomBytes | None = None,
@@ -327,7 +327,7 @@ class Federation:
                 ledger=PrivacyLedger(
                     (budgets or {}).get(place, 5.0),
                     1e-5,
-                    order=(orders or {}).get(place, self._order),
+                    order=(orders or {}).get(place, ORDER),
                 ),
                 noise=(noises or {}).get(place),
             )
@@ -485,23 +485,12 @@ class Federation:
         )
 
     @property
-    def _order(self) -> float | None:
-        """Noise at the parties is discrete: no exact Gaussian composition holds for it."""
-        return ORDER if self.terms.get("noise_place") == "parties" else None
-
-    @property
     def _at_parties(self) -> dict[str, Any]:
         """Terms that go with noise at the parties."""
-        if self._order is None:
+        if self.terms.get("noise_place") != "parties":
             return {}
         parties = len(self.nodes)
-        return {
-            "mechanism": "gnmax",
-            "pricing": "renyi",
-            "orders": (ORDER,) * parties,
-            "colluders": 1,
-            "dropouts": parties - FORMS[self.form]().threshold(parties),
-        }
+        return {"colluders": 1, "dropouts": parties - FORMS[self.form]().threshold(parties)}
 
     def _open_store(self, ledger: RunLedger) -> RecordingStore:
         self.store = RecordingStore(
@@ -516,8 +505,7 @@ class Federation:
 
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
         """The default terms with this federation's changes."""
-        mechanism = self.terms.get("mechanism", self._at_parties.get("mechanism", "confident"))
-        confident = mechanism == "confident"
+        mechanism = self.terms.get("mechanism", "threshold")
         weights = tuple(member.weights for member in members)
         fields: dict[str, Any] = {
             "name": "run",
@@ -525,18 +513,11 @@ class Federation:
             "task_digest": NO_TASK,
             "weights": weights,
             "mechanism": mechanism,
-            "vote_threshold": 0.6 * sum(each.votes for each in weights) if confident else None,
-            "sigma1": SIGMA if confident else None,
-            "sigma2": SIGMA,
-            "confidence": None,
-            "test_delta": None,
+            **_parameters(mechanism, total_votes=sum(each.votes for each in weights)),
             "noise_place": "coordinator",
             "unit": "record",
-            "pricing": "gdp",
-            "orders": (),
             "max_asks": 100,
-            "max_answers": 100,
-            "max_refusals": 100 if confident else 0,
+            "max_answers": self.terms.get("max_asks", 100),
             "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }
@@ -552,10 +533,9 @@ class Federation:
         run.task = PartyTask(run.task.pool, vote)
 
     @property
-    def charges(self) -> tuple[LedgerEntry, ...]:
-        """What the run reserved from the one budget that all parties have."""
-        [ledger] = self.store.ledger().costs
-        return ledger.entries
+    def charges(self) -> tuple[OutcomeEntry, ...]:
+        """What the run reserved from its caps."""
+        return self.store.ledger().outcomes.entries
 
     def place_of(self, name: str) -> int:
         """Which node a name belongs to."""
@@ -593,6 +573,19 @@ class Federation:
         [vector] = [message for message in messages(answer) if isinstance(message, MaskedVector)]
         changed = MaskedVector(vector.plan_digest, vector.sender, change(vector.body))
         return wire.pack([wire.sign(changed, by).frame])
+
+
+def _parameters(mechanism: str, *, total_votes: int) -> dict[str, float | None]:
+    """Usual parameters of a mechanism; None for those that it has not."""
+    usual = {
+        "vote_threshold": 0.6 * total_votes,
+        "sigma1": SIGMA,
+        "sigma2": SIGMA,
+        "confidence": 0.9,
+        "test_delta": 1e-8,
+    }
+    needed = spec_of(mechanism).parameters
+    return {name: value if name in needed else None for name, value in usual.items()}
 
 
 _READY = Copies()

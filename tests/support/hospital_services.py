@@ -78,11 +78,8 @@ class Hospitals:
             "test_delta": None,
             "noise_place": "coordinator",
             "unit": "record",
-            "pricing": "gdp",
-            "orders": (),
             "max_asks": 12,
             "max_answers": 12,
-            "max_refusals": 0,
             "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }

@@ -209,11 +209,8 @@ class World:
             "test_delta": None,
             "noise_place": "coordinator",
             "unit": "record",
-            "pricing": "gdp",
-            "orders": (),
             "max_asks": 1_000,
             "max_answers": 1_000,
-            "max_refusals": 0,
             "budgets": (EPSILON,) * parties,
             "delta": 1e-5,
         }

@@ -356,7 +356,6 @@ class ProcessFederation:
             "sigma2": SIGMA2,
             "delta": DELTA,
             "epsilon": 100.0,
-            "valid_votes": False,
             **changed,
         }
         settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)

@@ -35,14 +35,10 @@ def sums() -> list[tuple[int, ...]]:
 def marked(form: str, mechanism: str, *, simulated: bool) -> Federation:
     """A federation of which one hospital votes the marker histogram."""
     spec, parties = SPECS[mechanism], PEERS[form] + 1
-    is_gaussian = "gdp" in spec.prices_with("coordinator")
     terms: dict[str, Any] = {
         "mechanism": mechanism,
         "sigma2": SIGMA if "sigma2" in spec.parameters else None,
         **{name: _OTHER[name] if name in spec.parameters else None for name in _OTHER},
-        "pricing": "gdp" if is_gaussian else "renyi",
-        "orders": () if is_gaussian else (20.0,) * parties,
-        "max_refusals": 100 if spec.may_refuse else 0,
     }
     votes = {place: unanimous(MARKED_TEACHERS) for place in range(parties)} | {1: marked_votes}
     policy = {"simulated": simulated}
@@ -59,7 +55,7 @@ def marked(form: str, mechanism: str, *, simulated: bool) -> Federation:
 
 def released(form: str, *, simulated: bool) -> Federation:
     """Ask two batches, over the network."""
-    federation = marked(form, "confident", simulated=simulated)
+    federation = marked(form, "threshold", simulated=simulated)
     federation.run.set_up()
     federation.ask(0, 1)
     federation.ask(2, 3)
@@ -71,7 +67,7 @@ def decided(mechanism: str, *, simulated: bool) -> Federation:
     federation = marked("additive", mechanism, simulated=simulated)
     decider = federation.run._decider
     for queries in (2, 60):  # NumPy keeps small arrays, others are the operating system's
-        chances = np.full((queries, CLASSES), 1 / CLASSES) if mechanism == "interactive" else None
+        chances = np.full((queries, CLASSES), 1 / CLASSES) if SPECS[mechanism].learns else None
         words = np.empty(queries * CLASSES, dtype=np.int64)
         for place in range(len(words)):  # none of these lines makes a copy of a row
             words[place] = MARKERS[place % CLASSES]
@@ -79,7 +75,7 @@ def decided(mechanism: str, *, simulated: bool) -> Federation:
                 words[place] += PEERS["additive"] * MARKED_TEACHERS
         opened = decider.open(words, queries=queries, places=range(3))
         rule = decider.rule_for(tuple(range(queries)), chances)
-        release = decider.decide(opened, rule=rule, left=Outcomes(100, 100, 100))
+        release = decider.decide(opened, rule=rule, left=Outcomes(100, 100))
         assert release.asked == queries
     return federation
 

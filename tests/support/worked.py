@@ -153,7 +153,6 @@ class Worked:
             "mechanism": "gnmax",
             "sigma2": 3.0,
             "epsilon": 100.0,
-            "valid_votes": False,
             **changed,
         }
         settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
