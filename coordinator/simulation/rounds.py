@@ -426,7 +426,6 @@ def _fields_of(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "mechanism": mechanism["name"],
         "epsilon": budget["epsilon"],
         "party_epsilons": tuple(budget["party_epsilons"]),
-        "pricing": budget["pricing"],
     }
 
 

@@ -150,7 +150,7 @@ class InteractiveThresholdMax(HearsStudent, ThresholdMax):
         return {**ThresholdMax.parameters(self), "confidence": self.confidence}
 
 
-_SHARES: Final = {"vote_threshold": 0.5, "sigma2": 0.24}
+_SHARES: Final = {"vote_threshold": 0.58, "sigma2": 0.252}
 """Parameters per vote, where no better ones are known.
 
 Of a grid, by `benchmarks/choose_parameters.py`.

@@ -63,8 +63,8 @@ def _for_fifty(queries: int, threshold: Mapping[str, float]) -> Defaults:
 _TABLE: Final = Defaults(10, None, 500, mechanism="gnmax", select="random", fills_budget=True)
 _IMAGES: Final = Defaults(10, 25, 100, select="spectral")
 DEFAULTS: Final[Mapping[str, Defaults]] = {
-    "digits": _for_fifty(42, {"vote_threshold": 30.0, "sigma2": 12.0}),
-    "breast-cancer": _for_fifty(30, {"vote_threshold": 30.0, "sigma2": 12.0}),
+    "digits": _for_fifty(30, {"vote_threshold": 18.0, "sigma2": 10.1}),
+    "breast-cancer": _for_fifty(42, {"vote_threshold": 37.0, "sigma2": 14.0}),
     "mnist": _IMAGES,
     "fashion-mnist": _IMAGES,
     "pneumoniamnist": _IMAGES,

@@ -46,7 +46,6 @@ CLASSES = 3
 TEACHERS = 200
 SIGMA = 20.0
 """Six standard deviations and more below what decides any label here."""
-ORDER = 20.0
 POOL = 24
 WEIGHTS = TeacherWeights.equal(TEACHERS)
 CODED = (ProtocolError, CoordinatorError, PateFedError)
@@ -110,7 +109,7 @@ class BadRuns:
         databases = [CopiedPartyDatabase.in_memory() for _ in self.teachers]
         self.journals = [Journal(database, sketch_key=b"") for database in databases]
         self.ledgers = [
-            LedgerStore(database, budget=PrivacyLedger(5.0, 1e-5, order=ORDER))
+            LedgerStore(database, budget=PrivacyLedger.for_life(5.0, 1e-5))
             for database in databases
         ]
         self.randoms = [Stream(f"party {node}") for node in range(course.parties)]
@@ -402,7 +401,7 @@ class Runs:
 
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
         """The terms of every run."""
-        checked, parties = self.mechanism == "threshold", len(members)
+        has_threshold, parties = self.mechanism == "threshold", len(members)
         terms = RunTerms(
             name="run",
             classes=CLASSES,
@@ -410,7 +409,7 @@ class Runs:
             task_digest=NO_TASK,
             weights=(WEIGHTS,) * parties,
             mechanism=self.mechanism,
-            vote_threshold=0.6 * TEACHERS * parties if checked else None,
+            vote_threshold=0.6 * TEACHERS * parties if has_threshold else None,
             sigma1=None,
             sigma2=SIGMA,
             confidence=None,

@@ -21,11 +21,10 @@ from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.ledger import RunCharges
 from party.storage.query_journal import QueryJournal, SketchedQueries
-from pate_fed.accounting import PrivacyLedger
-from pate_fed.accounting.outcome_caps import OutcomeEntry
+from pate_fed.accounting import OutcomeEntry, PrivacyLedger, order_for_life
 from pate_fed.charging import RunLedger
 from pate_fed.federation import NO_TASK, RunTerms
-from pate_fed.mechanisms import SPECS, RandomBytes, keyed_stream
+from pate_fed.mechanisms import RandomBytes, keyed_stream, spec_of
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import TeacherWeights
@@ -44,8 +43,8 @@ NOW = 1_000.0
 CLASSES = 3
 TEACHERS = 200
 POOL = 24
-ORDER = 20.0
-"""Renyi order at which ledgers of hospitals add up."""
+ORDER = order_for_life(5.0, 1e-5)
+"""Renyi order at which the hospitals' budgets add up."""
 SIGMA = 20.0
 """Small beside 600 votes: a label is the class voted for in all but one run in 10^100."""
 
@@ -491,11 +490,7 @@ class Federation:
         if self.terms.get("noise_place") != "parties":
             return {}
         parties = len(self.nodes)
-        return {
-            "mechanism": "gnmax",
-            "colluders": 1,
-            "dropouts": parties - FORMS[self.form]().threshold(parties),
-        }
+        return {"colluders": 1, "dropouts": parties - FORMS[self.form]().threshold(parties)}
 
     def _open_store(self, ledger: RunLedger) -> RecordingStore:
         self.store = RecordingStore(
@@ -510,8 +505,7 @@ class Federation:
 
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
         """The default terms with this federation's changes."""
-        mechanism = self.terms.get("mechanism", self._at_parties.get("mechanism", "threshold"))
-        checked = "vote_threshold" in SPECS[mechanism].parameters
+        mechanism = self.terms.get("mechanism", "threshold")
         weights = tuple(member.weights for member in members)
         fields: dict[str, Any] = {
             "name": "run",
@@ -519,15 +513,11 @@ class Federation:
             "task_digest": NO_TASK,
             "weights": weights,
             "mechanism": mechanism,
-            "vote_threshold": 0.6 * sum(each.votes for each in weights) if checked else None,
-            "sigma1": None,
-            "sigma2": SIGMA,
-            "confidence": None,
-            "test_delta": None,
+            **_parameters(mechanism, total_votes=sum(each.votes for each in weights)),
             "noise_place": "coordinator",
             "unit": "record",
             "max_asks": 100,
-            "max_answers": 100,
+            "max_answers": self.terms.get("max_asks", 100),
             "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }
@@ -583,6 +573,19 @@ class Federation:
         [vector] = [message for message in messages(answer) if isinstance(message, MaskedVector)]
         changed = MaskedVector(vector.plan_digest, vector.sender, change(vector.body))
         return wire.pack([wire.sign(changed, by).frame])
+
+
+def _parameters(mechanism: str, *, total_votes: int) -> dict[str, float | None]:
+    """Usual parameters of a mechanism; None for those that it has not."""
+    usual = {
+        "vote_threshold": 0.6 * total_votes,
+        "sigma1": SIGMA,
+        "sigma2": SIGMA,
+        "confidence": 0.9,
+        "test_delta": 1e-8,
+    }
+    needed = spec_of(mechanism).parameters
+    return {name: value if name in needed else None for name, value in usual.items()}
 
 
 _READY = Copies()

@@ -42,7 +42,6 @@ def draft(federation: Worked, queries: int, **changed: Any) -> RunRequest:
         "mechanism": "gnmax",
         "sigma2": 3.0,
         "epsilon": 100.0,
-        "valid_votes": False,
         "batch_size": 4,
         **changed,
     }

@@ -41,7 +41,6 @@ def ask(federation: Deployed, *, patience_s: float) -> None:
         mechanism="gnmax",
         sigma2=3.0,
         epsilon=100.0,
-        valid_votes=False,
     )
     coordinator = federation.coordinator
     coordinator.ask("first", federation.task, settings, source="public.csv", patience_s=patience_s)
