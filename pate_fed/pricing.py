@@ -22,7 +22,12 @@ from pate_fed.accounting.bellman import (
     labels_epsilon,
 )
 from pate_fed.accounting.calibration import most_queries
-from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
+from pate_fed.accounting.distributed_costs import (
+    DistributedEvent,
+    charged_rows_cost,
+    distributed_costs,
+    rows_cost,
+)
 from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
     BELLMAN_ANSWERS_METHOD,
@@ -78,7 +83,7 @@ def formal_bounds(
     if prices == ("none",):
         return {"none": FormalCost(math.inf, NO_BOUND_METHOD)}
     if terms.at_parties:
-        return {"renyi": rows_cost(_whole_run(terms, weight), delta=terms.delta)}
+        return {"renyi": charged_rows_cost(_whole_run(terms, weight), delta=terms.delta)}
     if prices == ("renyi",):
         return {"renyi": _by_curve(terms, weight)}
     assert terms.sigma2 is not None
@@ -272,6 +277,8 @@ def formal_cost_at(terms: RunTerms, seat: int) -> FormalCost:
     wanted = frozenset({terms.pricing})
     bounds = formal_bounds(terms, weight=weight, votes_are_valid=True, wanted=wanted)
     at_caps = bounds.get(terms.pricing)  # a joint price is not known for all parameters
+    if terms.at_parties:  # the caps bound more tightly what a ledger adds up
+        at_caps = rows_cost(_whole_run(terms, weight), delta=terms.delta)
     if at_caps is not None and (at_caps.epsilon <= budget or terms.pricing == "none"):
         return at_caps
     order = terms.orders[seat] if terms.orders else None
@@ -472,6 +479,8 @@ def unconditional_epsilon(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> f
 def cost_of_unit(terms: RunTerms, seat: int, *, unit: PrivacyUnit) -> FormalCost:
     """Return a run's cost at its caps for another unit than its own: no budget was kept for it."""
     weight = replace(terms, unit=unit).unit_votes_at(seat)
+    if terms.at_parties:
+        return rows_cost(_whole_run(terms, weight), delta=terms.delta)
     bounds = formal_bounds(terms, weight=weight, votes_are_valid=terms.pricing == "joint")
     nothing = FormalCost(math.inf, NO_BOUND_METHOD)
     return min(bounds.values(), key=lambda cost: cost.epsilon, default=nothing)
