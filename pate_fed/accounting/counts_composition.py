@@ -1,22 +1,21 @@
 """Exact composition of noisy rows: epsilon from the privacy loss distribution of the drawn noise.
 
-A coordinator opens `rows` rows of counts, each chosen after the earlier ones. Each count carries the
-sum of `shares` discrete Gaussians, together of variance sigma^2. One neighboring change moves at
-most k votes of a row. The worst is to move k votes from one class to another in every row: two
-counts, of which the noise moves by k. If the sum were a discrete Gaussian, the privacy loss of all
-rows would be a function of one whole number, the sum S of their 2 rows noises:
+A coordinator opens `rows` rows of counts, each chosen after the earlier ones. Each count carries
+the sum of `shares` discrete Gaussians, together of variance sigma^2. One neighboring change moves
+at most k votes of a row. The worst is to move k votes from one class to another in every row: two
+counts, each moved by k. If their noise were a discrete Gaussian, the privacy loss of all rows would
+be a function of one whole number, the sum S of the noises of these counts:
 
     loss  =  k (rows k - S) / sigma^2,        S a discrete Gaussian of variance V = 2 rows sigma^2,
     delta(epsilon)  =  E[ (1 - e^(epsilon - loss))+ ].                                          (1)
 
-What the drawn law differs from this (`distributed_law`), what other moves differ from the worst one,
-and what a sum of discrete Gaussians differs from one, is bounded and added: to the loss, or as a
-factor of delta. Mostly this is below 1e-9. The sum in (1) has terms of one sign. Where it would be
-long, a block of values counts as if all of them had its largest chance and its largest loss. So no
-error is unaccounted for: the result is an upper bound.
+By how much the drawn law (`distributed_law`), other moves and sums of discrete Gaussians differ
+from this is bounded and added: to the loss, or as a factor of delta. Mostly this is below 1e-9. The
+sum in (1) has terms of one sign. Where it would be long, a block of values counts as if all of them
+had its largest chance and its largest loss. So every error counts: the result is an upper bound.
 
 Source:
-    Proof: docs/explanation/noise-at-the-parties.md, Theorem 2. Of one discrete Gaussian: Canonne,
+    Proof: docs/explanation/noise-at-the-parties.md, Theorem 4. Of one discrete Gaussian: Canonne,
     Kamath, Steinke 2020, Theorem 7. https://arxiv.org/abs/2004.00010. Of sums: Kairouz, Liu,
     Steinke 2021, Theorem 1. https://arxiv.org/abs/2102.06387
 """

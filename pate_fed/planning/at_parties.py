@@ -46,8 +46,8 @@ _LEADS: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 _SOURCES: Final = {
     "coordinator": (
-        "docs/explanation/noise-at-the-parties.md, Theorem 1; Kairouz, Liu, Steinke 2021, "
-        "arXiv:2102.06387"
+        "docs/explanation/noise-at-the-parties.md, Theorems 1 and 4; Kairouz, Liu, Steinke "
+        "2021, arXiv:2102.06387"
     ),
     "public": (
         "docs/explanation/noise-at-the-parties.md, Theorems 2 and 3; "
