@@ -20,6 +20,7 @@ from benchmarks.baselines import loop
 from pate_fed.accounting import gnmax_total_rdp
 from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.bellman import bellman_epsilon
+from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.label_bounds import label_level_epsilon
 from pate_fed.accounting.label_divergence import law_on_steps, three_way_law
 from pate_fed.accounting.smooth_conditions import SmoothSetting, smooth_conditions
@@ -169,6 +170,18 @@ def exact_prices() -> list[Bar]:
     return bars
 
 
+def composed_rows() -> list[Bar]:
+    """Time the composition of noisy rows: of many, and of several votes."""
+    settings = iter([(20.0, 500, 1), (7.4, 30, 3), (60.0, 100_000, 1)])
+
+    def compose() -> None:
+        sigma, rows, weight = next(settings)
+        rows_epsilon(sigma, 9, rows=rows, delta=1e-5, weight=weight)
+
+    (ours,) = cpu_seconds(compose, rounds=2)
+    return [Bar("milliseconds to compose noisy rows", 1e3 * ours, 100, is_most=True)]
+
+
 def described(size: Size) -> str:
     return f"{len(ORDERS)} orders, {size.classes} x {size.teachers:,}"
 
@@ -180,7 +193,7 @@ def main() -> None:
     bars = [bar for size in SIZES for bar in fresh_queries(size, rounds)]
     bars += repeated_queries(rounds)
     bars += [bar for size in SIZES for bar in smooth(size, rounds, 5 if options.quick else 20)]
-    bars += memory() + label_level() + exact_prices()
+    bars += memory() + label_level() + exact_prices() + composed_rows()
     report(bars, as_json=options.format == "json")
 
 

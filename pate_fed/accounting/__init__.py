@@ -8,6 +8,7 @@ from pate_fed.accounting.conversion import (
     convert_costly_curve,
     convert_curve,
 )
+from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.curves import (
     event_additive_delta,
     event_approximate_rdp,
@@ -19,6 +20,7 @@ from pate_fed.accounting.curves import (
 from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_costs import (
     DistributedCosts,
+    charged_rows_cost,
     distributed_costs,
     rows_cost,
 )
@@ -131,6 +133,7 @@ __all__ = [
     "StableGaussianMaxEvent",
     "StableLaplaceMaxEvent",
     "capped_rdp",
+    "charged_rows_cost",
     "choose_plan",
     "convert_at_orders",
     "convert_costly_curve",
@@ -171,6 +174,7 @@ __all__ = [
     "rdp_from_log_q",
     "require_conditions",
     "rows_cost",
+    "rows_epsilon",
     "threshold_bit_rdp",
     "threshold_local_sensitivities",
     "threshold_log_q",

@@ -1,7 +1,8 @@
 """The formal cost of a run whose noise the parties add, in both views.
 
-The coordinator opens every noisy row; the public sees labels and "no answer"s. Both
-numbers follow from caps that were fixed before the run, so both are guarantees at once.
+The coordinator opens every noisy row; the public sees labels. Both numbers follow from caps that
+were fixed before the run, so both are guarantees at once. Ledgers for life count the rows by a
+third one, which adds up over batches and runs.
 """
 
 from __future__ import annotations
@@ -13,18 +14,13 @@ from typing import Final
 import numpy as np
 
 from pate_fed.accounting.conversion import ConvertedEpsilon, convert_at_orders, convert_curve
+from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.curves import event_label_rdp, event_rdp
-from pate_fed.accounting.events import (
-    DistributedCountsEvent,
-    DistributedGaussianMaxEvent,
-)
-from pate_fed.accounting.statement import PUBLIC_VIEW, FormalCost
+from pate_fed.accounting.events import DistributedCountsEvent, DistributedGaussianMaxEvent
+from pate_fed.accounting.statement import PUBLIC_VIEW, ROWS_METHOD, ROWS_RDP_METHOD, FormalCost
 
 DistributedEvent = DistributedGaussianMaxEvent | DistributedCountsEvent
 
-ROWS_METHOD: Final = (
-    "RDP of every opened row of summed discrete Gaussian noise at the caps, converted by CKS"
-)
 LABELS_METHOD: Final = (
     "label-level RDP bound for summed discrete Gaussian noise at the caps, converted by CKS"
 )
@@ -56,22 +52,46 @@ def distributed_costs(event: DistributedEvent, *, delta: float) -> DistributedCo
         InvalidParameterError: an argument is out of its range.
     """
     rows = rows_cost(event, delta=delta)
-    assert rows.order is not None
-    if isinstance(event, DistributedCountsEvent):
-        return DistributedCosts(rows, FormalCost(rows.epsilon, ROWS_METHOD, order=rows.order))
-    labels = _convert_near(event, rows.order, delta=delta)
-    return DistributedCosts(
-        coordinator=rows,
-        # An observer of labels alone sees no more than the rows' reader.
-        public=FormalCost(
-            min(labels.epsilon, rows.epsilon), LABELS_METHOD, PUBLIC_VIEW, order=labels.order
-        ),
-    )
+    # An observer of labels alone sees no more than the rows' reader; one of counts sees as much.
+    public = FormalCost(rows.epsilon, rows.method, PUBLIC_VIEW, order=rows.order)
+    if not isinstance(event, DistributedCountsEvent):
+        charged = charged_rows_cost(event, delta=delta)
+        assert charged.order is not None
+        labels = _convert_near(event, charged.order, delta=delta)
+        if labels.epsilon < public.epsilon:
+            public = FormalCost(labels.epsilon, LABELS_METHOD, PUBLIC_VIEW, order=labels.order)
+    return DistributedCosts(rows, public)
 
 
 @lru_cache(maxsize=1024)
 def rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
-    """Compute the formal cost in the coordinator's view alone, the one that parties charge.
+    """Compute the formal cost in the coordinator's view alone.
+
+    Args:
+        event: As for `distributed_costs`.
+        delta: In (0, 1).
+
+    Raises:
+        InvalidParameterError: `delta` is out of its range.
+    """
+    charged = charged_rows_cost(event, delta=delta)
+    epsilon = rows_epsilon(
+        event.sigma,
+        event.shares,
+        rows=event.rows if isinstance(event, DistributedCountsEvent) else event.asks,
+        delta=delta,
+        weight=event.weight,
+    )
+    if epsilon >= charged.epsilon:
+        return charged
+    return FormalCost(epsilon, ROWS_METHOD, charged.holds_for)
+
+
+@lru_cache(maxsize=1024)
+def charged_rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
+    """Compute what the same rows take from a budget, at the Renyi order that is best for them.
+
+    Ledgers add up divergences at one order, so they need this much, which is more than `rows_cost`.
 
     Args:
         event: As for `distributed_costs`.
@@ -81,7 +101,7 @@ def rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
         InvalidParameterError: `delta` is out of its range.
     """
     rows = convert_curve(lambda orders: event_rdp(event, orders), delta=delta, method="cks")
-    return FormalCost(rows.epsilon, ROWS_METHOD, _reader_of_rows(event), order=rows.order)
+    return FormalCost(rows.epsilon, ROWS_RDP_METHOD, _reader_of_rows(event), order=rows.order)
 
 
 def _convert_near(event: DistributedEvent, order: float, *, delta: float) -> ConvertedEpsilon:

@@ -126,6 +126,27 @@ def shape_of_sum(sigma: float, shares: int) -> NDArray[np.float64]:
     return logs
 
 
+def shape_range(sigma: float, shares: int) -> tuple[float, float]:
+    """Bound how much the logs of g differ: between neighbors, and between any two numbers.
+
+    Args:
+        sigma: Of the sum, in votes.
+        shares: Between 1 and `MOST_SHARES`.
+    """
+    tau = closeness(sigma, shares)
+    if tau <= _FLAT:
+        return 2 * tau, 2 * tau
+    shape = shape_of_sum(sigma, shares)
+    error = 2 * _shape_error(shares)
+    step = float(np.abs(np.diff(shape, append=shape[0])).max())
+    return step + error, float(np.ptp(shape)) + error
+
+
+def _shape_error(shares: int) -> float:
+    """Bound the error of each ln g: a few roundings per share."""
+    return 4e-15 * shares + 1e-14
+
+
 def log_mass_of_sum(
     values: NDArray[np.float64], *, sigma: float, shares: int
 ) -> NDArray[np.float64]:
@@ -202,6 +223,6 @@ def _excess(
     above = np.exp(-(away**2) / (2 * sigma**2) + bent).sum(axis=1)
     values = np.arange(-reach, reach + 1, dtype=np.float64)
     below = np.exp(log_mass_of_sum(values, sigma=sigma, shares=shares)).sum()
-    # Each value of g is off by a few roundings per share, and enters 2 order - 1 times.
-    error = (4e-15 * shares + 1e-14) * (2 * orders - 1) / (orders - 1)
+    # Each value of g enters 2 order - 1 times.
+    error = _shape_error(shares) * (2 * orders - 1) / (orders - 1)
     return np.asarray(np.maximum(np.log(above / below) / (orders - 1), 0.0) + error)

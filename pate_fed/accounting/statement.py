@@ -23,6 +23,12 @@ GDP_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
 COMPOSED_METHOD: Final = "composition of all queries at the caps (dynamic programming)"
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
 NO_BOUND_METHOD: Final = "no finite epsilon holds: this mechanism is not differentially private"
+ROWS_METHOD: Final = (
+    "privacy loss distribution of the drawn noise, composed over all opened rows at the caps"
+)
+ROWS_RDP_METHOD: Final = (
+    "RDP of every opened row of summed discrete Gaussian noise at the caps, converted by CKS"
+)
 RUNS_METHOD: Final = (
     "sum over all runs whose labels are used: their epsilons and their deltas add up"
 )

@@ -20,6 +20,7 @@ from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from pate_fed.accounting import (
     DistributedGaussianMaxEvent,
+    charged_rows_cost,
     distributed_costs,
 )
 from pate_fed.charging import noise_of
@@ -237,9 +238,9 @@ class TestPrice:
         assert terms.max_answers == known.queries == 30
         assert terms.sigma2 == known.at_parties["gnmax"]["sigma2"]
         assert public_cost_at(terms, 0).epsilon < formal_cost_at(terms, 0).epsilon <= 5.0
-        # The smallest of one decimal.
+        # The smallest of one decimal that the hospitals' ledgers afford.
         quieter = DistributedGaussianMaxEvent(30, terms.sigma2 - 0.1, 49, 1)  # type: ignore[operator]
-        assert distributed_costs(quieter, delta=DELTA).coordinator.epsilon > 5.0
+        assert charged_rows_cost(quieter, delta=DELTA).epsilon > 5.0
 
     def test_no_other_price_is_known(self) -> None:
         assert set(formal_bounds(terms_of(), weight=1, votes_are_valid=True)) == {"renyi"}

@@ -100,8 +100,12 @@ class TestPrices:
                 rows.append((asks, rule["sigma1"]))
             expected = epsilon_of_rows(rows, shares=shares, moved=moved)
             price = offer["prices"]["coordinator"]
-            assert price["epsilon"] == pytest.approx(expected, rel=1e-5)
-            assert price["epsilon"] <= found["budget"]["epsilon"]
+            # Ledgers must afford the divergences; the statement may compose rows of one kind.
+            assert expected <= found["budget"]["epsilon"] * (1 + 1e-5)
+            if rule["name"] == "confident":
+                assert price["epsilon"] == pytest.approx(expected, rel=1e-5)
+            else:
+                assert 0.9 * expected < price["epsilon"] < 0.97 * expected
 
     @pytest.mark.slow
     def test_the_publics_view_is_that_of_the_accountant_and_less(self) -> None:
