@@ -14,18 +14,18 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from pate_fed.accounting.any_votes import AnyVotesSetting
+from pate_fed.accounting.bellman import bellman_epsilon
+from pate_fed.accounting.vote_pairs import JointSetting
 
 from benchmarks.bars import Bar, arguments, cpu_seconds, report
 from benchmarks.baselines import loop
 from pate_fed.accounting import gnmax_total_rdp
-from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.bellman import bellman_epsilon
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.label_bounds import label_level_epsilon
 from pate_fed.accounting.label_divergence import law_on_steps, three_way_law
 from pate_fed.accounting.smooth_conditions import SmoothSetting, smooth_conditions
 from pate_fed.accounting.smooth_sensitivity import gnmax_local_sensitivities
-from pate_fed.accounting.vote_pairs import JointSetting
 
 ORDERS = np.concatenate([np.arange(2.0, 101.0, 0.5), np.geomspace(100.0, 500.0, 100)])
 QUERIES = 1_000

@@ -15,7 +15,7 @@ sum in (1) has terms of one sign. Where it would be long, a block of values coun
 had its largest chance and its largest loss. So every error counts: the result is an upper bound.
 
 Source:
-    Proof: docs/explanation/noise-at-the-parties.md, Theorem 4. Of one discrete Gaussian: Canonne,
+    Proof: docs/explanation/noise-at-the-parties.md, Theorem 3. Of one discrete Gaussian: Canonne,
     Kamath, Steinke 2020, Theorem 7. https://arxiv.org/abs/2004.00010. Of sums: Kairouz, Liu,
     Steinke 2021, Theorem 1. https://arxiv.org/abs/2102.06387
 """

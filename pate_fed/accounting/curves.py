@@ -181,7 +181,7 @@ def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64
 
 @event_label_rdp.register
 def _(event: DistributedGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    # docs/explanation/noise-at-the-parties.md, Theorem 3.
+    # docs/explanation/noise-at-the-parties.md, Theorem 2.
     return event.asks * distributed_label_rdp(
         orders, sigma=event.sigma, shares=event.shares, weight=event.weight
     )

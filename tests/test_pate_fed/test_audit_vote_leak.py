@@ -24,8 +24,8 @@ from pate_fed.audit import (
     top_count_by_rate,
     win_chances,
 )
-from pate_fed.errors import InvalidAnswersError, InvalidParameterError, PateFedError
 from pate_fed.audit.win_chances import log_outcomes
+from pate_fed.errors import InvalidAnswersError, InvalidParameterError, PateFedError
 from pate_fed.mechanisms import (
     ConfidentGaussianMax,
     Mechanism,
