@@ -334,7 +334,7 @@ def test_with_noise_at_the_parties_budgets_bound_the_coordinators_number(
     page = render_report(write_sample(tmp_path / "run", privacy=table))
     headline = page.partition('<p class="figure-epsilon">')[2].partition("</p>")[0]
     assert f'value="{public["epsilon"]}"' in headline
-    assert f'value="{operator["epsilon"]}"' in page.partition("Against whom: two views")[2]
+    assert f'value="{operator["epsilon"]}"' in page.partition("Against the coordinator:")[2]
 
 
 def test_with_the_coordinators_noise_there_is_no_number_against_it(
