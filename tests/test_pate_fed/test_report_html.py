@@ -16,6 +16,7 @@ import matplotlib as mpl
 import pytest
 
 from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.mechanisms import SPECS
 from pate_fed.report import RunRecord, plots, render_report
 from pate_fed.report.editions import public_record
 from pate_fed.report.plots import MAX_CLASSES
@@ -436,6 +437,11 @@ _MECHANISMS = {
         "a student that gives its own label a chance of at least 90.0 % keeps it, which costs "
         "nothing",
     ),
+    "interactive-threshold": (
+        {"confidence": 0.9},
+        "the votes that the student expects are taken off. If the highest count left is at least "
+        "27.5 votes, its class is released.",
+    ),
     "stable-gaussian": (
         {
             "vote_threshold": None,
@@ -469,7 +475,7 @@ _MECHANISMS = {
 }
 
 
-@pytest.mark.parametrize("name", _MECHANISMS)
+@pytest.mark.parametrize("name", SPECS)
 def test_every_mechanism_says_how_a_query_became_a_label(
     make_run: Callable[..., RunRecord], name: str
 ) -> None:
