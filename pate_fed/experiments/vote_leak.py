@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pate_fed.audit import (
     Answers,
-    Check,
     Noise,
     Target,
     descend,
@@ -36,8 +35,11 @@ _CLASSES: Final = 10
 _ANSWERS: Final = 10_000
 _SIGMAS: Final = (40, 60, 80, 100)
 _NEIGHBORS: Final = 10
-_CHECKS: Final = {"mnist": Check(200.0, 150.0), "svhn": Check(300.0, 200.0)}
-"""The paper's Confident-GNMax on each set."""
+_RULES: Final = {
+    "mnist": ConfidentGaussianMax(200.0, 150.0, 40.0),
+    "svhn": ConfidentGaussianMax(300.0, 200.0, 40.0),
+}
+"""The paper's mechanism on each set."""
 
 _TARGETS: Final = 10
 _VARIANTS: Final = (10, 100, 1000)
@@ -93,9 +95,8 @@ def _over_answers(
     name: str, votes: Sequence[NDArray[np.int64]], seeds: Sequence[int], tell: Tell
 ) -> Iterator[Result]:
     """The rules of a deployment allow 1 or 11 answers; without them the budget is the limit."""
-    check, sigma = _CHECKS[name], 40.0
-    rule = ConfidentGaussianMax(check.vote_threshold, check.sigma1, sigma)
-    target = Target(Noise(sigma), check)
+    rule = _RULES[name]
+    target = Target.of(rule.parameters())
     allowed = {
         "one answer for ever": 1,
         "three neighbors as well": 1 + 3,
@@ -225,7 +226,7 @@ def _histograms(path: Path) -> dict[str, list[NDArray[np.int64]]]:
     """
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as stored:
-            votes = {name: stored[name].astype(np.int64) for name in _CHECKS}
+            votes = {name: stored[name].astype(np.int64) for name in _RULES}
     except (OSError, ValueError, KeyError) as error:
         raise UnreadableFileError(
             f"{path.name} must hold each teacher's votes", type(error).__name__

@@ -86,7 +86,7 @@ class VoteCase:
     @property
     def classes(self) -> int:
         """Number of classes."""
-        return self.votes.shape[1]
+        return int(self.votes.shape[1])
 
     @property
     def check(self) -> tuple[float, float] | None:
