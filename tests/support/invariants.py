@@ -27,9 +27,8 @@ from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import ENDED, Run, RunState
 from coordinator.runs.request import RunRequest
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
-from pate_fed.charging import charge_of, ledger_of, lifelong_charge, outcomes_of, run_share
+from pate_fed.charging import lifelong_charge, outcomes_of
 from pate_fed.federation import BatchTerms, RunTerms
-from pate_fed.mechanisms import TALLIES
 from pate_fed.nodes import Format
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
@@ -356,17 +355,12 @@ def _is_proof(settlement: Settlement) -> bool:
 
 
 def _worst(queries: int) -> Outcomes:
-    return Outcomes(0, queries, queries)
+    return Outcomes(queries, queries)
 
 
 def _share(terms: RunTerms, paid: Iterable[Outcomes]) -> float:
-    """What a run was charged of its cost, by its prices alone: no caps, no order of events."""
-    assert terms.mechanism in ("gnmax", TALLIES), "every query may be charged as an answer"
-    ledger = ledger_of(terms, 0)
-    for number, outcomes in enumerate(paid):
-        charge = charge_of(terms, outcomes, weight=terms.unit_votes_at(0))
-        ledger = ledger.reserve(str(number), charge).forfeit(str(number))
-    return run_share(terms, 0, ledger)
+    """What a run was charged of its cost: every ask costs the same, whatever came out."""
+    return sum(outcomes.asks for outcomes in paid) / terms.max_asks
 
 
 # Answers --------------------------------------------------------------------------------------

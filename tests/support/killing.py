@@ -234,7 +234,7 @@ class MortalFederation(Federation):
     def charged(self, place: int) -> list[tuple[Any, ...]]:
         """What a party's ledgers say, without the names of plans, which are each run's own."""
         run = self.run_ledger(place)
-        ledgers = [self.nodes[place].ledger, *run.costs, run.outcomes]
+        ledgers = [self.nodes[place].ledger, run.own, run.outcomes]
         return [
             (number, each.state, each.reserved, each.spent)
             for number, ledger in enumerate(ledgers)
@@ -243,11 +243,9 @@ class MortalFederation(Federation):
 
     def counted(self) -> list[tuple[Any, ...]]:
         """The same of the coordinator's, but for batches that never left it."""
-        ledger = self.store.ledger()
         return [
-            (number, each.state, each.reserved, each.spent)
-            for number, part in enumerate([*ledger.costs, ledger.outcomes])
-            for each in part.entries
+            (each.state, each.reserved, each.spent)
+            for each in self.store.ledger().outcomes.entries
             if each.state.value != "cancelled"
         ]
 
