@@ -19,7 +19,6 @@ from coordinator.errors import RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.charging import require_room_for_life
 from pate_fed.data import DataSource
 from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
@@ -143,8 +142,8 @@ class RunRequest:
             RunRequestError: the name cannot be.
             TooFewPartiesError: fewer members than a secure sum needs.
             InvalidSettingError: settings that contradict each other, or the pool.
-            BudgetExhaustedError: the budget does not afford the first batch, or hospitals could
-                not pay for a run that its own budget holds.
+            BudgetExhaustedError: the run does not fit its budget, or hospitals' new budgets for
+                life of the same epsilon; nothing was asked.
         """
         if not is_run_name(name):
             raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
@@ -190,10 +189,8 @@ class RunRequest:
             return request.priced
         if request.answered:
             fewer = resolved_for(replace(settings, queries=request.new_queries))
-            request, resolved = replace(request, settings=fewer), fewer
-        terms = request.terms
-        require_fine_noise(terms)
-        require_room_for_life(terms)
+            request = replace(request, settings=fewer)
+        require_fine_noise(request.terms)
         return request.priced
 
     @property
