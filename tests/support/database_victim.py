@@ -27,10 +27,10 @@ from tests.support.storage_victim import acknowledging, give_up_rights
 MEMBERS = (b"a" * 32, b"b" * 32)
 TASK = b"t" * 32
 POOL = QueryPool(np.arange(40_000.0).reshape(-1, 2))
-CAPS = {"max_asks": 10_000, "max_answers": 10_000, "max_refusals": 0}
-TERMS = {**CAPS, "mechanism": "gnmax", "vote_threshold": None, "sigma1": None, "sigma2": 4e4}
+CAPS = {"max_asks": 10_000, "max_answers": 10_000}
+TERMS = {**CAPS, "mechanism": "gnmax", "sigma2": 4e4}
 FILE_LIMIT = 400_000
-ONE = Outcomes(0, 1)
+ONE = Outcomes(1, 1)
 
 
 def empty_ledger() -> RunLedger:

@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.charging import RunLedger, lifelong_charge, require_room_for_life
+from pate_fed.charging import RunLedger, lifelong_charge, share_for_life
 from pate_fed.errors import PateFedError
 from pate_fed.federation import NO_TASK, RunTerms
-from pate_fed.mechanisms import SPECS, Size
-from pate_fed.pricing import cost_of_runs, formal_cost_at, public_cost_at
+from pate_fed.mechanisms import SPECS, Size, specs_with
+from pate_fed.pricing import charged_cost, cost_of_runs, removal_cost, run_cost
 from pate_fed.votes import TeacherWeights
 
 MOST_BYTES: Final = 2**30
@@ -34,17 +34,16 @@ MOST_CPU_S: Final = 120
 
 
 def usual_terms() -> dict[str, RunTerms]:
-    """Return terms of each mechanism, by each price and place of noise that it can have."""
-    found = {}
-    for name, spec in SPECS.items():
-        for place in ("coordinator", "parties"):
-            for pricing in spec.prices_with(place):
-                if pricing != "none":
-                    found[f"{name}, {pricing}, {place}"] = _terms(name, pricing, place)
-    return found
+    """Return terms of each mechanism that has a price, by each place of noise that it can have."""
+    return {
+        f"{name}, {place}": _terms(name, place)
+        for place in ("coordinator", "parties")
+        for name, spec in specs_with(place).items()
+        if spec.is_private
+    }
 
 
-def _terms(name: str, pricing: str, place: str) -> RunTerms:
+def _terms(name: str, place: str) -> RunTerms:
     spec = SPECS[name]
     options = {**spec.usual(Size(60, 1, 1e-5))}
     may_refuse, at_parties = spec.may_refuse, place == "parties"
@@ -58,11 +57,8 @@ def _terms(name: str, pricing: str, place: str) -> RunTerms:
         **{one: options.get(one) for one in _OPTIONS},  # type: ignore[arg-type]
         noise_place=place,  # type: ignore[arg-type]
         unit="record",
-        pricing=pricing,  # type: ignore[arg-type]
-        orders=(9.0,) * 3 if pricing in ("label", "joint", "renyi") else (),
         max_asks=5 if may_refuse else 3,
         max_answers=3,
-        max_refusals=3 * may_refuse,
         budgets=(5.0,) * 3,
         delta=1e-5,
         colluders=1 if at_parties else None,
@@ -91,7 +87,6 @@ def _ends(name: str, terms: RunTerms) -> list[Any]:
     if name == "weights":
         few = (TeacherWeights.equal(1),) * 3
         many = TeacherWeights.equal(1, weight=2**29), *(TeacherWeights.equal(2**28),) * 2
-        # The last: as many votes as the joint price of three classes is known for.
         return [few, many, (TeacherWeights.equal(333),) * 3]
     held = getattr(terms, name)
     least, most = RANGES[name].least, RANGES[name].largest
@@ -114,10 +109,12 @@ def _are_terms(terms: RunTerms, changed: dict[str, Any]) -> bool:
 
 
 def _with_caps(changed: dict[str, Any], terms: RunTerms) -> dict[str, Any]:
-    """Let the cap on asks follow the others."""
+    """Let caps fit each other where one alone is changed."""
     answers = changed.get("max_answers", terms.max_answers)
-    refusals = changed.get("max_refusals", terms.max_refusals)
-    return {"max_asks": max(answers, refusals, answers + refusals - 1), **changed}
+    asks = changed.get("max_asks", max(answers, terms.max_asks))
+    if not terms.spec.may_refuse:
+        answers = asks = changed.get("max_asks", answers)
+    return {**changed, "max_asks": asks, "max_answers": answers}
 
 
 def price(terms: RunTerms) -> dict[str, float | str]:
@@ -134,26 +131,24 @@ def _priced(way: Any, terms: RunTerms) -> float | str:
 
 def _at_guard(terms: RunTerms) -> float:
     ledger = PrivacyLedger.for_life(5.0, 1e-5, additive_delta=5e-6)
-    run_ledger = RunLedger.of(terms, seat=0)
-    worst = run_ledger.worst_case(1)
-    charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(0), ledger=ledger)
+    worst = RunLedger.of(terms, at_party=True).worst_case(1)
+    charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(0))
     assert charge is not None
-    share = ledger.share_of(charge)
-    run_ledger.reserve("review", worst)
-    return share
+    return ledger.share_of(charge)
 
 
-def _for_life(terms: RunTerms) -> float:
-    require_room_for_life(terms, terms.max_asks)
-    return 0.0
+def _removal(terms: RunTerms) -> float:
+    cost = removal_cost(terms, 0)
+    return 0.0 if cost is None else cost.epsilon
 
 
 _WAYS: Final = {
     "guard": _at_guard,
-    "formal": lambda terms: formal_cost_at(terms, 0).epsilon,
-    "public": lambda terms: public_cost_at(terms, 0).epsilon,
-    "stated": lambda terms: cost_of_runs([terms], 0, unit=terms.unit).epsilon,
-    "life": _for_life,
+    "charged": lambda terms: charged_cost(terms, 0).epsilon,
+    "stated": lambda terms: run_cost(terms).epsilon,
+    "removal": _removal,
+    "rounds": lambda terms: cost_of_runs([terms, terms], 0, unit="party").epsilon,
+    "life": share_for_life,
 }
 
 

@@ -424,7 +424,6 @@ class TestPeers:
             pytest.param({"weights": [[[1, 1, 1]]] * 3}, id="a run of three numbers"),
             pytest.param({"max_answers": -1}, id="negative cap"),
             pytest.param({"max_asks": 99}, id="fewer asks than answers"),
-            pytest.param({"max_asks": 201}, id="more asks than outcomes"),
             pytest.param({"delta": 0.0}, id="delta 0"),
             pytest.param(
                 {"weights": [[[1, 1]], [[1, 1]], [[2**30, 1]]]}, id="more votes than the ring"
@@ -533,7 +532,7 @@ class TestBatch:
         assert federation.steps[1] == ["abandon"]
 
     def test_party_adds_a_batch_to_what_it_was_charged_before(self) -> None:
-        federation = self.ready(budgets={1: 0.75})
+        federation = self.ready(budgets={1: 0.5})
         assert federation.ask(0, 1, 2).answered == 3
         with pytest.raises(VoidBatchError, match=Reason.BUDGET):
             federation.ask(3, 4, 5)
@@ -614,7 +613,7 @@ class TestBatch:
 
     def test_guard_changes_neither_journal_nor_ledger(self) -> None:
         federation = self.ready()
-        journal, ledger = journal_in_memory(), PrivacyLedger(5.0, 1e-5)
+        journal, ledger = journal_in_memory(), PrivacyLedger.for_life(5.0, 1e-5)
         before = federation.nodes[0]._agreed_run.account.ledger
         self.review(
             federation,
@@ -625,14 +624,6 @@ class TestBatch:
         assert ledger.entries == ()
         assert journal.queries.count() == 0
         assert federation.nodes[0]._agreed_run.account.ledger is before
-
-    def test_noise_too_small_to_price_is_refused_by_every_budget(self) -> None:
-        federation = self.ready(
-            terms={"sigma1": 1e-9, "sigma2": 1e-9},
-            policy={"least_sigma1": 0.0, "least_sigma2": 0.0},
-        )
-        terms = BatchTerms(federation.run.terms, (0, 1)).as_record()
-        assert self.propose(federation, terms, words=6) == Reason.BUDGET
 
 
 def test_codes_are_public_and_differ() -> None:
