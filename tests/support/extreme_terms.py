@@ -1,11 +1,12 @@
 """Terms at the ends of their ranges, and everything that a hospital or a coordinator prices.
 
 As a program: prices all cases of the command line under a limit of memory, and writes a line for
-each. A case that runs out of memory ends it.
+each. A case that runs out of memory ends it. With "review" a hospital reviews hostile terms.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -17,6 +18,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from party.decision.guard import Guard
+from party.errors import RefusalError
+from party.site.policy import Policy
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.charging import RunLedger, lifelong_charge, share_for_life
@@ -31,6 +35,9 @@ MOST_BYTES: Final = 2**30
 
 MOST_CPU_S: Final = 120
 """A net for each case: what never ends is ended. The longest takes 15 seconds."""
+
+MOST_REVIEW_S: Final = 5
+"""The same for the review of a run by a hospital: a coordinator may offer as many as it likes."""
 
 
 def usual_terms() -> dict[str, RunTerms]:
@@ -152,21 +159,65 @@ _WAYS: Final = {
 }
 
 
+def hostile_terms() -> Iterator[RunTerms]:
+    """Yield terms whose price might take long, in a review by an owner who allows any of them."""
+    for kind in ("threshold, coordinator", "gnmax, coordinator", "threshold, parties"):
+        usual = usual_terms()[kind]
+        for sigma, asks, classes, heavy in itertools.product(
+            (1e-6, 0.3, 1.0, 3.0, 30.0, 1e7), (1, 1_000, 2**31 - 1), (2, 10_000), (1, 2**20)
+        ):
+            most = min(asks, int(RANGES["max_asks"].most))
+            with contextlib.suppress(PateFedError):
+                yield replace(
+                    usual,
+                    sigma2=sigma,
+                    max_asks=most,
+                    max_answers=most,
+                    classes=classes,
+                    weights=(TeacherWeights.equal(20, weight=heavy), *usual.weights[1:]),
+                    budgets=(RANGES["budgets"].most,) * 3,
+                )
+
+
+def review(terms: RunTerms) -> str:
+    """Return the reason by which a hospital's guard refuses terms; empty if it does not."""
+    guard = Guard(Policy(), terms.weights[0], {})  # a policy says nothing about a price
+    ledger = PrivacyLedger.for_life(5.0, 1e-5)
+    try:
+        guard.review_price(RunLedger.of(terms, at_party=True), seat=0, ledger=ledger)
+    except RefusalError as error:
+        return error.reason.value
+    return ""
+
+
 def main(kind: str, together: str) -> None:
-    """Price every case of a kind of terms."""
-    terms = usual_terms()[kind]
+    """Price every case of a kind of terms, or review all hostile terms."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
     room = pages * resource.getpagesize() + MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
-    for changed in [{}, *changes(terms, int(together))]:
-        start = time.process_time()
-        until = math.ceil(start) + MOST_CPU_S
-        resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
-        found = price(replace(terms, **_with_caps(changed, terms)))
+    if kind == "review":
+        for terms in hostile_terms():
+            start = _limited(MOST_REVIEW_S)
+            found = {"review": review(terms)}
+            case = {name: str(getattr(terms, name)) for name in ("sigma2", "max_asks", "classes")}
+            case |= {"noise": terms.noise_place, "weight": str(terms.unit_votes_at(0))}
+            print(json.dumps({"case": case, "found": found, "s": time.process_time() - start}))
+        return
+    usual = usual_terms()[kind]
+    for changed in [{}, *changes(usual, int(together))]:
+        start = _limited(MOST_CPU_S)
+        prices = price(replace(usual, **_with_caps(changed, usual)))
         case = {name: str(end)[:40] for name, end in changed.items()}
-        print(
-            json.dumps({"case": case, "found": found, "s": time.process_time() - start}), flush=True
-        )
+        line = {"case": case, "found": prices, "s": time.process_time() - start}
+        print(json.dumps(line), flush=True)
+
+
+def _limited(seconds: int) -> float:
+    """End this process if it works for longer; return the time that it worked until now."""
+    start = time.process_time()
+    until = math.ceil(start) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
+    return start
 
 
 if __name__ == "__main__":
