@@ -1,22 +1,13 @@
-"""The public's view where the parties add the noise: the check's bit, and the label.
+"""The public's view where the parties add the noise: the label of each query.
 
-The public sees labels and "no answer"s, never a noisy row. Its view costs less than the rows
+The public sees labels, never a noisy row. Its view costs less than the rows
 (`distributed_law.distributed_row_rdp`), and is bounded for the law that is really drawn: sums of
 discrete Gaussians, not Gaussians.
 
-The check passes if the largest entry of the noised row reaches the threshold. Let F be the
-distribution function of the noise, t_c the votes that class c lacks: the check fails with chance
-prod F(t_c). A change moves some t_c up, others down. Undo either those that help or those that
-harm: the others move the chance further in the same direction, hence cost at least as much, and
-move at most k votes one way.
-
-- One vote: prod F(t_c) is R F(t), and R is the same in both worlds: an independent coin and a
-  check of one number that moves by 1. By data processing it costs at most B, the largest
-  divergence between F(t) and F(t+1).
-- k votes, of several classes: at most the price of their noisy counts, sum d(v_c) <= d(k): half
-  of a row's price.
-
-Both hold for any number of classes, and for rows less public offsets.
+Let i and j be the classes that a vote leaves and joins. Given the noisy counts of all others, the
+label is i, j, or one that follows from them: two counts, each against a number that is the same in
+both worlds. So a query costs at most the largest divergence of this law over all votes and numbers
+(`lattice_maximum`), and for two classes that of a coin.
 """
 
 from __future__ import annotations
@@ -36,9 +27,6 @@ from pate_fed.accounting.lattice_maximum import (
     largest_label_moments,
 )
 from pate_fed.accounting.ranges import renyi_orders
-
-LARGEST_COIN: Final = 400.0
-"""Largest order (order - 1) / sigma1^2 of the exact bit: beyond, half a row's price is close."""
 
 _SLACK: Final = 1e-9
 _CELLS_AT_A_TIME: Final = 1 << 20

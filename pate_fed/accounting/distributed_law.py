@@ -39,7 +39,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.discrete_law import noise_values, split_law
 from pate_fed.accounting.ranges import positive, renyi_orders, whole
 from pate_fed.errors import InvalidParameterError
 
@@ -153,25 +152,6 @@ def log_mass_of_sum(
     """Return the logs of Pr[sum = x] at whole numbers x, up to a constant."""
     shape = shape_of_sum(sigma, shares)
     return np.asarray(-(values**2) / (2 * sigma**2) + shape[values.astype(np.int64) % shares])
-
-
-def distributed_pass_law(
-    needed: NDArray[np.int64], *, sigma: float, shares: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the logs of Pr[sum >= needed] and of its complement, one per number.
-
-    Args:
-        needed: Whole numbers; shape (numbers,).
-        sigma: Standard deviation of the sum, in votes; above 0.
-        shares: Discrete Gaussians that it is the sum of.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range, or `sigma` too large to enumerate.
-    """
-    positive("sigma", sigma), checked_shares(shares)
-    values = noise_values(int(np.abs(needed).max(initial=0)), sigma)
-    log_mass = log_mass_of_sum(values, sigma=sigma, shares=shares)
-    return split_law(log_mass, int(values[0]), needed)
 
 
 def distributed_row_rdp(

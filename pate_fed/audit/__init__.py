@@ -23,7 +23,6 @@ from pate_fed.audit.vote_leak import (
     LeakedVotes,
     normalized_error,
     rebuild_votes,
-    top_count_by_rate,
 )
 from pate_fed.audit.win_chances import Noise, chances_and_slopes, win_chances
 
@@ -49,7 +48,6 @@ __all__ = [
     "normalized_error",
     "rebuild_votes",
     "sacro_report",
-    "top_count_by_rate",
     "votes_of_agreement",
     "win_chances",
 ]

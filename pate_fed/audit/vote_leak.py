@@ -6,7 +6,7 @@ Larger noise helps: rare classes come up more often.
 
 Label frequencies never tell one direction: adding the same number to every count changes no chance
 (Theorem 2 of the paper). The attacker settles it by the number of teachers, which is public, or by
-"no answer"s. Of Confident-GNMax their rate alone gives the top count.
+"no answer"s, whose rate grows as counts fall.
 
 Here the votes are those of the highest likelihood, found by Fisher scoring. The paper descends
 along a gradient: see `gradient_descent`.
@@ -178,30 +178,6 @@ def normalized_error(found: ArrayLike, votes: ArrayLike) -> float:
     return float(np.abs(there - true).sum() / (2 * true.sum()))
 
 
-def top_count_by_rate(answers: Answers, check: Check) -> tuple[float, float]:
-    """Return the largest count by the rate of answers alone, and its standard error, in votes.
-
-    Half an answer is added to each side, so that a rate of 0 or 1 gives a finite count.
-
-    Raises:
-        InvalidAnswersError: nothing was asked.
-        InvalidParameterError: the check has no noise of its own: its rate depends on all counts.
-    """
-    if check.sigma1 is None:
-        raise InvalidParameterError("the check must have noise of its own", "the label's")
-    return _top_by_rate(answers, check.vote_threshold, check.sigma1)
-
-
-def _top_by_rate(answers: Answers, vote_threshold: float, sigma: float) -> tuple[float, float]:
-    if not answers.asked:
-        raise InvalidAnswersError("there must be answers or refusals", 0)
-    rate = (answers.labels.sum() + 0.5) / (answers.asked + 1)
-    score = float(scipy.special.ndtri(rate))
-    slope = np.exp(-0.5 * score * score) / np.sqrt(2 * np.pi)
-    error = sigma * np.sqrt(rate * (1 - rate) / answers.asked) / slope
-    return vote_threshold + sigma * score, float(error)
-
-
 def rebuild_votes(
     answers: Answers,
     noise: Noise,
@@ -307,7 +283,9 @@ def _first_guess(
         found[labels > 0] = _on_simplex(votes[labels > 0], float(teachers))
         return found
     assert check is not None
-    top, _ = _top_by_rate(answers, check.vote_threshold, check.sigma1 or noise.sigma)
+    # As if the check had noise in the top count alone, whose rate of answers gives that count.
+    rate = (labels.sum() + 0.5) / (answers.asked + 1)
+    top = check.vote_threshold + (check.sigma1 or noise.sigma) * float(scipy.special.ndtri(rate))
     return np.asarray(np.maximum(votes + top, 0.0))
 
 

@@ -11,7 +11,6 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,8 +40,6 @@ _BATCH = 64
 _BATCH_OF_RIVALS = 32
 _RATE = 3e-4
 
-LabelLoss = Callable[[ConvNet, Tensor, Tensor], Tensor]
-"""The loss of a network on views of labeled images and their labels."""
 
 
 class Generator(nn.Module):

@@ -21,7 +21,6 @@ from pate_fed.audit import (
     descend,
     normalized_error,
     rebuild_votes,
-    top_count_by_rate,
     win_chances,
 )
 from pate_fed.audit.win_chances import log_outcomes
@@ -186,17 +185,6 @@ class TestRebuilding:
         spread = np.std([one.votes for one in found], axis=0)
         np.testing.assert_allclose(found[0].standard_errors, spread, rtol=0.2)
 
-    def test_the_rate_alone_gives_the_top_count_within_its_error(self) -> None:
-        check, rng = Check(200.0, 150.0), np.random.default_rng(4)
-        target = Target(Noise(40.0), check)
-        off, errors = [], []
-        for _ in range(200):
-            top, error = top_count_by_rate(target.ask(TOPS, asks=10_000, rng=rng), check)
-            off.append(top - TOPS.max())
-            errors.append(error)
-        assert np.std(off) == pytest.approx(np.mean(errors), rel=0.2)
-        assert np.mean(errors) < 2.5
-
     @pytest.mark.parametrize("sigma1", [60.0, None])
     def test_both_channels_are_at_least_as_exact_as_the_labels(self, sigma1: float | None) -> None:
         noise, check, rng = Noise(40.0), Check(100.0, sigma1), np.random.default_rng(5)
@@ -330,16 +318,6 @@ class TestRefusals:
                 lambda: rebuild_votes(Answers(np.array([9, 1])), Noise(1.0), teachers=0),
                 InvalidParameterError,
                 id="no teachers",
-            ),
-            pytest.param(
-                lambda: top_count_by_rate(Answers(np.array([0, 0])), Check(1.0, 1.0)),
-                InvalidAnswersError,
-                id="nothing asked",
-            ),
-            pytest.param(
-                lambda: top_count_by_rate(Answers(np.array([9, 1]), 3), Check(1.0)),
-                InvalidParameterError,
-                id="a rate that depends on all counts",
             ),
             pytest.param(
                 lambda: normalized_error([1, 2], [1, 2, 3]), InvalidParameterError, id="shapes"
