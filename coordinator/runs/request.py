@@ -39,7 +39,10 @@ SCHEMA_VERSION = 1
 MOST_PATIENCE_S = 365 * 24 * 3600
 """A year: nobody waits longer for a hospital."""
 
-_NOT_DEPLOYED = ("data", "engine", "seed", "partition", "teachers", "teacher_model")
+_NOT_DEPLOYED = (
+    *("data", "engine", "seed", "partition", "teachers", "teacher_model"),
+    "max_answers",
+)
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
 
@@ -149,6 +152,8 @@ class RunRequest:
             raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
         if settings.mechanism not in DEPLOYED:
             raise RunRequestError(f"the mechanism must be {' or '.join(DEPLOYED)}", "another")
+        if settings.max_answers is not None:  # hospitals would vote on what nobody looks at
+            raise RunRequestError("a run must ask all its queries", "a cap on answers")
         settings.check(FORMS)
         pool = task.pool
         distinct = pool.distinct
