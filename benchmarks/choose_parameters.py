@@ -1,389 +1,241 @@
-"""Choose Confident-GNMax's parameters for the bundled sets, on simulated votes only.
+"""Choose threshold and noise of Threshold-GNMax, on simulated votes only.
 
-    python -m benchmarks.choose_parameters            the table, and what is chosen
-    python -m benchmarks.choose_parameters --measure  what the choice gives on the real data
+    python -m benchmarks.choose_parameters            the choice, and what it gives and costs
+    python -m benchmarks.choose_parameters --measure  the same on the bundled sets' real votes
 
 Parameters that were tuned on private votes would leak them, so the choice looks at none. Votes
-are drawn from a model with an assumed accuracy of the teachers; the student is judged by a proxy:
+are `simulated_votes` for teachers of many accuracies, and all of them have to be content, so that
+the choice hangs on none.
 
-- A query stands for one cluster of the pool. A right label makes its cluster right.
-- A cluster without an answer takes the label of another cluster of its class, and finds one of
-  its class `NEIGHBOR_IS_ALIKE` of the time; without any answer in its class it is wrong.
-
-Among all thresholds and noises that keep the budget, the strictest threshold whose proxy is
-within `TOLERANCE` of the best is chosen: a release that few hospitals support is worth little to
-a reader, even where the student would profit from it. Three assumed accuracies count alike, so
-that the choice does not hang on one.
-
-"Cheaper" are parameters of a smaller joint price that, at each of `WIDER` accuracies, give at
-least as many right answers on simulated votes. The default of digits (16, 11 and 9) is one between
-them and the choice: it answers more, up to one of 30 of it wrongly.
+"No answer" costs as much as an answer, so noise and queries alone decide the price, and more noise
+is always cheaper. The choice is the most noise, and with it the highest threshold, that at each
+accuracy gives as many right answers as Confident-GNMax, whose check draws noise of its own, and
+whose answers are right about as often. `Setting.loss` says what "about" is: digits has the most to
+lose. More queries with more noise have as many right answers for less, but more wrong ones beside
+them: its student learns less from them, and so its queries stay few.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
-from pate_fed.accounting import ConfidentGaussianMaxEvent, gdp_epsilon, gdp_mu, gdp_mu_squared
-from pate_fed.accounting.formal import RunCaps, formal_costs
+from pate_fed.accounting import label_level_epsilon
+from pate_fed.accounting.bellman import labels_can_be_composed, labels_epsilon
 from pate_fed.data import Dataset, DataSource, load_dataset
-from pate_fed.inputs import Inputs
-from pate_fed.mechanisms import (
-    ConfidentGaussianMax,
-    GaussianMax,
-    Mechanism,
-    NoisePlan,
-    keyed_stream,
-)
-from pate_fed.partition import Partition, partition_records
-from pate_fed.students import Lesson, select_queries, train_student
+from pate_fed.mechanisms.preview import simulated_votes
+from pate_fed.partition import partition_records
+from pate_fed.students import LabelFacts, Lesson, select_queries, train_student
 from pate_fed.teachers import make_ensemble
-from pate_fed.votes import SummedHistogram, count_votes
+from pate_fed.teachers.choice import shares_out
+from pate_fed.votes import count_votes
 
 DELTA = 1e-5
-EPSILON = 5.0
-QUERIES = 30
-RUNS = 4000
-NEIGHBOR_IS_ALIKE = 0.8
-TOLERANCE = 0.01
-SIGMA1_GRID = (8.0, 10.0, 12.0, 15.0, 18.0, 22.0, 27.0)
-THRESHOLD_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-SEEDS = (1, 2, 3, 4, 5, 7)
-WIDER = 0.1
-"""How far beyond the assumed accuracies "cheaper" parameters have to hold."""
-SIGMA2_STEPS = (1.0, 1.06, 1.12, 1.19, 1.26)
-"""Noise of a label that cheaper parameters may have, in that of the choice."""
+ACCURACIES = (0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+"""Of an average teacher, each tried."""
+SIGMAS = np.arange(0.16, 0.4, 0.002)
+"""Standard deviations of the noise to try, as shares of the votes."""
+THRESHOLDS = np.arange(0.3, 0.9, 0.02)
+"""Thresholds to try, the same way."""
+ROUNDING = 0.05
+"""A number of right answers that other simulated votes would change."""
+NODES = (np.arange(96) + 0.5) / 96
+REACH = 6.5
+"""Standard deviations of noise that count."""
+SEEDS = range(20)
+
+Votes = NDArray[np.int64]
+Rates = tuple[float, float]
+"""Shares of the queries that are answered, and that are answered right."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One bundled set, and what is assumed about its teachers.
+    """One kind of run, and what its choice is compared with.
 
     Attributes:
         name: Of the data set.
+        votes: On a query.
         classes: Number of classes.
-        teachers: One per party.
-        accuracies: Assumed mean accuracies of a teacher on a medoid, each tried.
-        spread: Standard deviation of that accuracy from query to query.
+        queries: Most queries asked.
+        check: Threshold, noise of the check and noise of the label of Confident-GNMax, in votes.
+        check_queries: Queries that it asks.
+        loss: How much less often an answer may be right.
     """
 
     name: str
+    votes: int
     classes: int
-    teachers: int
-    accuracies: tuple[float, ...]
-    spread: float
+    queries: int
+    check: tuple[float, float, float]
+    check_queries: int
+    loss: float
 
 
 SETTINGS = (
-    # 20 records of 10 classes: two of each, so a good deal worse than a textbook classifier.
-    Setting("digits", classes=10, teachers=50, accuracies=(0.6, 0.65, 0.7), spread=0.2),
-    # 7 records of 2 well separated classes.
-    Setting("breast-cancer", classes=2, teachers=50, accuracies=(0.8, 0.85, 0.9), spread=0.15),
+    Setting("digits", 50, 10, 30, (16.0, 11.0, 9.0), 30, loss=0.065),
+    Setting("breast-cancer", 50, 2, 42, (30.0, 8.0, 8.75), 30, loss=0.016),
+    Setting("all others", 250, 10, 100, (125.0, 87.5, 50.0), 100, loss=0.0125),
 )
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Parameters and what the simulation says of them.
-
-    Attributes:
-        vote_threshold: In votes.
-        sigma1: In votes.
-        sigma2: In votes.
-        answered: Expected share of queries answered.
-        right: Expected share of answers that are right.
-        proxy: Expected accuracy of the student, by the proxy.
-    """
-
-    vote_threshold: float
-    sigma1: float
-    sigma2: float
-    answered: float
-    right: float
-    proxy: float
+def threshold_rates(counts: Votes, labels: Votes, threshold: float, sigma: float) -> Rates:
+    """Return the rates of Threshold-GNMax on votes: exact, but for a quadrature of 96 nodes."""
+    answered = 1 - ndtr((threshold - counts) / sigma).prod(axis=1)
+    return float(answered.mean()), float(_won(counts, labels, sigma, threshold).mean())
 
 
-def simulate_votes(
-    setting: Setting, accuracy: float, *, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Draw histograms of `RUNS` federations; class 0 stands for the right one.
-
-    Returns:
-        int64, shape (RUNS, QUERIES, classes).
-    """
-    strength = accuracy * (1 - accuracy) / setting.spread**2 - 1
-    right = rng.beta(accuracy * strength, (1 - accuracy) * strength, (RUNS, QUERIES, 1))
-    # Wrong votes fall on few classes: a 4 is taken for a 9 rather than for a 0.
-    wrong = rng.dirichlet(np.full(setting.classes - 1, 0.4), (RUNS, QUERIES))
-    odds = np.concatenate([right, (1 - right) * wrong], axis=2)
-    return rng.multinomial(setting.teachers, odds).astype(np.int64)
+def confident_rates(counts: Votes, labels: Votes, check: tuple[float, float, float]) -> Rates:
+    """Return those of Confident-GNMax: the check, then a label by noise of its own."""
+    threshold, sigma1, sigma2 = check
+    passes = ndtr((counts.max(axis=1) - threshold) / sigma1)
+    won = _won(counts, labels, sigma2, -math.inf)
+    return float(passes.mean()), float((passes * won).mean())
 
 
-def judge(
-    votes: NDArray[np.int64],
-    *,
-    vote_threshold: float,
-    sigma1: float,
-    sigma2: float,
-    rng: np.random.Generator,
-) -> Choice:
-    """Release labels from simulated votes, and judge them by the proxy."""
-    tops = votes.max(axis=2)
-    answered = tops + rng.normal(0.0, sigma1, tops.shape) >= vote_threshold
-    winners = (votes + rng.normal(0.0, sigma2, votes.shape)).argmax(axis=2)
-    right = answered & (winners == 0)
-    return Choice(
-        vote_threshold=vote_threshold,
-        sigma1=sigma1,
-        sigma2=sigma2,
-        answered=float(answered.mean()),
-        right=float(right.sum() / max(1, answered.sum())),
-        proxy=_proxy(answered, right, classes=votes.shape[2]),
-    )
+def _won(counts: Votes, labels: Votes, sigma: float, least: float) -> NDArray[np.float64]:
+    """Return the chance of each query that its right class is on top, with at least so much."""
+    own = np.take_along_axis(counts, labels[:, np.newaxis], axis=1)
+    high = own + REACH * sigma
+    low = np.clip(least, own - REACH * sigma, high)
+    places = low + (high - low) * NODES
+    density = np.exp(-(((places - own) / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
+    for label in range(counts.shape[1]):
+        below = ndtr((places - counts[:, label, np.newaxis]) / sigma)
+        density *= np.where(labels[:, np.newaxis] == label, 1.0, below)
+    return np.asarray(density.mean(axis=1) * (high - low)[:, 0])
 
 
-def candidates(setting: Setting, *, rng: np.random.Generator) -> list[Choice]:
-    """Judge the best noise of each threshold, all of the same price."""
-    budget = gdp_mu(EPSILON, DELTA) ** 2
-    drawn = [simulate_votes(setting, accuracy, rng=rng) for accuracy in setting.accuracies]
-    best: list[Choice] = []
-    for share in THRESHOLD_SHARES:
-        judged: list[Choice] = []
-        for sigma1 in SIGMA1_GRID:
-            left = budget - QUERIES / sigma1**2
-            if left <= 0:
-                continue
-            # Up to a twentieth of a vote, so that the printed number keeps the budget.
-            sigma2 = math.ceil(20 * math.sqrt(2 * QUERIES / left)) / 20
-            judged.append(
-                _mean(
-                    [
-                        judge(
-                            votes,
-                            vote_threshold=round(share * setting.teachers),
-                            sigma1=sigma1,
-                            sigma2=sigma2,
-                            rng=rng,
-                        )
-                        for votes in drawn
-                    ]
-                )
-            )
-        best.append(max(judged, key=lambda choice: choice.proxy))
-    return best
+def epsilon(sigma: float, queries: int) -> float:
+    """Return the price of a run: a threshold is one option more, so two classes cost as three."""
+    known = label_level_epsilon(0, queries, sigma1=None, sigma2=sigma, delta=DELTA).epsilon
+    if not labels_can_be_composed(3, sigma):
+        return known
+    return labels_epsilon(3, sigma, asks=queries, delta=DELTA, known=known)
 
 
-def choose(judged: list[Choice]) -> Choice:
-    """Take the strictest threshold that is nearly as good as the best."""
-    top = max(choice.proxy for choice in judged)
-    good = [choice for choice in judged if choice.proxy >= top - TOLERANCE]
-    return max(good, key=lambda choice: choice.vote_threshold)
+def choose(setting: Setting) -> tuple[float, float]:
+    """Return the threshold and the noise to take, in votes."""
+    seen = _simulated(setting)
+    wanted = [confident_rates(*votes, setting.check) for votes in seen]
+
+    def is_enough(threshold: float, sigma: float) -> bool:
+        for votes, (asked, right) in zip(seen, wanted, strict=True):
+            answered, good = threshold_rates(*votes, threshold, sigma)
+            if setting.queries * good < setting.check_queries * right - ROUNDING:
+                return False
+            if good / answered < right / asked - setting.loss:
+                return False
+        return True
+
+    for sigma in setting.votes * SIGMAS[::-1]:
+        for threshold in setting.votes * THRESHOLDS[::-1]:
+            if is_enough(threshold, sigma):
+                return round(float(threshold), 2), round(float(sigma), 2)
+    raise ValueError(setting)
 
 
-def cheaper(
-    setting: Setting, chosen: Choice, *, rng: np.random.Generator
-) -> list[tuple[float, Choice, float]]:
-    """List parameters of smaller joint prices that give as many right answers or more.
-
-    Returns:
-        Joint price, parameters judged at the accuracy where they gain least, and that gain in right
-        answers; the cheapest first.
-    """
-    low, high = min(setting.accuracies) - WIDER, max(setting.accuracies) + WIDER
-    accuracies = np.linspace(low, min(high, 0.97), 5)
-    tenth = RUNS // 10
-    drawn = [simulate_votes(setting, float(accuracy), rng=rng)[:tenth] for accuracy in accuracies]
-    seed = int(rng.integers(2**31))
-
-    def judged(threshold: float, sigma1: float, sigma2: float) -> list[Choice]:
-        # The same noise for all: what differs is the parameters.
-        noise = np.random.default_rng(seed)
-        return [
-            judge(votes, vote_threshold=threshold, sigma1=sigma1, sigma2=sigma2, rng=noise)
-            for votes in drawn
-        ]
-
-    before = judged(chosen.vote_threshold, chosen.sigma1, chosen.sigma2)
-    found = []
-    for share in THRESHOLD_SHARES:
-        for sigma1 in SIGMA1_GRID:
-            for step in SIGMA2_STEPS:
-                threshold = round(share * setting.teachers)
-                after = judged(threshold, sigma1, round(step * chosen.sigma2, 2))
-                gains = [
-                    QUERIES * (new.answered * new.right - old.answered * old.right)
-                    for new, old in zip(after, before, strict=True)
-                ]
-                if min(gains) >= 0:
-                    worst = after[int(np.argmin(gains))]
-                    found.append((joint_epsilon(setting, worst), worst, min(gains)))
-    limit = joint_epsilon(setting, chosen)
-    return sorted((row for row in found if row[0] < limit), key=lambda row: row[0])
+def _simulated(setting: Setting) -> list[tuple[Votes, Votes]]:
+    draw = partial(simulated_votes, votes=setting.votes, classes=setting.classes)
+    drawn = [draw(teacher_accuracy=accuracy) for accuracy in ACCURACIES]
+    return [(counts, np.zeros(len(counts), dtype=np.int64)) for counts in drawn]
 
 
-def joint_epsilon(setting: Setting, choice: Choice) -> float:
-    """Return the price that the run is charged where votes are trusted valid."""
-    costs = formal_costs(
-        RunCaps(
-            setting.teachers,
-            setting.classes,
-            float(choice.vote_threshold),
-            choice.sigma1,
-            choice.sigma2,
-            asks=QUERIES,
-            answers=QUERIES,
-            refusals=QUERIES,
-            weight=1,
-            delta=DELTA,
-        ),
-        votes_are_valid=True,
-    )
-    return costs.smallest.epsilon
+def measure(setting: Setting, threshold: float, sigma: float) -> None:
+    """Print what students learn from both, on the real votes of several federations."""
+    first, sigma1, sigma2 = setting.check
+
+    def check(counts: Votes, rng: np.random.Generator) -> Votes:
+        passed = counts.max(axis=1) + rng.normal(0, sigma1, len(counts)) >= first
+        return np.where(passed, (counts + rng.normal(0, sigma2, counts.shape)).argmax(axis=1), -1)
+
+    def one_noise(counts: Votes, rng: np.random.Generator) -> Votes:
+        noisy = counts + rng.normal(0, sigma, counts.shape)
+        return np.where(noisy.max(axis=1) >= threshold, noisy.argmax(axis=1), -1)
+
+    for name, rule, queries, noise in (
+        ("two noises", check, setting.check_queries, sigma2),
+        ("one noise", one_noise, setting.queries, sigma),
+    ):
+        rows = np.array([_measured(setting, rule, queries, noise, seed) for seed in SEEDS])
+        answered, right, student = rows.mean(axis=0)
+        spread = rows[:, 2].std(ddof=1)
+        print(
+            f"  real votes, {name}: {answered:.2f} answers, {right:.2f} right, "
+            f"student {student:.4f} (standard deviation {spread:.4f}, {len(rows)} seeds)"
+        )
 
 
-def measure(setting: Setting, mechanism: Mechanism, seed: int) -> dict[str, float]:
-    """Run the chosen parameters on the real data, without a network."""
+def _measured(
+    setting: Setting,
+    rule: Callable[[Votes, np.random.Generator], Votes],
+    queries: int,
+    sigma: float,
+    seed: int,
+) -> tuple[float, float, float]:
     rng = np.random.default_rng(seed)
     data = load_dataset(DataSource(setting.name), rng=rng)
-    partition = partition_records(
-        data.private, parties=setting.teachers, teachers=1, scheme="iid", rng=rng
+    asked = np.array(
+        select_queries(
+            data.pool.features, queries, method="medoids", rng=np.random.default_rng(seed)
+        )
     )
-    queries = np.array(select_queries(data.pool.features, QUERIES, method="medoids", rng=rng))
-    inputs = np.concatenate([data.pool.features[queries], data.test.features])
-    votes = teachers_votes(data, partition, inputs, rng=rng)
-    asked, tested = votes[:, :QUERIES], votes[:, QUERIES:]
-    counts = count_votes(asked, classes=data.classes).counts
-    release = mechanism.release(
-        SummedHistogram(counts, setting.teachers),
-        noise=NoisePlan("coordinator"),
-        random_bytes=keyed_stream(seed.to_bytes(8, "big"), tag="benchmark"),
-        max_answers=QUERIES,
-        max_refusals=QUERIES,
-    )
-    answered = release.labels >= 0
-    lesson = Lesson(
-        data.pool.inputs, queries[answered], release.labels[answered], classes=data.classes
-    )
+    counts = _real_votes(data, setting.votes, rng=rng)[asked]
+    said = rule(counts, rng)
+    facts = LabelFacts(setting.votes, sigma)
+    if shares_out("auto", data.kind):
+        shares = np.bincount(data.pool.labels, minlength=setting.classes) / len(data.pool)
+        facts = LabelFacts(setting.votes, sigma, shared_out=True, prevalence=tuple(shares))
+    kept = said >= 0
+    lesson = Lesson(data.pool.inputs, asked[kept], said[kept], data.classes, facts)
     student = train_student("auto", data.kind, lesson, rng=rng)
-    everything = np.arange(len(data.private))
-    lesson = Lesson(data.private.inputs, everything, data.private.labels, classes=data.classes)
-    pooled = train_student("supervised", data.kind, lesson, rng=rng)
-    per_teacher = (tested == data.test.labels).mean(axis=1)
-    right = release.labels[answered] == data.pool.labels[queries[answered]]
-    return {
-        "teacher mean": float(per_teacher.mean()),
-        "best party": float(per_teacher.max()),
-        "plurality": float((counts.argmax(axis=1) == data.pool.labels[queries]).mean()),
-        "pooled": _accuracy(pooled.predict(data.test.inputs), data),
-        "answered": float(release.answered),
-        "right": float(right.mean()),
-        "student": _accuracy(student.predict(data.test.inputs), data),
-    }
+    tested = student.predict(data.test.inputs) == data.test.labels
+    right = said[kept] == data.pool.labels[asked[kept]]
+    return float(kept.sum()), float(right.sum()), float(tested.mean())
 
 
-def teachers_votes(
-    data: Dataset, partition: Partition, inputs: NDArray[np.float64], *, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Train every party's teachers and let them vote; shape (teachers, inputs)."""
+def _real_votes(data: Dataset, parties: int, *, rng: np.random.Generator) -> Votes:
+    """Train a teacher for each party, and return the votes on the pool."""
+    dealt = partition_records(data.private, parties=parties, teachers=1, scheme="iid", rng=rng)
     votes = []
-    for party in range(partition.parties):
-        ensemble = make_ensemble("auto", data.kind)
-        shards = [data.private.select(shard.rows) for shard in partition.shards_of(party)]
-        ensemble.fit(shards, classes=data.classes, rng=rng)
-        votes.append(ensemble.vote(Inputs(inputs)))
-    return np.concatenate(votes)
+    for party in range(parties):
+        teacher = make_ensemble("auto", data.kind)
+        shards = [data.private.select(shard.rows) for shard in dealt.shards_of(party)]
+        teacher.fit(shards, classes=data.classes, rng=rng, public=data.pool.inputs)
+        votes.append(teacher.vote(data.pool.inputs))
+    return count_votes(np.concatenate(votes), classes=data.classes).counts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=Path(__file__).name)
-    parser.add_argument("--measure", action="store_true", help="run the choice on the real data")
-    parser.add_argument("--data", choices=[setting.name for setting in SETTINGS])
+    parser.add_argument("--measure", action="store_true", help="train on the real data, too")
     arguments = parser.parse_args()
     for setting in SETTINGS:
-        if arguments.data in (None, setting.name):
-            judged = candidates(setting, rng=np.random.default_rng(2024))
-            chosen = choose(judged)
-            _print_choice(setting, judged, chosen)
-            _print_cheaper(setting, chosen)
-            if arguments.measure:
-                _print_measured(setting, chosen)
-
-
-def _print_choice(setting: Setting, judged: list[Choice], chosen: Choice) -> None:
-    print(
-        f"\n{setting.name}: {setting.teachers} teachers, {QUERIES} queries, "
-        f"epsilon at most {EPSILON:g} at delta {DELTA:g}"
-    )
-    print("  threshold  sigma1  sigma2   epsilon  answered   right   proxy")
-    for choice in judged:
-        event = ConfidentGaussianMaxEvent(
-            asks=QUERIES, answers=QUERIES, sigma1=choice.sigma1, sigma2=choice.sigma2
-        )
-        epsilon = gdp_epsilon(math.sqrt(gdp_mu_squared(event)), DELTA)
+        threshold, sigma = choose(setting)
         print(
-            f"  {choice.vote_threshold:9g}  {choice.sigma1:6g}  {choice.sigma2:6.2f}  "
-            f"{epsilon:8.4f}  {choice.answered:8.3f}  {choice.right:6.3f}  {choice.proxy:6.3f}"
-            f"{'  <- chosen' if choice is chosen else ''}"
+            f"\n{setting.name}, {setting.votes} votes, {setting.queries} queries: "
+            f"threshold {threshold:g} ({threshold / setting.votes:.2f} of the votes), "
+            f"sigma {sigma:g} ({sigma / setting.votes:.3f}), "
+            f"epsilon {epsilon(sigma, setting.queries):.4f} at delta {DELTA:g}"
         )
-
-
-def _print_cheaper(setting: Setting, chosen: Choice) -> None:
-    rows = cheaper(setting, chosen, rng=np.random.default_rng(2025))
-    print(f"  cheaper than its joint price of {joint_epsilon(setting, chosen):.4f}:")
-    for epsilon, choice, gain in rows[:5]:
-        print(
-            f"  {choice.vote_threshold:9g}  {choice.sigma1:6g}  {choice.sigma2:6.2f}  "
-            f"{epsilon:8.4f}  {choice.answered:8.3f}  {choice.right:6.3f}  {gain:+6.2f} right"
-        )
-
-
-def _print_measured(setting: Setting, chosen: Choice) -> None:
-    plain_sigma = math.ceil(20 * math.sqrt(2 * QUERIES) / gdp_mu(EPSILON, DELTA)) / 20
-    mechanisms: tuple[Mechanism, ...] = (
-        ConfidentGaussianMax(chosen.vote_threshold, chosen.sigma1, chosen.sigma2),
-        GaussianMax(plain_sigma),
-    )
-    for mechanism in mechanisms:
-        print(f"  {mechanism}")
-        rows = [measure(setting, mechanism, seed) for seed in SEEDS]
-        print("    seed   " + "  ".join(f"{name:>12}" for name in rows[0]))
-        for seed, row in zip(SEEDS, rows, strict=True):
-            print(f"    {seed:<7}" + "  ".join(f"{value:12.3f}" for value in row.values()))
-        means = [np.mean([row[name] for row in rows]) for name in rows[0]]
-        print("    mean   " + "  ".join(f"{value:12.3f}" for value in means))
-
-
-def _proxy(answered: NDArray[np.bool_], right: NDArray[np.bool_], *, classes: int) -> float:
-    cluster_class = np.arange(answered.shape[1]) % classes
-    accuracy = right.astype(np.float64)
-    for label in range(classes):
-        mine = cluster_class == label
-        answers = answered[:, mine].sum(axis=1)
-        borrowed = NEIGHBOR_IS_ALIKE * right[:, mine].sum(axis=1) / np.maximum(answers, 1)
-        accuracy[:, mine] = np.where(answered[:, mine], accuracy[:, mine], borrowed[:, None])
-    return float(accuracy.mean())
-
-
-def _mean(choices: list[Choice]) -> Choice:
-    first = choices[0]
-    return Choice(
-        first.vote_threshold,
-        first.sigma1,
-        first.sigma2,
-        answered=float(np.mean([choice.answered for choice in choices])),
-        right=float(np.mean([choice.right for choice in choices])),
-        proxy=float(np.mean([choice.proxy for choice in choices])),
-    )
-
-
-def _accuracy(predicted: NDArray[np.int64], data: Dataset) -> float:
-    return float((predicted == data.test.labels).mean())
+        print("  accuracy   right: two noises, one   share right: two noises, one")
+        for accuracy, votes in zip(ACCURACIES, _simulated(setting), strict=True):
+            asked, right = confident_rates(*votes, setting.check)
+            answered, good = threshold_rates(*votes, threshold, sigma)
+            print(
+                f"  {accuracy:8.2f}   {setting.check_queries * right:17.2f}  "
+                f"{setting.queries * good:6.2f}   {right / asked:22.3f}  {good / answered:.3f}"
+            )
+        if arguments.measure and setting.name != "all others":
+            measure(setting, threshold, sigma)
 
 
 if __name__ == "__main__":

@@ -139,6 +139,8 @@ class RunTerms:
     def _check_noise_place(self) -> None:
         known = self.noise_place in ("coordinator", "parties")
         _require("noise_place", known, "be 'coordinator' or 'parties'")
+        shown = self.is_evaluation and not self.at_parties
+        _require("noise_place", not shown, "be 'parties' where counts are published")
         for name in ("colluders", "dropouts"):
             given = getattr(self, name) is not None
             _require(name, given is self.at_parties, "be given with noise at parties")

@@ -29,16 +29,12 @@ from coordinator.flower.local_grid import LocalGrid
 from coordinator.runs.labeling.messenger import SETUP_ANSWER_BYTES
 from coordinator.runs.transport import Silence
 from party.errors import Reason
-from pate_fed.accounting import (
-    ConfidentGaussianMaxEvent,
-    JointPriceEvent,
-    LaplaceMaxEvent,
-    Outcomes,
-)
-from pate_fed.charging import RunLedger, charge_of, outcomes_of
-from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, OutcomeCapError
+from pate_fed.accounting import GaussianMaxEvent, LaplaceMaxEvent, Outcomes, formal
+from pate_fed.charging import RunLedger, charge_of
+from pate_fed.errors import InvalidParameterError, OutcomeCapError
 from pate_fed.federation import BatchTerms
-from pate_fed.mechanisms import InteractiveGaussianMax
+from pate_fed.mechanisms import InteractiveThresholdMax
+from pate_fed.pricing import charged_cost
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
@@ -48,6 +44,7 @@ from protocols.messages import MaskedVector, Plan, Refusal
 from protocols.rounds import PartyState
 from tests.support.federation import (
     CLASSES,
+    ORDER,
     TEACHERS,
     Answer,
     Federation,
@@ -76,7 +73,7 @@ def heal(federation: Federation) -> None:
 
 class TestHonestRun:
     @sampled(1)
-    @in_turn(("parties", [3, 4, 10]), ("mechanism", ["confident", "gnmax"]))
+    @in_turn(("parties", [3, 4, 10]), ("mechanism", ["threshold", "gnmax"]))
     def test_labels_are_what_the_teachers_say(self, parties: int, mechanism: str) -> None:
         federation = ready(parties=parties, terms={"mechanism": mechanism})
         release = federation.ask(5, 0, 7)
@@ -102,7 +99,9 @@ class TestHonestRun:
         federation.run.close()
         entries = federation.charges
         for node in federation.nodes:
-            assert [entry.charged for entry in node.ledger.entries] == [e.charged for e in entries]
+            assert [entry.charged for entry in node.ledger.entries] == [
+                charge_of(federation.run.terms, e.charged, weight=1) for e in entries
+            ]
             assert [entry.release_digest for entry in node.ledger.entries] == [
                 entry.release_digest for entry in entries
             ]
@@ -163,13 +162,13 @@ class TestOrder:
         federation = ready()
         federation.ask(0, 1, 2)
         [entry] = federation.charges
-        assert entry.reserved == ConfidentGaussianMaxEvent(3, 3, 20.0, 20.0)
+        assert entry.reserved == Outcomes(3, 3)
 
-    def test_batch_above_the_budget_reaches_no_party(self) -> None:
-        federation = ready(budget=0.3)
+    def test_batch_above_the_caps_reaches_no_party(self) -> None:
+        federation = ready(terms={"max_asks": 4})
         federation.events.clear()
-        with pytest.raises(BudgetExhaustedError):
-            federation.ask(*range(12))
+        with pytest.raises(OutcomeCapError):
+            federation.ask(*range(5))
         assert federation.events == []
         assert not any(federation.steps)
         assert federation.charges == ()
@@ -641,38 +640,29 @@ class TestCapsAndBudget:
         assert federation.run.is_over
         federation.run.close()
         [_, last] = federation.nodes[0].ledger.entries
-        assert last.charged == ConfidentGaussianMaxEvent(1, 1, 20.0, 20.0)
+        assert last.charged == GaussianMaxEvent(1, 20.0)
 
-    def test_run_is_over_once_the_last_refusal_is_given(self) -> None:
-        federation = ready(terms={"max_refusals": 2, "vote_threshold": 1e9})
-        release = federation.ask(0, 1, 2)
-        assert release.outcomes.tolist() == [
-            Outcome.REFUSED,
-            Outcome.REFUSED,
-            Outcome.NOT_ASKED,
-        ]
+    def test_run_is_over_once_the_last_query_is_asked(self) -> None:
+        federation = ready(terms={"max_asks": 3, "vote_threshold": 1e9})
+        assert federation.ask(0, 1, 2).refused == 3
+        assert federation.run.is_over
+        with pytest.raises(OutcomeCapError):
+            federation.ask(3)
+        federation.run.close()
+        assert federation.party_states(0) == ["committed"]
+
+    @pytest.mark.parametrize("mechanism", ["threshold", "gnmax"])
+    def test_a_run_within_its_budget_asks_all_its_queries(self, mechanism: str) -> None:
+        # Exactly its price: nothing is left that a batch could be refused for.
+        draft = Federation(terms={"mechanism": mechanism, "max_asks": 6}).run.terms
+        federation = ready(
+            terms={"mechanism": mechanism, "max_asks": 6}, budget=charged_cost(draft, 0).epsilon
+        )
+        for index in range(6):
+            assert federation.ask(index).answered == 1
         assert federation.run.is_over
         federation.run.close()
-        assert federation.party_states(0) == ["committed"]
-
-    def test_budget_for_the_first_batches_keeps_their_labels(self) -> None:
-        federation = ready(budget=0.62)
-        assert federation.ask(0, 1).answered == 2
-        with pytest.raises(BudgetExhaustedError):
-            federation.ask(*range(2, 12))
-        assert list(federation.store.releases()) == [0]
-        federation.run.close()
-        assert federation.party_states(0) == ["committed"]
-
-    def test_what_refusals_left_can_be_spent_on_more(self) -> None:
-        refusing, answering = (
-            ready(terms={"vote_threshold": threshold}, budget=0.62) for threshold in (1e9, -1e9)
-        )
-        for federation in (refusing, answering):
-            federation.ask(0, 1)
-        assert refusing.ask(2, 3).refused == 2
-        with pytest.raises(BudgetExhaustedError):
-            answering.ask(2, 3, 4, 5)
+        agree(federation)
 
     def test_per_instance_cost_grows_with_every_release(self) -> None:
         federation = ready()
@@ -942,28 +932,12 @@ def test_a_coordinator_without_one_vector_learns_nothing_but_noise() -> None:
 
 # Charging --------------------------------------------------------------------------------------
 
-JOINT: dict[str, Any] = {
-    "classes": 2,
-    "pricing": "joint",
-    "orders": (9.0, 9.0, 9.0),
-    "max_asks": 20,
-    "max_answers": 15,
-    "max_refusals": 10,
-}
-TRUSTING = {"trusts_valid_votes": True}
-LAPLACE: dict[str, Any] = {"mechanism": "lnmax", "pricing": "renyi", "orders": (9.0, 9.0, 9.0)}
-INTERACTIVE: dict[str, Any] = {
-    "mechanism": "interactive",
-    "vote_threshold": 200.0,
-    "sigma1": 20.0,
-    "confidence": 0.8,
-    "max_refusals": 100,
-}
-IMMUTABLE: dict[str, Any] = {"mechanism": "immutable", "pricing": "none"}
+INTERACTIVE: dict[str, Any] = {"mechanism": "interactive-threshold", "vote_threshold": 200.0}
+IMMUTABLE: dict[str, Any] = {"mechanism": "immutable"}
 
 
 def all_mechanisms(*names: str) -> dict[str, Any]:
-    return {"mechanisms": frozenset({"confident", "gnmax", *names})}
+    return {"mechanisms": frozenset({"threshold", "gnmax", *names})}
 
 
 def agree(federation: Federation) -> None:
@@ -971,53 +945,59 @@ def agree(federation: Federation) -> None:
     ours = federation.store.ledger().outcomes
     for place in range(len(federation.nodes)):
         theirs = federation.run_ledger(place).outcomes
-        assert (theirs.refusals, theirs.answers, theirs.asks) == (
-            ours.refusals,
-            ours.answers,
-            ours.asks,
-        ), place
+        assert (theirs.answers, theirs.asks) == (ours.answers, ours.asks), place
 
 
 class TestPrices:
-    def test_a_run_is_charged_jointly_where_everybody_vouches_for_votes(self) -> None:
-        federation = ready(terms=JOINT, policy=TRUSTING)
-        release = federation.ask(0, 1, 2)
-        federation.run.close()
-        [entry] = federation.charges
-        assert entry.reserved == charge_of(federation.run.terms, Outcomes(3, 3, 3), weight=1)
-        spent = entry.spent
-        assert isinstance(spent, JointPriceEvent)
-        assert (spent.refusals, spent.answers, spent.asks) == (0, 3, 3)
-        assert (spent.max_refusals, spent.max_answers, spent.max_asks) == (10, 15, 20)
-        assert (spent.teachers, spent.classes, spent.weight) == (3 * TEACHERS, 2, 1)
-        assert outcomes_of(release) == Outcomes(0, 3)
-        agree(federation)
-
-    @pytest.mark.parametrize("doubter", [0, 1, 2])
-    def test_one_party_that_trusts_nobody_is_enough_to_refuse(self, doubter: int) -> None:
-        federation = Federation(
-            terms=JOINT, policy=TRUSTING, policies={doubter: {"trusts_valid_votes": False}}
+    @pytest.mark.parametrize("place", ["coordinator", "parties"])
+    def test_no_answer_costs_every_hospital_what_a_label_costs(self, place: str) -> None:
+        refusing, answering = (
+            ready(terms={"vote_threshold": threshold, "noise_place": place})
+            for threshold in (1e6, -1e6)
         )
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.party == federation.names[doubter]
-        assert refusal.value.cause == Reason.PRICING
-        assert not any(federation.steps)
+        assert refusing.ask(0, 1, 2).refused == 3
+        assert answering.ask(0, 1, 2).answered == 3
+        paid = []
+        for federation in (refusing, answering):
+            federation.run.close()
+            agree(federation)
+            paid.append(
+                [
+                    ([entry.charged for entry in node.ledger.entries], node.ledger.used_share())
+                    for node in federation.nodes
+                ]
+            )
+            assert federation.store.ledger().used_share() == 0.03
+        assert paid[0] == paid[1]
 
-    def test_a_life_ledger_takes_the_price_that_it_can_add_up(self) -> None:
-        federation = ready(terms=JOINT, policy=TRUSTING, orders={1: 6.0})
+    @pytest.mark.parametrize(("mechanism", "options"), [("threshold", 3), ("gnmax", 2)])
+    def test_parties_price_two_classes_and_no_answer_as_three_options(
+        self, mechanism: str, options: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[int] = []
+        composed = formal.can_be_composed
+
+        def noted(options: int, weight: float) -> bool:
+            seen.append(options)
+            return composed(options, weight)
+
+        formal.labels_cost.cache_clear()
+        monkeypatch.setattr(formal, "can_be_composed", noted)
+        federation = Federation(terms={"classes": 2, "mechanism": mechanism})
+        assert seen == []
+        federation.run.set_up()
+        assert set(seen) == {options}
+
+    def test_a_life_ledger_adds_up_at_its_own_order(self) -> None:
+        federation = ready(orders={1: 6.0})
         federation.ask(0, 1, 2)
         federation.run.close()
-        plain, ordered = (federation.nodes[place].ledger.entries[0] for place in (0, 1))
-        assert plain.reserved == plain.spent == ConfidentGaussianMaxEvent(3, 3, 20.0, 20.0)
-        [ours] = federation.charges
-        assert (ordered.reserved, ordered.spent) == (ours.reserved, ours.spent)
-        # Its own order, not the run's.
-        assert federation.nodes[1].ledger.order == 6.0
-        assert federation.run_ledger(1).costs[0].order == 9.0
+        usual, other = (federation.nodes[place].ledger for place in (0, 1))
+        assert usual.entries[0].charged == other.entries[0].charged == GaussianMaxEvent(3, 20.0)
+        assert (usual.order, other.order) == (ORDER, 6.0)
 
-    def test_a_void_batch_of_a_joint_run_is_forfeited_in_both_ledgers(self) -> None:
-        federation = ready(terms=JOINT, policy=TRUSTING, orders={1: 6.0})
+    def test_a_void_batch_is_forfeited_in_both_ledgers(self) -> None:
+        federation = ready()
         federation.on_vectors_of(CULPRIT, lambda answer: None)
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1, 2)
@@ -1032,28 +1012,9 @@ class TestPrices:
             ]
         agree(federation)
 
-    def test_a_run_that_a_life_ledger_cannot_price_is_refused_before_it_begins(self) -> None:
-        # Else each of its batches would be void, and every other party charged for it.
-        federation = Federation(
-            terms=LAPLACE, policy=all_mechanisms("lnmax"), orders={0: 9.0, 2: 9.0}
-        )
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.party == federation.names[1]
-        assert refusal.value.cause == Reason.PRICING
-        assert not any(federation.steps)
-
-    def test_a_run_whose_joint_price_is_not_known_is_refused_before_it_begins(self) -> None:
-        federation = Federation(
-            teachers=4000, terms={**JOINT, "classes": 3}, policy=TRUSTING, form="plain"
-        )
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.cause == Reason.PRICING
-
     def test_other_mechanisms_are_charged_by_their_curves(self) -> None:
         federation = ready(
-            terms=LAPLACE, policy=all_mechanisms("lnmax"), orders=dict.fromkeys(range(3), 9.0)
+            terms={"mechanism": "lnmax", "max_asks": 4}, policy=all_mechanisms("lnmax")
         )
         assert federation.ask(0, 1).labels.tolist() == [0, 1]
         federation.run.close()
@@ -1074,10 +1035,9 @@ def mixes() -> list[Any]:
 
 
 CAPS = [
-    pytest.param({"max_asks": 100, "max_answers": 100, "max_refusals": 100}, id="wide caps"),
-    pytest.param({"max_asks": 6, "max_answers": 5, "max_refusals": 5}, id="few asks"),
-    pytest.param({"max_asks": 10, "max_answers": 9, "max_refusals": 5}, id="few refusals"),
-    pytest.param({"max_asks": 10, "max_answers": 5, "max_refusals": 9}, id="few answers"),
+    pytest.param({"max_asks": 100, "max_answers": 100}, id="wide caps"),
+    pytest.param({"max_asks": 6, "max_answers": 5}, id="few asks"),
+    pytest.param({"max_asks": 10, "max_answers": 5}, id="few answers"),
 ]
 
 
@@ -1131,7 +1091,7 @@ class TestCapsAreCountedAlike:
     def test_a_party_that_never_saw_a_void_batch_counts_it_as_the_others_do(
         self, place: int
     ) -> None:
-        federation = ready(terms={"max_asks": 6, "max_answers": 5, "max_refusals": 5})
+        federation = ready(terms={"max_asks": 6})
         federation.transport.on_query = lambda node, packet: None if node == place else packet
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1, 2, 3)
@@ -1142,7 +1102,7 @@ class TestCapsAreCountedAlike:
         agree(federation)
 
     def test_a_run_that_ends_inside_a_batch_ends_for_everybody(self) -> None:
-        federation = ready(terms={"max_asks": 9, "max_answers": 3, "max_refusals": 7})
+        federation = ready(terms={"max_asks": 9, "max_answers": 3})
         release = federation.ask(0, 1, 2, 3, 4)
         assert release.outcomes.tolist()[3:] == [Outcome.NOT_ASKED] * 2
         assert federation.run.is_over
@@ -1152,12 +1112,9 @@ class TestCapsAreCountedAlike:
         with pytest.raises(OutcomeCapError):
             federation.ask(5)
 
-    @pytest.mark.parametrize("pricing", ["gdp", "joint"])
-    def test_a_coordinator_that_claims_more_left_gets_no_refund(self, pricing: str) -> None:
-        small = {"max_asks": 4, "max_answers": 2, "max_refusals": 3, "classes": 2}
-        terms = {**JOINT, **small} if pricing == "joint" else small
-        federation = ready(terms=terms, policy=TRUSTING)
-        generous = replace(federation.run.terms, max_answers=9, max_refusals=9, max_asks=18)
+    def test_a_coordinator_that_claims_more_left_gets_no_refund(self) -> None:
+        federation = ready(terms={"max_asks": 4, "max_answers": 2})
+        generous = replace(federation.run.terms, max_answers=9, max_asks=18)
         federation.store.save_empty(RunLedger.of(generous))
         assert federation.ask(0, 1, 2).answered == 3  # one more than the run allows
         with pytest.raises(VoidBatchError):
@@ -1167,12 +1124,12 @@ class TestCapsAreCountedAlike:
             [entry] = federation.nodes[place].ledger.entries
             assert entry.charged == entry.reserved
             held = federation.run_ledger(place).outcomes
-            assert (held.refusals, held.answers, held.asks) == (3, 2, 3)
+            assert (held.answers, held.asks) == (2, 3)
             assert federation.steps[place].count("vote") == 1
 
     def test_a_coordinator_that_asks_more_than_is_left_gets_no_votes(self) -> None:
-        federation = ready(terms={"max_asks": 4, "max_answers": 4, "max_refusals": 3})
-        generous = replace(federation.run.terms, max_answers=20, max_refusals=20, max_asks=40)
+        federation = ready(terms={"max_asks": 4})
+        generous = replace(federation.run.terms, max_answers=40, max_asks=40)
         federation.ask(0, 1)
         federation.store.save_empty(RunLedger.of(generous))
         with pytest.raises(VoidBatchError, match=Reason.QUERIES):
@@ -1181,61 +1138,33 @@ class TestCapsAreCountedAlike:
 
 
 class TestBudgetsOfParties:
-    def budgets(self, federation: Federation, tight: int, epsilon: float) -> tuple[float, ...]:
-        seat = federation.seat_of(tight)
-        return tuple(epsilon if each == seat else 5.0 for each in range(3))
-
-    def tight(self, place: int) -> Federation:
-        """A run in which one party's budget affords a query or two."""
-        federation = Federation()
-        terms = federation.change_terms(budgets=self.budgets(federation, place, 0.5))
-        federation.store.save_empty(RunLedger.of(terms))
-        federation.run.set_up()
-        return federation
-
     @sampled(2)
     @pytest.mark.parametrize("place", [0, 1, 2])
-    def test_the_tightest_ends_the_run_before_anything_leaves(self, place: int) -> None:
-        federation = self.tight(place)
-        federation.ask(0)
-        federation.events.clear()
-        before = federation.store.ledger()
-        with pytest.raises(BudgetExhaustedError) as refusal:
-            federation.ask(*range(1, 6))
-        assert refusal.value.budget == 0.5
-        assert federation.events == []
-        assert federation.store.ledger() == before
-        assert all(steps.count("vote") == 1 for steps in federation.steps)
+    def test_each_party_refuses_a_run_above_its_own_budget_before_anything_is_asked(
+        self, place: int
+    ) -> None:
+        federation = Federation()
+        seat = federation.seat_of(place)
+        cost = charged_cost(federation.run.terms, seat).epsilon
+        budgets = tuple(0.999 * cost if each == seat else 5.0 for each in range(3))
+        federation.change_terms(budgets=budgets)
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.party == federation.names[place]
+        assert refusal.value.cause == Reason.BUDGET
+        assert not any(federation.steps)
+        assert all(node.ledger.entries == () for node in federation.nodes)
 
     @pytest.mark.parametrize("place", [0, 1, 2])
-    def test_a_party_keeps_its_budget_whatever_the_coordinator_counts(self, place: int) -> None:
-        federation = self.tight(place)
-        generous = replace(federation.run.terms, budgets=(5.0, 5.0, 5.0))
-        federation.store.save_empty(RunLedger.of(generous))
+    def test_a_party_keeps_its_budget_for_life_whatever_the_coordinator_counts(
+        self, place: int
+    ) -> None:
+        federation = ready(budgets={place: 0.5})
         with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
             federation.ask(*range(6))
         assert Reason.BUDGET in str(void.value)
         assert federation.steps[place] == ["abandon"]
-        [charged] = federation.run_ledger(place).costs
-        assert (charged.epsilon, charged.used_share()) == (0.5, 0)
-
-    def test_every_party_has_a_budget_of_its_own_over_a_whole_run(self) -> None:
-        federation = self.tight(1)
-        served = 0
-        for index in range(24):
-            try:
-                federation.ask(index)
-            except BudgetExhaustedError:
-                break
-            served += 1
-        federation.run.close()
-        assert 0 < served < 24
-        for place in range(3):
-            [charged] = federation.run_ledger(place).costs
-            assert charged.epsilon == (0.5 if place == 1 else 5.0)
-            assert charged.used_share() <= 1
-        one_more = charge_of(federation.run.terms, Outcomes(1, 1, 1), weight=1)
-        assert not federation.run_ledger(1).costs[0].can_afford(one_more)
+        assert federation.nodes[place].ledger.used_share() == 0
 
 
 WEIGHTS = {0: (1,) * 200, 1: (2,) * 100, 2: (3,) * 64 + (4, 4)}
@@ -1264,15 +1193,14 @@ class TestTeacherWeights:
             1: lambda batch: np.ones((100, len(batch)), dtype=np.int64),
             2: vote,
         }
-        federation = ready(weights=WEIGHTS, votes=everyone, policy={"least_sigma1": 0.0})
+        federation = ready(weights=WEIGHTS, votes=everyone, terms={"max_asks": 6})
         federation.ask(0, 1)
         assert sums[0].counts.tolist() == [[200 + 192, 200, 8]] * 2
         assert sums[0].total_votes == 600
         federation.run.close()
         for place, weight in ((0, 1), (1, 2), (2, 4)):
             [entry] = federation.nodes[place].ledger.entries
-            assert entry.reserved == ConfidentGaussianMaxEvent(2, 2, 20.0, 20.0, float(weight))
-            assert federation.run_ledger(place).costs[0].entries[0].reserved == entry.reserved
+            assert entry.reserved == GaussianMaxEvent(2, 20.0, float(weight))
 
     @pytest.mark.parametrize(
         "claimed",
@@ -1284,7 +1212,7 @@ class TestTeacherWeights:
         ],
     )
     def test_a_party_refuses_weights_that_are_not_its_own(self, claimed: tuple[int, ...]) -> None:
-        federation = Federation(weights=WEIGHTS, policy={"least_sigma1": 0.0})
+        federation = Federation(weights=WEIGHTS, terms={"max_asks": 6})
         seat = federation.seat_of(1)
         weights = list(federation.run.terms.weights)
         weights[seat] = TeacherWeights.of(claimed)
@@ -1303,7 +1231,7 @@ class TestTeacherWeights:
 
 class TestInteractive:
     def ready(self, **terms: Any) -> Federation:
-        return ready(terms={**INTERACTIVE, **terms}, policy=all_mechanisms("interactive"))
+        return ready(terms={**INTERACTIVE, **terms}, policy=all_mechanisms("interactive-threshold"))
 
     def predictions(self, *classes: int, sure: float = 0.98) -> NDArray[np.float64]:
         found = np.full((len(classes), CLASSES), (1 - sure) / (CLASSES - 1))
@@ -1345,14 +1273,14 @@ class TestInteractive:
             predictions = self.predictions(0, 1, 2, sure=sure)
             release = federation.run.ask((0, 1, 2), predictions=predictions)
             mechanism = federation.run._decider.mechanism
-            assert isinstance(mechanism, InteractiveGaussianMax)
+            assert isinstance(mechanism, InteractiveThresholdMax)
             asking = mechanism.with_predictions(predictions, total_votes=3 * TEACHERS)
             kept = asking.reinforced_labels(release)
             assert release.refused == 3
             assert kept.tolist() == ([0, 1, 2] if sure > 0.8 else [ABSTAIN] * 3)
             federation.run.close()
             [entry] = federation.charges
-            assert entry.spent == ConfidentGaussianMaxEvent(3, 0, 20.0, 20.0)
+            assert entry.spent == Outcomes(3, 0)
             costs.append([node.ledger.used_share() for node in federation.nodes])
             agree(federation)
         assert costs[0] == costs[1]
@@ -1380,7 +1308,7 @@ class TestInteractive:
         assert federation.charges == ()
         assert federation.run.ask((0, 1), predictions=self.predictions(1, 0)).answered == 2
 
-    @pytest.mark.parametrize("mechanism", ["confident", "gnmax"])
+    @pytest.mark.parametrize("mechanism", ["threshold", "gnmax"])
     def test_predictions_are_refused_for_any_other_mechanism(self, mechanism: str) -> None:
         federation = ready(terms={"mechanism": mechanism})
         with pytest.raises(InvalidParameterError):
@@ -1400,10 +1328,6 @@ class TestInteractive:
         assert isinstance(refusal, Refusal)
         assert refusal.reason == Reason.TERMS
         assert federation.steps == [["abandon"], [], []]
-
-    def test_it_is_never_charged_jointly(self) -> None:
-        with pytest.raises(InvalidParameterError, match="joint"):
-            Federation(terms={**INTERACTIVE, "pricing": "joint", "orders": (9.0,) * 3})
 
 
 class TestWithoutAPrice:

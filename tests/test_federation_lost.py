@@ -1233,7 +1233,7 @@ def test_who_was_restarted_is_told_how_its_last_batch_ended(form: str, parties: 
 
 def test_who_never_saw_a_void_batch_counts_it_as_the_others_do_after_a_new_setup() -> None:
     """It was charged nothing in that setup, and has the run's account all the same."""
-    federation = ready(terms={"max_asks": 6, "max_answers": 6, "max_refusals": 6})
+    federation = ready(terms={"max_asks": 6})
     federation.transport.on_query = lambda node, packet: (
         None if node == CULPRIT and "Plan" in kinds(packet) else packet
     )
@@ -1307,7 +1307,7 @@ def test_a_late_release_that_not_all_are_in_is_none(left_out: str) -> None:
 
 
 def test_made_up_void_batches_of_an_earlier_setup_use_up_no_more_than_it_can_have() -> None:
-    federation = ready(terms={"max_asks": 12, "max_answers": 12, "max_refusals": 12})
+    federation = ready(terms={"max_asks": 12})
     federation.ask(0, 1)
     last = settled(federation)
     federation.run.close()
@@ -1319,5 +1319,5 @@ def test_made_up_void_batches_of_an_earlier_setup_use_up_no_more_than_it_can_hav
         )  # fmt: skip
         for _ in range(2):
             tell(federation, 0, wire.sign(false, federation.identity).frame)
-    asks_left = federation.run_ledger(0).outcomes.asks_left
-    assert asks_left == federation.store.ledger().outcomes.asks_left - 2 * MOST_VOID_BATCHES
+    left = federation.run_ledger(0).left.asks
+    assert left == federation.store.ledger().left.asks - 2 * MOST_VOID_BATCHES

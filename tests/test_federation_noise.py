@@ -19,8 +19,8 @@ from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.errors import Reason, RefusalError
 from pate_fed.accounting import (
-    ConfidentGaussianMaxEvent,
     DistributedGaussianMaxEvent,
+    GaussianMaxEvent,
     Outcomes,
     PrivacyLedger,
     distributed_row_rdp,
@@ -28,10 +28,9 @@ from pate_fed.accounting import (
     event_label_rdp,
     event_rdp,
     label_rdp,
-    threshold_bit_rdp,
 )
 from pate_fed.accounting.conversion import epsilon_at_order
-from pate_fed.charging import RunLedger, noise_of
+from pate_fed.charging import RunLedger, charge_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import DistributedNoise, RandomBytes, keyed_stream
@@ -244,7 +243,7 @@ def test_ledgers_of_the_parties_end_as_the_coordinators() -> None:
     federation.run.close()
     for node in federation.nodes:
         assert [entry.charged for entry in node.ledger.entries] == [
-            entry.charged for entry in federation.charges
+            charge_of(federation.run.terms, entry.charged, weight=1) for entry in federation.charges
         ]
 
 
@@ -290,11 +289,12 @@ def test_no_outcome_list_gives_anything_back(
 def test_what_a_release_says_changes_nothing_that_is_charged() -> None:
     """The ledger itself: all that was reserved stays, were fewer rows ever said to be answered."""
     federation = built()
-    ledger = RunLedger.of(federation.run.terms).reserve("batch", Outcomes(0, 5))
-    after = ledger.commit("batch", Outcomes(0, 2), bytes(32))
-    [cost] = after.costs
-    assert cost.entries[0].charged == DistributedGaussianMaxEvent(5, SIGMA, 3, 1)
-    assert cost.used_share() == ledger.costs[0].used_share()
+    ledger = RunLedger.of(federation.run.terms, at_party=True).reserve("batch", Outcomes(5, 5))
+    after = ledger.commit("batch", Outcomes(2, 2), bytes(32))
+    assert after.paid_for("batch", Outcomes(2, 2)) == Outcomes(5, 5)
+    assert after.own is not None
+    assert after.own.entries[0].charged == Outcomes(5, 5)
+    assert after.used_share() == ledger.used_share() == 0.05
 
 
 def test_a_void_batch_stays_charged_in_full() -> None:
@@ -314,33 +314,24 @@ def test_a_void_batch_stays_charged_in_full() -> None:
 def test_a_budget_that_the_coordinators_view_does_not_fit_refuses_though_the_publics_would() -> (
     None
 ):
-    event = DistributedGaussianMaxEvent(20, SIGMA, 3, 1)
+    event, order = DistributedGaussianMaxEvent(20, SIGMA, 3, 1), 20.0
     coordinators, publics = (
-        epsilon_at_order(float(view(event, [ORDER])[0]), ORDER, delta=1e-5)
+        epsilon_at_order(float(view(event, [order])[0]), order, delta=1e-5)
         for view in (event_rdp, event_label_rdp)
     )
     assert publics < 0.9 * coordinators
-    refused = ready(budgets={CULPRIT: 0.999 * coordinators})
+    refused = ready(budgets={CULPRIT: 0.999 * coordinators}, orders={CULPRIT: order})
     with pytest.raises(VoidBatchError, match=Reason.BUDGET):
         refused.ask(*range(20))
     assert "vote" not in refused.steps[CULPRIT]
-    assert ready(budgets={CULPRIT: 1.001 * coordinators}).ask(*range(20)).answered == 20
-
-
-def test_a_party_whose_ledger_has_no_price_for_it_refuses_the_run() -> None:
-    """Exact Gaussian composition does not hold for sums of discrete noise."""
-    federation = built(orders=dict.fromkeys(range(4)))
-    with pytest.raises(PartyRefusedError) as refusal:
-        federation.run.set_up()
-    assert refusal.value.cause == Reason.PRICING
-    assert not any(federation.steps)
+    enough = ready(budgets={CULPRIT: 1.001 * coordinators}, orders={CULPRIT: order})
+    assert enough.ask(*range(20)).answered == 20
 
 
 def test_a_hospital_takes_part_in_both_kinds_of_run_over_the_years_on_one_budget() -> None:
     """Noise at the coordinator, then at the parties, in one ledger: what each cost adds up."""
     life = PrivacyLedger.for_life(5.0, 1e-5)
-    assert life.order is not None
-    first = ready_federation(parties=4, orders={CULPRIT: life.order})
+    first = ready_federation(parties=4)
     first.ask(0, 1, 2)
     first.run.close()
     second = built()
@@ -349,11 +340,9 @@ def test_a_hospital_takes_part_in_both_kinds_of_run_over_the_years_on_one_budget
     second.ask(3, 4)
     second.run.close()
     labels, rows = (entry.spent for entry in second.nodes[CULPRIT].ledger.entries)
-    assert labels == ConfidentGaussianMaxEvent(3, 3, SIGMA, SIGMA)
+    assert labels == GaussianMaxEvent(3, SIGMA)
     assert rows == DistributedGaussianMaxEvent(2, SIGMA, 3, 1)
-    parts = 3 * threshold_bit_rdp([life.order], sigma1=SIGMA) + 3 * label_rdp(
-        [life.order], sigma=SIGMA
-    )
+    parts = 3 * label_rdp([life.order], sigma=SIGMA)
     # Each opened row is charged as the coordinator sees it, in the same sum.
     rdp = float(parts[0]) + 2 * float(distributed_row_rdp([life.order], sigma=SIGMA, shares=3)[0])
     expected = epsilon_at_order(rdp, life.order, delta=1e-5)
@@ -460,12 +449,9 @@ def test_the_run_that_is_changed_below_is_one_that_a_party_agrees_to() -> None:
         pytest.param({"noise_place": "coordinator"}, {}, Reason.TERMS, id="both places"),
         pytest.param({"sigma2": 1.9}, {}, Reason.MECHANISM, id="shares narrower than a vote"),
         pytest.param({"sigma2": 1e9}, {}, Reason.MECHANISM, id="noise beyond all tables"),
-        pytest.param({"pricing": "gdp", "orders": []}, {}, Reason.TERMS, id="Gaussian price"),
-        pytest.param({"pricing": "label"}, {}, Reason.TERMS, id="the public's price"),
-        pytest.param({"pricing": "joint"}, {}, Reason.TERMS, id="a joint price"),
         pytest.param({"mechanism": "lnmax"}, {}, Reason.TERMS, id="noise of another law"),
         pytest.param(
-            {"mechanism": "confident", "vote_threshold": 9.0, "sigma1": 9.0, "max_refusals": 9},
+            {"mechanism": "confident", "vote_threshold": 9.0, "sigma1": 9.0},
             {},
             Reason.TERMS,
             id="two noises",
@@ -503,7 +489,7 @@ def test_no_sum_of_votes_and_noise_may_leave_the_ring() -> None:
     [
         pytest.param({"sigma2": 10.0}, id="less noise than agreed"),
         pytest.param({"colluders": 2}, id="other colluders than agreed"),
-        pytest.param({"orders": (2.0,) * 4}, id="another order"),
+        pytest.param({"vote_threshold": 1.0}, id="another threshold"),
     ],
 )
 def test_a_party_refuses_a_batch_with_other_noise_than_the_runs(changed: dict[str, Any]) -> None:

@@ -152,6 +152,20 @@ def test_price_of_two_options_does_not_hold_for_two_classes_and_a_threshold() ->
         assert 0.999 <= alone <= ROUNDING
 
 
+def test_a_unit_that_votes_in_one_world_only_costs_a_bit() -> None:
+    """Given all other counts and the threshold, only "its class or not" is left to tell."""
+    rng, sigma = np.random.default_rng(42), 6.0
+    bits = threshold_bit_rdp(ORDERS, sigma1=sigma)
+    largest = 0.0
+    for order, price in zip(ORDERS, bits, strict=True):
+        for _ in range(40):
+            counts = rng.integers(-6, 7, int(rng.integers(2, 5)))
+            threshold = int(rng.integers(-9, 7))
+            move = only_here(rng, len(counts), 1)
+            largest = max(largest, quotient(counts, threshold, move, sigma, order) / price)
+    assert 0.95 <= largest <= ROUNDING
+
+
 def shortfall(
     place: NDArray[np.float64], *, move: ArrayLike, sigma: float, order: float, price: float
 ) -> float:
@@ -165,7 +179,7 @@ def shortfall(
 def test_no_search_finds_votes_above_the_price(move: Move, seed: int) -> None:
     rng = np.random.default_rng(seed)
     largest = 0.0
-    for _ in range(100):
+    for _ in range(40):
         sigma, weight = float(rng.choice([0.7, 1.5, 4.0, 12.0, 40.0])), int(rng.integers(1, 4))
         order, classes = float(rng.choice(ORDERS)), int(rng.integers(2, 7))
         price, moved = prices(sigma, weight)[order], move(rng, classes, weight)

@@ -420,6 +420,6 @@ def _lines(run: Run) -> list[str]:
 
 def _charged(done: Mapping[str, Any]) -> str:
     by_tests = done.get("tests_delta", 0.0)
-    tests = f" and delta {by_tests:.3g} by tests of stability" if by_tests else ""
+    tests = f", delta {by_tests:.3g} by tests of stability" if by_tests else ""
     epsilon = epsilon_text(done["epsilon"])
-    return f"{percent(done['share'])} of epsilon {epsilon}{tests} charged or reserved"
+    return f"epsilon {epsilon} at most, {percent(done['share'])} of its queries charged{tests}"

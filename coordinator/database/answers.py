@@ -26,7 +26,6 @@ _ANSWERS = (
     select(
         AnswerRow.query_digest,
         AnswerRow.label,
-        AnswerRow.was_looked_at,
         RunRow.name,
         AnswerRow.batch,
     )
@@ -46,14 +45,11 @@ class Answer:
 
     Attributes:
         label: Its class; None for "no answer".
-        was_looked_at: Whether it is an answer, or "no answer". Otherwise a cap cut it off after
-            the hospitals had voted: they do so once.
         run: Name of the run that asked it first.
         batch: The batch's number there.
     """
 
     label: int | None
-    was_looked_at: bool
     run: str
     batch: int
 
@@ -92,7 +88,7 @@ class ReleasedAnswers:
                 for row in connection.execute(_ANSWERS, {**of, "queries": part}):
                     found.setdefault(
                         row.query_digest,
-                        Answer(row.label, row.was_looked_at, row.name, row.batch),
+                        Answer(row.label, row.name, row.batch),
                     )
         return found
 

@@ -242,13 +242,14 @@ class RunStore:
             "members_digest": self._members_digest,
         }
         for place, (query, outcome) in enumerate(zip(digests, release.outcomes, strict=True)):
+            if outcome == Outcome.NOT_ASKED:  # a simulation's cap on answers
+                continue
             is_answered = outcome == Outcome.ANSWERED and release.tallies is None
             yield {
                 **of_all,
                 "place": place,
                 "query_digest": query,
                 "label": int(release.labels[place]) if is_answered else None,
-                "was_looked_at": bool(outcome != Outcome.NOT_ASKED),
             }
 
     def _load(self, connection: Connection) -> None:

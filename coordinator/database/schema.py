@@ -370,9 +370,7 @@ class AnswerRow(Base):
         task_digest: The task: the classes that labels number.
         members_digest: Of all parties of the run.
         query_digest: Of its input.
-        label: The released label; None without one.
-        was_looked_at: Whether it was answered or refused; a cap cut it off else. Hospitals voted on
-            it in any case, and never will again (rule R3).
+        label: The released label; None for "no answer".
     """
 
     __tablename__ = "answers"
@@ -385,7 +383,6 @@ class AnswerRow(Base):
     members_digest: Mapped[bytes] = mapped_column(LargeBinary(32))
     query_digest: Mapped[bytes] = mapped_column(LargeBinary(32))
     label: Mapped[int | None]
-    was_looked_at: Mapped[bool]
 
     __table_args__ = (Index("ix_answers_query", "query_digest", "members_digest"),)
 

@@ -142,14 +142,13 @@ class OpenRun:
             if answer.label is None
             else (index, answer.label, Outcome.ANSWERED)
             for index, answer in self.earlier.items()
-            if answer.was_looked_at
         ]
         return drawn + results.answers_of(self.store)
 
     @property
     def drawn_in(self) -> dict[int, str]:
         """Name of the earlier run that drew an answer, by position in the pool."""
-        return {index: answer.run for index, answer in self.earlier.items() if answer.was_looked_at}
+        return {index: answer.run for index, answer in self.earlier.items()}
 
     @property
     def used_runs(self) -> list[UsedRun]:

@@ -24,7 +24,6 @@ class QueryState(StrEnum):
     NO_ANSWER = "no answer"
     REFUSED = "refused"  # hospitals answered it, or one close to it, before
     LOST = "lost"  # its batch is void, and hospitals that may have sent do not vote on it again
-    CUT_OFF = "cut off"  # hospitals voted on it, and a cap ended the run before it was looked at
     OPEN = "not asked"
 
 
@@ -57,8 +56,6 @@ class AskedQuery:
                 return f"refused: {names} answered it, or one close to it, before"
             case QueryState.LOST:
                 return "lost: its batch is void, and a hospital that may have sent votes once only"
-            case QueryState.CUT_OFF:
-                return "cut off: a cap ended the run before it was looked at"
             case QueryState.OPEN:
                 return "not asked yet"
 
@@ -114,13 +111,7 @@ def _of_earlier_runs(
         if digest in found and found[digest].run != request.name
     }
     return {
-        place: _drawn(
-            place,
-            answer.label,
-            was_looked_at=answer.was_looked_at,
-            run=answer.run,
-            names=request.class_names,
-        )
+        place: _drawn(place, answer.label, run=answer.run, names=request.class_names)
         for place, answer in answers.items()
     }
 
@@ -142,7 +133,6 @@ def _of_batches(
                 _drawn(
                     place,
                     int(label) if outcome == Outcome.ANSWERED else None,
-                    was_looked_at=bool(outcome != Outcome.NOT_ASKED),
                     run=request.name,
                     names=request.class_names,
                 )
@@ -150,11 +140,7 @@ def _of_batches(
     return found
 
 
-def _drawn(
-    place: int, label: int | None, *, was_looked_at: bool, run: str, names: tuple[str, ...]
-) -> AskedQuery:
-    if not was_looked_at:
-        return AskedQuery(place, QueryState.CUT_OFF, drawn_in=run)
+def _drawn(place: int, label: int | None, *, run: str, names: tuple[str, ...]) -> AskedQuery:
     if label is None:
         return AskedQuery(place, QueryState.NO_ANSWER, drawn_in=run)
     return AskedQuery(place, QueryState.ANSWERED, names[label], run)

@@ -19,7 +19,6 @@ from coordinator.errors import RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.charging import require_room_for_life
 from pate_fed.data import DataSource
 from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
@@ -40,7 +39,10 @@ SCHEMA_VERSION = 1
 MOST_PATIENCE_S = 365 * 24 * 3600
 """A year: nobody waits longer for a hospital."""
 
-_NOT_DEPLOYED = ("data", "engine", "seed", "partition", "teachers", "teacher_model")
+_NOT_DEPLOYED = (
+    *("data", "engine", "seed", "partition", "teachers", "teacher_model"),
+    "max_answers",
+)
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
 
@@ -143,13 +145,15 @@ class RunRequest:
             RunRequestError: the name cannot be.
             TooFewPartiesError: fewer members than a secure sum needs.
             InvalidSettingError: settings that contradict each other, or the pool.
-            BudgetExhaustedError: the budget does not afford the first batch, or hospitals could
-                not pay for a run that its own budget holds.
+            BudgetExhaustedError: the run does not fit its budget, or hospitals' new budgets for
+                life of the same epsilon; nothing was asked.
         """
         if not is_run_name(name):
             raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
         if settings.mechanism not in DEPLOYED:
             raise RunRequestError(f"the mechanism must be {' or '.join(DEPLOYED)}", "another")
+        if settings.max_answers is not None:  # hospitals would vote on what nobody looks at
+            raise RunRequestError("a run must ask all its queries", "a cap on answers")
         settings.check(FORMS)
         pool = task.pool
         distinct = pool.distinct
@@ -190,10 +194,8 @@ class RunRequest:
             return request.priced
         if request.answered:
             fewer = resolved_for(replace(settings, queries=request.new_queries))
-            request, resolved = replace(request, settings=fewer), fewer
-        terms = request.terms
-        require_fine_noise(terms)
-        require_room_for_life(terms)
+            request = replace(request, settings=fewer)
+        require_fine_noise(request.terms)
         return request.priced
 
     @property

@@ -41,11 +41,7 @@ from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.write_up import Write, write_or_note
-from pate_fed.errors import (
-    BudgetExhaustedError,
-    PateFedError,
-    RunDirectoryError,
-)
+from pate_fed.errors import PateFedError, RunDirectoryError
 from protocols.errors import (
     BrokenJournalError,
     KeysGoneError,
@@ -413,7 +409,7 @@ class RunWorker:
             left = [index for index in run.left if index not in asked]
             fresh = [index for index in left if index not in run.refused]
             # A refused query may have been open elsewhere: in the end it is tried once more.
-            batch = tuple((fresh or left)[:size][: labeling.asks_left])
+            batch = tuple((fresh or left)[:size][: labeling.left.asks])
             if labeling.is_over or run.left_out.ends(run.form) or not batch:
                 return stopped_by
             if labeling.round.closing.frame:  # an earlier life was about to set it up anew
@@ -441,8 +437,6 @@ class RunWorker:
                 labeling.ask(batch, predictions=predictions)
                 self._agreement.note_lost(run, labeling)
                 stopped_by = None  # a void batch of before was not the end
-            except BudgetExhaustedError as error:
-                return error
             except RunEndedError as error:
                 run.warnings.append(f"The run ended before all was asked: {error}")
                 return error

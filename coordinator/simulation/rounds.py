@@ -162,10 +162,6 @@ class Before:
             for terms in self.terms
         ]
 
-    def told(self, error: Exception | None) -> Exception | None:
-        """Return an error that ended the round; one about the rest of a budget names all of it."""
-        return self._of_all_rounds(error) if isinstance(error, BudgetExhaustedError) else error
-
     def _of_all_rounds(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
         """Return an error about the rest of a budget as one about the whole budget."""
         if not self.terms:

@@ -44,7 +44,6 @@ from coordinator.simulation.outcome import Progress, Simulation, Tell, kept, say
 from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.charging import RunLedger
 from pate_fed.data import Dataset, DatasetKind, load_dataset
-from pate_fed.errors import BudgetExhaustedError
 from pate_fed.federation import RunTerms
 from pate_fed.partition import (
     Manifest,
@@ -326,8 +325,7 @@ class _Rehearsal:
             self._write_files, student=student, outcomes=outcomes, metrics=metrics, privacy=privacy
         )
         run_dir, fault = kept(out, write)
-        stopped_by = self._before.told(labels.stopped_by)
-        return Simulation(run_dir, metrics, privacy, stopped_by or fault)
+        return Simulation(run_dir, metrics, privacy, labels.stopped_by or fault)
 
     def _measure(self) -> dict[str, dict[str, float | None]]:
         return yardsticks(
@@ -432,7 +430,7 @@ class _Rehearsal:
             if start and self._settings.asks_by_student:
                 self._queries += self._least_sure(min(size, total - start))
             # No more than the caps allow may be asked at once.
-            batch = self._queries[begun : begun + size][: run.asks_left]
+            batch = self._queries[begun : begun + size][: run.left.asks]
             begun += len(batch)
             if run.is_over or not batch:
                 break
@@ -444,7 +442,7 @@ class _Rehearsal:
                     pool=self._pool,
                 )
                 release = run.ask(batch, predictions=predictions)
-            except (BudgetExhaustedError, RunEndedError) as error:
+            except RunEndedError as error:
                 labels.stopped_by = error
                 break
             except VoidBatchError as error:

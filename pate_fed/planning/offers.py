@@ -29,8 +29,8 @@ from pate_fed.planning.sums import Sums
 from pate_fed.pricing import budget_share, charged_cost, public_cost, tightest_cost
 from pate_fed.votes import TeacherWeights
 
-_THRESHOLDS: Final = (0.3, 0.4, 0.5, 0.6)
-_SIGMAS: Final = (0.12, 0.16, 0.2, 0.24, 0.3)
+_THRESHOLDS: Final = (0.5, 0.58, 0.66)
+_SIGMAS: Final = (0.16, 0.2, 0.25)
 """Default thresholds and noises to try, as shares of the number of votes."""
 
 _KEPT: Final = 0.9

@@ -294,7 +294,7 @@ class _Asked:
         return replace(
             settings,
             queries=queries,
-            max_answers=self.caps(queries).answers,
+            max_answers=settings.max_answers and min(settings.max_answers, queries),
             batch_size=min(settings.batch_size or self._usual_batch(queries), queries, MOST_ASKED),
         )
 

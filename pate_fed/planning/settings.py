@@ -51,7 +51,7 @@ class RunSettings:
         delta: In (0, 1).
         epsilon: Budget of every hospital's units.
         party_epsilons: Budget of each hospital, instead.
-        max_answers: Answers after which the run ends.
+        max_answers: Answers after which a simulation ends; None for all queries.
         batch_size: Queries per batch.
         teacher_model: Kind of teacher.
         device: torch's name of the device where convolutional teachers and students learn.

@@ -50,7 +50,6 @@ ENVIRONMENT.filters.update(
     delta=wording.delta_text,
     odds=wording.odds_factor,
     chance=wording.chance_text,
-    short_method=price_words.short_method,
     area=quality_words.area_text,
     interval=quality_words.interval_text,
     span=quality_words.span_text,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pate_fed.report.tables import UsedRun
 
 POST_PROCESSING: Final = (
     "The student learns from the released labels and public inputs only. Computing anything from "
@@ -14,25 +17,7 @@ _PUBLIC, _OPERATOR = "views.public.formal", "views.coordinator.formal"
 _NOTHING = "no epsilon: you must trust the coordinator"
 
 
-class _Form(Protocol):
-    @property
-    def hides_vectors(self) -> bool: ...
-
-
-class _Terms(Protocol):
-    @property
-    def at_parties(self) -> bool: ...
-
-
-class _Used(Protocol):
-    @property
-    def form(self) -> _Form: ...
-
-    @property
-    def terms(self) -> _Terms: ...
-
-
-def trust_model(used: Sequence[_Used]) -> str:
+def trust_model(used: Sequence[UsedRun]) -> str:
     """Name the trust model of the runs whose labels are used, as NIST SP 800-226 does.
 
     Returns:
@@ -42,7 +27,7 @@ def trust_model(used: Sequence[_Used]) -> str:
     return "distributed" if all(run.terms.at_parties for run in used) else "central"
 
 
-def outputs(used: Sequence[_Used]) -> list[dict[str, str]]:
+def outputs(used: Sequence[UsedRun]) -> list[dict[str, str]]:
     """List what the runs made, from most to least secret: "output", "seen_by", "bounded_by"."""
     hidden = all(run.form.hides_vectors for run in used)
     noisy = trust_model(used) == "distributed"

@@ -38,7 +38,7 @@ def headline_method(privacy: Mapping[str, Any]) -> str:
 
 
 def short_method(method: str) -> str:
-    """Name a method without its conversion to epsilon, which the table of views names."""
+    """Name a method without its conversion to epsilon, which stands beside the number in full."""
     return method.removesuffix(", converted by CKS")
 
 

@@ -225,9 +225,12 @@ class _Party(Shape):
     method: str
 
 
-class _Run(_Bound):
-    run: str
+class _Whole(_Bound):
     delta: Number
+
+
+class _Run(_Whole):
+    run: str
 
 
 class _PerInstance(_Bound):
@@ -247,10 +250,6 @@ class _Booked(Shape):
     asked: Count
     answered: Count
     charged: Count
-
-
-class _Whole(_Bound):
-    delta: Number
 
 
 class _EvaluationPrice(Shape):

@@ -110,7 +110,7 @@ def small_run(table: Path, out: Path) -> list[object]:
         "simulate",
         *("--data", "csv", "--data-file", table, "--label", "sick"),
         *("--parties", 3, "--teachers", 4, "--queries", 8),
-        *("--vote-threshold", 6, "--sigma1", 6, "--sigma2", 6),
+        *("--vote-threshold", 6, "--sigma2", 6),
         *("--epsilon", 50, "--seed", 7, "--out", out),
     ]
 

@@ -26,9 +26,9 @@ from coordinator.operator import Coordinator
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import ENDED, Run, RunState
 from coordinator.runs.request import RunRequest
-from pate_fed.accounting import EntryState, PrivacyLedger
+from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import lifelong_charge, outcomes_of
-from pate_fed.federation import BatchTerms
+from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.nodes import Format
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
@@ -298,7 +298,9 @@ def _hospital_charges(seen: Seen) -> Iterator[Violation]:
                 if release is None or entry.release_digest != release.digest:
                     yield Violation(Fault.LOST, f"{one.name} paid {_short(plan)} for another")
                     continue
-                price = lifelong_charge(terms, outcomes_of(release), weight=terms.unit_votes_at(0))
+                price = lifelong_charge(
+                    terms, outcomes_of(release), weight=terms.unit_votes_at(0), ledger=one.ledger
+                )
                 if entry.spent != price:
                     yield Violation(Fault.LOST, f"{one.name} paid otherwise for {_short(plan)}")
 
@@ -319,15 +321,18 @@ def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
             continue
         size = max(len(said.plans[plan].indices) for plan in mine)
         paid = [
-            releases[plan].asked if plan in releases else len(said.plans[plan].indices)
+            outcomes_of(releases[plan])
+            if plan in releases
+            else _worst(len(said.plans[plan].indices))
             for plan in mine
             if plan in releases or plan in shared
         ]
         # Where nobody is known to have shared, a void batch may have been charged, or not.
         void = progress["void"] - sum(plan in said.closed for plan in mine)
         unsure = void - sum(plan in shared and plan not in releases for plan in mine)
-        cap = said.plans[mine[0]].run.max_asks
-        low, high = sum(paid) / cap, (sum(paid) + size * unsure) / cap
+        terms = said.plans[mine[0]].run
+        low = _share(terms, paid)
+        high = _share(terms, [*paid, *[_worst(size)] * unsure])
         if progress["share"] < low * (1 - 1e-9):
             yield Violation(Fault.LOST, f"{one.run.name} says {progress['share']}, cost {low}")
         if progress["share"] > high * (1 + 1e-9):
@@ -347,6 +352,15 @@ def _is_proof(settlement: Settlement) -> bool:
     if not settlement.certificate:
         return bool(settlement.refusals)
     return not wire.expect(wire.decode(settlement.certificate), Certificate).survivors
+
+
+def _worst(queries: int) -> Outcomes:
+    return Outcomes(queries, queries)
+
+
+def _share(terms: RunTerms, paid: Iterable[Outcomes]) -> float:
+    """What a run was charged of its cost: every ask costs the same, whatever came out."""
+    return sum(outcomes.asks for outcomes in paid) / terms.max_asks
 
 
 # Answers --------------------------------------------------------------------------------------

@@ -234,7 +234,6 @@ class MortalFederation(Federation):
     def charged(self, place: int) -> list[tuple[Any, ...]]:
         """What a party's ledgers say, without the names of plans, which are each run's own."""
         run = self.run_ledger(place)
-        assert run.own is not None
         ledgers = [self.nodes[place].ledger, run.own, run.outcomes]
         return [
             (number, each.state, each.reserved, each.spent)
@@ -244,10 +243,9 @@ class MortalFederation(Federation):
 
     def counted(self) -> list[tuple[Any, ...]]:
         """The same of the coordinator's, but for batches that never left it."""
-        ledger = self.store.ledger()
         return [
             (each.state, each.reserved, each.spent)
-            for each in ledger.outcomes.entries
+            for each in self.store.ledger().outcomes.entries
             if each.state.value != "cancelled"
         ]
 

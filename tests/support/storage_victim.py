@@ -23,7 +23,7 @@ from protocols.rounds import PlanClaim
 
 RUN = b"r" * 32
 BUDGET = PrivacyLedger.for_life(50.0, 1e-6)
-CHARGE = GaussianMaxEvent(answers=1, sigma=400.0)
+CHARGE = GaussianMaxEvent(asks=1, sigma=400.0)
 SENT = PlanClaim.sent([b"a" * 32, b"b" * 32, b"c" * 32], survives_dropouts=False)
 NOBODY = 65534
 FILE_LIMIT = 400_000

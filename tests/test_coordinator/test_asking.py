@@ -6,18 +6,20 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coordinator.errors import CoordinatorError, DatabaseError, RunRequestError
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
-from coordinator.runs.request import RunRequest
 from party.site.folder import SiteSettings
-from pate_fed.charging import RunLedger, lifelong_charge
+from pate_fed.charging import share_for_life, whole_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError
+from pate_fed.pricing import budget_share, run_cost
 from tests.support.deployed import CLASSES, LABEL, write_public_table
 from tests.support.markers import sampled
 from tests.support.worked import Worked
@@ -169,31 +171,41 @@ class TestABudgetForLife:
     ) -> None:
         federation.task = other_task(federation)
         federation.ask(queries=queries, sigma2=None, epsilon=5.0, batch_size=20)
-        terms = RunRequest.from_json(federation.coordinator.queue.request("first")).terms
-        run_ledger, ledger = RunLedger.of(terms, seat=0), SiteSettings().new_ledger()
-        worst = run_ledger.worst_case(terms.max_asks)
-        weight = terms.unit_votes_at(0)
-        charge = lifelong_charge(terms, worst, weight=weight, ledger=ledger)
+        terms = federation.request().terms
+        ledger, charge = SiteSettings().new_ledger(), whole_charge(terms, 0)
         assert charge is not None
         assert ledger.can_afford(charge)
         # The noise is no larger than needed: nearly the whole budget is used.
         assert ledger.share_of(charge) > 0.99
 
     def test_a_run_that_it_cannot_hold_is_refused(self, federation: Worked) -> None:
-        # 4.998 by the run's own ledger, 5.0009 by a hospital's.
         federation.task = other_task(federation)
-        with pytest.raises(BudgetExhaustedError, match=r"got 5\.0009: hospitals add up all"):
-            federation.ask(queries=20, sigma2=4.89991, epsilon=5.0, batch_size=20)
-        assert federation.coordinator.queue.all() == []
-
-    def test_a_run_that_ends_by_its_own_budget_is_not(self, federation: Worked) -> None:
-        federation.task = other_task(federation)
-        federation.ask(queries=20, sigma2=4.5, epsilon=5.0, batch_size=4)
+        federation.ask(queries=20, sigma2=5.0, epsilon=50.0)
+        terms = federation.request().terms
+        epsilon = 1.0001 * run_cost(terms).epsilon
+        tight = replace(terms, budgets=(epsilon,) * len(terms.budgets))
+        assert budget_share(tight) < 1 < share_for_life(tight)
+        with pytest.raises(BudgetExhaustedError, match=r"at most 19 queries fit") as refusal:
+            federation.ask("second", queries=20, sigma2=5.0, epsilon=epsilon)
+        assert refusal.value.budget == epsilon
         assert [one.name for one in federation.coordinator.queue.all()] == ["first"]
+        assert federation.ask("second", queries=19, sigma2=5.0, epsilon=epsilon).name == "second"
 
-    def test_a_cap_below_one_batch_can_be_asked_for(self, federation: Worked) -> None:
-        federation.ask(queries=12, max_answers=5, batch_size=12)
-        assert [one.name for one in federation.coordinator.queue.all()] == ["first"]
+
+@pytest.mark.parametrize("mechanism", ["threshold", "gnmax"])
+def test_a_run_above_its_budget_is_refused_before_anything_is_asked(
+    federation: Worked, mechanism: str
+) -> None:
+    """All its queries must fit, and not a first batch alone: nothing ends it later."""
+    rule = {"vote_threshold": 2.0} if mechanism == "threshold" else {}
+    chosen: dict[str, Any] = {"mechanism": mechanism, "sigma2": 3.0, "batch_size": 1, **rule}
+    federation.ask(queries=8, epsilon=100.0, **chosen)
+    epsilon = 0.999 * run_cost(federation.request().terms).epsilon
+    with pytest.raises(BudgetExhaustedError, match=r"at most 7 queries fit") as refusal:
+        federation.ask("second", queries=8, epsilon=epsilon, **chosen)
+    assert refusal.value.requested > refusal.value.budget == epsilon
+    assert [one.name for one in federation.coordinator.queue.all()] == ["first"]
+    assert federation.ask("second", queries=7, epsilon=epsilon, **chosen).name == "second"
 
 
 def test_a_pool_that_is_another_than_was_published_is_not_shown(federation: Worked) -> None:

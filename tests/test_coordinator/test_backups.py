@@ -27,7 +27,7 @@ class TestTerms:
 
     def test_other_terms_are_refused(self, federation: MortalFederation) -> None:
         federation.bury()
-        federation.terms["sigma1"] = 21.0
+        federation.terms["sigma2"] = 21.0
         with pytest.raises(RunDamagedError):
             federation.resume()
 

@@ -345,11 +345,11 @@ class TestFollowing:
     def test_a_file_has_a_line_for_each_change(self, shown: Callable[[], str]) -> None:
         none = (
             "0 batches, 0 answered and 0 without an answer of 8 queries, "
-            "0.0 % of epsilon 1.25 charged or reserved"
+            "epsilon 1.25 at most, 0.0 % of its queries charged"
         )
         far = (
             "2 batches (1 void), 4 answered and 0 without an answer of 8 queries, "
-            "50.0 % of epsilon 1.25 charged or reserved"
+            "epsilon 1.25 at most, 50.0 % of its queries charged"
         )
         task, price, *rest = shown().splitlines()
         assert task.startswith("pate-fed: the task of public.csv is new")

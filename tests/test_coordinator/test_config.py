@@ -61,11 +61,10 @@ OPTIONS: Final = [
         pytest.param(("--mechanism", name, "--noise", "parties"), id=f"{name} at the parties")
         for name in specs_with("parties")
     ),
-    *(
-        pytest.param(("--mechanism", "confident", *price), id=str(price[0]))
-        for price in (("--pricing", "label"), ("--any-votes",), ("--max-refusals", 3))
+    pytest.param(
+        ("--mechanism", "confident", "--sigma1", 6.5, "--sigma2", 0.1 + 4.2), id="two noises"
     ),
-    pytest.param(("--vote-threshold", 7, "--sigma1", 6.5, "--sigma2", 0.1 + 4.2), id="noise"),
+    pytest.param(("--vote-threshold", 7, "--sigma2", 0.1 + 4.2), id="noise"),
     pytest.param(("--mechanism", "interactive", "--confidence", 0.7), id="confidence"),
     pytest.param(("--mechanism", "stable-gaussian", "--test-delta", 1e-7), id="test"),
     pytest.param(("--unit", "party", "--teachers", 1), id="unit"),
@@ -74,7 +73,9 @@ OPTIONS: Final = [
         ("--sum", "masked", "--noise", "parties", "--colluders", 2, "--parties", 7), id="sum"
     ),
     pytest.param(("--partition", "dirichlet", "--patients", 15), id="partition"),
-    pytest.param(("--select", "least-confident", "--max-answers", 5), id="queries"),
+    pytest.param(
+        ("--select", "least-confident", "--vote-threshold", 6, "--max-answers", 5), id="queries"
+    ),
     pytest.param(("--batch-size", 3, "--select", "cluster-votes"), id="batches"),
     pytest.param(("--teacher", "forest", "--student", "forest"), id="models"),
     pytest.param(("--class-balance", "natural", "--prevalence", "0.25,0.75"), id="classes"),
@@ -131,7 +132,7 @@ def test_every_setting_of_a_run_has_its_option_and_a_case_above() -> None:
     settings = RunSettings(data=DataSource("digits"), suite=DEFAULT_SUITE)
     keys = {name for name, _ in flatten(settings.as_table())}
     assert keys == CONFIG_OPTIONS.keys() | {"source.file"}
-    names = {"form": "sum", "any_votes": "valid_votes", "data": "data"}
+    names = {"form": "sum"}
     typed = {
         str(word).removeprefix("--").replace("-", "_")
         for case in OPTIONS

@@ -143,7 +143,7 @@ def marked_federation(**changed: Any) -> Federation:
         place: unanimous(MARKED_TEACHERS, CLASSES) if place != MARKED else marked_votes
         for place in range(3)
     }
-    terms = {"sigma1": SIGMA, "sigma2": SIGMA}
+    terms = {"sigma2": SIGMA}
     return Federation(teachers=MARKED_TEACHERS, votes=votes, terms=terms, **changed)
 
 
@@ -300,8 +300,8 @@ def arguments(table: Path, out: Path) -> list[object]:
     return [
         "simulate",
         *("--data", "csv", "--data-file", table, "--label", "sick", "--parties", 3),
-        *("--teachers", 4, "--queries", 3, "--sigma1", SIGMA, "--sigma2", SIGMA),
-        *("--vote-threshold", 10, "--pricing", "gdp", "--seed", 7, "--out", out),
+        *("--teachers", 4, "--queries", 3, "--sigma2", SIGMA),
+        *("--vote-threshold", 10, "--seed", 7, "--out", out),
     ]
 
 
@@ -346,7 +346,7 @@ class TestCommandLine:
             [
                 pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
                 pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
-                pytest.param("pate_fed.mechanisms.gaussian_max.threshold_total_rdp", id="pricing"),
+                pytest.param("pate_fed.mechanisms.threshold_max.gnmax_total_rdp", id="pricing"),
                 pytest.param("pate_fed.report.tables.formal_cost_at", id="writing down"),
                 pytest.param("pate_fed.students.train_student", id="teaching the student"),
             ],

@@ -52,9 +52,7 @@ Row = tuple[int, ...]
 
 def marked_federation(kind: Kind, folder: Path) -> Federation:
     """A federation with journals on disk, whose second party votes the marker histogram."""
-    terms: dict[str, Any] = {"sigma2": 2 * SIGMA}
-    if kind.place == "coordinator":
-        terms |= {"sigma1": SIGMA, "vote_threshold": 0.3 * MARKED_TEACHERS}
+    terms: dict[str, Any] = {"sigma2": 2 * SIGMA, "vote_threshold": 0.3 * MARKED_TEACHERS}
     federation = kind.federation(
         teachers=MARKED_TEACHERS,
         votes={MARKED: marked_votes},
@@ -262,8 +260,8 @@ def test_an_error_where_the_sum_is_opened_keeps_no_sum(
 HOSPITALS = 5
 SECRETS = (*COUNTS, *(HOSPITALS * count for count in COUNTS))
 NOISES = {
-    "noise at the coordinator": ("--sigma1", SIGMA, "--vote-threshold", 10, "--pricing", "gdp"),
-    "noise at the parties": ("--noise", "parties"),
+    "noise at the coordinator": ("--vote-threshold", 10),
+    "noise at the parties": ("--noise", "parties", "--vote-threshold", 10),
 }
 
 

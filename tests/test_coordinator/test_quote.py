@@ -68,9 +68,7 @@ def test_a_run_of_answered_rows_alone_is_free(federation: Worked) -> None:
     "changed",
     [
         pytest.param({}, id="every query is answered"),
-        pytest.param(
-            {"mechanism": "confident", "vote_threshold": 15.0, "sigma1": 4.0}, id="with a check"
-        ),
+        pytest.param({"mechanism": "threshold", "vote_threshold": 15.0}, id="with a threshold"),
         pytest.param({"noise": "parties", "sigma2": 6.0}, id="noise at the parties"),
     ],
 )

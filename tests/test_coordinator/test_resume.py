@@ -359,17 +359,14 @@ class TestBatch:
         assert federation.run.voids == 1
 
     def test_what_the_student_believed_is_asked_with_again(self, tmp_path: Path) -> None:
-        interactive = {
-            "mechanism": "interactive", "vote_threshold": 750.0, "sigma1": 20.0,
-            "confidence": 0.9, "max_refusals": 100,
-        }  # fmt: skip
+        interactive = {"mechanism": "interactive-threshold", "vote_threshold": 750.0}
         chances = np.full((2, 3), 1 / 3)
         federation = started(
             tmp_path,
             NOISE_AT_COORDINATOR,
             "additive",
             terms=interactive,
-            policy={"mechanisms": frozenset({"interactive"})},
+            policy={"mechanisms": frozenset({"interactive-threshold"})},
         )
         federation.is_fatal = lambda number, stage: stage is Stage.PLANNED
         with pytest.raises(KilledError):

@@ -117,9 +117,14 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
 @sampled(1)
 @pytest.mark.parametrize("mechanism", DEPLOYED)
 def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechanism: str) -> None:
-    """All but the one that protects nobody; `test_run_mechanisms` has more of some."""
-    assert set(SPECS) - set(DEPLOYED) == {"immutable", "counts"}
-    values = {"sigma1": 3.0, "sigma2": 3.0, "vote_threshold": 1.0, "confidence": 0.8}
+    """All that release labels at one price per ask; `test_run_mechanisms` has more of some."""
+    assert set(SPECS) - set(DEPLOYED) == {"immutable", "counts", "confident", "interactive"}
+    values: dict[str, Any] = {
+        "sigma1": 3.0,
+        "sigma2": 3.0,
+        "vote_threshold": 1.0,
+        "confidence": 0.8,
+    }
     chosen = {name: value for name, value in values.items() if name in SPECS[mechanism].parameters}
     federation.ask(**{"sigma2": None, "mechanism": mechanism, **chosen})
     run = federation.work()
@@ -542,12 +547,11 @@ def test_a_hospital_that_never_stays_up_ends_a_run_at_nobodys_charge(federation:
         assert set(states) <= {EntryState.CANCELLED, EntryState.RETURNED}
 
 
-def test_a_run_that_a_cap_ended_says_so(federation: Worked) -> None:
-    federation.ask(max_answers=5)
-    federation.work()
-    folder = results_of(federation.coordinator.home, "first")
-    warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
-    assert any(line.startswith("The run ended at a cap, after 5 of") for line in warnings)
+def test_a_run_has_no_cap_on_answers(federation: Worked) -> None:
+    """Every ask costs the same: hospitals would vote, and pay, for what nobody looks at."""
+    with pytest.raises(RunRequestError, match="a cap on answers"):
+        federation.ask(mechanism="threshold", vote_threshold=1.0, max_answers=5)
+    assert federation.coordinator.queue.all() == []
 
 
 def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Worked) -> None:
@@ -916,8 +920,8 @@ def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -
     federation.ask(queries=5, batch_size=5, delta=1e-6)
     federation.work()
     federation.ask("alone", queries=7, batch_size=7, sigma2=5.0)
-    confident = {"mechanism": "confident", "vote_threshold": 1.0, "sigma1": 60.0, "sigma2": 40.0}
-    federation.ask("second", select="all", queries=None, unit="party", **confident)
+    quiet: dict[str, Any] = {"mechanism": "threshold", "vote_threshold": 1.0, "sigma2": 40.0}
+    federation.ask("second", select="all", queries=None, unit="party", **quiet)
     run = federation.work("second")
     assert run.state is RunState.DONE, run.reason
     first, second = privacy_of(federation), privacy_of(federation, "second")
@@ -953,7 +957,7 @@ def test_a_run_without_an_answer_says_so_and_a_later_student_learns_from_its_que
         return train_student(name, kind, lesson, **named)
 
     monkeypatch.setattr("pate_fed.students.train_student", train)
-    chosen = {"mechanism": "confident", "vote_threshold": 1e3, "sigma1": 20.0, "sigma2": 10.0}
+    chosen: dict[str, Any] = {"mechanism": "threshold", "vote_threshold": 1e3, "sigma2": 10.0}
     federation.ask(queries=5, batch_size=5, **chosen)
     run = federation.work()
     assert run.state is RunState.DONE
@@ -983,7 +987,7 @@ def test_a_run_without_an_answer_says_so_and_a_later_student_learns_from_its_que
 @pytest.mark.slow
 def test_no_answer_is_an_answer_that_is_not_asked_for_again(federation: Worked) -> None:
     """It was charged, and that it was refused is public."""
-    chosen = {"mechanism": "confident", "vote_threshold": 1e3, "sigma1": 20.0, "sigma2": 10.0}
+    chosen: dict[str, Any] = {"mechanism": "threshold", "vote_threshold": 1e3, "sigma2": 10.0}
     federation.ask(**chosen)
     run = federation.work()
     assert (run.state, run.progress["refused"]) == (RunState.DONE, QUERIES), run.reason
@@ -994,23 +998,6 @@ def test_no_answer_is_an_answer_that_is_not_asked_for_again(federation: Worked) 
     assert (run.state, run.progress["refused"]) == (RunState.DONE, QUERIES)
     assert set(labels(federation, "second").values()) == {""}
     assert ledgers(federation) == before
-
-
-@pytest.mark.slow
-def test_what_a_cap_cut_off_is_not_asked_again_either(federation: Worked) -> None:
-    """Hospitals voted on it, and would refuse it: the batch that asks it would be void."""
-    # All 30 votes agree: noise below -30 is ten standard deviations off.
-    chosen = {"mechanism": "confident", "vote_threshold": 0.0, "sigma1": 3.0, "sigma2": 3.0}
-    federation.ask(**chosen, max_answers=6)
-    run = federation.work()
-    assert (run.progress["answered"], run.progress["batches"]) == (6, 2)
-    assert {len(one.asked) for one in federation.hospitals.values()} == {8}
-    federation.ask("second", **chosen)
-    run = federation.work("second")
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
-    assert run.progress["asked"] == QUERIES - 2
-    for one in federation.hospitals.values():
-        assert set(Counter(one.asked).values()) == {1}
 
 
 def test_other_hospitals_would_answer_otherwise(federation: Worked) -> None:

@@ -635,7 +635,7 @@ def test_a_plain_sum_is_called_what_it_is(pate_fed: Command, table: Path, tmp_pa
     privacy = read_json(run, "privacy.json")
     assert any("summed in the clear" in item for item in privacy["unprotected"])
     page = (run / "report.html").read_text()
-    assert "it saw each hospital's votes in the clear" in page.replace("&#39;", "'")
+    assert "saw each hospital's votes in the clear" in page.replace("&#39;", "'")
     assert "holds the exact sum of all votes in memory" not in page
 
 

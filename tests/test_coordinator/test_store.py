@@ -24,7 +24,7 @@ from tests.support import postgres
 from tests.support.federation import Federation
 from tests.support.markers import sampled
 
-ONE = Outcomes(1, 1, 1)
+ONE = Outcomes(1, 1)
 POOL = QueryPool(np.arange(40.0).reshape(20, 2))
 Reopen: TypeAlias = Callable[[], RunStore]
 
@@ -84,7 +84,7 @@ def test_releases_come_back_in_the_order_of_their_batches(store: RunStore, reope
 def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: Reopen) -> None:
     reserved = store.ledger().reserve("batch 0", ONE)
     store.save_asked(reserved, AskedBatch(0, (4,), store.ledger().left))
-    committed = reserved.commit("batch 0", Outcomes(0, 1), release(1).digest)
+    committed = reserved.commit("batch 0", Outcomes(1, 1), release(1).digest)
     store.save_release(committed, batch=0, release=release(1))
     for each in (store, reopen()):
         assert each.ledger() == committed
@@ -124,7 +124,7 @@ def test_a_release_keeps_the_predictions_that_its_batch_was_asked_with(
     asked = AskedBatch(0, (4,), store.ledger().left, believed)
     reserved = store.ledger().reserve("batch 0", ONE)
     store.save_asked(reserved, asked)
-    committed = reserved.commit("batch 0", Outcomes(0, 1), release(1).digest)
+    committed = reserved.commit("batch 0", Outcomes(1, 1), release(1).digest)
     store.save_release(committed, batch=0, release=release(1))
     for each in (store, reopen()):
         kept = each.asked()[0]

@@ -64,10 +64,10 @@ def gain(law: LawOfLoss, step: float, epsilon: float) -> float:
 
 def least_epsilon(delta_at: Callable[[float], float]) -> float:
     low, high = 0.0, 200.0
-    while high - low > 1e-6:
+    while high - low > 1e-9:
         middle = (low + high) / 2
         low, high = (low, middle) if delta_at(middle) <= DELTA else (middle, high)
-    return high
+    return low
 
 
 def composed(law: LawOfLoss, counts: int) -> LawOfLoss:
@@ -150,6 +150,21 @@ def test_epsilon_is_hardly_above_that_of_the_convolved_loss(
     least, most = (least_epsilon(lambda at, law=law: gain(law, step, at)) for law in (below, above))
     assert least <= found <= most * (1 + slack)
     assert most - least < 3e-3
+
+
+@pytest.mark.parametrize("moved", [1, 2])
+@pytest.mark.parametrize("shares", [2, 4, 9])
+def test_the_shape_of_a_sum_of_narrow_shares_is_paid_for(shares: int, moved: int) -> None:
+    """One row, with no loss rounded; without the price of the shape epsilon would be too small."""
+    sigma = math.sqrt(shares) * (1 + 1e-15)
+    law = noise_law(sigma, shares)
+    here, there = law[moved:], law[:-moved]
+    seen = here > 1e-18
+    chances, ratios = here[seen], np.log(here[seen] / there[seen])
+    both, losses = np.outer(chances, chances), np.add.outer(ratios, ratios)
+    exact = least_epsilon(lambda at: float(np.sum(both * -np.expm1(np.minimum(at - losses, 0)))))
+    found = rows_epsilon(sigma, shares, rows=1, delta=DELTA, weight=moved)
+    assert exact <= found < exact + 2e-3
 
 
 @pytest.mark.parametrize("weight", [1, 3])

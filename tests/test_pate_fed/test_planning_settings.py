@@ -95,7 +95,7 @@ class TestDefaults:
             settings(DataSource(name), mechanism=mechanism), dataset(private=1000)
         )
         assert (resolved.parties, resolved.teachers, resolved.unit) == (50, 1, "party")
-        assert resolved.queries == resolved.max_answers
+        assert resolved.max_answers is None
         assert resolved.queries == 30
         run = terms(resolved)
         assert all(0 < formal_cost_at(run, seat).epsilon <= 5.0 for seat in (0, 49))

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from pate_fed.accounting import Outcomes
-from pate_fed.accounting.statement import RENYI_METHOD, ROUNDS_METHOD, RUNS_METHOD
+from pate_fed.accounting.statement import PUBLIC_VIEW, RENYI_METHOD, ROUNDS_METHOD, RUNS_METHOD
 from pate_fed.charging import RunLedger
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.pricing import charged_cost, removal_cost, run_cost
@@ -121,6 +121,13 @@ def test_a_run_has_one_epsilon_which_its_terms_fix(
     assert {row["party"]: row["epsilon"] for row in table["parties"]} == {
         f"hospital {seat:02}": charged_cost(terms, seat).epsilon for seat in range(20)
     }
+
+
+@pytest.mark.parametrize("sigma", [6.0, 24.0, 200.0])
+def test_a_number_of_labels_holds_for_their_readers_by_whatever_method(sigma: float) -> None:
+    """A single query costs less by Gaussian composition, which covers readers of counts, too."""
+    cost = run_cost(terms_of("hospitals that differ", max_asks=1, max_answers=1, sigma2=sigma))
+    assert cost.holds_for == PUBLIC_VIEW
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -334,7 +341,7 @@ def test_with_noise_at_the_parties_budgets_bound_the_coordinators_number(
     page = render_report(write_sample(tmp_path / "run", privacy=table))
     headline = page.partition('<p class="figure-epsilon">')[2].partition("</p>")[0]
     assert f'value="{public["epsilon"]}"' in headline
-    assert f'value="{operator["epsilon"]}"' in page.partition("Against whom: two views")[2]
+    assert f'value="{operator["epsilon"]}"' in page.partition("Against the coordinator:")[2]
 
 
 def test_with_the_coordinators_noise_there_is_no_number_against_it(

@@ -126,7 +126,6 @@ class Batches:
 
         Raises:
             OutcomeCapError: a cap of the run is reached; nothing happened.
-            BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
             VoidBatchError: nothing of it was released.
         """
         ledger = self._store.ledger()

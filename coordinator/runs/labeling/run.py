@@ -201,11 +201,6 @@ class LabelingRun:
         return self._context.store.ledger().left
 
     @property
-    def asks_left(self) -> int:
-        """Queries that may still be asked, apart from the other caps."""
-        return self._context.store.ledger().left.asks
-
-    @property
     def per_instance_cost(self) -> PerInstanceCost | None:
         """The run's cost on the actual votes. Private: not to be published.
 
@@ -244,14 +239,12 @@ class LabelingRun:
     ) -> NoisyRelease:
         """Ask one batch; one exchange, or three where the form survives drop-outs.
 
-        With noise at the parties a check opens rows of its own, which doubles the exchanges.
-
         Args:
             indices: Positions in the pool. None was asked before, except in a void batch whose
                 error allowed it.
-            predictions: For Interactive-GNMax, the student's chances of each class, from released
-                labels and public inputs only; shape (queries, classes). None before there is a
-                student.
+            predictions: For a mechanism that learns, the student's chances of each class, from
+                released labels and public inputs only; shape (queries, classes). None before there
+                is a student.
 
         Returns:
             The release; it is stored and charged already.
@@ -261,7 +254,6 @@ class LabelingRun:
                 predictions do not fit.
             RunEndedError: the run has expired; nothing happened.
             OutcomeCapError: a cap of the run is reached; nothing happened.
-            BudgetExhaustedError: its worst case does not fit a budget; nothing happened.
             VoidBatchError: a party broke the rules, refused or was silent; nothing of the batch was
                 released, and the error gives the state of its budget. A `SpoiledBatchError` names
                 the party of the wrong row, if it can be found out.

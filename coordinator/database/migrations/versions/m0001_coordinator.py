@@ -187,6 +187,5 @@ def _make_results() -> None:
         sa.Column("members_digest", _DIGEST, nullable=False),
         sa.Column("query_digest", _DIGEST, nullable=False),
         sa.Column("label", sa.Integer),
-        sa.Column("was_looked_at", sa.Boolean, nullable=False),
     )
     op.create_index("ix_answers_query", "answers", ["query_digest", "members_digest"])
