@@ -40,8 +40,8 @@ def public_cost(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) 
     """
     # The counts of an evaluation are published: everybody sees what the coordinator sees.
     is_shown = terms.is_evaluation or terms.spec.shows_counts
-    # Everybody sees whether a batch is void. A hospital that lies about its row sums, so that the
-    # noise decides it, learns from that and from a threshold together more than an outcome costs.
+    # Everybody sees whether a batch is void. A hospital can lie about its row sums, so that the
+    # noise decides it; no proof covers that and a threshold together for less than the row.
     is_shown |= terms.at_parties and terms.spec.may_refuse
     return _cost(terms, seat, unit=unit, shows_counts=is_shown)
 

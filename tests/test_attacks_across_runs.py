@@ -43,7 +43,6 @@ from protocols.messages import (
 from protocols.rounds import RunNote, opening
 from protocols.rounds.journal import MOST_UNSERVED
 from tests.support.hostile import (
-    ORDER,
     Patch,
     Places,
     Run,
@@ -853,8 +852,7 @@ def own_sets(run: Run, *, seed: int = 4) -> dict[int, list[int]]:
 
 def many_stories(make: Make, hospitals: int, colluders: int, **terms: Any) -> Run:
     """A masked batch whose attacker tells every holder a set of its own, with what proof it has."""
-    order = ORDER if terms else None
-    world = make(hospitals, liars=range(colluders), order=order, queries=terms.pop("queries", 4))
+    world = make(hospitals, liars=range(colluders), queries=terms.pop("queries", 4))
     run = Run(world, range(hospitals), "masked", colluders=colluders, **terms).set_up()
     assert run.ask(range(world.queries)) == {}
     for holder, survivors in own_sets(run).items():
@@ -868,8 +866,6 @@ def at_parties(hospitals: int, *, sigma: float = 60.0) -> dict[str, Any]:
     """Terms of a run whose parties add the noise."""
     return {
         "noise_place": "parties",
-        "pricing": "renyi",
-        "orders": (ORDER,) * hospitals,
         "sigma2": sigma,
     }
 
@@ -962,7 +958,7 @@ def test_every_opened_sum_has_the_noise_that_was_charged(
     terms = at_parties(hospitals)
     run = many_stories(make, hospitals, colluders, **terms)
     assert list(run.loot.sums()) == []
-    fresh = Run(make(hospitals, liars=range(colluders), order=ORDER), range(hospitals), "masked")
+    fresh = Run(make(hospitals, liars=range(colluders)), range(hospitals), "masked")
     world = fresh.world
     run = Run(world, range(hospitals), "masked", colluders=colluders, **terms).set_up()
     assert run.ask(range(world.queries)) == {}

@@ -241,7 +241,6 @@ def _fewer(federation: Federation, seated: tuple[Member, ...]) -> Any:
     changed: dict[str, Any] = {
         "weights": tuple(member.weights for member in seated),
         "budgets": terms.budgets[:count],
-        "orders": terms.orders[:count],
     }
     if terms.vote_threshold is not None:
         changed["vote_threshold"] = terms.vote_threshold * count / len(terms.weights)
@@ -573,7 +572,6 @@ def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind) -> None:
 
 LOWERED = [
     pytest.param({"sigma2": 1.5}, id="less noise of a label"),
-    pytest.param({"sigma1": 1.5}, id="less noise of a check"),
     pytest.param({"vote_threshold": 1.0}, id="a lower threshold"),
     pytest.param({"delta": 1e-3}, id="a larger delta"),
     pytest.param({"max_asks": 1_000, "max_answers": 1_000}, id="more to ask"),

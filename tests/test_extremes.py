@@ -28,7 +28,12 @@ from party.site.membership import MembershipSettings
 from party.site.policy import Rules
 from party.site.status_file import FederationStatus, Status, read_status
 from pate_fed.accounting import Outcomes, PrivacyLedger
-from pate_fed.accounting.events import EVENT_TYPES, PrivacyEvent, event_from_record
+from pate_fed.accounting.events import (
+    EVENT_TYPES,
+    ConfidentGaussianMaxEvent,
+    PrivacyEvent,
+    event_from_record,
+)
 from pate_fed.accounting.outcome_caps import OutcomeLedger
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.data import DataSource
@@ -99,35 +104,32 @@ def test_a_message_with_an_extreme_field_is_decoded_or_refused(kind: Any) -> Non
 
 # Records ---------------------------------------------------------------------------------------
 
-TERMS = Federation(
-    weights={1: (1, 1, 3)}, terms={"pricing": "joint", "orders": (9.0, 9.0, 9.0)}
-).run.terms
+TERMS = Federation(weights={1: (1, 1, 3)}).run.terms
 AT_PARTIES = replace(
-    TERMS, mechanism="gnmax", vote_threshold=None, sigma1=None, sigma2=40.0, noise_place="parties",
-    pricing="renyi", max_asks=5, max_answers=5, max_refusals=0, colluders=1, dropouts=0,
-)  # fmt: skip
+    TERMS, sigma2=40.0, noise_place="parties", max_asks=5, max_answers=5, colluders=1, dropouts=0
+)
 STABLE = replace(
-    TERMS, mechanism="stable-gaussian", vote_threshold=None, sigma2=None, test_delta=1e-8,
-    pricing="renyi",
-)  # fmt: skip
+    TERMS,
+    mechanism="stable-gaussian",
+    vote_threshold=None,
+    sigma1=4.0,
+    sigma2=None,
+    test_delta=1e-8,
+)
 EVENTS = {
     "gaussian-max/1": (3, 5.0, 1.0),
     "confident-gaussian-max/1": (3, 2, 5.0, 5.0, 1.0),
-    "joint-confident-gaussian-max/1": (1, 2, 30, 3, 15.0, 5.0, 5.0, 1, 3, 1, 2, 3),
-    "any-votes-confident-gaussian-max/1": (1, 2, 3, 5.0, 5.0, 1, 3, 1, 2, 3),
     "laplace-max/1": (3, 0.1, 1.0),
     "stable-laplace-max/1": (3, 0.1, 1e-8, 1.0),
     "stable-gaussian-max/1": (3, 5.0, 1e-8, 1.0),
     "immutable-max/1": (3, 1.0),
     "distributed-gaussian-max/1": (3, 15.0, 2, 1),
-    "distributed-confident-max/1": (3, 2, 15.0, 15.0, 2, 1),
     "distributed-counts/1": (3, 15.0, 2, 1),
 }
 LEDGER = PrivacyLedger.for_life(5.0, 1e-5, additive_delta=1e-6).reserve(
-    "batch 0",
-    EVENT_TYPES["any-votes-confident-gaussian-max/1"](1, 2, 3, 50.0, 50.0),  # type: ignore[call-arg]
+    "batch 0", ConfidentGaussianMaxEvent(3, 2, 50.0, 50.0)
 )
-COUNTED = OutcomeLedger(Outcomes(4, 5)).reserve("batch 0", Outcomes(2, 2, 2))
+COUNTED = OutcomeLedger(Outcomes(5, 4)).reserve("batch 0", Outcomes(2, 2))
 
 
 def test_every_event_is_tried() -> None:
@@ -287,7 +289,6 @@ SETTINGS = RunSettings(
     party_epsilons=(5.0, 5.0, 5.0),
     confidence=None,
     max_answers=5,
-    max_refusals=5,
     batch_size=2,
     unit="record",
     evaluation_epsilon=None,
@@ -303,7 +304,7 @@ REQUEST = RunRequest(
     parties=tuple(RequestedParty(name, name.encode() * 32, 10) for name in "abc"),
     queries=(0, 1, 2, 3, 4),
     patience_s=60.0,
-    settings=replace(SETTINGS, pricing="label", data=source_of("queries.csv", "sick")),
+    settings=replace(SETTINGS, data=source_of("queries.csv", "sick")),
     epsilon=1.0,
 )
 

@@ -195,9 +195,7 @@ def test_packets() -> None:
     )
 
 
-TERMS = Federation(
-    weights={1: (1, 1, 3)}, terms={"pricing": "joint", "orders": (9.0, 9.0, 9.0)}
-).run.terms
+TERMS = Federation(weights={1: (1, 1, 3)}).run.terms
 BATCH_TERMS = BatchTerms(TERMS, (4, 1, 9))
 RELEASE = NoisyRelease(np.array([1, -1, 2, -1]), np.array([0, 1, 0, 2]))
 RECORDS: list[dict[str, Any]] = [TERMS.as_record(), BATCH_TERMS.as_record(), RELEASE.as_record()]

@@ -122,12 +122,14 @@ class Guard:
         terms = run_ledger.terms
         if run_ledger.is_over:  # said when a query is asked
             return
-        charge = lifelong_charge(terms, run_ledger.worst_case(1), weight=terms.unit_votes_at(seat))
-        if charge is None:
-            return
+        weight = terms.unit_votes_at(seat)
         try:
-            cost = charged_cost(terms, seat)
+            charge = lifelong_charge(terms, run_ledger.worst_case(1), weight=weight)
+            if charge is None:
+                return
             ledger.can_afford(charge)
+            _require_delta_for_tests(charge, ledger)
+            cost = charged_cost(terms, seat)  # takes longest, hence last
         except (UnsupportedEventError, InvalidParameterError) as error:
             raise RefusalError(Reason.PRICING, error.must, error.got) from error
         if cost.epsilon > (budget := terms.budgets[seat]):
@@ -136,7 +138,6 @@ class Guard:
                 f"a run must cost at most its budget, epsilon {budget:g}, at its caps",
                 f"{cost.epsilon:g}",
             )
-        _require_delta_for_tests(charge, ledger)
 
     def review_evaluation(
         self, evaluation: Evaluation, ledger: PrivacyLedger, *, own: str = ""

@@ -41,7 +41,6 @@ _BATCH_OF_RIVALS = 32
 _RATE = 3e-4
 
 
-
 class Generator(nn.Module):
     """Makes images from noise.
 

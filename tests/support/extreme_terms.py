@@ -1,11 +1,12 @@
 """Terms at the ends of their ranges, and everything that a hospital or a coordinator prices.
 
 As a program: prices all cases of the command line under a limit of memory, and writes a line for
-each. A case that runs out of memory ends it.
+each. A case that runs out of memory ends it. With "review" a hospital reviews hostile terms.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -17,13 +18,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from party.decision.guard import Guard
+from party.errors import RefusalError
+from party.site.policy import Policy
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.charging import RunLedger, lifelong_charge, require_room_for_life
+from pate_fed.charging import RunLedger, lifelong_charge, share_for_life
 from pate_fed.errors import PateFedError
 from pate_fed.federation import NO_TASK, RunTerms
-from pate_fed.mechanisms import SPECS, Size
-from pate_fed.pricing import cost_of_runs, formal_cost_at, public_cost_at
+from pate_fed.mechanisms import SPECS, Size, specs_with
+from pate_fed.pricing import charged_cost, cost_of_runs, removal_cost, run_cost
 from pate_fed.votes import TeacherWeights
 
 MOST_BYTES: Final = 2**30
@@ -32,19 +36,21 @@ MOST_BYTES: Final = 2**30
 MOST_CPU_S: Final = 120
 """A net for each case: what never ends is ended. The longest takes 15 seconds."""
 
+MOST_REVIEW_S: Final = 5
+"""The same for the review of a run by a hospital: a coordinator may offer as many as it likes."""
+
 
 def usual_terms() -> dict[str, RunTerms]:
-    """Return terms of each mechanism, by each price and place of noise that it can have."""
-    found = {}
-    for name, spec in SPECS.items():
-        for place in ("coordinator", "parties"):
-            for pricing in spec.prices_with(place):
-                if pricing != "none":
-                    found[f"{name}, {pricing}, {place}"] = _terms(name, pricing, place)
-    return found
+    """Return terms of each mechanism that has a price, by each place of noise that it can have."""
+    return {
+        f"{name}, {place}": _terms(name, place)
+        for place in ("coordinator", "parties")
+        for name, spec in specs_with(place).items()
+        if spec.is_private
+    }
 
 
-def _terms(name: str, pricing: str, place: str) -> RunTerms:
+def _terms(name: str, place: str) -> RunTerms:
     spec = SPECS[name]
     options = {**spec.usual(Size(60, 1, 1e-5))}
     may_refuse, at_parties = spec.may_refuse, place == "parties"
@@ -58,11 +64,8 @@ def _terms(name: str, pricing: str, place: str) -> RunTerms:
         **{one: options.get(one) for one in _OPTIONS},  # type: ignore[arg-type]
         noise_place=place,  # type: ignore[arg-type]
         unit="record",
-        pricing=pricing,  # type: ignore[arg-type]
-        orders=(9.0,) * 3 if pricing in ("label", "joint", "renyi") else (),
         max_asks=5 if may_refuse else 3,
         max_answers=3,
-        max_refusals=3 * may_refuse,
         budgets=(5.0,) * 3,
         delta=1e-5,
         colluders=1 if at_parties else None,
@@ -91,7 +94,6 @@ def _ends(name: str, terms: RunTerms) -> list[Any]:
     if name == "weights":
         few = (TeacherWeights.equal(1),) * 3
         many = TeacherWeights.equal(1, weight=2**29), *(TeacherWeights.equal(2**28),) * 2
-        # The last: as many votes as the joint price of three classes is known for.
         return [few, many, (TeacherWeights.equal(333),) * 3]
     held = getattr(terms, name)
     least, most = RANGES[name].least, RANGES[name].largest
@@ -114,10 +116,12 @@ def _are_terms(terms: RunTerms, changed: dict[str, Any]) -> bool:
 
 
 def _with_caps(changed: dict[str, Any], terms: RunTerms) -> dict[str, Any]:
-    """Let the cap on asks follow the others."""
+    """Let caps fit each other where one alone is changed."""
     answers = changed.get("max_answers", terms.max_answers)
-    refusals = changed.get("max_refusals", terms.max_refusals)
-    return {"max_asks": max(answers, refusals, answers + refusals - 1), **changed}
+    asks = changed.get("max_asks", max(answers, terms.max_asks))
+    if not terms.spec.may_refuse:
+        answers = asks = changed.get("max_asks", answers)
+    return {**changed, "max_asks": asks, "max_answers": answers}
 
 
 def price(terms: RunTerms) -> dict[str, float | str]:
@@ -134,44 +138,86 @@ def _priced(way: Any, terms: RunTerms) -> float | str:
 
 def _at_guard(terms: RunTerms) -> float:
     ledger = PrivacyLedger.for_life(5.0, 1e-5, additive_delta=5e-6)
-    run_ledger = RunLedger.of(terms, seat=0)
-    worst = run_ledger.worst_case(1)
-    charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(0), ledger=ledger)
+    worst = RunLedger.of(terms, at_party=True).worst_case(1)
+    charge = lifelong_charge(terms, worst, weight=terms.unit_votes_at(0))
     assert charge is not None
-    share = ledger.share_of(charge)
-    run_ledger.reserve("review", worst)
-    return share
+    return ledger.share_of(charge)
 
 
-def _for_life(terms: RunTerms) -> float:
-    require_room_for_life(terms, terms.max_asks)
-    return 0.0
+def _removal(terms: RunTerms) -> float:
+    cost = removal_cost(terms, 0)
+    return 0.0 if cost is None else cost.epsilon
 
 
 _WAYS: Final = {
     "guard": _at_guard,
-    "formal": lambda terms: formal_cost_at(terms, 0).epsilon,
-    "public": lambda terms: public_cost_at(terms, 0).epsilon,
-    "stated": lambda terms: cost_of_runs([terms], 0, unit=terms.unit).epsilon,
-    "life": _for_life,
+    "charged": lambda terms: charged_cost(terms, 0).epsilon,
+    "stated": lambda terms: run_cost(terms).epsilon,
+    "removal": _removal,
+    "rounds": lambda terms: cost_of_runs([terms, terms], 0, unit="party").epsilon,
+    "life": share_for_life,
 }
 
 
+def hostile_terms() -> Iterator[RunTerms]:
+    """Yield terms whose price might take long, in a review by an owner who allows any of them."""
+    for kind in ("threshold, coordinator", "gnmax, coordinator", "threshold, parties"):
+        usual = usual_terms()[kind]
+        for sigma, asks, classes, heavy in itertools.product(
+            (1e-6, 0.3, 1.0, 3.0, 30.0, 1e7), (1, 1_000, 2**31 - 1), (2, 10_000), (1, 2**20)
+        ):
+            most = min(asks, int(RANGES["max_asks"].most))
+            with contextlib.suppress(PateFedError):
+                yield replace(
+                    usual,
+                    sigma2=sigma,
+                    max_asks=most,
+                    max_answers=most,
+                    classes=classes,
+                    weights=(TeacherWeights.equal(20, weight=heavy), *usual.weights[1:]),
+                    budgets=(RANGES["budgets"].most,) * 3,
+                )
+
+
+def review(terms: RunTerms) -> str:
+    """Return the reason by which a hospital's guard refuses terms; empty if it does not."""
+    guard = Guard(Policy(), terms.weights[0], {})  # a policy says nothing about a price
+    ledger = PrivacyLedger.for_life(5.0, 1e-5)
+    try:
+        guard.review_price(RunLedger.of(terms, at_party=True), seat=0, ledger=ledger)
+    except RefusalError as error:
+        return error.reason.value
+    return ""
+
+
 def main(kind: str, together: str) -> None:
-    """Price every case of a kind of terms."""
-    terms = usual_terms()[kind]
+    """Price every case of a kind of terms, or review all hostile terms."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
     room = pages * resource.getpagesize() + MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
-    for changed in [{}, *changes(terms, int(together))]:
-        start = time.process_time()
-        until = math.ceil(start) + MOST_CPU_S
-        resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
-        found = price(replace(terms, **_with_caps(changed, terms)))
+    if kind == "review":
+        for terms in hostile_terms():
+            start = _limited(MOST_REVIEW_S)
+            found = {"review": review(terms)}
+            case = {name: str(getattr(terms, name)) for name in ("sigma2", "max_asks", "classes")}
+            case |= {"noise": terms.noise_place, "weight": str(terms.unit_votes_at(0))}
+            print(json.dumps({"case": case, "found": found, "s": time.process_time() - start}))
+        return
+    usual = usual_terms()[kind]
+    for changed in [{}, *changes(usual, int(together))]:
+        start = _limited(MOST_CPU_S)
+        prices = price(replace(usual, **_with_caps(changed, usual)))
         case = {name: str(end)[:40] for name, end in changed.items()}
-        print(
-            json.dumps({"case": case, "found": found, "s": time.process_time() - start}), flush=True
-        )
+        line = {"case": case, "found": prices, "s": time.process_time() - start}
+        print(json.dumps(line), flush=True)
+
+
+def _limited(seconds: int) -> float:
+    """End this process if it works for longer; return the time that it worked until now."""
+    start = time.process_time()
+    until = math.ceil(start) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
+    return start
 
 
 if __name__ == "__main__":

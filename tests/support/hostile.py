@@ -115,7 +115,6 @@ class World:
         queries: Number of questions. The pool has them twice: query `index + queries` differs from
             query `index` by a millionth, and gets the same votes.
         federations: How many federations every hospital is in.
-        order: Renyi order of the ledgers; None where Gaussian noise is composed exactly.
         policy: What the owners of all hospitals allow, beside the defaults.
         seed: Of votes and queries.
     """
@@ -127,7 +126,6 @@ class World:
         liars: Places = (),
         queries: int = 4,
         federations: int = 1,
-        order: float | None = None,
         policy: Mapping[str, Any] | None = None,
         seed: int = 1,
     ) -> None:
@@ -156,7 +154,7 @@ class World:
         self.hospitals: list[Hospital] = []
         for place, identity in enumerate(people):
             votes = np.tile(rng.integers(0, CLASSES, size=(TEACHERS, queries)), 2)
-            budget = PrivacyLedger(EPSILON, 1e-5, order=order)
+            budget = PrivacyLedger(EPSILON, 1e-5, order=ORDER)
             database = PartyDatabase.in_memory()
             journal = Journal(database, sketch_key=b"")
             if place in self.liars:

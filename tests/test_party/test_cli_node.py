@@ -19,6 +19,7 @@ from party.site.records import Approval, ApprovalState, Subject
 from party.storage import charges_of, is_budget_fixed
 from pate_fed.pricing import run_cost
 from pate_fed.public_rows import PublicRows
+from pate_fed.wording import epsilon_text
 from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.envelope import DEFAULT_SUITE
@@ -96,6 +97,21 @@ class TestApprove:
             "With        West",
         ):
             assert words in ended.out
+
+    def test_what_waits_has_the_one_epsilon_of_the_run_with_its_unit_and_method(
+        self, pate_party: PateParty, waiting: Site, hospitals: Hospitals
+    ) -> None:
+        members = tuple(sorted(hospitals.members, key=lambda member: member.identity.fingerprint))
+        cost = run_cost(hospitals.terms(members))
+        shown = pate_party("approve", "--site", waiting.folder).out
+        lines = shown[shown.index("Cost  ") : shown.index("Budget  ")]
+        assert f"epsilon {epsilon_text(cost.epsilon)} at most, at delta 1e-05" in lines
+        assert lines.count("epsilon") == 1
+        assert "for one patient" in lines
+        assert cost.method in lines
+        listed = pate_party("approve", "--site", waiting.folder, "--format", "json").out
+        found = json.loads(listed)["approvals"]
+        assert {one["run_epsilon"] for one in found} == {cost.epsilon}
 
     def test_all_that_waits_is_listed_and_the_pool_of_a_run_in_short(
         self, pate_party: PateParty, waiting: Site

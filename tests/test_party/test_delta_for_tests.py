@@ -27,9 +27,6 @@ STABLE: Final[dict[str, Any]] = {
     "sigma1": 2.0,
     "sigma2": None,
     "test_delta": TEST_DELTA,
-    "pricing": "renyi",
-    "orders": (3.0, 3.0, 3.0),
-    "max_refusals": 12,
     "budgets": (200.0,) * 3,
 }
 

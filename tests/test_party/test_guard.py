@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -20,6 +24,7 @@ from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.statement import NoisePlace
 from pate_fed.errors import OutcomeCapError
 from pate_fed.federation import BatchTerms
+from pate_fed.mechanisms import SPECS
 from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
@@ -85,9 +90,9 @@ RUN_REFUSALS = [
     pytest.param(
         {"mechanism": "lnmax"}, {}, Reason.MECHANISM, id="a mechanism that it does not want"
     ),
-    pytest.param({"sigma2": 12.0}, {}, Reason.BUDGET, id="a price above the run's budget"),
+    pytest.param({"sigma2": 8.0}, {}, Reason.BUDGET, id="a price above the run's budget"),
     pytest.param(
-        {"budgets": (5.0, 5.0, 2.0)}, {}, Reason.BUDGET, id="a price above this party's budget"
+        {"budgets": (5.0, 5.0, 1.0)}, {}, Reason.BUDGET, id="a price above this party's budget"
     ),
 ]
 
@@ -116,6 +121,29 @@ class TestRun:
         with pytest.raises(PartyRefusedError) as refusal:
             federation.run.set_up()
         assert refusal.value.cause == reason
+
+    @pytest.mark.parametrize("simulated", [True, False], ids=["simulated", "deployed"])
+    @pytest.mark.parametrize("mechanism", ["confident", "interactive", "counts", "immutable"])
+    def test_mechanisms_for_simulations_are_refused_elsewhere(
+        self, mechanism: str, simulated: bool
+    ) -> None:
+        """Also where an owner wrote their names into the policy by hand."""
+        parameters = {"sigma2": 40.0, "sigma1": 40.0, "vote_threshold": 9.0, "confidence": 0.9}
+        own = {
+            name: value if name in SPECS[mechanism].parameters else None
+            for name, value in parameters.items()
+        }
+        federation = Federation(
+            terms={"mechanism": mechanism, **own},
+            policy={"simulated": simulated, "mechanisms": frozenset({mechanism})},
+            simulated=simulated,
+        )
+        if simulated:
+            federation.run.set_up()
+            return
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.MECHANISM
 
     @sampled(5)
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
@@ -424,7 +452,6 @@ class TestPeers:
             pytest.param({"weights": [[[1, 1, 1]]] * 3}, id="a run of three numbers"),
             pytest.param({"max_answers": -1}, id="negative cap"),
             pytest.param({"max_asks": 99}, id="fewer asks than answers"),
-            pytest.param({"max_asks": 201}, id="more asks than outcomes"),
             pytest.param({"delta": 0.0}, id="delta 0"),
             pytest.param(
                 {"weights": [[[1, 1]], [[1, 1]], [[2**30, 1]]]}, id="more votes than the ring"
@@ -533,7 +560,7 @@ class TestBatch:
         assert federation.steps[1] == ["abandon"]
 
     def test_party_adds_a_batch_to_what_it_was_charged_before(self) -> None:
-        federation = self.ready(budgets={1: 0.75})
+        federation = self.ready(budgets={1: 0.5})
         assert federation.ask(0, 1, 2).answered == 3
         with pytest.raises(VoidBatchError, match=Reason.BUDGET):
             federation.ask(3, 4, 5)
@@ -575,6 +602,42 @@ class TestBatch:
         encoded = wire.encode_value(terms.as_record())
         return node._guard.review_batch(encoded, **{**known, **changed})
 
+    def test_void_batches_that_are_charged_and_not_counted_let_no_party_exceed_the_runs_asks(
+        self,
+    ) -> None:
+        """The run's price is that of its asks: a party's votes never go into more of them."""
+        federation = self.ready(terms={"max_asks": 5, "max_answers": 5})
+        ledger = federation.run_ledger(0)
+        for name in ("first setup", "second setup"):
+            void = ledger.reserve(name, Outcomes(2, 2))
+            ledger = void.end_void(name, is_counted=False, is_charged=True)
+        assert ledger.left == Outcomes(5, 5)  # as all parties count
+        with pytest.raises(RefusalError) as refusal:
+            self.review(federation, BatchTerms(federation.run.terms, (0, 1)), run_ledger=ledger)
+        assert refusal.value.reason is Reason.BUDGET
+        _, worst = self.review(
+            federation, BatchTerms(federation.run.terms, (0,)), run_ledger=ledger
+        )
+        assert worst == Outcomes(1, 1)
+
+    def test_refusals_of_a_mechanism_with_noise_at_the_parties_leave_answers(self) -> None:
+        """Every opened row is an ask, and only a label is an answer."""
+        federation = self.ready(
+            terms={
+                "mechanism": "threshold",
+                "noise_place": "parties",
+                "sigma2": 30.0,
+                "vote_threshold": 1e6,
+                "max_asks": 6,
+                "max_answers": 3,
+            }
+        )
+        for index in (0, 3):
+            assert federation.ask(index, index + 1, index + 2).refused == 3
+        own = federation.run_ledger(0).own
+        assert own is not None
+        assert (own.asks, own.answers) == (6, 3)  # the second is open still
+
     @pytest.mark.parametrize(
         ("lost", "most", "is_served"),
         [
@@ -614,7 +677,7 @@ class TestBatch:
 
     def test_guard_changes_neither_journal_nor_ledger(self) -> None:
         federation = self.ready()
-        journal, ledger = journal_in_memory(), PrivacyLedger(5.0, 1e-5)
+        journal, ledger = journal_in_memory(), PrivacyLedger.for_life(5.0, 1e-5)
         before = federation.nodes[0]._agreed_run.account.ledger
         self.review(
             federation,
@@ -626,13 +689,22 @@ class TestBatch:
         assert journal.queries.count() == 0
         assert federation.nodes[0]._agreed_run.account.ledger is before
 
-    def test_noise_too_small_to_price_is_refused_by_every_budget(self) -> None:
-        federation = self.ready(
-            terms={"sigma1": 1e-9, "sigma2": 1e-9},
-            policy={"least_sigma1": 0.0, "least_sigma2": 0.0},
-        )
-        terms = BatchTerms(federation.run.terms, (0, 1)).as_record()
-        assert self.propose(federation, terms, words=6) == Reason.BUDGET
+
+@pytest.mark.slow
+def test_no_terms_keep_a_review_busy_or_take_all_memory() -> None:
+    """A child with limits of both: a coordinator may offer any terms, and as often as it likes."""
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.support.extreme_terms", "review", ""],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert child.returncode == 0, f"{child.stdout[-300:]}\n{child.stderr[-1_500:]}"
+    cases = [json.loads(line) for line in child.stdout.splitlines()]
+    reasons = {case["found"]["review"] for case in cases}
+    assert len(cases) > 100
+    assert {"", Reason.BUDGET} <= reasons <= {"", Reason.BUDGET, Reason.PRICING}
 
 
 def test_codes_are_public_and_differ() -> None:

@@ -19,7 +19,7 @@ from party.decision.guard import Consent, Guard
 from party.decision.node import MAX_PACKET_BYTES
 from party.errors import ApprovalError, Reason, RefusalError, StorageError
 from party.site.tasks import PartyTask, tasks_of
-from pate_fed.accounting import ConfidentGaussianMaxEvent, EntryState
+from pate_fed.accounting import EntryState, GaussianMaxEvent
 from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_ASKED, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
@@ -54,10 +54,10 @@ class TestOrder:
         assert federation.steps[0] == ["ledger reserved", "claim", "vote", "begin", "keep"]
 
     def test_party_charges_the_worst_case_first_and_what_was_released_later(self) -> None:
-        federation = ready(terms={"max_refusals": 2})
+        federation = ready()
         federation.ask(0, 1, 2)
         [held] = federation.nodes[0].ledger.entries
-        worst = ConfidentGaussianMaxEvent(asks=3, answers=3, sigma1=20.0, sigma2=20.0)
+        worst = GaussianMaxEvent(asks=3, sigma=20.0)
         assert (held.state.value, held.charged) == ("reserved", worst)
         federation.run.close()
         [entry] = federation.nodes[0].ledger.entries
@@ -450,19 +450,19 @@ class TestSettlement:
         [entry] = federation.nodes[0].ledger.entries
         assert entry.charged == entry.reserved
 
-    def test_refusals_cost_less_than_answers(self) -> None:
+    def test_refusals_cost_what_answers_cost(self) -> None:
         federation = ready()
         federation.ask(0, 1, 2)
         self.settle(federation, self.release([-1, -1, 0], [self.R, self.R, self.A]))
         [entry] = federation.nodes[0].ledger.entries
-        assert entry.charged == ConfidentGaussianMaxEvent(3, 1, 20.0, 20.0)
+        assert entry.charged == GaussianMaxEvent(3, 20.0)
 
     def test_a_cap_may_leave_the_rest_unasked(self) -> None:
         federation = ready(terms={"max_answers": 1})
         federation.ask(0, 1, 2)
         self.settle(federation, self.release([0, -1, -1], [self.A, self.N, self.N]))
         [entry] = federation.nodes[0].ledger.entries
-        assert entry.charged == ConfidentGaussianMaxEvent(1, 1, 20.0, 20.0)
+        assert entry.charged == GaussianMaxEvent(1, 20.0)
 
     def test_void_batch_stays_charged(self) -> None:
         federation = ready()
@@ -483,7 +483,7 @@ class TestSettlement:
         assert [message.reason for message in messages(answer)] == ["PF-223"]  # type: ignore[attr-defined]
         assert federation.nodes[0].state is PartyState.STOPPED
         [entry] = federation.nodes[0].ledger.entries
-        assert entry.charged == ConfidentGaussianMaxEvent(3, 3, 20.0, 20.0)
+        assert entry.charged == GaussianMaxEvent(3, 20.0)
 
     def test_settlement_by_another_key_changes_nothing(self) -> None:
         federation = ready()
@@ -632,22 +632,21 @@ class TestRuns:
         node.receive(wire.pack([Federation().run.round.setup.offer.frame]))
         assert (node.state, node.transcript_head) == (state, head)
 
-    def test_a_party_holds_a_run_to_the_runs_own_budget(self) -> None:
+    def test_a_party_holds_a_run_to_its_caps(self) -> None:
         # The coordinator's ledger is generous; the terms that all agreed to are not.
-        federation = ready_federation(budget=1.0)
-        generous = replace(federation.run.terms, budgets=(5.0, 5.0, 5.0))
+        federation = ready_federation(terms={"max_asks": 5, "max_answers": 5})
+        generous = replace(federation.run.terms, max_asks=100, max_answers=100)
         federation.store.save_empty(RunLedger.of(generous))
 
         def ask_everything() -> None:
             for index in range(len(federation.pool)):
                 federation.ask(index)
 
-        with pytest.raises(VoidBatchError, match=Reason.BUDGET):
+        with pytest.raises(VoidBatchError, match=Reason.QUERIES):
             ask_everything()
-        served = len(federation.store.releases())
-        assert 0 < served < len(federation.pool)
-        [charged] = federation.nodes[0]._agreed_run.account.ledger.costs
-        assert 0 < charged.used_share() <= 1.0
+        assert len(federation.store.releases()) == 5
+        assert federation.run_ledger(0).own == federation.run_ledger(0).outcomes
+        assert federation.run_ledger(0).used_share() == 1
 
     def test_teachers_that_outlast_the_plan_send_nothing(self) -> None:
         federation = ready_federation(lifetime_s=100)

@@ -25,6 +25,8 @@ from party.site.folder import Site
 from party.site.records import ApprovalState, Subject
 from party.storage.audit import AuditKind
 from pate_fed.data.flat_columns import FlatColumn
+from pate_fed.pricing import run_cost
+from pate_fed.wording import epsilon_text
 from protocols import wire
 from protocols.messages import MaskedVector
 from tests.support.hospital_services import Hospitals, audit_of, make_hospitals, records_of
@@ -391,6 +393,13 @@ class TestPages:
         text = owner.get("budget").text
         for words in ("epsilon 5, for all runs", "Delta", "Unit", "Neighbors", "View", "Method"):
             assert words in text
+
+    def test_the_budget_has_the_one_epsilon_of_each_run(
+        self, owner: Browser, hospitals: Hospitals
+    ) -> None:
+        members = tuple(sorted(hospitals.members, key=lambda one: one.identity.fingerprint))
+        cost = run_cost(hospitals.terms(members))
+        assert epsilon_text(cost.epsilon) in owner.get("budget").text
 
     def test_a_fault_of_ours_is_said_without_its_text(
         self, owner: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

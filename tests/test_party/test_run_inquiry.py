@@ -15,6 +15,7 @@ from party.errors import ApprovalError, Reason
 from party.service import PartyService
 from party.site.records import ApprovalState, Subject
 from party.storage.audit import AuditKind
+from pate_fed.pricing import charged_cost
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
@@ -106,6 +107,38 @@ def test_a_hospital_says_undecided_rejected_and_approved_each_with_its_time(
         third = asked(service, hospitals)
         assert isinstance(third, RunReadiness)
         assert (third.reason, third.at, third.words) == ("", int(NOW) + 60, "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        pytest.param({"max_asks": 40, "max_answers": 40}, Reason.BUDGET, id="too many queries"),
+        pytest.param({"sigma2": 2.0}, Reason.BUDGET, id="too little noise"),
+        pytest.param({"budgets": 0.1}, "", id="too small a budget of another hospital"),
+        pytest.param({}, "", id="within its budget"),
+    ],
+)
+def test_a_price_above_the_runs_budget_is_said_before_anything_is_asked(
+    hospitals: Hospitals, changed: dict[str, Any], reason: str
+) -> None:
+    """At review, whatever the budget for life would hold; people are not asked about such a run."""
+    me = hospitals.members[0].identity.fingerprint
+    members = tuple(sorted(hospitals.members, key=lambda one: one.identity.fingerprint))
+    terms = hospitals.terms(members)
+    seat = [one.identity.fingerprint for one in members].index(me)
+    if "budgets" in changed:
+        others = changed["budgets"]
+        changed = {"budgets": tuple(5.0 if place == seat else others for place in range(3))}
+    terms = replace(terms, **changed)
+    assert (charged_cost(terms, seat).epsilon > terms.budgets[seat]) == bool(reason)
+    inquiry = inquiry_of(hospitals, terms=wire.encode_value(terms.as_record()))
+    with served(hospitals) as service:
+        answer = asked(service, hospitals, inquiry)
+        assert service.ledger.entries == ()
+    assert isinstance(answer, RunReadiness)
+    assert answer.reason == (reason or Reason.APPROVAL)
+    kinds = [record.kind for record in audit_of(hospitals.sites[0])]
+    assert kinds.count(AuditKind.ASKED) == (1 if reason else 2)  # the pool, and this run
 
 
 def test_an_answer_is_the_same_bytes_until_something_changes(hospitals: Hospitals) -> None:

@@ -484,6 +484,6 @@ def terms_of(name: str) -> RunTerms:
         name=name, pool_digest=POOL, task_digest=bytes(32), classes=2,
         weights=(TeacherWeights.equal(10),) * 3, mechanism="gnmax", vote_threshold=None,
         sigma1=None, sigma2=4.0, confidence=None, test_delta=None, noise_place="coordinator",
-        unit="record", pricing="gdp", orders=(), max_asks=12, max_answers=12, max_refusals=0,
+        unit="record", max_asks=12, max_answers=12,
         budgets=(5.0,) * 3, delta=1e-5,
     )  # fmt: skip

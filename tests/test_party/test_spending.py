@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from party.decision.spending import RunSpending, spending_by_run
 from party.storage.audit import AuditKind, AuditRecord
-from party.storage.run_costs import StatedCosts
-from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
+from pate_fed.accounting import FormalCost, GaussianMaxEvent, PrivacyLedger
 from pate_fed.federation import RunTerms
 
 LUNG, HEART = b"l" * 32, b"h" * 32
@@ -28,17 +27,17 @@ def spending(ledger: PrivacyLedger, records: Iterable[AuditRecord]) -> tuple[Run
     return spending_by_run(ledger, records, charges=lambda run: None, costs=run_costs)
 
 
-def run_costs(terms: RunTerms, seat: int) -> StatedCosts:
+def run_costs(terms: RunTerms) -> FormalCost:
     raise AssertionError("no terms are known")
 
 
 def runs_of(*records: AuditRecord) -> list[tuple[str, bytes]]:
-    ledger = PrivacyLedger(5.0, 1e-5).reserve(PLAN.hex(), GaussianMaxEvent(1, 40.0))
+    ledger = PrivacyLedger.for_life(5.0, 1e-5).reserve(PLAN.hex(), GaussianMaxEvent(1, 40.0))
     return [(one.run, one.coordinator) for one in spending(ledger, records)]
 
 
 def test_every_charge_is_counted_and_the_open_ones_again() -> None:
-    ledger = PrivacyLedger(5.0, 1e-5)
+    ledger = PrivacyLedger.for_life(5.0, 1e-5)
     for name in ("one", "two", "three"):
         ledger = ledger.reserve(name, GaussianMaxEvent(1, 40.0))
     ledger = ledger.forfeit("two").cancel("three")

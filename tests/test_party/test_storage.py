@@ -380,7 +380,7 @@ def move_in(federation: Federation, place: int, database: PartyDatabase) -> None
     """Give a party its journals in a database."""
     node = federation.nodes[place]
     node._journal = Journal(database)
-    node._ledger = LedgerStore(database, budget=PrivacyLedger(5.0, 1e-5))
+    node._ledger = LedgerStore(database, budget=PrivacyLedger.for_life(5.0, 1e-5))
     node._round = node._new_round()
 
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import scipy
 from numpy.typing import NDArray
-
-from pate_fed.accounting import price
 from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.bellman import bellman_epsilon, is_worth_the_time
 from pate_fed.accounting.joint_price import price_of_any_votes
-from pate_fed.accounting.label_bounds import label_rdp
 from pate_fed.accounting.vote_pairs import JointSetting
+
+from pate_fed.accounting import price
+from pate_fed.accounting.label_bounds import label_rdp
 from pate_fed.votes import fold_counts
 from tests.support.markers import sampled
 

@@ -14,7 +14,8 @@ from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.curves import event_approximate_rdp
 from pate_fed.accounting.events import event_from_record
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
+from pate_fed.mechanisms.confident_max import ConfidentGaussianMax
+from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.immutable_max import ImmutableMax
 from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
@@ -24,6 +25,7 @@ from pate_fed.mechanisms.noisy_counts import NoisyCounts
 from pate_fed.mechanisms.registry import SPECS
 from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax
+from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
 from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.votes import SummedHistogram
 from tests.support.noise_sources import CountingSource
@@ -39,7 +41,6 @@ def released(
     random_bytes: RandomBytes,
     *,
     max_answers: int = NO_CAP,
-    max_refusals: int = NO_CAP,
 ) -> NoisyRelease:
     rows = np.asarray(counts, dtype=np.int64)
     return mechanism.release(
@@ -47,7 +48,6 @@ def released(
         noise=NoisePlan(),
         random_bytes=random_bytes,
         max_answers=max_answers,
-        max_refusals=max_refusals,
     )
 
 
@@ -63,26 +63,24 @@ class MechanismContract:
         seed=st.binary(min_size=1, max_size=8),
         queries=st.integers(1, 40),
         max_answers=st.integers(0, 20),
-        max_refusals=st.integers(0, 20),
     )
-    def test_caps_are_kept_and_what_is_spent_was_reserved(
-        self, seed: bytes, queries: int, max_answers: int, max_refusals: int
+    def test_the_cap_is_kept_and_what_is_spent_was_reserved(
+        self, seed: bytes, queries: int, max_answers: int
     ) -> None:
-        caps = {"max_answers": max_answers, "max_refusals": max_refusals}
-        outcome = released(self.mechanism, [ROW] * queries, keyed_stream(seed, tag="caps"), **caps)
-        # A run ends with its last allowed outcome: it counts for both caps.
-        asks = min(queries, max_answers)
-        if self.may_refuse:
-            ends_at_once = 0 in (max_answers, max_refusals)
-            asks = 0 if ends_at_once else min(queries, max_answers + max_refusals - 1)
+        stream = keyed_stream(seed, tag="caps")
+        outcome = released(self.mechanism, [ROW] * queries, stream, max_answers=max_answers)
+        # Without refusals a run asks as often as it may answer.
+        asks = queries * (max_answers > 0) if self.may_refuse else min(queries, max_answers)
         answers = min(asks, max_answers)
         assert outcome.asked <= asks
         assert outcome.answered <= answers
-        if not self.may_refuse:
-            assert outcome.refused == 0
-        if outcome.asked < queries:
-            at_refusals = self.may_refuse and outcome.refused == max_refusals
-            assert outcome.answered == max_answers or at_refusals
+        assert self.may_refuse or not outcome.refused
+        not_asked = outcome.outcomes == Outcome.NOT_ASKED
+        assert not not_asked[: outcome.asked].any()
+        assert not_asked[outcome.asked :].all()
+        if outcome.asked < queries:  # it ends with its last allowed answer, and only then
+            assert outcome.answered == max_answers
+            assert not max_answers or outcome.outcomes[outcome.asked - 1] == Outcome.ANSWERED
         spent = self.mechanism.event(outcome.asked, outcome.answered)
         reserved = self.mechanism.worst_case_event(asks, answers)
         assert spent.is_covered_by(reserved)
@@ -159,12 +157,9 @@ class MechanismContract:
         text = type(self.mechanism).__doc__ or ""
         assert "Guarantee:" in text
 
-    @pytest.mark.parametrize("caps", [(-1, 3), (3, -1)])
-    def test_negative_caps_are_refused(self, caps: tuple[int, int]) -> None:
-        answers, refusals = caps
-        source = keyed_stream(b"s", tag="t")
+    def test_a_negative_cap_is_refused(self) -> None:
         with pytest.raises(InvalidParameterError):
-            released(self.mechanism, [ROW], source, max_answers=answers, max_refusals=refusals)
+            released(self.mechanism, [ROW], keyed_stream(b"s", tag="t"), max_answers=-1)
         with pytest.raises(InvalidParameterError):
             self.mechanism.event(-1, -1)
 
@@ -179,7 +174,6 @@ class MechanismContract:
             noise=NoisePlan(),
             random_bytes=keyed_stream(b"s", tag="t"),
             max_answers=3,
-            max_refusals=3,
         )
         assert len(outcome) == 0
 
@@ -187,6 +181,16 @@ class MechanismContract:
 class TestGaussianMax(MechanismContract):
     mechanism = GaussianMax(sigma=20.0)
     may_refuse = False
+
+
+class TestThresholdMax(MechanismContract):
+    mechanism = ThresholdMax(20.0, vote_threshold=60.0)
+    may_refuse = True
+
+
+class TestInteractiveThresholdMaxWithoutStudent(MechanismContract):
+    mechanism = InteractiveThresholdMax(20.0, vote_threshold=60.0)
+    may_refuse = True
 
 
 class TestConfidentGaussianMax(MechanismContract):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent
 from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax
+from pate_fed.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
@@ -61,17 +61,18 @@ def test_one_vote_moves_what_the_check_looks_at_by_at_most_one(
     chances /= chances.sum()
     votes = np.array(counts)
     asking = MECHANISM.with_predictions([chances], total_votes=int(votes.sum()))
-    assert asking.offsets is not None
-    assert np.issubdtype(asking.offsets.dtype, np.integer)
-    top = (votes - asking.offsets[0]).max()
+    assert asking.predictions is not None
+    offsets = asking.predictions.votes
+    assert np.issubdtype(offsets.dtype, np.integer)
+    top = (votes - offsets[0]).max()
     for moved in one_vote_neighbors(votes):
-        assert abs((moved - asking.offsets[0]).max() - top) <= 1
+        assert abs((moved - offsets[0]).max() - top) <= 1
 
 
 def test_halves_are_rounded_up_not_to_even() -> None:
     asking = MECHANISM.with_predictions([[0.05, 0.15, 0.25, 0.55]], total_votes=10)
-    assert asking.offsets is not None
-    assert asking.offsets.tolist() == [[1, 2, 3, 6]]
+    assert asking.predictions is not None
+    assert asking.predictions.votes.tolist() == [[1, 2, 3, 6]]
 
 
 def test_without_predictions_it_is_confident_gnmax() -> None:

@@ -12,8 +12,9 @@ from scipy.stats import norm
 from typer.testing import CliRunner
 
 from coordinator.cli import app
+from pate_fed.accounting import GaussianMaxEvent
 from pate_fed.accounting.calibration import most_queries
-from pate_fed.accounting.formal import RunCaps, gdp_cost, label_cost
+from pate_fed.accounting.formal import counts_cost, labels_cost
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.mechanisms.noise import NoisePlan
@@ -24,7 +25,7 @@ from pate_fed.students import LabelFacts, Lesson, train_student
 from pate_fed.votes import SummedHistogram
 from tests.support.small_records import blobs
 
-CAPS = RunCaps(50, 2, None, None, 10.0, 100, 100, refusals=0, weight=1, delta=1e-5)
+DELTA = 1e-5
 
 
 def counts_of(row: list[int], *, draws: int, sigma: float, seed: bytes) -> np.ndarray:
@@ -33,7 +34,6 @@ def counts_of(row: list[int], *, draws: int, sigma: float, seed: bytes) -> np.nd
         noise=NoisePlan(),
         random_bytes=keyed_stream(seed, tag="counts"),
         max_answers=draws,
-        max_refusals=0,
     )
     assert release.counts is not None
     assert (release.counts.argmax(axis=1) == release.labels).mean() > 0.99  # but for ties
@@ -55,9 +55,12 @@ def test_two_worlds_are_as_far_apart_as_charged_and_farther_than_their_labels() 
 
 
 def test_the_price_is_that_of_counts_and_no_smaller_one_can_be_asked_for() -> None:
-    assert SPECS["counts"].prices_with("coordinator") == ("gdp",)
-    assert SPECS["counts"].prices_with("parties") == ()
-    assert label_cost(CAPS).epsilon < gdp_cost(CAPS).epsilon  # a label's price would be too low
+    assert SPECS["counts"].shows_counts
+    assert not SPECS["counts"].at_parties
+    event = NoisyCounts(10.0).worst_case_event(100, 100)
+    shown, labels = counts_cost(event, delta=DELTA), labels_cost(event, options=2, delta=DELTA)
+    assert labels.epsilon < shown.epsilon  # a label's price would be too low
+    assert "noisy counts" in shown.holds_for
     orders = np.array([1.5, 4.0])
     found = NoisyCounts(10.0).instance_rdp(
         np.array([[50, 0]] * 3), np.zeros(3, dtype=np.int8), orders, weight=2.0
@@ -66,14 +69,14 @@ def test_the_price_is_that_of_counts_and_no_smaller_one_can_be_asked_for() -> No
 
 
 def test_a_budget_affords_fewer_counts_than_labels() -> None:
-    def asked(price: object) -> int:
-        def cost(queries: int) -> float:
-            caps = RunCaps(50, 2, None, None, 10.0, queries, queries, 0, weight=1, delta=1e-5)
-            return price(caps).epsilon  # type: ignore[operator,no-any-return]
+    def counts(queries: int) -> float:
+        return counts_cost(GaussianMaxEvent(queries, 10.0), delta=DELTA).epsilon
 
-        return most_queries(cost, budget=2.0, most=1000)
+    def labels(queries: int) -> float:
+        return labels_cost(GaussianMaxEvent(queries, 10.0), options=2, delta=DELTA).epsilon
 
-    assert 0 < asked(gdp_cost) < asked(label_cost)
+    by_counts, by_labels = (most_queries(each, budget=2.0, most=1000) for each in (counts, labels))
+    assert 0 < by_counts < by_labels
 
 
 def test_no_deployment_and_no_price_of_labels_knows_them() -> None:
@@ -121,7 +124,7 @@ def test_a_simulation_charges_what_its_student_saw(tmp_path: Path) -> None:
     )
     assert counts["epsilon"] > labels["epsilon"]
     assert counts["epsilon"] == pytest.approx(
-        gdp_cost(RunCaps(20, 2, None, None, 20.0, 20, 20, 0, weight=1, delta=1e-5)).epsilon
+        counts_cost(GaussianMaxEvent(20, 20.0), delta=DELTA).epsilon
     )
     assert "noisy counts" in counts["holds_for"]
     assert told["counts"]["metrics"]["student"]["kind"] == "kernel-ridge"

@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
+from pate_fed.mechanisms.confident_max import ConfidentGaussianMax
+from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Options
-from pate_fed.mechanisms.registry import SPECS, make_mechanism
+from pate_fed.mechanisms.registry import DEPLOYED, SPECS, make_mechanism, specs_with
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax
+from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
 
 
 def test_mechanisms_are_made_by_name() -> None:
     numbers = Options(vote_threshold=4.0, sigma1=1.5, sigma2=2.0, confidence=0.7)
+    assert make_mechanism("threshold", numbers) == ThresholdMax(2.0, vote_threshold=4.0)
+    assert make_mechanism("interactive-threshold", numbers) == InteractiveThresholdMax(
+        2.0, vote_threshold=4.0, confidence=0.7
+    )
     assert make_mechanism("gnmax", numbers) == GaussianMax(2.0)
     assert make_mechanism("confident", numbers) == ConfidentGaussianMax(4.0, 1.5, 2.0)
     assert make_mechanism("interactive", numbers) == InteractiveGaussianMax(
@@ -37,8 +43,14 @@ def test_what_a_mechanism_needs_must_be_given(name: str) -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(InvalidParameterError, match="one of confident"):
+    with pytest.raises(InvalidParameterError, match="one of threshold"):
         make_mechanism("nothing", Options(sigma2=1.0))
+
+
+def test_the_papers_two_noises_are_for_simulations_and_never_at_the_parties() -> None:
+    assert next(iter(SPECS)) == DEPLOYED[0] == "threshold"
+    assert {"confident", "interactive", "counts", "immutable"}.isdisjoint(DEPLOYED)
+    assert set(specs_with("parties")) == {"threshold", "gnmax", "interactive-threshold"}
 
 
 def test_a_sigma_of_0_is_refused_for_every_noise() -> None:

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from pate_fed.accounting.any_votes import AnyVotesSetting, any_votes_kinds
 from pate_fed.accounting.bellman import bellman_epsilon, can_be_composed, labels_epsilon
+from pate_fed.accounting.vote_pairs import JointSetting
+from pate_fed.mechanisms.pass_chances import usual_vote_threshold
+
 from pate_fed.accounting.exact import exact_label_rdp
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.discrete_sampling import largest_draw
 from pate_fed.mechanisms.noise_shares import DistributedNoise
-from pate_fed.mechanisms.pass_chances import usual_vote_threshold
 from tests.support.extreme_terms import usual_terms
 from tests.support.markers import more
 
