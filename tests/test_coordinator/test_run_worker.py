@@ -16,11 +16,12 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from coordinator.cli.pools import show_pool
 from coordinator.database import Database, ReleasedAnswers
-from coordinator.database.schema import AnswerRow, AttemptRow
+from coordinator.database.schema import AnswerRow, AttemptRow, RunRow
 from coordinator.errors import (
     AlteredResultsError,
     BrokenTranscriptError,
@@ -545,6 +546,21 @@ def test_a_hospital_that_never_stays_up_ends_a_run_at_nobodys_charge(federation:
     assert run.progress["void"] == MOST_LOST < MOST_FRUITLESS
     for states in charges(federation):
         assert set(states) <= {EntryState.CANCELLED, EntryState.RETURNED}
+
+
+def test_a_queued_run_above_its_budget_is_refused_before_anybody_is_asked(
+    federation: Worked,
+) -> None:
+    """Another version may have queued it, at another price: nothing looks at budgets later."""
+    federation.ask()
+    request = json.loads(federation.coordinator.queue.request("first"))
+    request["settings"]["party_epsilons"][1] = 0.999 * request["epsilon"]
+    with federation.coordinator._database.transaction() as connection:
+        connection.execute(update(RunRow).values(request=json.dumps(request)))
+    federation.on_exchange = lambda number: pytest.fail("a hospital was asked")
+    run = federation.work()
+    assert (run.state, "PF-131" in run.reason) == (RunState.FAILED, True)
+    assert charges(federation) == [[]] * 3
 
 
 def test_a_run_has_no_cap_on_answers(federation: Worked) -> None:
