@@ -219,9 +219,9 @@ def offers(request: PlanRequest, split: Split | None) -> list[dict[str, Any]]:
     )
     found = []
     for sigma in _sigmas(request, split):
+        drawn = sigma if split is None else split.noise(sigma).sum_sigma(request.parties)
         # A threshold costs nothing: all of them afford the same queries.
         queries = _affordable(request, split, sigma)
-        drawn = sigma if split is None else split.noise(sigma).sum_sigma(request.parties)
         for threshold in _tried(request.vote_threshold, _THRESHOLDS, request.votes):
             seen = preview(ThresholdMax(drawn, vote_threshold=threshold), counts)
             found.append(Offer(request, split, threshold, sigma, queries, seen))

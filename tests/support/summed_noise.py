@@ -75,13 +75,6 @@ def label_law(counts: NDArray[np.int64], mass: NDArray[np.float64]) -> NDArray[n
     return np.array(law)
 
 
-def fail_chance(counts: NDArray[np.int64], threshold: int, mass: NDArray[np.float64]) -> float:
-    """Pr[every noisy count is below the threshold]."""
-    n = len(mass) // 2
-    padded = np.concatenate([[0.0], np.cumsum(mass)])
-    return float(np.prod(padded[np.clip(threshold - counts + n, 0, len(mass))]))
-
-
 def moment_divergence(p: NDArray[np.float64], q: NDArray[np.float64], order: float) -> float:
     """Renyi divergence of two laws on few outcomes, in nats."""
     logs = order * np.log(p) + (1 - order) * np.log(q)

@@ -1,4 +1,4 @@
-"""Bit and label under summed discrete noise: against every small vote, and a full enumeration."""
+"""The label under summed discrete noise: against every small vote, and a full enumeration."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting import lattice_maximum
 from pate_fed.accounting.curves import event_charged_rdp, event_label_rdp, event_rdp
-from pate_fed.accounting.distributed_bounds import distributed_bit_rdp, distributed_label_rdp
+from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_law import distributed_row_rdp
-from pate_fed.accounting.events import DistributedConfidentMaxEvent, DistributedGaussianMaxEvent
-from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
+from pate_fed.accounting.events import DistributedGaussianMaxEvent
+from pate_fed.accounting.label_bounds import label_rdp
 from pate_fed.errors import InvalidParameterError
 from tests.support.exact_argmax import histograms, one_vote_neighbors
 from tests.support.markers import sampled
 from tests.support.summed_noise import (
-    fail_chance,
     label_law,
     moment_divergence,
     moves,
@@ -31,72 +30,6 @@ SETTINGS = [
     pytest.param(1.5, 1, id="one share"),
     pytest.param(4.0, 10, id="ten of 1.6"),
 ]
-
-
-def bit_divergences(
-    counts: NDArray[np.int64], other: NDArray[np.int64], threshold: int, mass: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    coins = []
-    for row in (counts, other):
-        fails = fail_chance(row, threshold, mass)
-        coins.append(np.array([fails, 1 - fails]))
-    return np.array([moment_divergence(coins[0], coins[1], order) for order in ORDERS])
-
-
-@sampled(1)
-@pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
-@pytest.mark.parametrize("classes", [2, 3, 5])
-def test_no_votes_make_the_bit_cost_more(sigma: float, shares: int, classes: int) -> None:
-    mass = summed_mass(sigma, shares)
-    bound = distributed_bit_rdp(ORDERS, sigma1=sigma, shares=shares)
-    most = np.zeros(len(ORDERS))
-    for counts in histograms(4 if classes == 5 else 9, classes):
-        for other in one_vote_neighbors(counts):
-            for threshold in range(-2, 12, 2):
-                found = bit_divergences(counts, other, threshold, mass)
-                most = np.maximum(most, found)
-    assert (most <= bound * (1 + 1e-9)).all()
-    # With more classes none of these votes comes close; `test_a_lonely_class_...` does.
-    assert classes == 5 or (most >= 0.4 * bound)[:2].all()
-
-
-@pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
-@pytest.mark.parametrize("classes", [2, 4])
-def test_a_lonely_class_reaches_the_price_of_the_bit(
-    sigma: float, shares: int, classes: int
-) -> None:
-    """The bound is exact: far below, the other classes do not count."""
-    mass = summed_mass(sigma, shares)
-    orders = ORDERS[:2]
-    bound = distributed_bit_rdp(orders, sigma1=sigma, shares=shares)
-    assert (bound < 0.999 * distributed_row_rdp(orders, sigma=sigma, shares=shares) / 2).all()
-    lonely = np.array([0] + [-200] * (classes - 1))
-    raised = lonely + np.eye(classes, dtype=np.int64)[0]
-    thresholds = range(-math.floor(5 * sigma), math.ceil(5 * sigma) + 1)
-    pairs = ((lonely, raised), (raised, lonely))
-    found = [bit_divergences(*pair, threshold, mass) for pair in pairs for threshold in thresholds]
-    assert np.max(found, axis=0)[:2] == pytest.approx(bound, rel=1e-6)
-
-
-@sampled(1)
-@pytest.mark.parametrize("weight", [2, 3])
-def test_no_move_of_several_votes_over_several_classes_makes_the_bit_cost_more(
-    weight: int,
-) -> None:
-    sigma, shares, classes = 2.5, 4, 4
-    mass = summed_mass(sigma, shares)
-    bound = distributed_bit_rdp(ORDERS, sigma1=sigma, shares=shares, weight=weight)
-    row_price = distributed_row_rdp(ORDERS, sigma=sigma, shares=shares, weight=weight)
-    assert bound == pytest.approx(row_price / 2)
-    most = np.zeros(len(ORDERS))
-    for counts in (np.array([4, 4, 4, 4]), np.array([9, 3, 2, 2]), np.array([6, 6, 2, 2])):
-        for move in moves(classes, weight):
-            for threshold in range(2, 14):
-                found = bit_divergences(counts, counts + move, threshold, mass)
-                most = np.maximum(most, found)
-    assert (most <= bound).all()
-    # One vote's bound would not do.
-    assert (most > distributed_bit_rdp(ORDERS, sigma1=sigma, shares=shares)).all()
 
 
 @sampled(1)
@@ -189,9 +122,7 @@ def test_no_move_of_several_votes_over_several_classes_makes_the_label_cost_more
 def test_for_much_noise_the_prices_are_those_of_gaussian_noise() -> None:
     orders = np.array([1.5, 4.0, 16.0])
     label = distributed_label_rdp(orders, sigma=24.0, shares=30)
-    bit = distributed_bit_rdp(orders, sigma1=60.0, shares=30)
     assert label == pytest.approx(label_rdp(orders, sigma=24.0), rel=1e-3)
-    assert bit == pytest.approx(threshold_bit_rdp(orders, sigma1=60.0), rel=3e-4)
 
 
 def test_where_nothing_is_certified_the_price_of_the_row_holds() -> None:
@@ -199,10 +130,6 @@ def test_where_nothing_is_certified_the_price_of_the_row_holds() -> None:
     assert large == pytest.approx(distributed_row_rdp([4.0], sigma=400.0, shares=30))
     steep = distributed_label_rdp([200.0], sigma=4.0, shares=4)
     assert steep == pytest.approx(distributed_row_rdp([200.0], sigma=4.0, shares=4))
-    wide = distributed_bit_rdp([4.0], sigma1=2e4, shares=4)
-    assert wide == pytest.approx(distributed_row_rdp([4.0], sigma=2e4, shares=4) / 2)
-    bit = distributed_bit_rdp([500.0], sigma1=4.0, shares=4)
-    assert bit == pytest.approx(distributed_row_rdp([500.0], sigma=4.0, shares=4) / 2)
 
 
 def test_a_proof_that_fails_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,29 +142,23 @@ def test_a_proof_that_fails_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None
     assert price == pytest.approx(distributed_row_rdp([3.25], sigma=6.5, shares=7))
 
 
-def test_events_cost_each_row_to_its_reader_and_each_outcome_to_the_public() -> None:
+def test_events_cost_each_row_to_its_reader_and_each_label_to_the_public() -> None:
     orders = np.array([2.0, 8.0])
-    event = DistributedConfidentMaxEvent(7, 3, 9.0, 5.0, 4, 2)
-    first = distributed_row_rdp(orders, sigma=9.0, shares=4, weight=2)
-    second = distributed_row_rdp(orders, sigma=5.0, shares=4, weight=2)
-    bit = distributed_bit_rdp(orders, sigma1=9.0, shares=4, weight=2)
+    event = DistributedGaussianMaxEvent(3, 5.0, 4, 2)
+    row = distributed_row_rdp(orders, sigma=5.0, shares=4, weight=2)
     label = distributed_label_rdp(orders, sigma=5.0, shares=4, weight=2)
-    assert event_rdp(event, orders) == pytest.approx(7 * first + 3 * second, rel=1e-14)
-    assert event_label_rdp(event, orders) == pytest.approx(7 * bit + 3 * label, rel=1e-14)
+    assert event_rdp(event, orders) == pytest.approx(3 * row, rel=1e-14)
+    assert event_label_rdp(event, orders) == pytest.approx(3 * label, rel=1e-14)
     assert (event_label_rdp(event, orders) < event_rdp(event, orders)).all()
-    plain = DistributedGaussianMaxEvent(3, 5.0, 4, 2)
-    assert event_rdp(plain, orders) == pytest.approx(3 * second, rel=1e-14)
-    assert event_label_rdp(plain, orders) == pytest.approx(3 * label, rel=1e-14)
     # A ledger charges what whoever opens the rows sees (rule R13).
     assert event_charged_rdp(event, orders) == pytest.approx(event_rdp(event, orders))
 
 
-@pytest.mark.parametrize("price", [distributed_bit_rdp, distributed_label_rdp])
-def test_prices_out_of_range_are_refused(price: object) -> None:
-    assert callable(price)
-    name = "sigma1" if price is distributed_bit_rdp else "sigma"
-    for sigma, shares, weight in ((1.9, 4, 1), (0.0, 1, 1), (4.0, 4, 0), (4.0, 0, 1)):
-        with pytest.raises(InvalidParameterError):
-            price([2.0], **{name: sigma}, shares=shares, weight=weight)
+@pytest.mark.parametrize(
+    ("sigma", "shares", "weight"), [(1.9, 4, 1), (0.0, 1, 1), (4.0, 4, 0), (4.0, 0, 1)]
+)
+def test_prices_out_of_range_are_refused(sigma: float, shares: int, weight: int) -> None:
     with pytest.raises(InvalidParameterError):
-        price([1.0], **{name: 4.0}, shares=4)
+        distributed_label_rdp([2.0], sigma=sigma, shares=shares, weight=weight)
+    with pytest.raises(InvalidParameterError):
+        distributed_label_rdp([1.0], sigma=4.0, shares=4)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pate_fed.accounting.distributed_law import (
     MOST_SHARES,
     closeness,
-    distributed_pass_law,
     distributed_row_rdp,
     log_mass_of_sum,
     share_sigma,
@@ -139,16 +138,6 @@ def test_the_narrowest_share_is_allowed_and_the_next_narrower_is_not() -> None:
     assert share_sigma(3.0, 9) == 1.0
     with pytest.raises(InvalidParameterError):
         share_sigma(math.nextafter(3.0, 0.0), 9)
-
-
-@pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
-def test_the_distribution_function_is_that_of_a_convolution(sigma: float, shares: int) -> None:
-    mass = summed_mass(sigma, shares)
-    needed = np.arange(-math.ceil(4 * sigma), math.ceil(4 * sigma) + 1)
-    above, below = distributed_pass_law(needed, sigma=sigma, shares=shares)
-    cumulated = np.concatenate([[0.0], np.cumsum(mass)])[needed + len(mass) // 2]
-    assert np.exp(below) == pytest.approx(cumulated, rel=1e-9)
-    assert np.exp(above) + np.exp(below) == pytest.approx(np.ones(len(needed)), rel=1e-12)
 
 
 @pytest.mark.parametrize(

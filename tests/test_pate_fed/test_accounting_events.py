@@ -11,11 +11,10 @@ import pytest
 
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
-    DistributedConfidentMaxEvent,
+    DistributedCountsEvent,
     DistributedGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
-    JointPriceEvent,
     LaplaceMaxEvent,
     PrivacyEvent,
     StableGaussianMaxEvent,
@@ -25,36 +24,17 @@ from pate_fed.accounting.events import (
 from pate_fed.errors import InvalidParameterError
 
 EVENTS = [
-    pytest.param(GaussianMaxEvent(answers=30, sigma=7.2), id="gnmax"),
+    pytest.param(GaussianMaxEvent(asks=30, sigma=7.2), id="gnmax"),
     pytest.param(
         ConfidentGaussianMaxEvent(asks=30, answers=20, sigma1=15.0, sigma2=0.1, weight=3.0),
         id="confident",
     ),
-    pytest.param(JointPriceEvent(30, 270, 250, 10, 150.5, 50.0, 40.0, 5), id="joint price"),
-    pytest.param(
-        JointPriceEvent(
-            3,
-            9,
-            250,
-            10,
-            150.5,
-            50.0,
-            40.0,
-            asks=10,
-            max_refusals=30,
-            max_answers=270,
-            max_asks=280,
-        ),
-        id="joint price, a batch",
-    ),
-    pytest.param(LaplaceMaxEvent(answers=30, gamma=0.05, weight=2.0), id="lnmax"),
+    pytest.param(LaplaceMaxEvent(asks=30, gamma=0.05, weight=2.0), id="lnmax"),
     pytest.param(StableLaplaceMaxEvent(30, 0.2, 1e-8, 5.0), id="stable, Laplace test"),
     pytest.param(StableGaussianMaxEvent(30, 15.0, 1e-8), id="stable, Gaussian test"),
     pytest.param(ImmutableMaxEvent(asks=3), id="immutable"),
     pytest.param(DistributedGaussianMaxEvent(30, 7.2, 12, 3), id="gnmax, noise at the parties"),
-    pytest.param(
-        DistributedConfidentMaxEvent(30, 20, 15.0, 7.2, 12), id="confident, noise at the parties"
-    ),
+    pytest.param(DistributedCountsEvent(3, 7.2, 12, 3), id="counts, noise at the parties"),
 ]
 
 
@@ -64,7 +44,7 @@ def test_an_event_survives_json_exactly(event: PrivacyEvent) -> None:
 
 
 def test_records_of_old_ledgers_keep_their_meaning() -> None:
-    old = {"event": "gaussian-max/1", "answers": 3, "sigma": 2.5, "weight": 1.0}
+    old = {"event": "gaussian-max/1", "asks": 3, "sigma": 2.5, "weight": 1.0}
     assert event_from_record(old) == GaussianMaxEvent(3, 2.5, 1.0)
     old = {
         "event": "confident-gaussian-max/1",
@@ -81,23 +61,23 @@ def test_records_of_old_ledgers_keep_their_meaning() -> None:
     "record",
     [
         pytest.param({}, id="empty"),
-        pytest.param({"event": "gaussian-max/2", "answers": 1, "sigma": 1.0}, id="unknown name"),
+        pytest.param({"event": "gaussian-max/2", "asks": 1, "sigma": 1.0}, id="unknown name"),
         pytest.param({"event": ["gaussian-max/1"]}, id="name of another type"),
-        pytest.param({"event": "gaussian-max/1", "answers": 1, "sigma": 1.0}, id="missing field"),
+        pytest.param({"event": "gaussian-max/1", "asks": 1, "sigma": 1.0}, id="missing field"),
         pytest.param(
-            {"event": "gaussian-max/1", "answers": 1, "sigma": 1.0, "weight": 1.0, "x": 1},
+            {"event": "gaussian-max/1", "asks": 1, "sigma": 1.0, "weight": 1.0, "x": 1},
             id="unknown field",
         ),
         pytest.param(
-            {"event": "gaussian-max/1", "answers": 1, "sigma": "1", "weight": 1.0},
+            {"event": "gaussian-max/1", "asks": 1, "sigma": "1", "weight": 1.0},
             id="text for a number",
         ),
         pytest.param(
-            {"event": "gaussian-max/1", "answers": True, "sigma": 1.0, "weight": 1.0},
+            {"event": "gaussian-max/1", "asks": True, "sigma": 1.0, "weight": 1.0},
             id="yes for a number",
         ),
         pytest.param(
-            {"event": "gaussian-max/1", "answers": 1.0, "sigma": 1.0, "weight": 1.0},
+            {"event": "gaussian-max/1", "asks": 1.0, "sigma": 1.0, "weight": 1.0},
             id="fractional type for a count",
         ),
     ],
@@ -108,9 +88,9 @@ def test_spoiled_records_are_refused(record: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "sigma", "weight"),
+    ("asks", "sigma", "weight"),
     [
-        pytest.param(-1, 1.0, 1.0, id="negative answers"),
+        pytest.param(-1, 1.0, 1.0, id="negative asks"),
         pytest.param(1, 0.0, 1.0, id="sigma 0"),
         pytest.param(1, -1.0, 1.0, id="negative sigma"),
         pytest.param(1, math.inf, 1.0, id="infinite sigma"),
@@ -118,9 +98,9 @@ def test_spoiled_records_are_refused(record: dict[str, object]) -> None:
         pytest.param(1, 1.0, 0.0, id="weight 0"),
     ],
 )
-def test_gnmax_events_out_of_range_are_refused(answers: int, sigma: float, weight: float) -> None:
+def test_gnmax_events_out_of_range_are_refused(asks: int, sigma: float, weight: float) -> None:
     with pytest.raises(InvalidParameterError):
-        GaussianMaxEvent(answers, sigma, weight)
+        GaussianMaxEvent(asks, sigma, weight)
 
 
 def test_more_answers_than_asks_are_refused() -> None:
@@ -142,100 +122,6 @@ def test_a_reservation_covers_less_of_the_same_and_nothing_else() -> None:
     assert not reserved.is_covered_by(GaussianMaxEvent(100, 4.0))
 
 
-@pytest.mark.parametrize("asks", [0, 199])
-def test_outcomes_that_nobody_asked_for_have_no_joint_price(asks: int) -> None:
-    whole_run = JointPriceEvent(30, 200, 250, 10, 150.0, 50.0, 40.0)
-    with pytest.raises(InvalidParameterError):
-        replace(whole_run, asks=asks)
-    # A stored record that was edited would be charged for less than what was released.
-    with pytest.raises(InvalidParameterError):
-        event_from_record({**whole_run.as_record(), "asks": asks})
-
-
-def test_a_joint_price_covers_fewer_outcomes_of_the_same_run_only() -> None:
-    reserved = JointPriceEvent(
-        30,
-        200,
-        250,
-        10,
-        150.0,
-        50.0,
-        40.0,
-        asks=210,
-        max_refusals=60,
-        max_answers=270,
-        max_asks=310,
-    )
-    assert reserved.is_covered_by(reserved)
-    assert replace(reserved, refusals=0, answers=200, asks=200).is_covered_by(reserved)
-    assert not replace(reserved, refusals=31).is_covered_by(reserved)
-    assert not replace(reserved, answers=201).is_covered_by(reserved)
-    assert not replace(reserved, asks=211).is_covered_by(reserved)
-    for changed in (
-        {"teachers": 249},
-        {"classes": 9},
-        {"vote_threshold": 149.0},
-        {"sigma1": 51.0},
-        {"sigma2": 41.0},
-        {"weight": 2},
-        # Another run: its caps fix other prices.
-        {"max_refusals": 61},
-        {"max_answers": 271},
-        {"max_asks": 309},
-    ):
-        assert not replace(reserved, refusals=1, **changed).is_covered_by(reserved)
-    confident = ConfidentGaussianMaxEvent(230, 200, 50.0, 40.0)
-    assert not confident.is_covered_by(reserved)
-    assert not reserved.is_covered_by(confident)
-
-
-def test_a_joint_price_alone_is_that_of_a_whole_run() -> None:
-    whole = JointPriceEvent(30, 270, 250, 10, 150.0, 50.0, 40.0)
-    assert (whole.asks, whole.max_asks) == (300, 300)
-    assert (whole.max_refusals, whole.max_answers) == (30, 270)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        pytest.param({"refusals": 61}, id="more refusals than the run's"),
-        pytest.param({"answers": 271}, id="more answers than the run's"),
-        pytest.param({"asks": 281}, id="more asks than the run's"),
-        pytest.param({"asks": -2}, id="negative asks"),
-        pytest.param({"asks": 1.0}, id="asks no whole number"),
-        pytest.param({"max_asks": -5}, id="a negative cap"),
-    ],
-)
-def test_a_batch_above_its_runs_caps_is_refused(changed: dict[str, Any]) -> None:
-    good: dict[str, Any] = {"refusals": 10, "answers": 20, "asks": 30}
-    good |= {"teachers": 250, "classes": 2, "vote_threshold": 150.0, "sigma1": 50.0, "sigma2": 40.0}
-    good |= {"max_refusals": 60, "max_answers": 270, "max_asks": 280}
-    JointPriceEvent(**good)
-    with pytest.raises(InvalidParameterError):
-        JointPriceEvent(**{**good, **changed})
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"refusals": -1},
-        {"answers": 1.5},
-        {"teachers": 0},
-        {"classes": 1},
-        {"weight": 0},
-        {"weight": 2.0},
-        {"vote_threshold": math.nan},
-        {"sigma1": 0.0},
-        {"sigma2": -1.0},
-    ],
-    ids=lambda changed: next(iter(changed)),
-)
-def test_joint_prices_out_of_range_are_refused(changed: dict[str, Any]) -> None:
-    good = {"refusals": 1, "answers": 1, "teachers": 9, "classes": 2, "vote_threshold": 5.0}
-    with pytest.raises(InvalidParameterError):
-        JointPriceEvent(**{**good, "sigma1": 3.0, "sigma2": 2.0, **changed})
-
-
 @pytest.mark.parametrize(
     ("reserved", "numbers"),
     [
@@ -245,13 +131,12 @@ def test_joint_prices_out_of_range_are_refused(changed: dict[str, Any]) -> None:
         pytest.param(ImmutableMaxEvent(10), {}, id="immutable"),
     ],
 )
-def test_other_mechanisms_reserve_asks_or_answers_of_the_same_kind(
+def test_other_mechanisms_reserve_asks_of_the_same_kind(
     reserved: PrivacyEvent, numbers: dict[str, Any]
 ) -> None:
-    count = "answers" if isinstance(reserved, LaplaceMaxEvent) else "asks"
-    assert replace(reserved, **{count: 10}).is_covered_by(reserved)
-    assert replace(reserved, **{count: 0}).is_covered_by(reserved)
-    assert not replace(reserved, **{count: 11}).is_covered_by(reserved)
+    assert replace(reserved, asks=10).is_covered_by(reserved)
+    assert replace(reserved, asks=0).is_covered_by(reserved)
+    assert not replace(reserved, asks=11).is_covered_by(reserved)
     assert not replace(reserved, weight=2.0).is_covered_by(reserved)
     assert not GaussianMaxEvent(1, 9.0).is_covered_by(reserved)
     if numbers:
@@ -259,26 +144,14 @@ def test_other_mechanisms_reserve_asks_or_answers_of_the_same_kind(
 
 
 def test_noise_at_the_parties_is_covered_by_the_same_noise_only() -> None:
-    reserved = DistributedConfidentMaxEvent(10, 5, 9.0, 6.0, 7)
-    assert DistributedConfidentMaxEvent(10, 5, 9.0, 6.0, 7).is_covered_by(reserved)
-    assert DistributedConfidentMaxEvent(3, 0, 9.0, 6.0, 7).is_covered_by(reserved)
-    for changed in (
-        {"asks": 11},
-        {"answers": 6},
-        {"sigma1": 9.5},
-        {"sigma2": 6.5},
-        {"shares": 8},
-        {"weight": 2},
-    ):
+    reserved = DistributedGaussianMaxEvent(5, 6.0, 7)
+    assert DistributedGaussianMaxEvent(4, 6.0, 7).is_covered_by(reserved)
+    for changed in ({"asks": 6}, {"sigma": 6.5}, {"shares": 6}, {"shares": 8}, {"weight": 2}):
         assert not replace(reserved, **changed).is_covered_by(reserved)
-    # Gaussian noise at the coordinator is not discrete noise at the parties.
-    assert not ConfidentGaussianMaxEvent(1, 1, 9.0, 6.0).is_covered_by(reserved)
-    assert not reserved.is_covered_by(ConfidentGaussianMaxEvent(10, 5, 9.0, 6.0))
-    plain = DistributedGaussianMaxEvent(5, 6.0, 7)
-    assert DistributedGaussianMaxEvent(4, 6.0, 7).is_covered_by(plain)
-    assert not replace(plain, answers=6).is_covered_by(plain)
-    assert not replace(plain, shares=6).is_covered_by(plain)
-    assert not GaussianMaxEvent(1, 6.0).is_covered_by(plain)
+    # Gaussian noise at the coordinator is not discrete noise at the parties; counts are no labels.
+    assert not GaussianMaxEvent(1, 6.0).is_covered_by(reserved)
+    assert not reserved.is_covered_by(GaussianMaxEvent(5, 6.0))
+    assert not DistributedCountsEvent(1, 6.0, 7).is_covered_by(reserved)
 
 
 @pytest.mark.parametrize("test_delta", [0.0, 0.5, 1.0, math.nan])

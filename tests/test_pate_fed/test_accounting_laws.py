@@ -4,7 +4,7 @@ The order of things, for one query, at every Renyi order, for all neighbors that
 
     divergence <= exact <= papers' bound <= order / sigma^2
                   exact <= label level   <= order / sigma^2
-                  joint <= check + label, charged apart
+    label or "no answer" of a threshold on the same noise <= label level
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from pate_fed.accounting import (
     label_rdp,
     laplace_log_q,
     laplace_rdp,
-    price,
     pure_dp_rdp,
     threshold_bit_rdp,
     threshold_local_sensitivities,
@@ -56,6 +55,7 @@ from pate_fed.accounting import (
     total_gnmax_local_sensitivities,
     two_class_local_sensitivities,
 )
+from pate_fed.accounting.formal import gdp_cost, labels_cost
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import InvalidParameterError, InvalidVotesError, PateFedError
 from pate_fed.mechanisms import GaussianMax, StableGaussianMax
@@ -64,6 +64,7 @@ from tests.support import exact_argmax
 from tests.support.exact_argmax import histograms, laplace_argmax_log_law, one_vote_neighbors
 from tests.support.markers import sampled
 from tests.support.query_costs import gnmax_rdp
+from tests.support.threshold_law import threshold_log_law
 
 ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 14.0, 32.0])
 Row = tuple[int, ...]
@@ -151,6 +152,32 @@ class TestBruteForce:
                 assert (np.array(exact) <= label * (1 + 1e-9) + 1e-12).all()
                 # A label that is charged always, not only where one is released.
                 assert (np.array(exact) <= most * (1 + 1e-9) + 1e-12).all()
+
+    @sampled(6)
+    @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (4, 4)])
+    @pytest.mark.parametrize("vote_threshold", [-1.0, 2.0, 4.5, 9.0])
+    @pytest.mark.parametrize("sigma", [0.7, 4.0])
+    def test_bounds_of_a_threshold_on_the_same_noise_are_in_order(
+        self, votes: int, classes: int, vote_threshold: float, sigma: float
+    ) -> None:
+        rows = [as_row(counts) for counts in histograms(votes, classes)]
+        laws = {
+            row: threshold_log_law(row, vote_threshold=vote_threshold, sigma=sigma) for row in rows
+        }
+        exact = exact_label_rdp(rows, ORDERS, sigma=sigma, vote_threshold=vote_threshold)
+        label = label_rdp(ORDERS, sigma=sigma)
+        for row, found in zip(rows, exact, strict=True):
+            divergence = [
+                max(
+                    exact_argmax.renyi_divergence(laws[row], laws[as_row(moved)], order)
+                    for moved in one_vote_neighbors(np.array(row))
+                )
+                for order in ORDERS
+            ]
+            assert found == pytest.approx(np.maximum(divergence, 0), rel=1e-8, abs=1e-12)
+            paper = gnmax_total_rdp([row], ORDERS, sigma=sigma, vote_threshold=vote_threshold)
+            assert (found <= paper * (1 + 1e-9) + 1e-12).all()
+        assert (exact <= label * (1 + 1e-9)).all()
 
 
 HISTOGRAM = st.lists(st.integers(0, 120), min_size=2, max_size=8).filter(any)
@@ -297,53 +324,6 @@ class TestWhereAPlainWordingFails:
         formal = [label_rdp([8.0], sigma=sigma)[0] for sigma in (10, 40, 120)]
         assert formal[0] > formal[1] > formal[2]
 
-    @pytest.mark.exhaustive
-    def test_the_joint_price_exceeds_label_level_by_the_width_of_its_cells_at_most(self) -> None:
-        """Where every query passes and many classes nearly tie, nothing is gained jointly.
-
-        Prices for three or more classes come from cells that are half a percent wide, the label
-        level from a finer search, so that the joint price is 0.44 % above it here. The smaller of
-        both holds, and is what a run is charged.
-        """
-        setting: dict[str, Any] = {"sigma1": 75.25, "sigma2": 2.5888, "delta": 3.94e-4}
-        joint = price(
-            teachers=255,
-            classes=3,
-            vote_threshold=-18.43,
-            max_refusals=307,
-            max_answers=266,
-            max_asks=557,
-            **setting,
-        )
-        apart = label_level_epsilon(557, 266, **setting)
-        assert apart.epsilon < joint.epsilon < 1.005 * apart.epsilon
-        gdp = gdp_epsilon(
-            math.sqrt(gdp_mu_squared(ConfidentGaussianMaxEvent(557, 266, 75.25, 2.5888))), 3.94e-4
-        )
-        assert joint.epsilon < gdp
-
-    def test_the_joint_price_may_exceed_exact_gaussian_composition_of_next_to_nothing(self) -> None:
-        """Joint and label-level bounds are RDP, whose conversion to epsilon is not exact.
-
-        At every order they are below the Gaussian RDP; for one ask beside much noise at a large
-        delta the exact composition has the smaller epsilon all the same.
-        """
-        noise: dict[str, float] = {"sigma1": 30.0, "sigma2": 1000.0}
-        joint = price(
-            teachers=50,
-            classes=2,
-            vote_threshold=25,
-            max_refusals=1,
-            max_answers=1,
-            max_asks=1,
-            delta=0.01,
-            **noise,
-        )
-        label = label_level_epsilon(1, 1, delta=0.01, **noise).epsilon
-        event = ConfidentGaussianMaxEvent(1, 1, **noise)
-        assert gdp_epsilon(math.sqrt(gdp_mu_squared(event)), 0.01) < joint.epsilon < label
-        assert (event_label_rdp(event, ORDERS) < event_approximate_rdp(event, ORDERS)).all()
-
     def test_papers_epsilon_of_given_votes_may_exceed_the_formal_one(self) -> None:
         """The data-dependent RDP is below the data-independent one, at every order; epsilon need
         not be, where the papers' looser conversion or orders meet an exact composition."""
@@ -379,6 +359,12 @@ OF_COUNTS: dict[str, Callable[[ArrayLike], Any]] = {
     "laplace_log_q": lambda counts: laplace_log_q(counts, gamma=0.2),
     "laplace_rdp": lambda counts: laplace_rdp(counts, ORDERS, gamma=0.2),
     "exact_label_rdp": lambda counts: exact_label_rdp(counts, ORDERS, sigma=5.0),
+    "exact_label_rdp of a threshold": lambda counts: exact_label_rdp(
+        counts, ORDERS, sigma=5.0, vote_threshold=15.0
+    ),
+    "gnmax_total_rdp of a threshold": lambda counts: gnmax_total_rdp(
+        counts, ORDERS, sigma=5.0, vote_threshold=15.0
+    ),
     "exact_epsilon": lambda counts: (
         exact_epsilon(counts, sigma2=5.0, delta=1e-5, vote_threshold=15.0, sigma1=6.0).epsilon
     ),
@@ -533,15 +519,6 @@ def test_noise_that_is_none_is_refused_everywhere(sigma: float) -> None:
         lambda: GaussianMaxEvent(1, sigma),
         lambda: SmoothSetting(sigma, 3, 3.0, 30),
         lambda: threshold_local_sensitivities([20], order=3.0, teachers=30, **check),
-        lambda: price(
-            teachers=30,
-            classes=2,
-            sigma2=5.0,
-            max_refusals=1,
-            max_answers=1,
-            delta=1e-5,
-            **check,
-        ),
     ]
     for call in calls:
         with pytest.raises(InvalidParameterError):
@@ -576,14 +553,14 @@ def test_events_of_the_least_and_the_most_noise_have_a_price() -> None:
 
 @pytest.mark.parametrize("delta", [0, 1, -1e-5, 1.5, math.nan])
 def test_a_delta_that_is_no_chance_is_refused_everywhere(delta: float) -> None:
-    caps: dict[str, Any] = {"max_refusals": 1, "max_answers": 1, "vote_threshold": 15.0}
     calls: list[Callable[[], object]] = [
         lambda: exact_epsilon(COUNTS, sigma2=5.0, delta=delta),
         lambda: label_level_epsilon(1, 1, sigma1=5.0, sigma2=5.0, delta=delta),
         lambda: gdp_epsilon(1.0, delta),
         lambda: RenyiAccountant().get_converted(delta).epsilon,
         lambda: PerInstanceMeter(GaussianMax(5.0), delta=delta),
-        lambda: price(teachers=30, classes=2, sigma1=5.0, sigma2=5.0, delta=delta, **caps),
+        lambda: labels_cost(GaussianMaxEvent(1, 5.0), options=3, delta=delta),
+        lambda: gdp_cost(GaussianMaxEvent(1, 5.0), delta=delta),
     ]
     for call in calls:
         with pytest.raises(PateFedError):

@@ -1,4 +1,4 @@
-"""Three counters: never above a cap, whatever is called in whatever order."""
+"""Two counters: never above a cap, whatever is called in whatever order."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ from pate_fed.accounting.reservations import Entry, EntryState
 from pate_fed.errors import InvalidParameterError, LedgerError, OutcomeCapError, PateFedError
 
 DIGEST = bytes(range(32))
-ASK = Outcomes(1, 1, 1)
+ASK = Outcomes(1, 1)
 
 
-def counts_of(outcomes: Outcomes) -> tuple[int, int, int]:
-    return outcomes.refusals, outcomes.answers, outcomes.asks
+def counts_of(outcomes: Outcomes) -> tuple[int, int]:
+    return outcomes.asks, outcomes.answers
 
 
 @st.composite
-def caps(draw: st.DrawFn, largest: int = 12) -> Outcomes:
-    refusals, answers = draw(st.integers(0, largest)), draw(st.integers(1, largest))
-    return Outcomes(
-        refusals, answers, draw(st.integers(max(refusals, answers), refusals + answers))
-    )
+def outcomes_of_asks(draw: st.DrawFn, *, least: int = 0, most: int = 15) -> Outcomes:
+    asks = draw(st.integers(least, most))
+    return Outcomes(asks, draw(st.integers(least, asks)))
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -43,19 +41,14 @@ class LedgerMachine(RuleBasedStateMachine):
     opened: Bundle[str] = Bundle("opened")
     settled: Bundle[str] = Bundle("settled")
 
-    @initialize(caps=caps())
+    @initialize(caps=outcomes_of_asks(least=1, most=20))
     def begin(self, caps: Outcomes) -> None:
         self.ledger = OutcomeLedger(caps)
         self.caps = caps
-        self.released = [0, 0, 0]
+        self.released = [0, 0]
         self.held: dict[str, Outcomes] = {}
-        self.lost = [0, 0, 0]
+        self.lost = [0, 0]
         self.names = 0
-
-    @property
-    def ask(self) -> Outcomes:
-        """One ask: it may be refused only where there are refusals."""
-        return ASK if self.caps.refusals else Outcomes(0, 1)
 
     @property
     def free(self) -> list[int]:
@@ -68,9 +61,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @property
     def can_ask(self) -> bool:
-        """Whether every outcome of one more ask fits all caps, by our own books."""
-        refusals, answers, asks = self.free
-        return asks >= 1 and answers >= 1 and (refusals >= 1 or not self.caps.refusals)
+        """Whether one more ask, and its answer, fits both caps by our own books."""
+        return min(self.free) >= 1
 
     def _reserve(self, outcomes: Outcomes) -> str:
         self.names += 1
@@ -84,45 +76,41 @@ class LedgerMachine(RuleBasedStateMachine):
         before = self.ledger
         if not self.can_ask:
             with pytest.raises(OutcomeCapError):
-                before.reserve("one more", self.ask)
+                before.reserve("one more", ASK)
             return self._unknown()
-        return self._reserve(self.ask)
+        return self._reserve(ASK)
 
     @rule(target=opened, asks=st.integers(1, 9))
     def reserve_a_batch(self, asks: int) -> Any:
-        if asks > self.free[2]:
+        if asks > self.free[0]:
             with pytest.raises(OutcomeCapError):
                 self.ledger.worst_case(asks)
             return self._unknown()
         outcomes = self.ledger.worst_case(asks)
-        assert outcomes.refusals <= outcomes.asks <= asks
-        assert outcomes.answers <= outcomes.asks
-        if not self.can_ask:
+        if self.can_ask:  # it ends by itself with the last allowed answer, if before its last ask
+            assert outcomes == Outcomes(asks, min(asks, self.free[1]))
+        else:
             assert outcomes == NO_OUTCOMES
             with pytest.raises(OutcomeCapError):
                 self.ledger.reserve("one more", outcomes)
             return self._unknown()
         return self._reserve(outcomes)
 
-    @rule(data=st.data())
-    def reserve_anything(self, data: st.DataObject) -> None:
+    @rule(outcomes=outcomes_of_asks())
+    def reserve_anything(self, outcomes: Outcomes) -> None:
         self.names += 1
-        refusals, answers = data.draw(st.integers(0, 15)), data.draw(st.integers(0, 15))
-        asks = data.draw(st.integers(max(refusals, answers), refusals + answers))
-        outcomes = Outcomes(refusals, answers, asks)
         fits = all(
             wanted <= free for wanted, free in zip(counts_of(outcomes), self.free, strict=True)
         )
-        whole_ask = answers >= 1 and (refusals >= 1 or not self.caps.refusals)
         before, name = self.ledger, f"wild {self.names}"
         try:
             self.ledger = before.reserve(name, outcomes)
         except PateFedError:
-            assert not (fits and whole_ask)
+            assert not (fits and outcomes.answers >= 1)
             assert self.ledger is before
         else:
             assert fits
-            assert whole_ask
+            assert outcomes.answers >= 1
             self.ledger = self.ledger.cancel(name)
 
     @rule(name=consumes(opened), data=st.data(), target=settled)
@@ -130,10 +118,10 @@ class LedgerMachine(RuleBasedStateMachine):
         if name not in self.held:
             return name
         held = self.held.pop(name)
-        refusals = data.draw(st.integers(0, held.refusals))
-        answers = data.draw(st.integers(0, min(held.answers, held.asks - refusals)))
-        self.ledger = self.ledger.commit(name, Outcomes(refusals, answers), DIGEST)
-        for index, number in enumerate((refusals, answers, refusals + answers)):
+        asks = data.draw(st.integers(0, held.asks))
+        answers = data.draw(st.integers(0, min(held.answers, asks)))
+        self.ledger = self.ledger.commit(name, Outcomes(asks, answers), DIGEST)
+        for index, number in enumerate((asks, answers)):
             self.released[index] += number
         return name
 
@@ -171,9 +159,8 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         held = self.held[name]
         for too_many in (
-            Outcomes(held.refusals + 1, 0),
-            Outcomes(0, held.answers + 1),
-            Outcomes(held.refusals, held.asks - held.refusals + 1),
+            Outcomes(held.asks + 1, 0),
+            Outcomes(held.answers + 1, held.answers + 1),
         ):
             with pytest.raises(LedgerError):
                 self.ledger.commit(name, too_many, DIGEST)
@@ -188,21 +175,16 @@ class LedgerMachine(RuleBasedStateMachine):
     def caps_hold_and_nothing_is_forgotten(self) -> None:
         if not hasattr(self, "ledger"):
             return
-        counted = (self.ledger.refusals, self.ledger.answers, self.ledger.asks)
+        counted = (self.ledger.asks, self.ledger.answers)
         # Even if all that is open or lost came to its worst, every cap holds.
         assert min(self.free) >= 0
         for number, cap, free in zip(counted, counts_of(self.caps), self.free, strict=True):
             assert number == cap - free
-        assert self.ledger.asks_left == self.free[2]
         assert self.ledger.is_over is not self.can_ask
-        left = counts_of(self.ledger.left)
-        if self.can_ask:
-            # All that is left could truly be released: no more asks than outcomes, no more
-            # outcomes than asks.
-            asks = min(self.free[2], self.free[0] + self.free[1])
-            assert left == (min(self.free[0], asks), min(self.free[1], asks), asks)
-        else:
-            assert left == (0, 0, 0)
+        asks, answers = self.free
+        # All that is left could truly be released: no more answers than asks.
+        left = Outcomes(asks, min(answers, asks)) if self.can_ask else NO_OUTCOMES
+        assert self.ledger.left == left
 
     def _unknown(self) -> str:
         return f"never reserved {self.names}"
@@ -217,12 +199,20 @@ TestOutcomeLedger = LedgerMachine.TestCase
 TestOutcomeLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_a_run_of_single_asks_ends_at_its_first_full_cap() -> None:
-    ledger = OutcomeLedger(Outcomes(2, 3))
-    given_back = [Outcomes(0, 1), Outcomes(1, 0), Outcomes(0, 1), Outcomes(1, 0)]
+@pytest.mark.parametrize(
+    ("caps", "given_back"),
+    [
+        pytest.param(Outcomes(9, 2), [(1, 0), (1, 1), (1, 0), (1, 1)], id="answers"),
+        pytest.param(Outcomes(4, 4), [(1, 0), (1, 1), (1, 0), (1, 0)], id="asks"),
+    ],
+)
+def test_a_run_of_single_asks_ends_at_its_first_full_cap(
+    caps: Outcomes, given_back: list[tuple[int, int]]
+) -> None:
+    ledger = OutcomeLedger(caps)
     for number, outcome in enumerate(given_back):
         assert not ledger.is_over
-        ledger = ledger.reserve(str(number), ASK).commit(str(number), outcome, DIGEST)
+        ledger = ledger.reserve(str(number), ASK).commit(str(number), Outcomes(*outcome), DIGEST)
     assert ledger.is_over
     assert ledger.left == NO_OUTCOMES
     with pytest.raises(OutcomeCapError) as caught:
@@ -231,47 +221,31 @@ def test_a_run_of_single_asks_ends_at_its_first_full_cap() -> None:
 
 
 def test_a_run_ends_after_its_last_allowed_ask() -> None:
-    ledger = OutcomeLedger(Outcomes(3, 3, 4))
-    ledger = ledger.reserve("all", ledger.worst_case(4)).commit("all", Outcomes(2, 2), DIGEST)
+    ledger = OutcomeLedger(Outcomes(4, 3))
+    ledger = ledger.reserve("all", ledger.worst_case(4)).commit("all", Outcomes(4, 2), DIGEST)
     assert ledger.is_over
-    assert (ledger.asks_left, ledger.left) == (0, NO_OUTCOMES)
     with pytest.raises(OutcomeCapError):
         ledger.worst_case(1)
 
 
-def test_a_mechanism_that_never_refuses_has_no_cap_on_refusals() -> None:
-    ledger = OutcomeLedger(Outcomes(0, 5))
-    assert ledger.worst_case(3) == Outcomes(0, 3)
-    ledger = ledger.reserve("a", ledger.worst_case(3)).commit("a", Outcomes(0, 3), DIGEST)
-    assert (ledger.is_over, ledger.left) == (False, Outcomes(0, 2))
-    with pytest.raises(OutcomeCapError):
-        ledger.reserve("b", ASK)
-
-
-def test_a_batch_holds_both_outcomes_of_every_ask() -> None:
-    ledger = OutcomeLedger(Outcomes(5, 50))
-    assert ledger.worst_case(20) == Outcomes(5, 20, 20)
+def test_a_batch_holds_an_answer_for_every_ask_that_may_get_one() -> None:
+    ledger = OutcomeLedger(Outcomes(55, 15))
+    assert ledger.worst_case(20) == Outcomes(20, 15)
     held = ledger.reserve("batch", ledger.worst_case(20))
-    assert (held.refusals, held.answers, held.asks) == (5, 20, 20)
-    assert held.is_over
-    done = held.commit("batch", Outcomes(2, 18), DIGEST)
-    assert done.left == Outcomes(3, 32, 35)
-
-
-def test_the_worst_case_of_a_batch_ends_the_run_once() -> None:
-    # 2 refusals and 3 answers: after 4 asks one of the caps is reached, never after 5.
-    assert OutcomeLedger(Outcomes(2, 3)).worst_case(5) == Outcomes(2, 3, 4)
-    assert OutcomeLedger(Outcomes(1, 1)).worst_case(2) == Outcomes(1, 1, 1)
+    assert (held.asks, held.answers) == (20, 15)
+    assert held.is_over, "no answer is left, as long as the batch is open"
+    done = held.commit("batch", Outcomes(20, 9), DIGEST)
+    assert done.left == Outcomes(35, 6)
 
 
 def test_a_void_batch_keeps_its_worst_case() -> None:
-    ledger = OutcomeLedger(Outcomes(10, 10)).reserve("batch", Outcomes(4, 4, 4)).forfeit("batch")
-    assert ledger.left == Outcomes(6, 6, 12)
-    assert ledger.reserve("next", ASK).cancel("next").left == Outcomes(6, 6, 12)
+    ledger = OutcomeLedger(Outcomes(10, 10)).reserve("batch", Outcomes(4, 4)).forfeit("batch")
+    assert ledger.left == Outcomes(6, 6)
+    assert ledger.reserve("next", ASK).cancel("next").left == Outcomes(6, 6)
 
 
-@pytest.mark.parametrize("outcomes", [Outcomes(0, 1), Outcomes(1, 0), Outcomes(0, 0)])
-def test_an_ask_must_hold_both_outcomes(outcomes: Outcomes) -> None:
+@pytest.mark.parametrize("outcomes", [Outcomes(1, 0), Outcomes(0, 0)])
+def test_an_ask_must_hold_an_answer(outcomes: Outcomes) -> None:
     with pytest.raises(LedgerError):
         OutcomeLedger(Outcomes(5, 5)).reserve("half an ask", outcomes)
 
@@ -286,12 +260,11 @@ def test_names_are_used_once() -> None:
     "numbers",
     [
         pytest.param((5, 0), id="no answers"),
-        pytest.param((-1, 5), id="negative refusals"),
-        pytest.param((2.0, 5), id="refusals no whole number"),
-        pytest.param((True, 5), id="yes, refused"),
+        pytest.param((-1, 5), id="negative asks"),
+        pytest.param((5.0, 5), id="asks no whole number"),
+        pytest.param((True, 1), id="yes, asked"),
         pytest.param((5, "5"), id="text"),
-        pytest.param((5, 5, 4), id="fewer asks than refusals"),
-        pytest.param((5, 5, 11), id="more asks than outcomes"),
+        pytest.param((4, 5), id="more answers than asks"),
     ],
 )
 def test_caps_out_of_range_are_refused(numbers: tuple[Any, ...]) -> None:
@@ -299,7 +272,7 @@ def test_caps_out_of_range_are_refused(numbers: tuple[Any, ...]) -> None:
         OutcomeLedger(Outcomes(*numbers))
 
 
-@pytest.mark.parametrize("counts", [(-1, 0), (0, -1), (0.5, 0), (True, 0)])
+@pytest.mark.parametrize("counts", [(-1, 0), (0, -1), (0.5, 0), (True, 0), (1, 2)])
 def test_outcomes_are_whole_and_not_below_0(counts: tuple[Any, Any]) -> None:
     with pytest.raises(InvalidParameterError):
         Outcomes(*counts)
@@ -313,10 +286,6 @@ def test_outcomes_are_whole_and_not_below_0(counts: tuple[Any, Any]) -> None:
         pytest.param(
             {"state": EntryState.COMMITTED, "spent": Outcomes(2, 0), "release_digest": DIGEST},
             id="more released than reserved",
-        ),
-        pytest.param(
-            {"state": EntryState.COMMITTED, "spent": Outcomes(1, 1), "release_digest": DIGEST},
-            id="two released of one ask",
         ),
         pytest.param(
             {"state": EntryState.COMMITTED, "spent": ASK, "release_digest": b"short"},
@@ -344,7 +313,8 @@ def a_record() -> dict[str, Any]:
         pytest.param(lambda r: r["caps"].pop("answers"), id="no cap"),
         pytest.param(lambda r: r["caps"].update(answers=2.0), id="cap of another type"),
         pytest.param(lambda r: r.update(entries=None), id="no entries"),
-        pytest.param(lambda r: r["caps"].update(refusals=1, asks=3), id="entries above the cap"),
+        pytest.param(lambda r: r["caps"].update(asks=1, answers=1), id="entries above the cap"),
+        pytest.param(lambda r: r["caps"].update(answers=4), id="more answers than asks"),
         pytest.param(lambda r: r["entries"][1].update(entry_id="a"), id="a name twice"),
         pytest.param(lambda r: r["entries"][0].update(state="open"), id="unknown state"),
         pytest.param(lambda r: r["entries"][0].pop("spent"), id="lost release"),
@@ -352,14 +322,14 @@ def a_record() -> dict[str, Any]:
         pytest.param(lambda r: r["entries"][0].update(release_digest="xyz"), id="digest no hex"),
         pytest.param(lambda r: r["entries"][0].update(release_digest=5), id="digest a number"),
         pytest.param(lambda r: r["entries"][0]["reserved"].update(answers=True), id="yes, counted"),
-        pytest.param(lambda r: r["entries"][0].update(reserved=[1, 1, 1]), id="outcomes as a list"),
+        pytest.param(lambda r: r["entries"][0].update(reserved=[1, 1]), id="outcomes as a list"),
         pytest.param(lambda r: r["entries"].append(7), id="an entry that is none"),
         pytest.param(lambda r: r["caps"].update(asks=1.5), id="asks no whole number"),
     ],
 )
 def test_spoiled_records_are_refused(spoil: Any) -> None:
     record = a_record()
-    assert OutcomeLedger.from_record(record).left == Outcomes(1, 2)
+    assert OutcomeLedger.from_record(record).left == Outcomes(1, 1)
     spoil(record)
-    with pytest.raises(LedgerError):
+    with pytest.raises((LedgerError, InvalidParameterError)):
         OutcomeLedger.from_record(record)

@@ -11,10 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.pate_bounds import threshold_margin, threshold_rdp
+from pate_fed.accounting.pate_bounds import (
+    gnmax_log_q,
+    rdp_from_log_q,
+    threshold_margin,
+    threshold_rdp,
+)
 from pate_fed.accounting.per_instance import InstanceBound, PerInstanceCost, PerInstanceMeter
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
-from pate_fed.mechanisms.gaussian_max import ConfidentGaussianMax, GaussianMax
+from pate_fed.mechanisms import ConfidentGaussianMax, GaussianMax, ThresholdMax
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from tests.support.pate_vectors import composition_counts, load_vectors
 from tests.support.query_costs import gnmax_rdp
@@ -83,6 +88,19 @@ def test_gnmax_pays_for_labels_only() -> None:
     labels = gnmax_rdp(COUNTS[:2], [cost.order], sigma=40.0).sum(axis=0)
     expected = convert_at_orders(labels, [cost.order], delta=1e-5, method="mironov")
     assert cost.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
+
+
+def test_a_threshold_on_the_same_noise_pays_for_every_ask_alike() -> None:
+    rule = ThresholdMax(40.0, vote_threshold=150.0)
+    costs = [
+        cost_of(COUNTS, release_of([*outcomes, NOT_ASKED, NOT_ASKED]), rule, delta=1e-5)
+        for outcomes in ([ANSWERED, REFUSED], [REFUSED, ANSWERED], [REFUSED, REFUSED])
+    ]
+    assert costs[0] == costs[1] == costs[2]
+    log_q = gnmax_log_q(COUNTS[:2], sigma=40.0, vote_threshold=150.0)
+    labels = rdp_from_log_q(log_q, [costs[0].order], sigma=40.0).sum(axis=0)
+    expected = convert_at_orders(labels, [costs[0].order], delta=1e-5, method="mironov")
+    assert costs[0].epsilon == pytest.approx(expected.epsilon, rel=1e-12)
 
 
 def test_nothing_asked_costs_nothing() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.accounting.statement import (
-    CAPS_METHOD,
+    GDP_METHOD,
     NOT_PROTECTED,
     SIMULATED_NOT_PROTECTED,
     FormalCost,
@@ -24,7 +24,7 @@ from pate_fed.accounting.statement import (
 )
 from pate_fed.errors import InvalidParameterError
 
-AT_CAPS = FormalCost(2.5, CAPS_METHOD)
+AT_CAPS = FormalCost(2.5, GDP_METHOD)
 
 
 def test_the_sentence_names_every_part_of_the_guarantee() -> None:
