@@ -51,15 +51,13 @@ _MARGIN: Final = 0.056
 """Bound of the error of `_QUASI`, by the fourth differences of the coefficients nearby: 0.0559."""
 _FINENESS: Final = 40.0
 """Places of the spline by the standard deviation of L, at 1,000 asks."""
-_TOLERANCE: Final = 4e-3
+_TOLERANCE: Final = 2e-3
 """Boxes are halved until they may be so much worse than their corners, relatively."""
 _TAIL: Final = 1e-5
 """Share of delta that may be lost where outcomes are too rare to look at."""
-_RIGHT: Final = 2.6
+_RIGHT: Final = 3.3
 """Largest u that is looked at."""
 _HIDDEN: Final = float(scipy.special.ndtr(-_RIGHT))
-_RARE: Final = 2e-4
-_TAIL_END: Final = float(scipy.special.ndtri(_RARE))
 _NONE: Final = 1e-300
 _MOST_ROWS: Final = 6_000
 """No box is halved beyond so many corners."""
@@ -191,7 +189,7 @@ class Asks:
     """
 
     def __init__(
-        self, splines: Splines, shift: float, tail: float, asks: int, *, many: bool
+        self, splines: Splines, shift: float, tail: float, asks: int, delta: float, *, many: bool
     ) -> None:
         """Make the first boxes.
 
@@ -203,13 +201,19 @@ class Asks:
             many: Whether u may be finite.
         """
         self._splines, self._shift, self._many = splines, shift, many
-        self._ignored = FLOOR / asks
+        self._ignored, self._delta = 3.0 / asks, delta
         self._cut = shift * tail + shift**2 / 2
         self._reach = math.ceil(self._cut / splines.step) + 3
+        self._rare = min(2e-4, shift**2 / 50)
+        self._near = min(math.ceil(1.5 * shift / splines.step) + 3, self._reach)
+        self._still, self._certain = (
+            np.append(row, 0.0) for row in splines.stencils(np.array([0.0, -math.log1p(-self._rare) + _LOG_ERROR]), self._reach)
+        )
         self._kept: dict[bytes, Table] = {}
         self._places: dict[tuple[float, float], Table] = {}
         self._all = _gaussian_row(splines, shift, tail, self._reach)
-        ends = np.append(np.arange(-tail, _TAIL_END, 0.1), _TAIL_END)
+        end = float(scipy.special.ndtri(self._rare))
+        ends = np.append(np.arange(-tail, end, 0.1), end)
         chances = scipy.special.ndtr(ends)
         logs = scipy.special.log_ndtr(ends) - scipy.special.log_ndtr(ends - shift) + _LOG_ERROR
         self._tails = np.array([
@@ -234,18 +238,22 @@ class Asks:
                 is worth; infinite where that does not matter; same shape.
         """
         around = self._around(after)
-        look = np.isfinite(tolerance)
-        near, before = around[:, look], after[look]
+        found = self._all @ around
+        places = np.nonzero(np.isfinite(tolerance))[0]
+        if len(places) < 8:
+            return np.asarray(found)
+        window = slice(places[0], places[-1] + 1)
+        around, allowed, before = around[:, window], tolerance[window], after[window]
         while True:
             values = self._values(around)
-            if not look.any() or len(values) > _MOST_ROWS:
+            if len(values) > _MOST_ROWS:
                 break
-            least = (self._plain @ near).max(axis=0)
-            gain = np.maximum(least - before, self._ignored * least)
-            wrong = (values[:, look] > least + tolerance[look] * gain).any(axis=1)
+            least = (self._plain @ around).max(axis=0)
+            gain = np.maximum(least - before, self._ignored * np.maximum(least, self._delta))
+            wrong = (values > least + allowed * gain).any(axis=1)
             wide = wrong[self._row_of] & (self._needs > 0)
             # The widest ones at a corner are halved first.
-            most = np.zeros(len(values))
+            most = np.zeros(len(wrong))
             np.maximum.at(most, self._row_of, self._needs)
             wide &= self._needs >= most[self._row_of] / 4
             if not wide.any():
@@ -255,8 +263,12 @@ class Asks:
             along_u = self._along[0, which] > self._along[1, which]
             halves = self._boxes.taken(which).halves(along_u)
             self._take(self._boxes.taken(~which).joined(halves))
-        # An ask that tells nothing is one, too.
-        return np.maximum(values.max(axis=0), after)
+        inner = self._largest_of(values, around)
+        # Four coefficients meet at a place: those of V and of the label may not be mixed.
+        for edge in (slice(0, 3), slice(-3, None)):
+            inner[edge] = np.maximum(inner[edge], found[window][edge])
+        found[window] = inner
+        return np.asarray(found)
 
     def _around(self, after: Table) -> Table:
         around = self._splines.around(after, self._reach)
@@ -264,18 +276,22 @@ class Asks:
 
     def _take(self, boxes: Boxes) -> None:
         """Make the laws of these boxes."""
-        bent = bends(boxes, self._shift)
-        self._boxes, self._along = boxes, bent.sum(axis=0)
         u, t = boxes.corners()
         at = self._laws_at(u.ravel(), t.ravel()).reshape(len(boxes), 4, 2, 3)
+        # Elsewhere i or "other" hardly ever wins, or i nearly always.
+        is_open = (at[:, 1, 0, 2] < 1 - self._rare) & (at[:, 0, 1, 0] < 1 - self._rare)
+        boxes, at, u, t = boxes.taken(is_open), at[is_open], u[is_open], t[is_open]
         p, q = at[:, :, 0], at[:, :, 1]
+        ratios = np.log(p[:, 0, 0] / q[:, 0, 0]), np.log(q[:, 1, 2] / p[:, 1, 2])
+        bent = bends(boxes, *ratios, self._shift)
+        self._boxes, self._along = boxes, bent.sum(axis=0)
         taken, given = (each[:, np.newaxis] for each in bent.sum(axis=1))
         # What is left for "other" must not be negative.
         taken = np.maximum(taken, given - q[..., 1]).max(axis=1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             needs = [(taken / (p - q)[..., 0]).max(axis=1), (given / (q - p)[..., 2]).max(axis=1)]
-        largest = self._largest(boxes)
-        is_rare = largest[0] <= _RARE
+        largest = self._largest(at)
+        is_rare = largest[0] <= self._rare
         fits = [(needs[0] < 1) & (taken < q[..., 0]).all(axis=1), needs[1] < 1]
         # A rare i is counted apart.
         need = np.maximum(
@@ -303,6 +319,13 @@ class Asks:
         far[self._row_of[np.isinf(boxes.u0[self._box_of])]] = True
         self._rows = self._rows_of(np.concatenate([shared[0][1], without, others.reshape(-1, 2, 3)]), far)
         self._without = slice(starts[1], starts[2])
+        size = 2 * self._reach + 1
+        inner = np.arange(self._reach - self._near, self._reach + self._near + 1)
+        self._middle = np.concatenate([inner, size + inner, [2 * size]])
+        outer = np.ones(2 * size + 1, dtype=bool)
+        outer[self._middle] = False
+        self._is_wide = (self._rows[:, outer] != 0).any(axis=1)
+        self._wide, self._narrow = self._rows[self._is_wide], self._rows[~self._is_wide][:, self._middle]
         self._plain = self._rows_of(shared[0][2], np.zeros(starts[1], dtype=bool))
 
     def _shared(self, u: Table, t: Table, taken: Table, given: Table) -> tuple[NDArray[np.intp], Table, Table]:
@@ -318,9 +341,19 @@ class Asks:
 
     def _values(self, around: Table) -> Table:
         """Return what every row makes of an ask."""
-        values = self._rows @ around
-        values[self._without] += (self._tails @ around).max(axis=0)
-        return np.asarray(values)
+        values = np.empty((len(self._rows), around.shape[1]))
+        values[self._is_wide] = self._wide @ around
+        values[~self._is_wide] = self._narrow @ around[self._middle]
+        return values
+
+    def _largest_of(self, values: Table, around: Table) -> Table:
+        """Return the largest value, with what hardly ever happens."""
+        tails = (self._tails @ around).max(axis=0)
+        if self._without.start < self._without.stop:
+            values[self._without] += tails
+        # i or "other" wins against all odds; or i does not.
+        rare = np.maximum(self._still @ around + 2 * tails, self._certain @ around)
+        return np.asarray(np.maximum(values.max(axis=0), rare))
 
     def _laws_at(self, u: Table, t: Table) -> Table:
         """Return laws at places, of which many are asked for again; shape (places, 2, 3)."""
@@ -331,11 +364,10 @@ class Asks:
             self._places |= zip(new, found, strict=True)
         return np.array([self._places[each] for each in names]).reshape(-1, 2, 3)
 
-    def _largest(self, boxes: Boxes) -> tuple[Table, Table, Table, Table]:
-        """Return the chances of i and j that tell most on each box, P_i, Q_i, P_j and Q_j."""
-        least, first, last, most = (
-            laws(u, t, self._shift) for u in (boxes.u0, boxes.u1) for t in (boxes.t0, boxes.t1)
-        )
+    @staticmethod
+    def _largest(at: Table) -> tuple[Table, Table, Table, Table]:
+        """Return P_i, Q_i, P_j and Q_j that tell most on boxes, from their corners' laws."""
+        least, first, last, most = np.moveaxis(at, 1, 0)
         p_i, q_j = most[:, 0, 0], last[:, 1, 2]
         q_i, p_j = p_i * least[:, 1, 0] / least[:, 0, 0], q_j * first[:, 0, 2] / first[:, 1, 2]
         return p_i, q_i, p_j, q_j
@@ -446,7 +478,7 @@ class Game:
         rare = _TAIL * self._delta / self._asks / (2 * self._shift + self._shift**2 + 8)
         far = max(7.1, math.sqrt(-2 * math.log(rare)))
         lost = (2 * self._shift + self._shift**2 + 8) * math.exp(-far**2 / 2)
-        asks = Asks(splines, self._shift, far, self._asks, many=self._many)
+        asks = Asks(splines, self._shift, far, self._asks, self._delta, many=self._many)
         self.rows = []
         value = most = splines.closed(end)
         for left in range(1, self._asks + 1):
@@ -455,11 +487,11 @@ class Game:
                 value = most
                 continue
             part = left / self._asks
-            width = spread * math.sqrt(part * (1 - part)) + 0.02*about
+            width = spread * math.sqrt(part * (1 - part)) + self._shift / 2
             middle = -part * about+.5*(1-part) / fall
             far = ((x-middle)/width)**2/2
-            tolerance = _TOLERANCE * (1+ FIRST*min(self._asks,100)/(10*left)) * np.exp(np.minimum(far,20)*EXPO)
-            tolerance[far > FAR] = np.inf
+            tolerance = _TOLERANCE * (1+ 1.0*min(self._asks,100)/(10*left)) * np.exp(np.minimum(far, 20))
+            tolerance[far > 16] = np.inf
             value = splines.closed(asks.before(value, tolerance) + lost)
             self.rows.append(len(asks._rows))
         return splines.epsilon(value, self._delta)

@@ -135,8 +135,14 @@ class Boxes:
         return lower.joined(upper)
 
 
-def bends(boxes: Boxes, shift: float) -> Table:
+def bends(boxes: Boxes, most_i: Table, most_j: Table, shift: float) -> Table:
     """Bound how far the chances of i and j on boxes bend between the corners.
+
+    Args:
+        boxes: The boxes.
+        most_i: Largest ln P/Q of i on each, that at (u0, t0).
+        most_j: Largest ln Q/P of j, that at (u0, t1).
+        shift: s.
 
     Returns:
         What must be taken from Q_i, and given to Q_j, at every corner, so that P_i - gamma Q_i and
@@ -145,9 +151,6 @@ def bends(boxes: Boxes, shift: float) -> Table:
     """
     u, t = (boxes.u0, boxes.u1), (boxes.t0, boxes.t1)
     after = (t[0] - shift, t[1] - shift)
-    # Both i and j tell most where u is least; j is i, seen from the other side.
-    most_i = log_wins(boxes.u0, t[0]) - log_wins(boxes.u0, after[0])
-    most_j = log_wins(boxes.u0, -after[1]) - log_wins(boxes.u0, -t[1])
     most_o, least_o = _ratios_of_loses(boxes, shift)
     bent = np.stack(
         [
