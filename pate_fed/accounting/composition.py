@@ -326,18 +326,18 @@ class Asks:
         outer[self._middle] = False
         self._is_wide = (self._rows[:, outer] != 0).any(axis=1)
         self._wide, self._narrow = self._rows[self._is_wide], self._rows[~self._is_wide][:, self._middle]
-        self._plain = self._rows_of(shared[0][2], np.zeros(starts[1], dtype=bool))
+        plain = np.unique(at[:, ::3].reshape(-1, 6), axis=0).reshape(-1, 2, 3)
+        self._plain = self._rows_of(plain, np.zeros(len(plain), dtype=bool))
 
-    def _shared(self, u: Table, t: Table, taken: Table, given: Table) -> tuple[NDArray[np.intp], Table, Table]:
-        """Return which law stands for each corner of boxes, these laws, and the true ones."""
+    def _shared(self, u: Table, t: Table, taken: Table, given: Table) -> tuple[NDArray[np.intp], Table]:
+        """Return which law stands for each corner of boxes, and these laws."""
         four = np.stack(np.broadcast_arrays(u, t, taken, given), axis=-1).reshape(-1, 4)
         places, corners = np.unique(four[:, :2], axis=0, return_inverse=True)
         most = np.zeros((len(places), 2))
         np.maximum.at(most, corners.ravel(), four[:, 2:])
-        plain = self._laws_at(*places.T)
-        moved = plain.copy()
+        moved = self._laws_at(*places.T)
         moved[:, 1] += most @ np.array([[-1.0, 1.0, 0.0], [0.0, -1.0, 1.0]])
-        return corners.ravel(), moved, plain
+        return corners.ravel(), moved
 
     def _values(self, around: Table) -> Table:
         """Return what every row makes of an ask."""
