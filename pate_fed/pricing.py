@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pate_fed.accounting import FormalCost, GaussianMaxEvent
+from pate_fed.accounting import FormalCost, GaussianMaxEvent, gdp_mu
 from pate_fed.accounting.formal import ROUNDING_ROOM, counts_cost, labels_cost
 from pate_fed.accounting.statement import RUNS_METHOD, PrivacyUnit
 from pate_fed.charging import caps_of, charge_of
@@ -171,3 +171,19 @@ def _costs_and_budgets(terms: RunTerms) -> list[tuple[float, float]]:
         weight = terms.unit_votes_at(seat)
         budgets[weight] = seat, min(budget, budgets.get(weight, (seat, budget))[1])
     return [(charged_cost(terms, seat).epsilon, budget) for seat, budget in budgets.values()]
+
+
+def likely_noise(terms: RunTerms) -> float:
+    """Return about the noise that fills all budgets, to start a search from: a cost takes seconds.
+
+    Labels need four fifths of the noise that counts do, which exact Gaussian composition gives.
+
+    Args:
+        terms: The run's; its noise does not matter here.
+    """
+    moved = max(
+        terms.unit_votes_at(seat) / gdp_mu(budget, terms.delta)
+        for seat, budget in enumerate(terms.budgets)
+    )
+    is_shown = terms.at_parties or terms.spec.shows_counts
+    return moved * math.sqrt(2 * terms.max_asks) * (1.0 if is_shown else 0.815)

@@ -17,7 +17,7 @@ def most_queries(cost: Callable[[int], float], *, budget: float, most: int) -> i
     Args:
         cost: Largest epsilon of this many queries; must not fall with their number.
         budget: Epsilon that may not be exceeded, above 0.
-        most: Largest number to consider, at least 0.
+        most: Largest number to consider, at least 0; looked at first.
 
     Returns:
         A number from 0 to `most` with `cost(number) <= budget` (0 costs nothing).
@@ -27,11 +27,17 @@ def most_queries(cost: Callable[[int], float], *, budget: float, most: int) -> i
     """
     positive("budget", budget)
     low, high = 0, whole("most", most) + 1
+    tried = most
     while high - low > 1:
-        # Few queries are priced fast: never many more than twice as many as fit.
-        middle = min((low + high) // 2, 2 * low + 8)
-        if cost(middle) <= budget:
-            low = middle
+        found = cost(tried)
+        if found <= budget:
+            low = tried
         else:
-            high = middle
+            high = tried
+        # A cost takes seconds. It grows a little faster than the root of the number.
+        aimed = int(tried * (budget / max(found, 1e-9 * budget)) ** _POWER)
+        tried = min(max(aimed, low + 1), high - 1)
     return low
+
+
+_POWER = 1.8

@@ -1,14 +1,531 @@
-"""Placeholder until the composition over labels is merged: nothing can be composed."""
+"""The price of all labels of a run together, as a game between a reader and the mechanism.
 
+A reader chooses every query by the outcomes before it. With L the log of the likelihood ratio of
+all outcomes, delta(epsilon) is the mean of (1 - e^(epsilon - L))_+ . Backward, with k asks left,
 
-def can_be_composed(options: int, weight: float) -> bool:
-    """Tell whether a price is known."""
-    del options, weight
-    return False
+    V_0(x) = (1 - e^-x)_+,    V_k(x) = largest mean of V_(k-1)(x + r),    delta = V_asks(-epsilon),
+
+r being the log of the ratio of one outcome's chances, over every pair of laws that one ask can
+have. Given the best of all other options, those are the laws P_{u,t} of who wins: i if V > 0 and
+V > -U, j if V < 0 and V < U, else "other", for U ~ N(u, 1), V ~ N(t, 1); the neighbor has t - s.
+"Other" may be a class or the threshold; u is infinite for two options.
+
+Renyi prices are the game with an exponential in place of V_0: they suppose the worst query of one
+order throughout. V is kept as a cubic spline that is nowhere below it (`Splines`). The supremum
+over all u and t is bounded on boxes by their corners, each made a little worse by all that the law
+can bend between them (`Asks`). Boxes are halved where they decide.
+
+docs/explanation/composition.md has the proofs, also for several votes of one unit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from pate_fed.accounting.gaussian_dp import gdp_epsilon
+from pate_fed.accounting.label_laws import Boxes, bends, laws
+from pate_fed.accounting.ranges import positive, probability, whole
+from pate_fed.errors import InvalidParameterError
+
+Table = NDArray[np.float64]
+
+LEAST_NOISE: Final = 0.25
+"""Least noise by moved vote: less of it hides nothing."""
+LARGEST_NOISE: Final = 1e6
+MOST_ASKS: Final = 10_000
+
+_ROUNDING: Final = 1 + 4e-12
+"""Factor on every step, above the error of its sums and of its chances."""
+_LOG_ERROR: Final = 1e-12
+"""More than the error of the log of a ratio of chances."""
+_QUASI: Final = np.array([-1.0, 8.0, -1.0]) / 6
+"""Values at a place and its neighbors make its coefficient."""
+_MARGIN: Final = 0.056
+"""Bound of the error of `_QUASI`, by the fourth differences of the coefficients nearby: 0.0559."""
+_FINENESS: Final = 40.0
+"""Places of the spline by the standard deviation of L, at 1,000 asks."""
+_TOLERANCE: Final = 2e-3
+"""Boxes are halved until they may be so much worse than their corners, relatively."""
+_TAIL: Final = 1e-5
+"""Share of delta that may be lost where outcomes are too rare to look at."""
+_RIGHT: Final = 3.3
+"""Largest u that is looked at."""
+_HIDDEN: Final = float(scipy.special.ndtr(-_RIGHT))
+_NONE: Final = 1e-300
+_MOST_ROWS: Final = 6_000
+"""No box is halved beyond so many corners."""
 
 
 def labels_epsilon(
     options: int, sigma: float, *, asks: int, delta: float, weight: float = 1
 ) -> float:
-    """Return a price."""
-    raise NotImplementedError((options, sigma, asks, delta, weight))
+    """Return epsilon of a run that releases the winner of noisy counts, at its cap on asks.
+
+    It holds for any votes, chosen by all that was released before, and for any classes between
+    which the votes of one unit move.
+
+    Args:
+        options: Number of classes, and one more with a threshold on the same noisy counts.
+        sigma: Standard deviation of the noise in each count, in votes.
+        asks: Most asks, fixed before the run.
+        delta: In (0, 1).
+        weight: Votes that one neighboring change can move in each ask.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range (`can_be_composed`).
+
+    Source:
+        docs/explanation/composition.md.
+    """
+    shift = positive("weight", weight) / positive("sigma", sigma)
+    delta = probability("delta", delta)
+    if whole("options", options) < 2:
+        raise InvalidParameterError("there must be at least 2 options", options)
+    if not can_be_composed(sigma, asks=whole("asks", asks), weight=weight):
+        raise InvalidParameterError(
+            f"the noise must be of {LEAST_NOISE:g} to {LARGEST_NOISE:g} votes for each vote that "
+            f"moves, and asks at most {MOST_ASKS}",
+            f"{sigma:g} for {weight:g}, {asks}",
+        )
+    if asks == 0:
+        return 0.0
+    game = Game(options > 2, math.sqrt(2) * shift, asks, delta, is_convex=options > 2 < weight > 1)
+    return game.epsilon()
+
+
+def can_be_composed(sigma: float, *, asks: int, weight: float = 1) -> bool:
+    """Tell whether `labels_epsilon` covers so much noise, and so many asks."""
+    return LEAST_NOISE <= sigma / weight <= LARGEST_NOISE and asks <= MOST_ASKS
+
+
+class Splines:
+    """Cubic splines on an even grid of x, by their coefficients, above nondecreasing functions.
+
+    The mean of such a spline, moved by the ratios of a law, has a spline above it, with coefficients
+
+        (-g_(j-1) + 8 g_j - g_(j+1)) / 6  +  a margin,
+
+    g the mean at the places of the grid. Each such interpolant reproduces cubics; it is off by at
+    most 0.056 times the sizes of the fourth differences of the coefficients nearby, each with the
+    weight of a hat, which is the margin. All B-splines are positive, so the maximum of coefficients
+    is above the spline of every law.
+    """
+
+    def __init__(self, low: float, high: float, step: float, slope: float) -> None:
+        """Make the grid.
+
+        Args:
+            low: Below it functions do not fall.
+            high: Above it they rise by at most `slope`.
+            step: Between places.
+            slope: At least 0.
+        """
+        self.step, self._rise = step, slope * step
+        self.first = math.floor(low / step)
+        self.size = math.ceil(high / step) + 1 - self.first
+        self.x = (self.first + np.arange(self.size)) * step
+
+    def stencils(self, ratios: Table, reach: int) -> Table:
+        """Return what makes a coefficient of a spline moved by these ratios; see `around`.
+
+        Shape (ratios, 2 (2 reach + 1)).
+        """
+        moved = ratios[:, np.newaxis] / self.step - np.arange(-reach, reach + 1)
+        nodes = moved[..., np.newaxis] + np.arange(-1, 2)
+        return np.hstack([_cubic(nodes) @ _QUASI, _MARGIN * np.maximum(1 - np.abs(moved), 0.0)])
+
+    def around(self, coefficients: Table, reach: int) -> Table:
+        """Return the coefficients near each place, and the sizes of their fourth differences.
+
+        Returns:
+            Shape (2 (2 reach + 1), places).
+        """
+        steps = np.arange(1, reach + 3)
+        below = np.full(len(steps), coefficients[0])
+        whole = np.concatenate([below, coefficients, coefficients[-1] + self._rise * steps])
+        rough = np.abs(np.diff(whole, n=4))
+        both = (sliding_window_view(each, self.size) for each in (whole[2:-2], rough))
+        return np.concatenate(list(both))
+
+    def closed(self, coefficients: Table) -> Table:
+        """Return coefficients with ends that can be continued: level, and a line."""
+        found = coefficients * _ROUNDING
+        found[:3] = found[:3].max()
+        line = self._rise * np.arange(-2, 1)
+        found[-3:] = (found[-3:] - line).max() + line
+        return np.asarray(found)
+
+    def epsilon(self, coefficients: Table, delta: float) -> float:
+        """Return the least epsilon with a value of at most delta at -epsilon; infinite if none."""
+        between = np.arange(64) / 64
+        basis = _cubic(between - np.arange(-1, 3)[:, np.newaxis])
+        values = (sliding_window_view(coefficients, 4) @ basis).ravel() * _ROUNDING
+        inside = np.nonzero(values <= delta)[0]
+        if not len(inside):
+            return math.inf
+        return max(-float(self.x[1] + self.step * inside[-1] / 64), 0.0)
+
+
+def _cubic(places: Table) -> Table:
+    """Return the cubic B-spline around 0."""
+    x = np.abs(places)
+    near = (4 - 6 * x**2 + 3 * x**3) / 6
+    far = np.maximum(2 - x, 0.0) ** 3 / 6
+    return np.asarray(np.where(x < 1, near, far))
+
+
+class Asks:
+    """All that one ask can tell: laws that together tell at least as much as any at all u and t.
+
+    A box of u and t is bounded by the laws at its corners, with a little taken from Q_i and given
+    to Q_j; a box where that is not enough by a law of its largest chances and ratios.
+    """
+
+    def __init__(
+        self, splines: Splines, shift: float, tail: float, asks: int, delta: float, *, many: bool
+    ) -> None:
+        """Make the first boxes.
+
+        Args:
+            splines: All values are such.
+            shift: s.
+            tail: Outcomes this many standard deviations out count by what they can be worth.
+            asks: Of the run.
+            many: Whether u may be finite.
+        """
+        self._splines, self._shift, self._many = splines, shift, many
+        self._ignored, self._delta = 3.0 / asks, delta
+        self._cut = shift * tail + shift**2 / 2
+        self._reach = math.ceil(self._cut / splines.step) + 3
+        self._rare = min(2e-4, shift**2 / 50)
+        self._near = min(math.ceil(1.5 * shift / splines.step) + 3, self._reach)
+        self._still, self._certain = (
+            np.append(row, 0.0)
+            for row in splines.stencils(
+                np.array([0.0, -math.log1p(-self._rare) + _LOG_ERROR]), self._reach
+            )
+        )
+        self._kept: dict[bytes, Table] = {}
+        self._places: dict[tuple[float, float], Table] = {}
+        self._all = _gaussian_row(splines, shift, tail, self._reach)
+        end = float(scipy.special.ndtri(self._rare))
+        ends = np.append(np.arange(-tail, end, 0.1), end)
+        chances = scipy.special.ndtr(ends)
+        logs = scipy.special.log_ndtr(ends) - scipy.special.log_ndtr(ends - shift) + _LOG_ERROR
+        self._tails = np.array(
+            [
+                np.append(p * row, 0.0)
+                for p, row in zip(
+                    chances[1:],
+                    splines.stencils(np.minimum(logs[:-1], self._cut), self._reach),
+                    strict=True,
+                )
+            ]
+        )
+        edges = np.arange(-math.ceil(tail), math.ceil(tail + shift) + 1.0)
+        endless = np.full(len(edges) - 1, np.inf)
+        boxes = Boxes(endless, endless, edges[:-1], edges[1:])
+        self._take(boxes.joined(_cover(tail, shift)) if many else boxes)
+
+    def last(self, after: Table) -> Table:
+        """Return the coefficients before the last ask: nothing tells more than V itself."""
+        return np.asarray(self._all @ self._around(after))
+
+    def before(self, after: Table, tolerance: Table) -> Table:
+        """Return the coefficients before an ask, from those after it.
+
+        Args:
+            after: Shape (places,).
+            tolerance: Boxes are halved while they make the ask so much worse, as a share of what it
+                is worth; infinite where that does not matter; same shape.
+        """
+        around = self._around(after)
+        found = self._all @ around
+        places = np.nonzero(np.isfinite(tolerance))[0]
+        if len(places) < 8:
+            return np.asarray(found)
+        window = slice(places[0], places[-1] + 1)
+        around, allowed, before = around[:, window], tolerance[window], after[window]
+        while True:
+            values = self._values(around)
+            if len(values) > _MOST_ROWS:
+                break
+            least = (self._plain @ around).max(axis=0)
+            gain = np.maximum(least - before, self._ignored * np.maximum(least, self._delta))
+            wrong = (values > least + allowed * gain).any(axis=1)
+            wide = wrong[self._row_of] & (self._needs > 0)
+            # The widest ones at a corner are halved first.
+            most = np.zeros(len(wrong))
+            np.maximum.at(most, self._row_of, self._needs)
+            wide &= self._needs >= most[self._row_of] / 4
+            if not wide.any():
+                break
+            which = np.zeros(len(self._boxes), dtype=bool)
+            which[self._box_of[wide]] = True
+            along_u = self._along[0, which] > self._along[1, which]
+            halves = self._boxes.taken(which).halves(along_u)
+            self._take(self._boxes.taken(~which).joined(halves))
+        inner = self._largest_of(values, around)
+        # Four coefficients meet at a place: those of V and of the label may not be mixed.
+        for edge in (slice(0, 3), slice(-3, None)):
+            inner[edge] = np.maximum(inner[edge], found[window][edge])
+        found[window] = inner
+        return np.asarray(found)
+
+    def _around(self, after: Table) -> Table:
+        around = self._splines.around(after, self._reach)
+        return np.vstack([around, np.ones(self._splines.size)])
+
+    def _take(self, boxes: Boxes) -> None:
+        """Make the laws of these boxes."""
+        u, t = boxes.corners()
+        at = self._laws_at(u.ravel(), t.ravel()).reshape(len(boxes), 4, 2, 3)
+        # Elsewhere i or "other" hardly ever wins, or i nearly always.
+        is_open = (at[:, 1, 0, 2] < 1 - self._rare) & (at[:, 0, 1, 0] < 1 - self._rare)
+        boxes, at, u, t = boxes.taken(is_open), at[is_open], u[is_open], t[is_open]
+        p, q = at[:, :, 0], at[:, :, 1]
+        ratios = np.log(p[:, 0, 0] / q[:, 0, 0]), np.log(q[:, 1, 2] / p[:, 1, 2])
+        bent = bends(boxes, *ratios, self._shift)
+        self._boxes, self._along = boxes, bent.sum(axis=0)
+        taken, given = (each[:, np.newaxis] for each in bent.sum(axis=1))
+        # What is left for "other" must not be negative.
+        taken = np.maximum(taken, given - q[..., 1]).max(axis=1, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needs = [(taken / (p - q)[..., 0]).max(axis=1), (given / (q - p)[..., 2]).max(axis=1)]
+        largest = self._largest(at)
+        is_rare = largest[0] <= self._rare
+        fits = [(needs[0] < 1) & (taken < q[..., 0]).all(axis=1), needs[1] < 1]
+        # A rare i is counted apart.
+        need = np.maximum(
+            np.where(is_rare, 0.0, np.where(fits[0], needs[0], np.inf)),
+            np.where(fits[1], needs[1], np.inf),
+        )
+        alone = is_rare & fits[1]
+        fit = fits[0] & fits[1] & ~is_rare
+        shared = [self._shared(u[of], t[of], taken[of], given[of]) for of in (fit, alone)]
+        rest = ~(fit | alone)
+        own = [p[..., 0], q[..., 0] - taken, p[..., 2], q[..., 2] + given]
+        p_i, q_i, p_j, q_j = (
+            np.where(ok[:, np.newaxis], each, most[:, np.newaxis])[rest]
+            for ok, each, most in zip((fits[0],) * 2 + (fits[1],) * 2, own, largest, strict=True)
+        )
+        others, more = np.unique(
+            _completed(p_i, q_i, p_j, q_j).reshape(-1, 6), axis=0, return_inverse=True
+        )
+        starts = np.cumsum([0, len(shared[0][1]), len(shared[1][1])])
+        self._row_of = np.concatenate(
+            [shared[0][0], starts[1] + shared[1][0], starts[2] + more.ravel()]
+        )
+        self._box_of = np.repeat(
+            np.concatenate([np.nonzero(of)[0] for of in (fit, alone, rest)]), 4
+        )
+        self._needs = need[self._box_of]
+        without = shared[1][1].copy()
+        without[:, :, 1] += without[:, :, 0]
+        without[:, :, 0] = 0.0
+        far = np.zeros(starts[2] + len(others), dtype=bool)
+        far[self._row_of[np.isinf(boxes.u0[self._box_of])]] = True
+        self._rows = self._rows_of(
+            np.concatenate([shared[0][1], without, others.reshape(-1, 2, 3)]), far
+        )
+        self._without = slice(starts[1], starts[2])
+        size = 2 * self._reach + 1
+        inner = np.arange(self._reach - self._near, self._reach + self._near + 1)
+        self._middle = np.concatenate([inner, size + inner, [2 * size]])
+        outer = np.ones(2 * size + 1, dtype=bool)
+        outer[self._middle] = False
+        self._is_wide = (self._rows[:, outer] != 0).any(axis=1)
+        self._wide, self._narrow = (
+            self._rows[self._is_wide],
+            self._rows[~self._is_wide][:, self._middle],
+        )
+        plain = np.unique(at[:, ::3].reshape(-1, 6), axis=0).reshape(-1, 2, 3)
+        self._plain = self._rows_of(plain, np.zeros(len(plain), dtype=bool))
+
+    def _shared(
+        self, u: Table, t: Table, taken: Table, given: Table
+    ) -> tuple[NDArray[np.intp], Table]:
+        """Return which law stands for each corner of boxes, and these laws."""
+        four = np.stack(np.broadcast_arrays(u, t, taken, given), axis=-1).reshape(-1, 4)
+        places, corners = np.unique(four[:, :2], axis=0, return_inverse=True)
+        most = np.zeros((len(places), 2))
+        np.maximum.at(most, corners.ravel(), four[:, 2:])
+        moved = self._laws_at(*places.T)
+        moved[:, 1] += most @ np.array([[-1.0, 1.0, 0.0], [0.0, -1.0, 1.0]])
+        return corners.ravel(), moved
+
+    def _values(self, around: Table) -> Table:
+        """Return what every row makes of an ask."""
+        values = np.empty((len(self._rows), around.shape[1]))
+        values[self._is_wide] = self._wide @ around
+        values[~self._is_wide] = self._narrow @ around[self._middle]
+        return values
+
+    def _largest_of(self, values: Table, around: Table) -> Table:
+        """Return the largest value, with what hardly ever happens."""
+        tails = (self._tails @ around).max(axis=0)
+        if self._without.start < self._without.stop:
+            values[self._without] += tails
+        # i or "other" wins against all odds; or i does not.
+        rare = np.maximum(self._still @ around + 2 * tails, self._certain @ around)
+        return np.asarray(np.maximum(values.max(axis=0), rare))
+
+    def _laws_at(self, u: Table, t: Table) -> Table:
+        """Return laws at places, of which many are asked for again; shape (places, 2, 3)."""
+        names = list(zip(u.tolist(), t.tolist(), strict=True))
+        new = [each for each in dict.fromkeys(names) if each not in self._places]
+        if new:
+            found = laws(*np.array(new).T, self._shift)
+            self._places |= zip(new, found, strict=True)
+        return np.array([self._places[each] for each in names]).reshape(-1, 2, 3)
+
+    @staticmethod
+    def _largest(at: Table) -> tuple[Table, Table, Table, Table]:
+        """Return P_i, Q_i, P_j and Q_j that tell most on boxes, from their corners' laws."""
+        least, first, last, most = np.moveaxis(at, 1, 0)
+        p_i, q_j = most[:, 0, 0], last[:, 1, 2]
+        q_i, p_j = p_i * least[:, 1, 0] / least[:, 0, 0], q_j * first[:, 0, 2] / first[:, 1, 2]
+        return p_i, q_i, p_j, q_j
+
+    def _rows_of(self, found: Table, far: NDArray[np.bool_]) -> Table:
+        """Return the row of each law."""
+        rows = []
+        kept = {}
+        for law, is_far in zip(found, far.tolist(), strict=True):
+            name = law.tobytes() + bytes([is_far])
+            row = self._kept.get(name)
+            if row is None:
+                row = self._row(law)
+                if is_far and self._many:
+                    # What U >= 0 says is told, too, and more than that if it is not.
+                    row += _HIDDEN * (self._all - row)
+            kept[name] = row
+            rows.append(row)
+        self._kept |= kept
+        return np.array(rows)
+
+    def _row(self, law: Table) -> Table:
+        p, q = law
+        ratios = np.log(np.maximum(p, _NONE)) - np.log(np.maximum(q, _NONE)) + _LOG_ERROR
+        cut = np.clip(ratios, -self._cut, self._cut)
+        lost = p @ np.maximum(ratios - cut, 0.0)
+        return np.append(p @ self._splines.stencils(cut, self._reach), lost)
+
+
+def _completed(p_i: Table, q_i: Table, p_j: Table, q_j: Table) -> Table:
+    """Return laws with these chances of i and j, or that tell more; shape (..., 2, 3)."""
+    p_o, q_o = 1 - p_i - p_j, 1 - q_i - q_j
+    # Where nothing is left for "other", i is what is not j.
+    none = (p_o < 0) | (q_o < 0)
+    p_i = np.where(none, np.maximum(p_i, 1 - p_j), p_i)
+    q_i = np.where(none, np.minimum(q_i, 1 - q_j), q_i)
+    # Rounding may have taken something.
+    p_o, q_o = np.where(none, 0.0, p_o + 1e-15), np.where(none, 0.0, q_o)
+    return np.stack([p_i, p_o, p_j, q_i, q_o, q_j], axis=-1).reshape(*p_i.shape, 2, 3)
+
+
+def _gaussian_row(splines: Splines, shift: float, tail: float, reach: int) -> Table:
+    """Return the row of V itself, which no label exceeds; cells of ratios are split to their ends."""
+    x = np.arange(-tail, tail + 0.1, 0.1)  # V - t
+    y = np.exp(shift * x + shift**2 / 2)
+    p = np.diff(scipy.special.ndtr(x))
+    q = np.diff(scipy.special.ndtr(x + shift))
+    upper = (p - q * y[:-1]) / np.diff(y)
+    masses = np.zeros_like(y)
+    masses[1:] += upper * (1 + _LOG_ERROR)
+    masses[:-1] += q - upper
+    masses[0] += scipy.special.ndtr(-tail) / y[0]
+    masses[-1] += scipy.special.ndtr(-tail) / y[-1]
+    row = (masses * y) @ splines.stencils(np.log(y), reach)
+    return np.append(row, 0.0)
+
+
+def _cover(tail: float, shift: float) -> Boxes:
+    """Return boxes over all u and t where no outcome is so rare that a coin tells as much."""
+    root, far = math.sqrt(2), tail + shift / math.sqrt(2)
+    u = np.linspace(-root * far, _RIGHT, math.ceil(root * far + _RIGHT) + 1)
+    t = np.linspace(
+        -_RIGHT - root * tail, _RIGHT + root * far, math.ceil(_RIGHT + root * (tail + far)) + 1
+    )
+    low, left = (each.ravel() for each in np.meshgrid(u[:-1], t[:-1], indexing="ij"))
+    high, right = (each.ravel() for each in np.meshgrid(u[1:], t[1:], indexing="ij"))
+    inside = (high + right > -root * tail) & (high - left > -root * far)
+    return Boxes(low, high, left, right).taken(inside)
+
+
+class Game:
+    """All asks of a run."""
+
+    def __init__(
+        self, many: bool, shift: float, asks: int, delta: float, *, is_convex: bool
+    ) -> None:
+        """Set the game up.
+
+        Args:
+            many: Whether there are more than two options.
+            shift: s.
+            asks: Most asks.
+            delta: In (0, 1).
+            is_convex: Whether V_0 is made convex, for votes that move among many options.
+        """
+        self._many, self._shift, self._asks, self._delta = many, shift, asks, delta
+        self._is_convex = is_convex
+        self._gaussian = gdp_epsilon(shift * math.sqrt(asks), delta)
+
+    def epsilon(self) -> float:
+        """Return the least epsilon that is proved."""
+        for share in (0.87, 1.0):
+            spread = share * self._shift * math.sqrt(self._asks)
+            about = gdp_epsilon(spread, self._delta)
+            found = self._solved(about, spread)
+            if found <= about + spread / 2:
+                break
+        return min(found, self._gaussian)
+
+    def _solved(self, about: float, spread: float) -> float:
+        # How fast delta falls with epsilon, by that of a Gaussian.
+        tail = math.exp(about + scipy.special.log_ndtr(-about / spread - spread / 2))
+        fall = tail / self._delta
+        step = spread / (_FINENESS * max(self._asks / 1000, 0.3) ** 0.25)
+        high = 4 * spread
+        slope = fall / (1 + fall) if self._is_convex else 1.0
+        splines = Splines(
+            -about - 1.5 * spread, high, step, slope if self._is_convex else math.exp(-high)
+        )
+        x = splines.x
+        end = (
+            np.maximum(1 - slope + slope * (x + math.log(slope)), 0.0)
+            if self._is_convex
+            else np.maximum(-np.expm1(-x - step**2 / 6) + step**4 / 100, 0.0)
+        )
+        rare = _TAIL * self._delta / self._asks / (2 * self._shift + self._shift**2 + 8)
+        far = max(7.1, math.sqrt(-2 * math.log(rare)))
+        lost = (2 * self._shift + self._shift**2 + 8) * math.exp(-(far**2) / 2)
+        asks = Asks(splines, self._shift, far, self._asks, self._delta, many=self._many)
+        self.rows = []
+        value = most = splines.closed(end)
+        for left in range(1, self._asks + 1):
+            most = splines.closed(asks.last(most) + lost)
+            if left == 1:
+                value = most
+                continue
+            part = left / self._asks
+            width = spread * math.sqrt(part * (1 - part)) + self._shift / 2
+            middle = -part * about + 0.5 * (1 - part) / fall
+            far = ((x - middle) / width) ** 2 / 2
+            tolerance = (
+                _TOLERANCE
+                * (1 + 1.0 * min(self._asks, 100) / (10 * left))
+                * np.exp(np.minimum(far, 20))
+            )
+            tolerance[far > 16] = np.inf
+            value = splines.closed(asks.before(value, tolerance) + lost)
+            self.rows.append(len(asks._rows))
+        return splines.epsilon(value, self._delta)

@@ -26,7 +26,13 @@ from pate_fed.mechanisms import DistributedNoise, ThresholdMax
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
 from pate_fed.planning.request import PlanRequest
 from pate_fed.planning.sums import Sums
-from pate_fed.pricing import budget_share, charged_cost, public_cost, tightest_cost
+from pate_fed.pricing import (
+    budget_share,
+    charged_cost,
+    likely_noise,
+    public_cost,
+    tightest_cost,
+)
 from pate_fed.votes import TeacherWeights
 
 _THRESHOLDS: Final = (0.5, 0.58, 0.66)
@@ -36,8 +42,7 @@ _SIGMAS: Final = (0.16, 0.2, 0.25)
 _KEPT: Final = 0.9
 """Least accuracy of an offer, as a share of the best one: more noise buys more, worse labels."""
 
-_OTHERS: Final = 3
-_POINTS: Final = 10
+_POINTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +209,10 @@ class Offer:
         }
 
 
-def offers(request: PlanRequest, split: Split | None) -> list[dict[str, Any]]:
-    """Return the best offers as tables, the best of them first, with its cost over answers.
+def best_offer(request: PlanRequest, split: Split | None) -> dict[str, Any]:
+    """Return the best offer as a table, with its cost over answers.
 
-    An offer counts by its right answers, of those whose labels are hardly worse than the best.
+    It has the most right answers, of those whose labels are hardly worse than the best.
 
     Raises:
         BudgetExhaustedError: not a single query.
@@ -217,23 +222,27 @@ def offers(request: PlanRequest, split: Split | None) -> list[dict[str, Any]]:
     counts = simulated_votes(
         votes=request.votes, classes=request.classes, teacher_accuracy=request.teacher_accuracy
     )
-    found = []
-    for sigma in _sigmas(request, split):
-        drawn = sigma if split is None else split.noise(sigma).sum_sigma(request.parties)
-        # A threshold costs nothing: all of them afford the same queries.
-        queries = _affordable(request, split, sigma)
-        for threshold in _tried(request.vote_threshold, _THRESHOLDS, request.votes):
-            seen = preview(ThresholdMax(drawn, vote_threshold=threshold), counts)
-            found.append(Offer(request, split, threshold, sigma, queries, seen))
-    if not any(offer.queries for offer in found):
-        raise _nothing_affordable(found[-1])
-    most = max(offer.seen.accuracy for offer in found if offer.queries)
-    good = [offer for offer in found if offer.seen.accuracy >= _KEPT * most]
-    best, *others = sorted(good, key=lambda offer: -offer.right)
+    seen = [
+        (sigma, threshold, preview(ThresholdMax(drawn, vote_threshold=threshold), counts))
+        for sigma in _sigmas(request, split)
+        for drawn in [sigma if split is None else split.noise(sigma).sum_sigma(request.parties)]
+        for threshold in _tried(request.vote_threshold, _THRESHOLDS, request.votes)
+    ]
+    most = max(found.accuracy for *_, found in seen)
+    good = [each for each in seen if each[2].accuracy >= _KEPT * most]
+    # A threshold costs nothing, and as many queries fit as noise is squared.
+    of_one = likely_noise(_terms(request, split, 0.0, 1.0, 1))
+    sigma, threshold, found = max(
+        good,
+        key=lambda each: min((each[0] / of_one) ** 2, request.most_queries) * each[2].right_rate,
+    )
+    queries = _affordable(request, split, sigma)
+    best = Offer(request, split, threshold, sigma, queries, found)
+    if not queries:
+        raise _nothing_affordable(best)
     table = best.as_table()
     seat = int(table["decides"]["party"].removeprefix("party-")) - 1
-    first = {**table, "epsilon_over_answers": best.curve(seat)}
-    return [first, *(offer.as_table() for offer in others[:_OTHERS] if offer.queries)]
+    return {**table, "epsilon_over_answers": best.curve(seat)}
 
 
 def _sigmas(request: PlanRequest, split: Split | None) -> list[float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from pate_fed.errors import UnfitSumError
-from pate_fed.planning.offers import Split, offers, split_of
+from pate_fed.planning.offers import Split, best_offer, split_of
 from pate_fed.planning.request import PlanRequest
 from pate_fed.planning.sums import Sums, advised_sum
 
@@ -31,7 +31,7 @@ def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
     """
     advice = sum_for(request, sums)  # refuses an unfit one before the long computation
     split = split_of(request, advice, sums)
-    best, *others = offers(request, split)
+    best = best_offer(request, split)
     return {
         "schema_version": 1,
         "noise": request.noise,
@@ -48,7 +48,6 @@ def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
         "view": "public" if split is None else "coordinator",
         "shares": None if split is None else _shares(split),
         "best": best,
-        "others": others,
     }
 
 

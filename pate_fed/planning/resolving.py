@@ -29,7 +29,7 @@ from pate_fed.planning.defaults import (
 from pate_fed.planning.options import option_of
 from pate_fed.planning.settings import RunSettings
 from pate_fed.planning.sums import SumForm, Sums, require_enough
-from pate_fed.pricing import budget_share, tightest_cost
+from pate_fed.pricing import budget_share, likely_noise, tightest_cost
 from pate_fed.queries import QueryPool
 from pate_fed.votes import MAX_TOTAL_VOTES
 
@@ -255,15 +255,15 @@ class _Asked:
             BudgetExhaustedError: no noise is enough.
         """
 
-        def share(sigma: float) -> float:
+        def draft(sigma: float) -> RunTerms:
             noisy = replace(self, settings=replace(self.settings, sigma2=sigma))
-            return noisy.share_of(noisy.draft(queries))
+            return noisy.draft(queries)
 
-        # A cost is about inversely proportional to the noise.
+        # A cost takes seconds, and is about inversely proportional to the noise.
         low, high, most = self._least_noise, math.inf, RANGES["sigma2"].most
-        tried, least = max(low, 1.0, float(self.settings.votes) / 4), 0.0
+        tried, least = max(low, likely_noise(draft(1.0))), 0.0
         while high > low * (1 + _NOISE_STEP) and least < 1 - _NOISE_STEP / 2:
-            if (found := share(tried)) <= 1:
+            if (found := self.share_of(draft(tried))) <= 1:
                 high, least = tried, found
             else:
                 low = tried
