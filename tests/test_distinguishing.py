@@ -2,9 +2,9 @@
 
 Every query is voted on alike, so a run of many queries is that many independent releases in one
 world. Two runs, of two worlds that differ in one teacher's vote, then show how far its chances
-differ. With noise 30 % too small they differ by more than is claimed. Seeds are fixed; with other
-ones a claim that holds fails once in 10,000 times, and the smaller noise, of which 4,000 queries
-show 7 standard errors where 4 are allowed, escapes once in 1,000.
+differ. With noise 20 % too small they differ by more than is claimed. Seeds are fixed; with other
+ones a claim that holds fails once in 10,000 times, and the smaller noise, of which 8,000 queries
+show 8 standard errors where 4 are allowed, escapes once in 10,000.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from pate_fed.accounting.joint_price import flat_prices
-from pate_fed.accounting.vote_pairs import JointSetting
-from pate_fed.mechanisms import keyed_stream, sampling
+from pate_fed.mechanisms import keyed_stream, noise_shares, sampling
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN
 from tests.support.federation import Federation
+from tests.support.markers import more
 
 pytestmark = pytest.mark.slow
 
-TEACHERS, PARTIES, QUERIES = 7, 3, 4000
+TEACHERS, PARTIES, QUERIES, BATCH = 7, 3, 8000, 4000
 ALL = TEACHERS * PARTIES
+SIGMA = 2.0
 MARGIN = 4.0
 """Standard errors that an estimate may lie above a claim."""
 
@@ -44,89 +44,75 @@ def voting(first: int, place: int) -> Callable[[QueryBatch], NDArray[np.int64]]:
 
 
 def released(first: int, **terms: Any) -> NDArray[np.float64]:
-    """The share of queries without an answer, with class 0 and with class 1, in one world."""
-    caps = {"max_asks": QUERIES, "max_answers": QUERIES}
+    """The share of queries without an answer, with class 0 and with class 1, in one world.
+
+    With noise at the parties the first is the colluder, whose noise an attacker knows: it adds
+    none, so that what opens has the noise that is paid for.
+    """
     federation = Federation(
         parties=PARTIES,
         teachers=TEACHERS,
         votes={place: voting(first, place) for place in range(PARTIES)},
-        terms={"classes": 2, **caps, **terms},
+        terms={"classes": 2, "sigma2": SIGMA, "max_asks": QUERIES, **terms},
         policy={
-            **{"most_epsilon": 1e6, "least_sigma1": 0.0, "least_sigma2": 0.0},
+            **{"most_epsilon": 1e6, "least_sigma2": 0.0},
             "most_near_queries": None,  # which are looked for in vain, among thousands of rows
         },
         budgets=dict.fromkeys(range(PARTIES), 1e6),
         budget=1e6,
         noise=keyed_stream(b"world %d" % first, tag="distinguish"),
+        noises={
+            place: keyed_stream(b"world %d at %d" % (first, place), tag="distinguish")
+            for place in range(PARTIES)
+        },
         pool=QUERIES,
     )
+    federation.nodes[0]._ballots._draw_noise = lambda *_: None  # type: ignore[method-assign]
     federation.run.set_up()
-    labels = federation.ask(*range(QUERIES)).labels
+    asked = [range(start, start + BATCH) for start in range(0, QUERIES, BATCH)]
+    labels = np.concatenate([federation.ask(*batch).labels for batch in asked])
     return np.array([(labels == outcome).mean() for outcome in (ABSTAIN, 0, 1)])
 
 
-@pytest.fixture(params=[1.0, 0.7], ids=["the declared noise", "noise 30 % too small"])
+@pytest.fixture(params=[1.0, 0.8], ids=["the declared noise", "noise 20 % too small"])
 def is_enough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the noise is as declared; if not, the coordinator adds less."""
-    drawn, factor = sampling.split_gaussian, float(request.param)
+    """Whether the noise is as declared; if not, coordinator or hospitals add less."""
+    factor = float(request.param)
 
-    def weaker(shape: Any, *, sigma: float, random_bytes: Any) -> Any:
-        return drawn(shape, sigma=factor * sigma, random_bytes=random_bytes)
+    def weaker(draw: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda shape, *, sigma, random_bytes: draw(
+            shape, sigma=factor * sigma, random_bytes=random_bytes
+        )
 
-    monkeypatch.setattr("pate_fed.mechanisms.noise.split_gaussian", weaker)
+    for module, name in (
+        ("pate_fed.mechanisms.noise", "split_gaussian"),
+        ("pate_fed.mechanisms.noise_shares", "sample_discrete_gaussian"),
+    ):
+        honest = {**vars(sampling), **vars(noise_shares)}[name]
+        monkeypatch.setattr(f"{module}.{name}", weaker(honest))
     return factor == 1.0
 
 
-def test_labels_of_neighboring_federations_are_as_close_as_claimed(is_enough: bool) -> None:
+@pytest.mark.parametrize(
+    "terms",
+    [
+        more({"mechanism": "gnmax"}, id="gnmax"),
+        # A threshold that 1 % of all queries miss.
+        pytest.param({"vote_threshold": 8.0}, id="threshold"),
+        pytest.param({"vote_threshold": 8.0, "noise_place": "parties"}, id="noise at the parties"),
+    ],
+)
+def test_labels_of_neighboring_federations_are_as_close_as_claimed(
+    terms: dict[str, Any], is_enough: bool
+) -> None:
     """11 of 21 teachers vote for class 0, or 10: nothing distinguishes better, so it is exact."""
-    sigma = 3.0
-    here, there = (
-        released(first, mechanism="gnmax", sigma2=sigma, max_refusals=0)
-        for first in (ALL // 2 + 1, ALL // 2)
-    )
-    mu, found = math.sqrt(2) / sigma, []
+    here, there = (released(first, **terms) for first in (ALL // 2 + 1, ALL // 2))
+    assert bool(here[0] > 0) is ("vote_threshold" in terms)
+    mu, found = math.sqrt(2) / SIGMA, []
     for epsilon in (0.0, 0.1, 0.2):
         p, q, e = here[1], there[1], math.exp(epsilon)
-        # The delta of mu-GDP at this epsilon (Dong, Roth, Su 2022), which the run's price is from.
+        # The delta of mu-GDP at this epsilon (Dong, Roth, Su 2022): no price of a query is above.
         claim = ndtr(mu / 2 - epsilon / mu) - e * ndtr(-mu / 2 - epsilon / mu)
         error = math.sqrt((p * (1 - p) + e * e * q * (1 - q)) / QUERIES)
         found.append((p - e * q - claim) / error)
     assert bool(max(found) <= MARGIN) is is_enough, found
-
-
-def divergence(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
-    """Return the Renyi divergence of order 2."""
-    return math.log((p**2 / q).sum())
-
-
-@pytest.mark.exhaustive
-def test_refusals_and_labels_of_neighboring_federations_are_as_close_as_claimed(
-    is_enough: bool,
-) -> None:
-    """The votes are the worst ones for one ask at order 2, where the flat price is exact."""
-    threshold, sigma1, sigma2 = 14.0, 4.0, 3.0
-
-    def law(first: int) -> NDArray[np.float64]:
-        passes = ndtr((max(first, ALL - first) - threshold) / sigma1)
-        wins = ndtr((2 * first - ALL) / (math.sqrt(2) * sigma2))
-        return np.array([1 - passes, passes * wins, passes * (1 - wins)])
-
-    pairs = [(one, one + step) for one in range(1, ALL) for step in (-1, 1)]
-    worst = max(pairs, key=lambda pair: divergence(law(pair[0]), law(pair[1])))
-    [claim] = flat_prices(JointSetting(ALL, 2, threshold, sigma1, sigma2), [2.0])
-    assert divergence(law(worst[0]), law(worst[1])) == pytest.approx(claim, rel=1e-6)
-    here, there = (
-        released(
-            first,
-            mechanism="confident",
-            vote_threshold=threshold,
-            sigma1=sigma1,
-            sigma2=sigma2,
-            max_refusals=QUERIES,
-        )
-        for first in worst
-    )
-    # The estimate's standard error, about 2 sqrt(D / n) for each of both worlds.
-    error = 2 * math.sqrt(2 * claim / QUERIES)
-    found = divergence(here, there)
-    assert bool(found <= claim + MARGIN * error) is is_enough, (found, claim, error)

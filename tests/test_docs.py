@@ -193,25 +193,20 @@ def test_the_reference_lists_every_choice_of_an_option() -> None:
 def test_the_reference_has_the_defaults_of_every_data_set() -> None:
     page = read(DOCS / "reference" / "command-line.md")
     for name, known in DEFAULTS.items():
-        confident = (
+        threshold = (
             "share of n"
-            if "confident" not in known.parameters
-            else ", ".join(f"{value:g}" for value in known.parameters["confident"].values())
+            if "threshold" not in known.parameters
+            else ", ".join(f"{value:g}" for value in known.parameters["threshold"].values())
         )
+        assert known.at_parties == known.parameters
         cells = [
             f"`{name}`",
             str(known.parties),
             "shared out" if known.teachers is None else str(known.teachers),
             str(known.queries),
-            confident,
-            "fills the budget"
-            if known.fills_budget
-            else "share of n"
-            if "gnmax" not in known.parameters
-            else f"{known.parameters['gnmax']['sigma2']:g}",
-            "share of n"
-            if "gnmax" not in known.at_parties
-            else f"{known.at_parties['gnmax']['sigma2']:g}",
+            f"`{known.mechanism}`",
+            threshold,
+            "fills the budget" if known.fills_budget else "share of n",
         ]
         assert f"| {' | '.join(cells)} |" in page
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pate_fed.accounting import Outcomes
 from pate_fed.accounting.calibration import most_queries
+from pate_fed.accounting.ranges import RANGES
 from pate_fed.charging import share_for_life
 from pate_fed.data import Dataset
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError, InvalidTermsError
@@ -259,19 +260,20 @@ class _Asked:
             return noisy.share_of(noisy.draft(queries))
 
         # A cost is about inversely proportional to the noise.
-        low, high = self._least_noise, math.inf
+        low, high, most = self._least_noise, math.inf, RANGES["sigma2"].most
         tried, least = max(low, 1.0, float(self.settings.votes) / 4), 0.0
         while high > low * (1 + _NOISE_STEP) and least < 1 - _NOISE_STEP / 2:
             if (found := share(tried)) <= 1:
                 high, least = tried, found
             else:
                 low = tried
-            if low > MAX_TOTAL_VOTES:
+            if low >= most:
                 raise BudgetExhaustedError(
                     requested=math.inf, budget=min(self.settings.party_epsilons or (0.0,))
                 )
             aimed = tried * min(max(found, 0.5), 4.0) * (1 + _NOISE_STEP / 4)
             tried = aimed if low < aimed < high else math.sqrt(low * high) if low else high / 2
+            tried = min(tried, most)
         return float(f"{high * (1 + 1e-6):.6g}")
 
     def with_queries(self, known: Defaults, *, pool: int) -> RunSettings:

@@ -59,7 +59,7 @@ def test_queries_that_do_not_fit_are_said_to_the_reader(pate_fed: Command) -> No
 def test_more_hospitals_than_lines_are_grouped(pate_fed: Command) -> None:
     budgets = ",".join(["9"] * 13 + ["1.5", "9"])
     arguments = ("plan", "--parties", 15, "--teachers", 4, "--classes", 2)
-    mechanism = ("--sigma1", 20, "--sigma2", 24, "--unit", "record")
+    mechanism = ("--sigma2", 24, "--unit", "record")
     text = pate_fed(*arguments, *mechanism, "--party-epsilons", budgets).out
     tightest, others = [line for line in text.splitlines() if "of one unit" in line]
     assert "party-14" in tightest
@@ -73,8 +73,7 @@ def test_the_picture_shows_every_bound_and_the_budget(tmp_path: Path, pate_fed: 
     assert pate_fed(*arguments).code == 0
     drawn = picture.read_text(encoding="utf-8")
     assert drawn.startswith("<svg")
-    for text in ("exact Gaussian composition", "label level", "joint price", "budget"):
-        assert text in drawn
+    assert "budget" in drawn
     before = picture.read_bytes()
     again = pate_fed(*arguments)
     assert again.code == 2
@@ -90,10 +89,8 @@ class TestCommand:
         text = pate_fed(*self.ARGUMENTS).out
         assert max(len(line) for line in text.splitlines()) <= 80
         flowing = " ".join(text.split())
-        assert "Recommended: plain GNMax" in flowing
         assert "in the coordinator's view" in flowing
         assert "in the public's view" in flowing
-        assert "How often a row passes --vote-threshold" in flowing
         assert "Shares are wide enough from 3 on" in flowing
         found = pate_fed(*self.ARGUMENTS, "--format", "json").json
         assert found["noise"] == "parties"
@@ -103,7 +100,7 @@ class TestCommand:
         [
             pytest.param(("--sigma2", 2), "PF-107", id="narrow noise"),
             pytest.param(("--sum", "additive", "--expected-dropouts", 1), "PF-106", id="sum"),
-            pytest.param(("--plot", "plan.svg"), "PF-105", id="no picture"),
+            pytest.param(("--plot", "pyproject.toml"), "PF-105", id="no picture"),
             pytest.param(("--colluders", 9), "PF-105", id="colluders"),
         ],
     )
@@ -151,22 +148,17 @@ def test_the_advised_sum_is_printed(pate_fed: Command) -> None:
 
 
 @pytest.mark.slow
-@in_turn(("form", ["additive", "masked"]), ("name", ["gnmax", "confident"]))
+@in_turn(("form", ["additive", "masked"]), ("noise", ["parties", "coordinator"]))
 def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
-    pate_fed: Command, tmp_path: Path, form: str, name: str
+    pate_fed: Command, tmp_path: Path, form: str, noise: str
 ) -> None:
     federation = ["--parties", 5, "--teachers", 4, "--queries", 8, "--epsilon", 20]
-    chosen = ["--noise", "parties", "--sum", form]
+    chosen = ["--noise", noise, "--sum", form]
     planned = pate_fed("plan", *federation, "--classes", 2, *chosen, "--format", "json").json
-    [offer] = [
-        each for each in (planned["best"], *planned["others"]) if each["mechanism"]["name"] == name
-    ]
+    offer = planned["best"]
     rule = offer["mechanism"]
-    flags = ["--mechanism", name, "--sigma2", rule["sigma2"]]
-    if name == "confident":
-        flags += ["--vote-threshold", rule["vote_threshold"], "--sigma1", rule["sigma1"]]
-        flags += ["--max-refusals", rule["max_refusals"]]
-    flags += ["--max-answers", rule["max_answers"], "--queries", offer["queries"]]
+    flags = ["--sigma2", rule["sigma2"], "--vote-threshold", rule["vote_threshold"]]
+    flags += ["--queries", offer["queries"]]
     run, table = tmp_path / "run", write_table(tmp_path / "table.csv", rows=240)
     data = ["--data", "csv", "--data-file", table, "--label", "sick", "--out", run]
     ended = pate_fed("simulate", *data, *federation, *chosen, *flags)

@@ -347,7 +347,7 @@ class TestCommandLine:
                 pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
                 pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
                 pytest.param("pate_fed.mechanisms.threshold_max.gnmax_total_rdp", id="pricing"),
-                pytest.param("pate_fed.report.tables.formal_cost_at", id="writing down"),
+                pytest.param("pate_fed.report.tables.charged_cost", id="writing down"),
                 pytest.param("pate_fed.students.train_student", id="teaching the student"),
             ],
         ),
