@@ -96,31 +96,15 @@ SOURCES: Final[Mapping[str, Source]] = {
             "mean": rf"average teacher {_NUMBER} %",
             "pooled": rf"without privacy {_NUMBER} %",
             "epsilon": _EPSILON,
-            "any": rf"otherwise epsilon is {_NUMBER}",
-            "joint": "privacy.views.public.bounds.joint.epsilon",
-            "label": "privacy.views.public.bounds.label.epsilon",
-            "gdp": "privacy.views.public.bounds.gdp.epsilon",
         },
         (
             (_README, _SUMMARY),
-            (_README, "assumes every hospital sends valid votes; otherwise epsilon is {any}"),
-            (_README, "Epsilon {epsilon} above holds only if"),
-            (_README, "For the run shown above this is {any} (all else equal)"),
-            (_README, "would be charged {joint}, more than the {epsilon} above"),
             (_FIRST_RUN, "Queries {answered} answered, {refused} without an answer"),
             (_FIRST_RUN, "For {answered} images one digit got"),
             (_FIRST_RUN, "For {refused} images no digit did"),
             (_FIRST_RUN, _SUMMARY.partition("Accuracy")[2].partition("Privacy")[0].strip()),
             (_FIRST_RUN, "Privacy cost epsilon {epsilon} at delta 1e-5, public view;"),
-            (_FIRST_RUN, "assumes every hospital sends valid votes; otherwise epsilon is {any}"),
             (_FIRST_RUN, "as large (e^{epsilon}, rounded up)"),
-            (
-                _FIRST_RUN,
-                "hold for any votes: {any} (the same composition, for any votes), {label} "
-                "(label-level bound) and {gdp} (exact Gaussian composition)",
-            ),
-            (_FIRST_RUN, "The budget was charged {joint} (joint price), not the {epsilon} above"),
-            (_FIRST_RUN, "together is {joint}. This is more than {epsilon}, which"),
         ),
     ),
     "gnmax": Source(
@@ -135,7 +119,7 @@ SOURCES: Final[Mapping[str, Source]] = {
             (
                 _README,
                 "Answers every query: {answered} of {asked}, student {student} %, epsilon "
-                "{epsilon} (composition of all labels)",
+                "{epsilon}.",
             ),
         ),
     ),
@@ -150,22 +134,21 @@ SOURCES: Final[Mapping[str, Source]] = {
             "own": rf"coordinator epsilon {_NUMBER}",
             "epsilon": _EPSILON,
         },
-        (
-            (
-                _README,
-                "epsilon {own} against the coordinator (RDP), {epsilon} against readers "
-                "(label-level bound)",
-            ),
-        ),
+        ((_README, "epsilon {own} against the coordinator, {epsilon} against readers"),),
     ),
-    "capped": Source(
-        "simulate --seed 7 --max-answers 8",
+    "small": Source(
+        "simulate --seed 7 --epsilon 2",
+        {"asked": rf"labeled \d+ of {_NUMBER} public"},
+        ((_README, "as many queries as epsilon 2 pays for, {asked} of 30"),),
+    ),
+    "fewer": Source(
+        "simulate --seed 7 --queries 10",
         {"epsilon": _EPSILON, "student": _STUDENT},
         (
             (
                 _FIRST_RUN,
-                "epsilon {epsilon} (all else as above). But the student learns less from 8 labels: "
-                "it is right on {student} %",
+                "epsilon {epsilon} (all else as above). But the student learns less from 10 "
+                "queries: it is right on {student} %",
             ),
         ),
     ),

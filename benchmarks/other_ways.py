@@ -17,7 +17,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pate_fed.accounting import gdp_mu, price
+from pate_fed.accounting import gdp_mu
+from pate_fed.accounting.label_bounds import label_rdp
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.data.vote_file import load_vote_counts
 
@@ -27,8 +28,7 @@ TEACHERS = 250
 DELTA = 1e-5
 LABELS = 100
 ORDERS = np.concatenate([np.arange(2.0, 65.0), np.geomspace(65, 400, 30)])
-REFUSALS, ANSWERS = 30, 270
-THRESHOLD, SIGMA1, SIGMA2 = 150.0, 50.0, 40.0
+ASKS, THRESHOLD, SIGMA = 300, 150.0, 40.0
 EPSILONS = (0.804, 3.0)
 
 
@@ -52,50 +52,45 @@ def divergences(laws: Table) -> Table:
 
 
 def individual_budgets(votes: NDArray[np.int64]) -> None:
-    """Count asks until caps, or the first or the median teacher's own RDP, reach one budget.
+    """Count asks until the run's end, or the first or the median teacher's own RDP, reach a budget.
 
     Args:
         votes: 0 or 1 of each teacher; shape (teachers, queries).
     """
-    ones = np.arange(TEACHERS + 1)
-    passes = scipy.special.ndtr((np.maximum(ones, TEACHERS - ones) - THRESHOLD) / SIGMA1)
-    heads = scipy.special.ndtr((2 * ones - TEACHERS) / (math.sqrt(2) * SIGMA2))
-    costs = divergences(np.column_stack([1 - passes, passes * heads, passes * (1 - heads)]))
-    formal = price(
-        teachers=TEACHERS,
-        classes=2,
-        vote_threshold=THRESHOLD,
-        sigma1=SIGMA1,
-        sigma2=SIGMA2,
-        max_refusals=REFUSALS,
-        max_answers=ANSWERS,
-        delta=DELTA,
-    )
-    at = int(np.abs(ORDERS - formal.order).argmin())
-    order = ORDERS[at]
-    budget = formal.epsilon - epsilon_of_nothing(float(order))
+    costs = divergences(laws_of_two(THRESHOLD, SIGMA))
+    price = ASKS * label_rdp(ORDERS, sigma=SIGMA)
+    at = int((price + np.log1p(-1 / ORDERS) - np.log(DELTA * ORDERS) / (ORDERS - 1)).argmin())
     random = np.random.default_rng(0)
     asks = []
     for _ in range(20):
         asked = votes[:, random.permutation(votes.shape[1])].T
         counts = asked.sum(axis=1)
-        passed = (
-            np.maximum(counts, TEACHERS - counts) + random.normal(0, SIGMA1, len(counts))
-            >= THRESHOLD
-        )
-        capped = 1 + min(
-            int(np.searchsorted(np.cumsum(~passed), REFUSALS)),
-            int(np.searchsorted(np.cumsum(passed), ANSWERS)),
-        )
         lost, gained = (
             costs[np.clip(counts + move, 0, TEACHERS - 1), at][:, np.newaxis] for move in (-1, 0)
         )
         own = np.cumsum(asked * lost + (1 - asked) * gained, axis=0)
-        spent = (np.searchsorted(some(own, axis=1), budget) for some in (np.max, np.median))
-        asks.append([capped, *map(int, spent)])
-    means = ", ".join(f"{mean:.0f}" for mean in np.mean(asks, axis=0))
-    print(f"individual budgets, epsilon {formal.epsilon:.3f} (Renyi): asks to caps, first, median")
-    print(f"  {means}")
+        asks.append(
+            [int(np.searchsorted(some(own, axis=1), price[at])) for some in (np.max, np.median)]
+        )
+    first, median = np.mean(asks, axis=0)
+    print(f"individual budgets, epsilon {epsilon(price):.3f} (Renyi) for {ASKS} asks:")
+    print(f"  {first:.0f} to the first teacher's, {median:.0f} to the median one's")
+
+
+def laws_of_two(threshold: float, sigma: float) -> Table:
+    """Return the laws of "no answer" and both labels, by teachers that say 1; (TEACHERS + 1, 3)."""
+    ones = np.arange(TEACHERS + 1)[:, np.newaxis]
+    tops = np.linspace(threshold, TEACHERS + 12 * sigma, 20_001)
+
+    def wins(mine: Table, other: Table) -> Table:
+        density = scipy.stats.norm.pdf(tops, mine, sigma) * scipy.special.ndtr(
+            (tops - other) / sigma
+        )
+        return np.asarray(scipy.integrate.simpson(density, x=tops, axis=1))
+
+    labels = [wins(TEACHERS - ones, ones), wins(ones, TEACHERS - ones)]
+    misses = scipy.special.ndtr((threshold - ones[:, 0]) / sigma)
+    return np.column_stack([misses * misses[::-1], *labels])
 
 
 def majorities(votes: NDArray[np.int64]) -> None:

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from benchmarks.bars import Bar, Figure, arguments, cpu_seconds, report
 from benchmarks.baselines.secagg import SecAggClient
 from benchmarks.federation import Batch, Federation
-from pate_fed.mechanisms import ConfidentGaussianMax, NoisePlan
+from pate_fed.mechanisms import NoisePlan, ThresholdMax
 from pate_fed.mechanisms.sampling import sample_gaussian
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import SummedHistogram, count_votes, open_sum
@@ -490,9 +490,7 @@ class Round:
         self.predictions = [
             numbers.integers(0, CLASSES, size=(TEACHERS, QUERIES)) for _ in range(4)
         ]
-        self.rule = ConfidentGaussianMax(
-            vote_threshold=0.6 * TEACHERS * parties, sigma1=40.0, sigma2=40.0
-        )
+        self.rule = ThresholdMax(40.0, vote_threshold=0.6 * TEACHERS * parties)
 
     def predicted(self, place: int) -> NDArray[np.int64]:
         """What a hospital's teachers said; given, in all that is timed."""
@@ -512,20 +510,19 @@ class Round:
             noise=NoisePlan(),
             random_bytes=secrets.token_bytes,
             max_answers=QUERIES,
-            max_refusals=QUERIES,
         )
 
     def curator(self) -> NDArray[np.int64]:
-        """Histograms, their sum, noise on top counts and on counts, argmax; nothing checked."""
+        """Histograms, their sum, noise on counts, argmax and threshold; nothing checked."""
         rows = np.arange(QUERIES) * CLASSES
         total = np.zeros(QUERIES * CLASSES, dtype=np.int64)
         for place in range(self.parties):
             flat = (self.predicted(place) + rows).ravel()
             total += np.bincount(flat, minlength=QUERIES * CLASSES)
         counts = total.reshape(QUERIES, CLASSES)
-        draw = partial(sample_gaussian, sigma=40.0, random_bytes=secrets.token_bytes)
-        is_answered = counts.max(axis=1) + draw((QUERIES,)) >= self.rule.vote_threshold
-        return np.where(is_answered, (counts + draw((QUERIES, CLASSES))).argmax(axis=1), -1)
+        noise = sample_gaussian((QUERIES, CLASSES), sigma=40.0, random_bytes=secrets.token_bytes)
+        noisy = counts + noise
+        return np.where(noisy.max(axis=1) >= self.rule.vote_threshold, noisy.argmax(axis=1), -1)
 
     def federation(self, federation: Federation) -> None:
         """The same without a curator: plan, votes, y's, sum, noise, argmax, settlement."""

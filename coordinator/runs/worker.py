@@ -41,7 +41,8 @@ from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.write_up import Write, write_or_note
-from pate_fed.errors import PateFedError, RunDirectoryError
+from pate_fed.errors import BudgetExhaustedError, PateFedError, RunDirectoryError
+from pate_fed.pricing import budget_share, tightest_cost
 from protocols.errors import (
     BrokenJournalError,
     KeysGoneError,
@@ -210,8 +211,9 @@ class RunWorker:
         """Tell whether a run can end with its results; else let it wait, or end uncharged."""
         try:
             _require_known_answers(run)
+            _require_affordable(run)
             fault = lack_of_room(run)
-        except RunEndedError as error:
+        except (RunEndedError, BudgetExhaustedError) as error:
             self._end_unoffered(run, error)
             return False
         if fault:
@@ -541,6 +543,18 @@ def _require_known_answers(run: OpenRun) -> None:
             "a new run",
             f"{left} rows to ask, {run.request.new_queries} priced",
         )
+
+
+def _require_affordable(run: OpenRun) -> None:
+    """Refuse a run whose price is above a budget: nothing looks at budgets later.
+
+    Raises:
+        BudgetExhaustedError: it was asked for at another price, as by another version.
+    """
+    terms = run.request.terms
+    if run.request.new_queries and budget_share(terms) > 1:
+        cost, budget = tightest_cost(terms)
+        raise BudgetExhaustedError(requested=cost, budget=budget, advice="ask for a new run")
 
 
 def lack_of_room(run: OpenRun) -> str:

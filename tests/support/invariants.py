@@ -298,9 +298,7 @@ def _hospital_charges(seen: Seen) -> Iterator[Violation]:
                 if release is None or entry.release_digest != release.digest:
                     yield Violation(Fault.LOST, f"{one.name} paid {_short(plan)} for another")
                     continue
-                price = lifelong_charge(
-                    terms, outcomes_of(release), weight=terms.unit_votes_at(0), ledger=one.ledger
-                )
+                price = lifelong_charge(terms, outcomes_of(release), weight=terms.unit_votes_at(0))
                 if entry.spent != price:
                     yield Violation(Fault.LOST, f"{one.name} paid otherwise for {_short(plan)}")
 

@@ -8,35 +8,35 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pate_fed.mechanisms.always_answering import AlwaysAnsweringMechanism
 
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.ranges import positive, whole
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
 @dataclass(frozen=True, slots=True)
 class ToyEvent(PrivacyEvent):
-    """Some labels of the toy."""
+    """Some asks of the toy."""
 
     record_name: ClassVar[str] = "toy/1"
 
-    answers: int
+    asks: int
     sigma: float
     weight: float = 1.0
 
 
 @event_rdp.register
 def _(event: ToyEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    return np.asarray(orders) * event.answers * (event.weight / event.sigma) ** 2
+    return np.asarray(orders) * event.asks * (event.weight / event.sigma) ** 2
 
 
 @dataclass(frozen=True, slots=True)
-class ToyMax(AlwaysAnsweringMechanism):
+class ToyMax(NoisyMax):
     """GNMax under another name, priced by its RDP curve alone."""
 
     name: ClassVar[str] = "toy"
@@ -52,9 +52,9 @@ class ToyMax(AlwaysAnsweringMechanism):
         """Add Gaussian noise."""
         return noise.perturb(summed, sigma=self.sigma, random_bytes=random_bytes)
 
-    def event_of_answers(self, answers: int, weight: float) -> PrivacyEvent:
-        """Say what so many answers cost."""
-        return ToyEvent(whole("answers", answers), self.sigma, weight)
+    def event_of_asks(self, asks: int, weight: float) -> PrivacyEvent:
+        """Say what so many asks cost."""
+        return ToyEvent(whole("asks", asks), self.sigma, weight)
 
     def instance_rdp(
         self,
@@ -66,7 +66,7 @@ class ToyMax(AlwaysAnsweringMechanism):
     ) -> NDArray[np.float64]:
         """Return what holds whatever the votes."""
         del outcomes
-        return event_rdp(self.event_of_answers(len(counts), weight), orders)
+        return event_rdp(self.event_of_asks(len(counts), weight), orders)
 
     def parameters(self) -> Parameters:
         """Return the parameters."""
@@ -89,7 +89,6 @@ SPEC: Final = Spec(
     name=ToyMax.name,
     title="Toy-Max",
     parameters=("sigma2",),
-    prices=("renyi",),
     make=_make,
     usual=_usual,
     text=_text,

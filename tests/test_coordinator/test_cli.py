@@ -90,7 +90,9 @@ class TestRun:
         for name in ("manifest", "metrics", "privacy"):
             for path in leaves(json.loads((out / f"{name}.json").read_text()), name):
                 named = [is_listed(path, one) for one in (PUBLIC, PUBLIC_WITH_POOL, PRIVATE)]
-                assert named.count(True) == 1 or path.endswith((".evaluation", ".data", ".removal")), path
+                assert named.count(True) == 1 or path.endswith(
+                    (".evaluation", ".data", ".removal")
+                ), path
         assert (out / "report.html").read_bytes() == page
         assert {path.name for path in out.iterdir()} == RUN_FILES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import sqlite3
 import stat
@@ -295,6 +296,27 @@ def test_a_run_is_queued_paused_resumed_and_stopped_without_a_service(
     assert (again.code, again.error_code) == (2, "PF-446")
     export = pate_fed("export", "first", "--out", tmp_path / "out", "--home", folder)
     assert (export.code, export.error_code) == (2, "PF-446")
+
+
+def test_a_run_above_its_budget_is_refused_with_what_fits_and_nothing_is_queued(
+    pate_fed: Command, tmp_path: Path
+) -> None:
+    federation = Worked(tmp_path)
+    asked = (
+        *("run", "--queries", federation.queries, "--label", LABEL, "--name", "first", "--detach"),
+        *("--classes", ",".join(CLASSES), "--home", federation.coordinator.home.folder),
+        *("--epsilon", 2, "--vote-threshold", 15, "--sigma2", 8, "--batch-size", 1),
+    )
+    ended = pate_fed(*asked, "--ask", 30)
+    assert (ended.code, ended.out, ended.error_code) == (3, "", "PF-131")
+    found = re.search(r"at most (\d+) quer", ended.err)
+    assert found is not None
+    assert federation.coordinator.queue.all() == []
+    assert list(federation.coordinator.home.path("pools").iterdir()) == []
+    assert pate_fed(*asked, "--ask", found[1]).code == 0
+    request = federation.request()
+    assert (request.settings.mechanism, len(request.queries)) == ("threshold", int(found[1]))
+    federation.coordinator.close()
 
 
 class TestFollowing:

@@ -552,6 +552,20 @@ class TestUploads:
         assert fresh.queue.all() == []
         assert list(fresh.home.path("pools").iterdir()) == []
 
+    def test_a_run_above_its_budget_is_refused_with_what_fits(self, fresh: Coordinator) -> None:
+        add_hospitals(fresh, "North", "South", "West")
+        rows = "\n".join(f"{row},{row % 7}" for row in range(40))
+        table = f"age,weight\n{rows}\n".encode()
+        client = browser(fresh, Role.OPERATOR)
+        wanted = {"ask": "30", "sigma2": "9", "vote_threshold": "15", "epsilon": "1"}
+        refused = self.sent(client, table, **wanted)
+        found = re.search(r"at most (\d+) quer", refused.text)
+        assert found is not None, refused.text
+        assert "PF-131" in refused.text
+        fits = self.sent(client, table, **{**wanted, "ask": found[1]})
+        assert fits.status_code == 200, fits.text
+        assert fresh.queue.all() == []
+
     def test_a_form_that_is_too_large_or_malformed_is_refused(self, fresh: Coordinator) -> None:
         client = browser(fresh, Role.OPERATOR)
         token = form_token(client, "/")

@@ -57,7 +57,6 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
             epsilon=500.0,
             queries=QUERIES,
             batch_size=QUERIES,
-            max_answers=QUERIES,
         )
         coordinator = federation.coordinator
         coordinator.ask("large", federation.task, settings, source="public.csv", select="all")

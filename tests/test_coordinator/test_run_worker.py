@@ -16,11 +16,12 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from coordinator.cli.pools import show_pool
 from coordinator.database import Database, ReleasedAnswers
-from coordinator.database.schema import AnswerRow, AttemptRow
+from coordinator.database.schema import AnswerRow, AttemptRow, RunRow
 from coordinator.errors import (
     AlteredResultsError,
     BrokenTranscriptError,
@@ -547,6 +548,21 @@ def test_a_hospital_that_never_stays_up_ends_a_run_at_nobodys_charge(federation:
         assert set(states) <= {EntryState.CANCELLED, EntryState.RETURNED}
 
 
+def test_a_queued_run_above_its_budget_is_refused_before_anybody_is_asked(
+    federation: Worked,
+) -> None:
+    """Another version may have queued it, at another price: nothing looks at budgets later."""
+    federation.ask()
+    request = json.loads(federation.coordinator.queue.request("first"))
+    request["settings"]["party_epsilons"][1] = 0.999 * request["epsilon"]
+    with federation.coordinator._database.transaction() as connection:
+        connection.execute(update(RunRow).values(request=json.dumps(request)))
+    federation.on_exchange = lambda number: pytest.fail("a hospital was asked")
+    run = federation.work()
+    assert (run.state, "PF-131" in run.reason) == (RunState.FAILED, True)
+    assert charges(federation) == [[]] * 3
+
+
 def test_a_run_has_no_cap_on_answers(federation: Worked) -> None:
     """Every ask costs the same: hospitals would vote, and pay, for what nobody looks at."""
     with pytest.raises(RunRequestError, match="a cap on answers"):
@@ -880,16 +896,13 @@ def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -
     assert metrics["queries"]["not_asked"] == metrics["queries"]["void"] == 0
     privacy, first = privacy_of(federation, "second"), privacy_of(federation)
     # The labels cost what the run that drew them cost.
-    assert privacy["views"] == {
-        "public": {**first["views"]["public"], "bounds": {}},
-        "coordinator": first["views"]["coordinator"],
-    }
+    assert privacy["views"] == first["views"]
     assert (privacy["delta"], privacy["guarantee"]) == (first["delta"], first["guarantee"])
     assert [run["run"] for run in privacy["runs"]] == ["first"]
     assert [row["epsilon"] for row in privacy["parties"]] == [
         row["epsilon"] for row in first["parties"]
     ]
-    assert privacy["charged"] == privacy["ledger"] == []
+    assert (privacy["charged"], privacy["ledger"]) == (0.0, [])
     assert not (folder / "transcript.jsonl").exists()
     assert "were drawn in first (12)" in (folder / "report.html").read_text()
 

@@ -49,8 +49,8 @@ PATIENCE_MS = 300_000
 
 REPOSITORY = Path(__file__).parents[2]
 SEED, QUERIES, BATCH = 7, 12, 6
-MECHANISM = ("--mechanism", "confident", "--vote-threshold", 18, "--sigma1", 6, "--sigma2", 6)
-BUDGET = ("--epsilon", 100, "--unit", "record", "--any-votes", "--batch-size", BATCH)
+MECHANISM = ("--vote-threshold", 18, "--sigma2", 6)
+BUDGET = ("--epsilon", 100, "--unit", "record", "--batch-size", BATCH)
 
 
 def purpose_bytes(purpose: str) -> bytes:
@@ -156,9 +156,9 @@ class Operator:
         page.locator("[name=file]").set_input_files(queries)
         page.get_by_text("Noise, threshold and secure sum").click()
         page.locator("[name=unit]").select_option("record")
-        page.locator("[name=mechanism]").select_option("confident")
+        page.locator("[name=mechanism]").select_option("threshold")
         self._fill({"label": LABEL, "classes": ", ".join(CLASSES), "ask": QUERIES, "name": "same"})
-        self._fill({"vote_threshold": 18, "sigma1": 6, "sigma2": 6})
+        self._fill({"vote_threshold": 18, "sigma2": 6})
         self._fill({"epsilon": 100, "batch_size": BATCH})
         self._click("Show the cost")
         cost = page.locator("#quote")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,10 +33,10 @@ def given_back(place: int) -> EntryState:
     return EntryState.RETURNED if place else EntryState.CANCELLED
 
 
-def started(federation: ProcessFederation, fate: Fate | None = None) -> None:
-    """All hospitals run, the first with a fate, and a run is queued."""
+def started(federation: ProcessFederation, fate: Fate | None = None, **settings: Any) -> None:
+    """All hospitals run, the first with a fate, and a run of these settings is queued."""
     federation.make_task("first", seed=1)
-    federation.ask("first")
+    federation.ask("first", **settings)
     federation.start_hospital(0, fate)
     for place in range(1, len(federation.hospitals.sites)):
         federation.start_hospital(place)
@@ -105,12 +106,23 @@ ELSEWHERE = (Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
 """Of void batches: see below."""
 
 
-@pytest.mark.parametrize("form", FORMS)
+THRESHOLD = {"mechanism": "threshold", "vote_threshold": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("form", "settings"),
+    [
+        pytest.param("additive", {**THRESHOLD, "noise": "parties"}, id="noise at the hospitals"),
+        pytest.param("masked", THRESHOLD, id="masked"),
+        more("additive", {}, id="gnmax"),
+        more("masked", {**THRESHOLD, "noise": "parties"}, id="masked, noise at the hospitals"),
+    ],
+)
 def test_a_coordinator_that_is_killed_at_every_stage_of_one_run_ends_it_whole(
-    tmp_path: Path, form: str
+    tmp_path: Path, form: str, settings: dict[str, Any]
 ) -> None:
     with process_federation(tmp_path, form) as federation:
-        started(federation)
+        started(federation, **settings)
         stages = [stage for stage in STAGES[form] if stage not in ELSEWHERE]
         for stage in stages:
             assert federation.work(DiesAt(stage)), f"it never came to {stage}"
@@ -122,8 +134,14 @@ def test_a_coordinator_that_is_killed_at_every_stage_of_one_run_ends_it_whole(
         [run] = seen.runs
         assert (run.run.state, run.run.reason) == (RunState.DONE, "")
         assert run.run.progress["answered"] == run.run.progress["queries"]
-        for place in range(len(seen.hospitals)):
+        # One sum a batch, a threshold or not, and no second draw of anybody's noise for it.
+        assert len(seen.said.plans) == 3
+        for place, hospital in enumerate(seen.hospitals):
             assert states_of(seen, place) == [EntryState.COMMITTED] * 3
+            mine = [
+                bodies for (_, name), bodies in seen.said.vectors.items() if name == hospital.name
+            ]
+            assert [len(bodies) for bodies in mine] == [1] * 3
 
 
 @pytest.mark.parametrize("exchange", [0, *(more(later) for later in range(1, 4))])
