@@ -30,7 +30,7 @@ from pate_fed.accounting import (
     event_additive_delta,
 )
 from pate_fed.accounting.formal import ROUNDING_ROOM
-from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, LedgerError
+from pate_fed.errors import InvalidParameterError, LedgerError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import DistributedNoise, Mechanism, Options, make_mechanism
 from pate_fed.releases import NoisyRelease
@@ -311,21 +311,3 @@ def share_for_life(terms: RunTerms) -> float:
         ledger = PrivacyLedger.for_life(budget, terms.delta, additive_delta=kept)
         shares.append(ledger.share_of(charge))
     return max(shares)
-
-
-def require_room_for_life(terms: RunTerms) -> None:
-    """Refuse a run that new ledgers for life, of the same budgets as the run, cannot hold.
-
-    Args:
-        terms: The run's.
-
-    Raises:
-        BudgetExhaustedError: see `share_for_life`.
-    """
-    if (share := share_for_life(terms)) > 1:
-        raise BudgetExhaustedError(
-            requested=share * terms.epsilon,
-            budget=terms.epsilon,
-            advice="hospitals add up all their runs by a fixed rule, and a budget for life of the "
-            "run's epsilon would not hold it; ask fewer queries, add noise or raise --epsilon",
-        )
