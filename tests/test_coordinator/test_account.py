@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from coordinator.cli.console import accounted_mechanisms
 from pate_fed.accounting import LaplaceMaxEvent, RenyiAccountant, gdp_epsilon, laplace_rdp
 from pate_fed.accounting.conversion import convert_at_orders
 from pate_fed.accounting.smooth_conditions import SmoothSetting, smooth_conditions
@@ -25,7 +26,7 @@ __all__ = ["pate_fed"]
 METHODS = {
     "formal_gdp",
     "formal_label",
-    "formal_joint",
+    "formal_composed",
     "per_instance_paper",
     "per_instance_cks",
     "per_instance_exact",
@@ -42,7 +43,7 @@ def write_votes(path: Path, votes: Any = None) -> Path:
 
 def price(pate_fed: Command, votes: Path, *more: object) -> dict[str, Any]:
     ended = pate_fed(
-        *("account", votes, "--vote-threshold", 30, "--sigma1", 15, "--sigma2", 8),
+        *("account", votes, "--vote-threshold", 30, "--sigma2", 8),
         *("--format", "json", *more),
     )
     assert (ended.code, ended.err) == (0, "")
@@ -58,7 +59,7 @@ def test_every_method_says_unit_neighbors_view_method_and_whether_it_may_be_show
     for row in found["epsilon"].values():
         assert {"epsilon", "unit", "neighbors", "view", "method", "releasable"} <= set(row)
     shown = {name for name, row in found["epsilon"].items() if row["releasable"]}
-    assert shown == {"formal_gdp", "formal_label", "formal_joint"}
+    assert shown == {"formal_gdp", "formal_label", "formal_composed"}
 
 
 def test_formal_bounds_are_ordered_and_exact_is_below_the_papers(
@@ -77,9 +78,9 @@ def test_caps_that_are_not_whole_make_formal_numbers_private(
     pate_fed: Command, tmp_path: Path
 ) -> None:
     votes = write_votes(tmp_path / "votes.npy")
-    found = price(pate_fed, votes, "--max-answers", 20.5, "--max-refusals", 19.5)
+    expected = ("--mechanism", "confident", "--sigma1", 15, "--max-answers", 20.5)
+    found = price(pate_fed, votes, *expected)
     assert not any(row["releasable"] for row in found["epsilon"].values())
-    assert found["epsilon"]["formal_joint"]["max_answers"] == 20.5
 
 
 @sampled(1)
@@ -194,7 +195,8 @@ def test_published_votes_cost_what_the_paper_says(  # noqa: PLR0917 - a table's 
 ) -> None:
     votes = real_data(f"data/pate_votes/pate2018_counts/{name}_250_teachers.npy")
     ended = pate_fed(
-        *("account", votes, "--rows", rows, "--vote-threshold", threshold, "--sigma1", sigma1),
+        *("account", votes, "--rows", rows, "--mechanism", "confident"),
+        *("--vote-threshold", threshold, "--sigma1", sigma1),
         *("--sigma2", 40, "--delta", delta, "--format", "json"),
     )
     epsilon = json.loads(ended.out)["epsilon"]
@@ -217,7 +219,7 @@ def test_published_votes_at_their_expected_outcomes_cost_what_is_promised(
         *("account", path, "--rows", "0:640", "--mechanism", "confident", "--format", "json"),
         *("--vote-threshold", 200, "--sigma1", 150, "--sigma2", 40, "--delta", 1e-5),
     )
-    found = pate_fed(*asked, "--max-answers", 282.72, "--max-refusals", 357.28).json
+    found = pate_fed(*asked, "--max-answers", 282.72).json
     assert found["asked"] == 640
     assert found["expected_answered"] == pytest.approx(282.72, abs=0.005)
     epsilon = {name: row["epsilon"] for name, row in found["epsilon"].items()}
@@ -228,11 +230,9 @@ def test_published_votes_at_their_expected_outcomes_cost_what_is_promised(
     assert epsilon["per_instance_exact"] == pytest.approx(0.936, abs=0.002)
     assert epsilon["formal_gdp"] == pytest.approx(2.527, abs=5e-4)
     assert epsilon["formal_label"] <= 2.145
-    assert epsilon["formal_joint"] <= 1.715
+    assert epsilon["formal_composed"] is None
     assert 1.7119 < epsilon["sanitized"] < 3.2
     assert not any(row["releasable"] for row in found["epsilon"].values())
-    joint = found["epsilon"]["formal_joint"]
-    assert (joint["max_refusals"], joint["max_answers"]) == (357.28, 282.72)
     uncapped = pate_fed(*asked).json["epsilon"]
     assert uncapped["formal_gdp"]["epsilon"] == pytest.approx(3.927, abs=5e-4)
     assert uncapped["formal_gdp"]["releasable"]
@@ -240,19 +240,19 @@ def test_published_votes_at_their_expected_outcomes_cost_what_is_promised(
 
 def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
     votes = write_votes(tmp_path / "votes.npy")
-    ended = pate_fed("account", votes, "--vote-threshold", 30, "--sigma1", 15, "--sigma2", 8)
+    ended = pate_fed("account", votes, "--mechanism", "confident", *OPTIONS["confident"])
     assert ended.code == 0
     assert max(len(line) for line in ended.out.splitlines()) <= 80
     assert ended.out.count("PRIVATE") == 5  # expected answers, three per instance, sanitized
     assert "answers are expected (from these votes: PRIVATE, operator only)" in ended.out
     said = " ".join(ended.out.split())
-    assert said.count("may be shown if the caps were fixed without the votes") == 3
+    assert said.count("may be shown if the caps were fixed without the votes") == 2
     assert said.count("private because it depends on these votes") == 4
-    caps = ("--max-answers", 20.5, "--max-refusals", 19.5)
-    real = pate_fed("account", votes, *OPTIONS["confident"], *caps)
+    expected = ("--mechanism", "confident", "--max-answers", 20.5)
+    real = pate_fed("account", votes, *OPTIONS["confident"], *expected)
     assert max(len(line) for line in real.out.splitlines()) <= 80
     said = " ".join(real.out.split())
-    assert said.count("private because caps that are not whole are expectations from votes") == 3
+    assert said.count("private because caps that are not whole are expectations from votes") == 2
     assert "may be shown" not in said
 
 
@@ -296,28 +296,28 @@ def test_naming_the_unit_changes_no_number(pate_fed: Command, tmp_path: Path) ->
 
 @sampled(1)
 @pytest.mark.parametrize(
-    ("answers", "refusals", "asks"),
+    ("cap", "answers"),
     [
-        pytest.param(10, 5, 14, id="the last one ends it by one of both"),
-        pytest.param(38, 30, 40, id="no more than there are"),
-        pytest.param(10, 0, 10, id="no refusal"),
-        pytest.param(0, 5, 5, id="no answer"),
-        pytest.param(10.5, 5.25, 15.75, id="expected numbers add up"),
+        pytest.param(10, 10, id="some"),
+        pytest.param(50, 40, id="no more than there are"),
+        pytest.param(0, 0, id="no answer"),
+        pytest.param(10.5, 10.5, id="an expected number"),
     ],
 )
-def test_caps_allow_as_many_checks_as_a_run_makes(
-    pate_fed: Command, tmp_path: Path, answers: float, refusals: float, asks: float
+def test_a_cap_on_answers_leaves_every_query_its_check(
+    pate_fed: Command, tmp_path: Path, cap: float, answers: float
 ) -> None:
-    caps = ("--max-answers", answers, "--max-refusals", refusals)
-    found = price_of(pate_fed, tmp_path, "confident", *caps)
+    found = price_of(pate_fed, tmp_path, "confident", "--max-answers", cap)
     # One vote moved: the top count changes by 1 and is checked, two counts of an answer by 1.
-    mu = math.sqrt(asks / 15**2 + 2 * answers / 8**2)
+    mu = math.sqrt(40 / 15**2 + 2 * answers / 8**2)
     assert found["epsilon"]["formal_gdp"]["epsilon"] == pytest.approx(
         gdp_epsilon(mu, 1e-5), rel=1e-9
     )
 
 
 OPTIONS: dict[str, tuple[object, ...]] = {
+    "threshold": ("--vote-threshold", 30, "--sigma2", 8),
+    "interactive-threshold": ("--vote-threshold", 30, "--sigma2", 8),
     "confident": ("--vote-threshold", 30, "--sigma1", 15, "--sigma2", 8),
     "gnmax": ("--sigma2", 8),
     "interactive": ("--vote-threshold", 30, "--sigma1", 15, "--sigma2", 8),
@@ -338,7 +338,7 @@ def write_predictions(path: Path, predictions: Any = None) -> Path:
 
 def price_of(pate_fed: Command, tmp_path: Path, mechanism: str, *more: object) -> dict[str, Any]:
     arguments = [*OPTIONS[mechanism], *more]
-    if mechanism == "interactive" and "--predictions" not in more:
+    if SPECS[mechanism].learns and "--predictions" not in more:
         arguments += ["--predictions", write_predictions(tmp_path / "student.npy")]
     votes = write_votes(tmp_path / "votes.npy", VOTES)
     ended = pate_fed("account", votes, "--mechanism", mechanism, "--format", "json", *arguments)
@@ -347,7 +347,7 @@ def price_of(pate_fed: Command, tmp_path: Path, mechanism: str, *more: object) -
 
 
 def test_every_mechanism_can_be_priced() -> None:
-    assert set(OPTIONS) == {name for name, spec in SPECS.items() if not spec.for_research}
+    assert set(OPTIONS) == set(accounted_mechanisms())
 
 
 @sampled(2)
@@ -359,7 +359,6 @@ def test_every_mechanism_has_every_row_and_says_why_where_there_is_no_number(
     rows = found["epsilon"]
     assert set(rows) == METHODS | ({"formal_renyi"} if mechanism in RENYI else set())
     assert {"order"} <= set(rows["per_instance_paper"]) & set(rows["sanitized"])
-    assert {"max_refusals", "max_answers"} <= set(rows["formal_joint"])
     for name, row in rows.items():
         assert {"epsilon", "unit", "neighbors", "view", "method", "releasable"} <= set(row)
         if row["epsilon"] is None:
@@ -377,7 +376,7 @@ def test_every_mechanism_has_every_row_and_says_why_where_there_is_no_number(
 
 
 def _arguments_of_text(tmp_path: Path, mechanism: str) -> list[object]:
-    student = ["--predictions", tmp_path / "student.npy"] if mechanism == "interactive" else []
+    student = ["--predictions", tmp_path / "student.npy"] if SPECS[mechanism].learns else []
     return [tmp_path / "votes.npy", "--mechanism", mechanism, *OPTIONS[mechanism], *student]
 
 
@@ -433,17 +432,17 @@ def test_few_answers_of_lnmax_cost_at_most_their_pure_epsilon(
 def test_a_test_of_stability_spends_of_delta_for_each_ask(
     pate_fed: Command, tmp_path: Path, mechanism: str
 ) -> None:
-    found = price_of(pate_fed, tmp_path, mechanism, "--max-answers", 10, "--max-refusals", 5)
+    found = price_of(pate_fed, tmp_path, mechanism)
     made = make_mechanism(mechanism, Options(sigma1=4.0, test_delta=1e-8))
     accountant = RenyiAccountant()
-    accountant.compose(made.event(14, 10))
+    accountant.compose(made.event(40, 40))
     renyi = found["epsilon"]["formal_renyi"]
-    assert renyi["additive_delta"] == pytest.approx(14e-8, rel=1e-12)
+    assert renyi["additive_delta"] == pytest.approx(40e-8, rel=1e-12)
     assert renyi["epsilon"] == pytest.approx(accountant.get_converted(1e-5).epsilon, rel=1e-9)
     assert isinstance(made, StableMax)
     assert found["expected_answered"] == pytest.approx(made.answer_chances(VOTES).sum(), rel=1e-12)
     if mechanism == "stable-gaussian":
-        exact = gdp_epsilon(math.sqrt(14) / 4, 1e-5 - 14e-8)
+        exact = gdp_epsilon(math.sqrt(40) / 4, 1e-5 - 40e-8)
         assert found["epsilon"]["formal_gdp"]["epsilon"] == pytest.approx(exact, rel=1e-12)
         assert found["epsilon"]["formal_label"]["epsilon"] < exact < renyi["epsilon"]
 
@@ -475,8 +474,7 @@ def test_a_student_without_opinion_changes_no_number(pate_fed: Command, tmp_path
         rows = ended.json["epsilon"]
         numbers.append({name: row["epsilon"] for name, row in rows.items()})
     confident, interactive = numbers
-    assert interactive.pop("formal_joint") is None
-    assert confident.pop("formal_joint") > 0
+    assert interactive.pop("formal_composed") is confident.pop("formal_composed") is None
     assert interactive == pytest.approx(confident, rel=1e-12)
 
 
