@@ -162,12 +162,10 @@ class RunLedger:
         Raises:
             LedgerError: the reservation is unknown, settled or too small.
         """
+        outcomes = self.outcomes.commit(entry_id, released, release_digest)
         paid = self.paid_for(entry_id, released)
-        return replace(
-            self,
-            outcomes=self.outcomes.commit(entry_id, released, release_digest),
-            own=self.own and self.own.commit(entry_id, paid, release_digest),
-        )
+        own = self.own and self.own.commit(entry_id, paid, release_digest)
+        return replace(self, outcomes=outcomes, own=own)
 
     def paid_for(self, entry_id: str, released: Outcomes) -> Outcomes:
         """Return the outcomes that a batch costs once it is released.

@@ -27,7 +27,8 @@ def charged_cost(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None)
     Returns:
         Infinite where the mechanism protects nobody.
     """
-    return _cost(terms, seat, unit=unit, shows_counts=terms.at_parties or terms.spec.shows_counts)
+    shown = are_counts_seen(terms, at_coordinator=True)
+    return _cost(terms, seat, unit=unit, shows_counts=shown)
 
 
 def public_cost(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) -> FormalCost:
@@ -38,12 +39,25 @@ def public_cost(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) 
         seat: Place of the party among all, from 0.
         unit: As for `charged_cost`.
     """
+    shown = are_counts_seen(terms, at_coordinator=False)
+    return _cost(terms, seat, unit=unit, shows_counts=shown)
+
+
+def are_counts_seen(terms: RunTerms, *, at_coordinator: bool) -> bool:
+    """Tell whether a run is priced as if its noisy counts were seen, not its outcomes alone.
+
+    Args:
+        terms: The run's.
+        at_coordinator: Whether in the view of whoever receives the parties' messages; otherwise in
+            the public's.
+    """
+    if at_coordinator and terms.at_parties:
+        return True
     # The counts of an evaluation are published: everybody sees what the coordinator sees.
-    is_shown = terms.is_evaluation or terms.spec.shows_counts
     # Everybody sees whether a batch is void. A hospital can lie about its row sums, so that the
     # noise decides it; no proof covers that and a threshold together for less than the row.
-    is_shown |= terms.at_parties and terms.spec.may_refuse
-    return _cost(terms, seat, unit=unit, shows_counts=is_shown)
+    decided = terms.at_parties and terms.spec.may_refuse
+    return terms.is_evaluation or terms.spec.shows_counts or decided
 
 
 def removal_cost(terms: RunTerms, seat: int) -> FormalCost | None:

@@ -13,14 +13,14 @@ from typing import Final
 
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.conversion import epsilon_at_order
-from pate_fed.accounting.curves import event_charged_rdp, event_public_rdp
+from pate_fed.accounting.curves import event_public_rdp, event_rdp
 from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
 from pate_fed.accounting.ledger import order_for_life
 from pate_fed.accounting.statement import PUBLIC_VIEW, ROUNDS_METHOD, PrivacyUnit
 from pate_fed.charging import caps_of, charge_of
 from pate_fed.federation import RunTerms
-from pate_fed.pricing import charged_cost, cost_of_runs
+from pate_fed.pricing import are_counts_seen, charged_cost, cost_of_runs
 
 _LARGEST_FIRST: Final = 500.0
 """Largest epsilon of a first round from which an order for all rounds is taken."""
@@ -95,12 +95,13 @@ def _divergence_of_rounds(
     order = order_of_rounds(rounds[0], seat, unit=unit)
     if order is None or any(terms.test_delta is not None for terms in rounds):
         return FormalCost(math.inf, ROUNDS_METHOD, holds_for)
-    bound = event_charged_rdp if at_coordinator else event_public_rdp
-    charges = [
-        charge_of(terms, caps_of(terms), weight=replace(terms, unit=unit).unit_votes_at(seat))
-        for terms in rounds
-    ]
-    rdp = math.fsum(float(bound(charge, [order])[0]) for charge in charges) * ROUNDING_ROOM
+    parts = []
+    for terms in rounds:
+        weight = replace(terms, unit=unit).unit_votes_at(seat)
+        seen = are_counts_seen(terms, at_coordinator=at_coordinator)
+        bound = event_rdp if seen else event_public_rdp
+        parts.append(float(bound(charge_of(terms, caps_of(terms), weight=weight), [order])[0]))
+    rdp = math.fsum(parts) * ROUNDING_ROOM
     if not math.isfinite(rdp):
         return FormalCost(math.inf, ROUNDS_METHOD, holds_for)
     epsilon = epsilon_at_order(rdp, order, delta=rounds[0].delta) * ROUNDING_ROOM

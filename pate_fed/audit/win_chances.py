@@ -127,17 +127,17 @@ def log_outcomes(
     terms = ratio + below.sum(axis=1, keepdims=True) + log_weights[:, np.newaxis]
     top = terms.max(axis=0)
     logs = top + np.log(np.exp(terms - top).sum(axis=0))
-    slopes = -(np.exp(terms - logs).T @ np.exp(ratio))
-    np.fill_diagonal(slopes, 0.0)
-    np.fill_diagonal(slopes, -slopes.sum(axis=1))
-    if cut is None:
+    shares = np.exp(terms - logs)
+    slopes = -(shares.T @ np.exp(ratio))
+    if cut is None:  # what a class gains the others lose
+        np.fill_diagonal(slopes, 0.0)
+        np.fill_diagonal(slopes, -slopes.sum(axis=1))
         return logs, slopes / unit
+    np.fill_diagonal(slopes, (shares * _RISES[noise.law](away)).sum(axis=0))
     lacking = cut - scaled
     behind = log_below(lacking)
-    no_answer, falls = behind.sum(), log_density(lacking) - behind
-    # A class that rises takes from "no answer", too.
-    slopes += np.diag(np.exp(no_answer + falls - logs))
-    return np.append(logs, no_answer), np.vstack([slopes, -np.exp(falls)]) / unit
+    falls = np.exp(log_density(lacking) - behind)
+    return np.append(logs, behind.sum()), np.vstack([slopes, -falls]) / unit
 
 
 _LogOf = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -198,3 +198,9 @@ _GRIDS: Final[dict[str, tuple[float, Callable[[NDArray[np.float64], float | None
     "gaussian": (1.0, _gaussian_grid),
     "laplace": (1 / math.sqrt(2), _laplace_grid),
 }
+
+_RISES: Final[dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
+    "gaussian": lambda away: away,
+    "laplace": np.sign,
+}
+"""How fast the log density at a place rises with the count, which is that far below."""

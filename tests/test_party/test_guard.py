@@ -560,7 +560,7 @@ class TestBatch:
         assert federation.steps[1] == ["abandon"]
 
     def test_party_adds_a_batch_to_what_it_was_charged_before(self) -> None:
-        federation = self.ready(budgets={1: 0.5})
+        federation = self.ready(budgets={1: 2.16})
         assert federation.ask(0, 1, 2).answered == 3
         with pytest.raises(VoidBatchError, match=Reason.BUDGET):
             federation.ask(3, 4, 5)

@@ -24,7 +24,7 @@ from pate_fed.errors import InvalidParameterError, UnsupportedEventError
 from tests.support.pate_vectors import load_vectors
 
 EVENTS = st.one_of(
-    st.builds(GaussianMaxEvent, answers=st.integers(0, 200), sigma=st.floats(5, 100)),
+    st.builds(GaussianMaxEvent, asks=st.integers(0, 200), sigma=st.floats(5, 100)),
     st.builds(
         lambda asks, share, sigma1, sigma2: ConfidentGaussianMaxEvent(
             asks, int(asks * share), sigma1, sigma2

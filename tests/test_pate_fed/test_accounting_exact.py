@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -20,13 +21,15 @@ from pate_fed.accounting.exact import (
     exact_label_rdp,
     exact_threshold_rdp,
 )
-from pate_fed.accounting.pate_bounds import threshold_rdp
+from pate_fed.accounting.label_bounds import label_rdp
+from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from tests.support import exact_argmax
 from tests.support.markers import sampled
 from tests.support.pate_vectors import SETS, load_vectors
 from tests.support.query_costs import gnmax_rdp
 from tests.support.real_data import real_data
+from tests.support.threshold_law import threshold_log_law
 from tests.support.vectors import read_vectors
 
 ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 14.0, 32.0])
@@ -237,6 +240,81 @@ def test_published_votes_cost_what_the_reference_says(
     assert not cost.releasable
 
 
+def worst_neighbor(
+    counts: list[int], *, sigma: float, threshold: float, off: list[int], votes: int
+) -> list[float]:
+    """The largest divergence from any neighbor of all moved votes, by the law's own integral."""
+    row = np.array(counts)
+    here = threshold_log_law(row - off, vote_threshold=threshold, sigma=sigma)
+    found = np.zeros(len(ORDERS))
+    for source, target in itertools.permutations(range(len(row)), 2):
+        if row[source] > 0:
+            moved = (row - off).astype(float)
+            moved[source] -= votes
+            moved[target] += votes
+            there = threshold_log_law(moved, vote_threshold=threshold, sigma=sigma)
+            told = [exact_argmax.renyi_divergence(here, there, order) for order in ORDERS]
+            found = np.maximum(found, told)
+    return list(found)
+
+
+@pytest.mark.parametrize("threshold", [-40.0, 0.0, 5.5, 9.0, 14.0])
+@pytest.mark.parametrize(
+    ("counts", "off", "votes"),
+    [
+        pytest.param([7, 2, 1], [0, 0, 0], 1, id="three classes"),
+        pytest.param([6, 4], [0, 0], 1, id="two classes"),
+        pytest.param([5, 5, 5, 0], [0, 0, 0, 0], 1, id="ties"),
+        pytest.param([9, 0, 0, 1], [0, 0, 0, 0], 2, id="two votes"),
+        pytest.param([10, 0, 3], [10, 0, 3], 1, id="all as a student expects"),
+        pytest.param([4, 6, 3], [9, 2, 2], 1, id="a student that errs"),
+        # Class 2 has no vote to lose, and as much left as class 0.
+        pytest.param([5, 4, 0], [5, 1, 0], 1, id="the same left, of other votes"),
+    ],
+)
+def test_a_threshold_is_one_more_outcome_of_the_same_noise(
+    counts: list[int], off: list[int], votes: int, threshold: float
+) -> None:
+    found = exact_label_rdp(
+        [counts], ORDERS, sigma=3.0, weight=votes, vote_threshold=threshold, offsets=[off]
+    )[0]
+    expected = worst_neighbor(counts, sigma=3.0, threshold=threshold, off=off, votes=votes)
+    assert found == pytest.approx(expected, rel=1e-8, abs=1e-12)
+    papers = gnmax_total_rdp(
+        [counts], ORDERS, sigma=3.0, weight=votes, vote_threshold=threshold, offsets=[off]
+    )
+    assert (found <= papers * (1 + 1e-9) + 1e-12).all()
+    assert (found <= label_rdp(ORDERS, sigma=3.0, weight=votes) * (1 + 1e-9)).all()
+
+
+def test_a_threshold_that_nothing_or_everything_reaches_costs_nothing_or_the_label() -> None:
+    rows = [[30, 20, 1], [26, 24, 1]]
+    label = exact_label_rdp(rows, ORDERS, sigma=8.0)
+    never, always = (
+        exact_label_rdp(rows, ORDERS, sigma=8.0, vote_threshold=threshold)
+        for threshold in (1e9, -1e9)
+    )
+    assert not never.any()
+    assert always == pytest.approx(label, rel=1e-12)
+    # With next to no noise the integrand leaves the range of doubles on both sides.
+    for threshold, least in ((7.0, 0.0), (9.0, 0.5)):
+        torn = exact_label_rdp([[9, 5]], ORDERS, sigma=1e-3, vote_threshold=threshold)[0]
+        assert (torn <= ORDERS * 1e6).all(), "false for what is no number"
+        assert torn[0] >= least
+        assert least or torn[0] < 1e-9, "votes that are clear of threshold and tie tell nothing"
+
+
+def test_epsilon_of_a_threshold_on_the_same_noise_is_the_sum_over_all_asks() -> None:
+    counts = np.array([[30, 20, 0], [26, 24, 0], [30, 20, 0]])
+    own = {"vote_threshold": 29.0, "offsets": np.array([[4, 4, 0]] * 3)}
+    cost = exact_epsilon(counts, sigma2=8.0, delta=1e-5, **own)
+    rdp = exact_label_rdp(counts, [cost.order], sigma=8.0, **own).sum(axis=0)
+    at_order = convert_at_orders(rdp, [cost.order], delta=1e-5, method="cks")
+    assert cost.epsilon == pytest.approx(at_order.epsilon, rel=1e-12)
+    assert cost.method == EXACT_METHOD
+    assert not cost.releasable
+
+
 def test_an_answered_query_pays_for_its_label() -> None:
     counts = [[30, 20], [26, 24], [50, 0]]
     setting = {"sigma2": 8.0, "delta": 1e-5, "vote_threshold": 30.0, "sigma1": 10.0}
@@ -291,6 +369,7 @@ def test_nothing_asked_costs_nothing() -> None:
     nothing = np.zeros((0, 3), dtype=np.int64)
     assert exact_label_rdp(nothing, ORDERS, sigma=2.0).shape == (0, len(ORDERS))
     assert exact_epsilon(nothing, sigma2=2.0, delta=1e-5).epsilon == 0.0
+    assert exact_epsilon(nothing, sigma2=2.0, delta=1e-5, vote_threshold=3.0).epsilon == 0.0
 
 
 @pytest.mark.parametrize(
@@ -318,7 +397,13 @@ def test_noise_too_small_for_a_grid_is_refused() -> None:
     "changed",
     [
         pytest.param({"sigma2": 0.0}, id="sigma2 0"),
-        pytest.param({"sigma1": None}, id="threshold without its noise"),
+        pytest.param({"vote_threshold": None}, id="noise of a check without a threshold"),
+        pytest.param(
+            {"sigma1": None, "answered": [1, 0]}, id="answers, where an ask costs the same"
+        ),
+        pytest.param({"sigma1": None, "vote_threshold": math.inf}, id="an endless threshold"),
+        pytest.param({"sigma1": None, "offsets": [[1, 0.5], [0, 0]]}, id="offsets not whole"),
+        pytest.param({"sigma1": None, "offsets": [[1, 0]]}, id="offsets of other queries"),
         pytest.param({"delta": 1.0}, id="delta 1"),
         pytest.param({"weight": 0}, id="weight 0"),
         pytest.param({"answered": [1]}, id="answers of other queries"),

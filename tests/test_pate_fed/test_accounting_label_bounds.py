@@ -218,7 +218,7 @@ def test_plain_gnmax_has_no_checks_to_pay_for() -> None:
 
 
 def test_events_have_the_label_level_curve() -> None:
-    labels = GaussianMaxEvent(answers=7, sigma=20.0, weight=2.0)
+    labels = GaussianMaxEvent(asks=7, sigma=20.0, weight=2.0)
     curve = event_label_rdp(labels, ORDERS)
     assert curve.tolist() == (7 * label_rdp(ORDERS, sigma=20.0, weight=2.0)).tolist()
     both = ConfidentGaussianMaxEvent(asks=9, answers=7, sigma1=30.0, sigma2=20.0, weight=2.0)

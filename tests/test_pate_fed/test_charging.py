@@ -1,245 +1,180 @@
-"""Charging: whatever happens in a run, no budget and no cap of anybody is exceeded."""
+"""Charging and prices: no step of a run exceeds a cap, and its caps have one cost."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, ClassVar
 
-import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from numpy.typing import NDArray
 
 from pate_fed.accounting import (
     NO_OUTCOMES,
-    AnyVotesEvent,
     ConfidentGaussianMaxEvent,
+    DistributedGaussianMaxEvent,
     EntryState,
-    FormalCost,
-    JointPriceEvent,
+    GaussianMaxEvent,
     Outcomes,
-    PrivacyEvent,
     PrivacyLedger,
     RenyiAccountant,
+    convert_curve,
     gdp_epsilon,
+    label_level_epsilon,
+    label_rdp,
+    threshold_bit_rdp,
 )
-from pate_fed.accounting.curves import event_rdp
-from pate_fed.accounting.laplace_bounds import pure_dp_rdp
-from pate_fed.accounting.statement import (
-    BELLMAN_METHOD,
-    CAPS_METHOD,
-    FILTER_METHODS,
-    NO_BOUND_METHOD,
-    ROUNDS_METHOD,
-    RUNS_METHOD,
-    Pricing,
+from pate_fed.accounting.formal import gdp_cost, labels_cost
+from pate_fed.accounting.statement import NO_BOUND_METHOD, PUBLIC_VIEW, ROUNDS_METHOD, RUNS_METHOD
+from pate_fed.charging import (
+    RunLedger,
+    caps_of,
+    charge_of,
+    lifelong_charge,
+    mechanism_of,
+    outcomes_of,
+    require_room_for_life,
+    share_for_life,
+    whole_charge,
 )
-from pate_fed.charging import RunLedger, caps_of, charge_of, ledger_of, lifelong_charge, outcomes_of
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,
     OutcomeCapError,
     PateFedError,
-    UnsupportedEventError,
 )
 from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import InteractiveThresholdMax, ThresholdMax
 from pate_fed.pricing import (
-    PRICINGS,
-    affordable_queries,
-    cheapest_pricing,
+    are_counts_seen,
+    budget_share,
+    charged_cost,
     cost_of_runs,
-    formal_bounds,
-    formal_cost_at,
     most_exposed,
-    priced,
-    unconditional_epsilon,
+    public_cost,
+    removal_cost,
+    run_cost,
+    tightest_cost,
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
-from pate_fed.rounds import (
-    cost_of_rounds,
-    delta_of_rounds,
-    order_of_rounds,
-    unconditional_epsilon_of_rounds,
-)
+from pate_fed.rounds import cost_of_rounds, delta_of_rounds, order_of_rounds
 from pate_fed.votes import TeacherWeights
-from tests.support.charged import charged_epsilon
-from tests.support.markers import in_turn, sampled
+from tests.support.exact_argmax import histograms, renyi_divergence
+from tests.support.markers import sampled
+from tests.support.threshold_law import threshold_log_law
 from tests.support.ties import tied_epsilon, tied_laws
 
 DIGEST = bytes(range(32))
 DELTA = 1e-5
 
-GAUSSIAN: dict[str, Any] = {
-    "mechanism": "confident",
-    "vote_threshold": 150.0,
-    "sigma1": 50.0,
-    "sigma2": 40.0,
+THRESHOLD: dict[str, Any] = {"mechanism": "threshold", "vote_threshold": 150.0, "sigma2": 40.0}
+GNMAX: dict[str, Any] = {"mechanism": "gnmax", "sigma2": 40.0, "max_answers": 90}
+CONFIDENT: dict[str, Any] = {**THRESHOLD, "mechanism": "confident", "sigma1": 50.0}
+INTERACTIVE: dict[str, Any] = {
+    **THRESHOLD,
+    "mechanism": "interactive-threshold",
+    "confidence": 0.9,
 }
-LAPLACE: dict[str, Any] = {"mechanism": "lnmax", "sigma2": 200.0, "max_refusals": 0}
+LAPLACE: dict[str, Any] = {"mechanism": "lnmax", "sigma2": 200.0, "max_answers": 90}
 STABLE: dict[str, Any] = {"mechanism": "stable-gaussian", "sigma1": 40.0, "test_delta": 1e-8}
-IMMUTABLE: dict[str, Any] = {"mechanism": "immutable", "sigma2": 5.0, "max_refusals": 0}
+IMMUTABLE: dict[str, Any] = {"mechanism": "immutable", "sigma2": 5.0, "max_answers": 90}
+COUNTS: dict[str, Any] = {"mechanism": "counts", "sigma2": 40.0, "max_answers": 90}
+AT_PARTIES: dict[str, Any] = {"noise_place": "parties", "colluders": 1, "dropouts": 0}
+MIXED: dict[str, Any] = {
+    "weights": ((1,) * 100, (2,) * 50, (1,) * 40 + (5,) * 2),
+    "budgets": (1.2, 1.7, 3.0),
+}
 
 
 def terms(**changed: Any) -> RunTerms:
-    """Terms of a run of Confident-GNMax with 250 teachers at three hospitals."""
-    mechanism = changed.get("mechanism", "confident")
-    parameters = GAUSSIAN if mechanism == "confident" else {"mechanism": mechanism}
-    weights = changed.get("weights", ((1,) * 84, (1,) * 83, (1,) * 83))
-    answers, refusals = changed.get("max_answers", 60), changed.get("max_refusals", 30)
+    """Terms of a run of Threshold-GNMax with 250 teachers at three hospitals."""
+    given_ = changed if "mechanism" in changed else {**THRESHOLD, **changed}
+    weights = given_.get("weights", ((1,) * 84, (1,) * 83, (1,) * 83))
     fields: dict[str, Any] = {
+        "name": "run",
         "pool_digest": bytes(32),
         "task_digest": bytes(32),
-        "name": "run",
         "classes": 2,
         "vote_threshold": None,
         "sigma1": None,
         "sigma2": None,
         "confidence": None,
         "test_delta": None,
-        **parameters,
         "noise_place": "coordinator",
         "unit": "record",
-        "pricing": "gdp",
-        "orders": (),
-        "max_asks": answers + refusals,
-        "max_answers": answers,
-        "max_refusals": refusals,
+        "max_asks": 90,
+        "max_answers": 60,
         "budgets": (2.0,) * len(weights),
         "delta": DELTA,
-        "weights": tuple(TeacherWeights.of(party) for party in weights),
     }
-    return RunTerms(**{**fields, **changed, "weights": fields["weights"]})
+    held = tuple(TeacherWeights.of(party) for party in weights)
+    return RunTerms(**{**fields, **given_, "weights": held})
 
 
-def priced_by(pricing: Pricing, order: float = 12.0, **changed: Any) -> RunTerms:
-    """The same, charged this way at one order for all."""
-    parties = len(changed.get("weights", (0, 0, 0)))
-    by_order = pricing in ("label", "joint", "renyi")
-    given_orders = changed.pop("orders", (order,) * parties)
-    return terms(pricing=pricing, orders=given_orders if by_order else (), **changed)
+def gnmax(sigma: float, asks: int, **changed: Any) -> RunTerms:
+    """Terms of a run that answers every query."""
+    return terms(mechanism="gnmax", sigma2=sigma, max_asks=asks, max_answers=asks, **changed)
 
 
-# An independent price of what was released -----------------------------------------------------
+# The ledger of a run, in any order --------------------------------------------------------------
 
-
-def mp_epsilon(rdp: float, order: float, delta: float) -> mpmath.mpf:
-    """Convert by CKS with 40 digits."""
-    with mpmath.workdps(40):
-        rdp_, order_, delta_ = mpmath.mpf(rdp), mpmath.mpf(order), mpmath.mpf(delta)
-        log_both = mpmath.log(delta_) + mpmath.log(order_)
-        return rdp_ + mpmath.log1p(-1 / order_) - log_both / (order_ - 1)
-
-
-@lru_cache
-def prices_at(run: RunTerms, weight: int, order: float) -> tuple[float, float]:
-    """Return what an ask that is refused, and one that is answered, costs at an order."""
-    if run.pricing in ("label", "joint"):
-        one = {"asks": 1, "max_refusals": run.max_refusals}
-        one |= {"max_answers": run.max_answers, "max_asks": run.max_asks}
-
-        def priced(*outcome: int) -> float:
-            votes = (run.total_votes, run.classes, run.vote_threshold)
-            noise = (run.sigma1, run.sigma2, weight)
-            event: PrivacyEvent = (
-                JointPriceEvent(*outcome, *votes, *noise, **one)  # type: ignore[arg-type]
-                if run.pricing == "joint"
-                else AnyVotesEvent(*outcome, run.classes, *noise, **one)  # type: ignore[arg-type]
-            )
-            return float(event_rdp(event, [order])[0])
-
-        return priced(1, 0), priced(0, 1)
-    if run.mechanism == "lnmax":
-        assert run.sigma2 is not None
-        gamma = math.sqrt(2) / run.sigma2
-        answer_only = float(pure_dp_rdp([order], epsilon=2 * gamma * weight)[0])
-        return math.inf, answer_only
-    assert run.mechanism == "stable-gaussian"
-    assert run.sigma1 is not None
-    both = order / (2 * run.sigma1**2)
-    return both, both
-
-
-def dearest(outcomes: Outcomes, refusal: float, answer: float) -> float:
-    """Price what was released, or the dearest of what may have been, ask by ask."""
-    fewest = outcomes.asks - min(outcomes.refusals, outcomes.asks)
-    return max(
-        answers * answer + ((outcomes.asks - answers) * refusal if answers < outcomes.asks else 0.0)
-        for answers in range(fewest, outcomes.answers + 1)
-    )
-
-
-def recomputed_epsilon(run: RunTerms, seat: int, spent: list[Outcomes]) -> float:
-    """Price all that was released or may have been, from first principles, for one party."""
-    weight = run.unit_votes_at(seat)
-    if run.pricing == "gdp":
-        assert run.sigma1 is not None
-        assert run.sigma2 is not None
-        mu_squared = weight**2 * math.fsum(
-            each.asks / run.sigma1**2 + 2 * each.answers / run.sigma2**2 for each in spent
-        )
-        return gdp_epsilon(math.sqrt(mu_squared), run.delta) * (1 - 1e-12)
-    order = run.orders[seat]
-    refusal, answer = prices_at(run, weight, order)
-    # Released asks, each by its own price; a lost batch at the dearest mix of its asks.
-    rdp = math.fsum(dearest(each, refusal, answer) for each in spent)
-    delta = run.delta
-    if run.test_delta is not None:
-        delta -= run.test_delta * run.max_asks
-    return float(mp_epsilon(rdp, order, delta)) if rdp else 0.0
-
-
-# The ledger of a run, in any order -------------------------------------------------------------
-
-MIXED: dict[str, Any] = {
-    "weights": ((1,) * 100, (2,) * 50, (1,) * 40 + (5,) * 2),
-    "budgets": (1.2, 1.7, 3.0),
+RUNS = {
+    "gnmax": terms(**GNMAX),
+    "threshold": terms(),
+    "threshold, every ask may be answered": terms(max_answers=90),
+    "interactive": terms(**INTERACTIVE),
+    "noise at the parties": terms(**AT_PARTIES),
+    "gnmax, noise at the parties": terms(**GNMAX, **AT_PARTIES),
+    "weights": terms(unit="party", **MIXED),
+    "Laplace": terms(**LAPLACE),
+    "tests of stability": terms(**STABLE),
+    "next to no caps": terms(max_asks=3, max_answers=1),
 }
-RUNS = [
-    pytest.param(priced_by("gdp"), id="gdp"),
-    pytest.param(priced_by("gdp", **MIXED), id="gdp, weights and budgets"),
-    pytest.param(priced_by("gdp", unit="party", **{**MIXED, "sigma1": 4e3, "sigma2": 3e3}), id="p"),
-    pytest.param(priced_by("label", budgets=(1.5,) * 3), id="label"),
-    pytest.param(priced_by("label", orders=(9.0, 6.0, 4.0), **MIXED), id="label, mixed"),
-    pytest.param(priced_by("joint", budgets=(0.9,) * 3), id="joint"),
-    pytest.param(priced_by("joint", orders=(12.0, 8.0, 5.0), **MIXED), id="joint, mixed"),
-    pytest.param(priced_by("joint", max_asks=70), id="joint, few asks"),
-    pytest.param(priced_by("renyi", order=7.0, **LAPLACE), id="renyi, Laplace"),
-    pytest.param(priced_by("renyi", order=9.0, **STABLE), id="renyi, stability"),
-]
+
+
+def total(counted: list[Outcomes]) -> tuple[int, int]:
+    return sum(each.asks for each in counted), sum(each.answers for each in counted)
 
 
 class ChargingMachine(RuleBasedStateMachine):
-    """Drives a run's ledger and keeps its own books of what left and what nobody can rule out."""
+    """Drives a run's ledger by all that a coordinator can do, a hostile one included.
+
+    It keeps books of its own: what all parties count against the caps, and what this party's own
+    votes went into.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.released: list[Outcomes] = []
-        self.lost: list[Outcomes] = []
-        self.passed: list[Outcomes] = []
+        self.counted: list[Outcomes] = []
+        self.own: list[Outcomes] = []
         self.held: dict[str, Outcomes] = {}
         self.names = 0
 
-    @initialize(run=st.sampled_from([each.values[0] for each in RUNS]), alone=st.booleans())
-    def begin(self, run: RunTerms, alone: bool) -> None:
-        self.run = run
-        self.seats = (1,) if alone else tuple(range(len(run.weights)))
-        self.ledger = RunLedger.of(run, seat=1 if alone else None)
+    @initialize(run=st.sampled_from(sorted(RUNS)), at_party=st.booleans())
+    def begin(self, run: str, *, at_party: bool) -> None:
+        self.run, self.at_party = RUNS[run], at_party
+        self.ledger = RunLedger.of(self.run, at_party=at_party)
 
-    @property
-    def spent(self) -> list[Outcomes]:
-        """Everything that must be paid for."""
-        return [*self.released, *self.lost, *self.held.values()]
+    def name(self) -> str:
+        self.names += 1
+        return f"batch {self.names}"
+
+    def one_held(self, data: st.DataObject) -> tuple[str, Outcomes]:
+        name = data.draw(st.sampled_from(sorted(self.held)))
+        return name, self.held.pop(name)
+
+    def drawn(self, data: st.DataObject, most: Outcomes) -> Outcomes:
+        asks = data.draw(st.integers(0, most.asks))
+        return Outcomes(asks, data.draw(st.integers(0, min(asks, most.answers))))
 
     @rule(queries=st.integers(1, 40))
     def reserve(self, queries: int) -> None:
-        before = self.ledger
-        self.names += 1
-        name = f"batch {self.names}"
+        before, name = self.ledger, self.name()
         try:
             worst = before.worst_case(queries)
             self.ledger = before.reserve(name, worst)
@@ -251,60 +186,79 @@ class ChargingMachine(RuleBasedStateMachine):
 
     def refusal_was_needed(self, queries: int) -> None:
         """A ledger that refuses everything would be safe, too."""
-        if queries > self.ledger.outcomes.asks_left or self.ledger.is_over:
-            return
-        spent = [*self.spent, self.ledger.worst_case(queries)]
-        assert any(
-            recomputed_epsilon(self.run, seat, spent) > self.run.budgets[seat] * (1 - 1e-7)
-            for seat in self.seats
-        )
+        held = list(self.held.values())
+        for books in (self.counted, *([self.own] if self.at_party else [])):
+            asks, answers = total([*books, *held])
+            if asks + queries > self.run.max_asks or answers >= self.run.max_answers:
+                return
+            if answers + queries > self.run.max_answers:
+                return
+        raise AssertionError("a batch was refused that fits both books")
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.held)))
-        held = self.held.pop(name)
-        refusals = data.draw(st.integers(0, held.refusals))
-        answers = data.draw(st.integers(0, min(held.answers, held.asks - refusals)))
-        self.ledger = self.ledger.commit(name, Outcomes(refusals, answers), DIGEST)
-        self.released.append(Outcomes(refusals, answers))
+        name, held = self.one_held(data)
+        released = self.drawn(data, held)
+        self.ledger = self.ledger.commit(name, released, DIGEST)
+        self.counted.append(released)
+        # Rule R13: with noise at the parties every opened row is paid for.
+        opened = held.asks if self.run.at_parties else released.asks
+        self.own.append(replace(released, asks=opened))
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def more_than_was_reserved_is_refused(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.held)))
         held, before = self.held[name], self.ledger
-        for too_many in (
-            Outcomes(held.refusals + 1, 0),
-            Outcomes(0, held.answers + 1),
-            Outcomes(held.refusals, held.asks - held.refusals + 1),
-        ):
-            with pytest.raises(LedgerError):
-                before.commit(name, too_many, DIGEST)
+        with pytest.raises(LedgerError):
+            before.commit(name, Outcomes(held.asks + 1, 0), DIGEST)
+        with pytest.raises(LedgerError):
+            before.commit(name, Outcomes(held.answers + 1, held.answers + 1), DIGEST)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def forfeit(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.held)))
+        name, held = self.one_held(data)
         self.ledger = self.ledger.forfeit(name)
-        self.lost.append(self.held.pop(name))
+        self.counted.append(held)
+        self.own.append(held)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.held)))
+        name, _ = self.one_held(data)
         self.ledger = self.ledger.cancel(name)
-        del self.held[name]
+
+    @precondition(lambda self: self.held and self.at_party)
+    @rule(data=st.data(), is_counted=st.booleans(), is_charged=st.booleans())
+    def end_void(self, data: st.DataObject, *, is_counted: bool, is_charged: bool) -> None:
+        """A coordinator chooses who saw what: void batches may be charged and not counted."""
+        name, held = self.one_held(data)
+        self.ledger = self.ledger.end_void(name, is_counted=is_counted, is_charged=is_charged)
+        self.counted += [held] * is_counted
+        self.own += [held] * is_charged
 
     @rule(queries=st.integers(1, 60))
     def pass_over(self, queries: int) -> None:
-        self.names += 1
-        before = self.ledger
-        if before.is_over:
-            assert before.pass_over(f"batch {self.names}", queries) == before
+        before, name = self.ledger, self.name()
+        if not before.is_over:
+            self.counted.append(before.worst_case(min(queries, before.left.asks)))
+        self.ledger = before.pass_over(name, queries)
+        assert self.ledger.own == before.own
+        assert before.is_over is (self.ledger == before)
+
+    @rule(data=st.data(), queries=st.integers(1, 60))
+    def follow(self, data: st.DataObject, queries: int) -> None:
+        before, name = self.ledger, self.name()
+        if before.is_over or queries > before.left.asks:
+            with pytest.raises(OutcomeCapError):
+                before.follow(name, queries, NO_OUTCOMES, DIGEST)
             return
-        self.passed.append(before.worst_case(min(queries, before.outcomes.asks_left)))
-        self.ledger = before.pass_over(f"batch {self.names}", queries)
+        released = self.drawn(data, before.worst_case(queries))
+        self.ledger = before.follow(name, queries, released, DIGEST)
+        self.counted.append(released)
+        assert self.ledger.own == before.own
 
     @rule(name=st.sampled_from(["nobody", "batch 1", "batch 2"]))
     def a_name_is_settled_once(self, name: str) -> None:
@@ -319,526 +273,115 @@ class ChargingMachine(RuleBasedStateMachine):
             with pytest.raises(LedgerError):
                 settle(name)
 
-    @invariant()
-    def no_budget_is_exceeded(self) -> None:
-        if not hasattr(self, "ledger"):
-            return
-        for seat in self.seats:
-            assert recomputed_epsilon(self.run, seat, self.spent) <= self.run.budgets[seat]
-        for kept in self.ledger.costs:
-            assert kept.used_share() <= 1
+    @rule()
+    def the_ledger_is_stored_and_read(self) -> None:
+        empty = RunLedger.of(self.run, at_party=self.at_party)
+        assert empty.with_record(self.ledger.to_record()) == self.ledger
+        assert self.ledger.without_entries == empty
 
     @invariant()
-    def charges_never_fall_below_what_was_released(self) -> None:
+    def no_cap_is_exceeded_by_what_all_count(self) -> None:
         if not hasattr(self, "ledger"):
             return
-        kept = dict(zip(self.ledger.seats, self.ledger.costs, strict=True))
-        for seat, ledger in kept.items():
-            released = recomputed_epsilon(self.run, seat, [*self.released, *self.lost])
-            assert charged_epsilon(ledger) >= released * (1 - 1e-9)
+        asks, answers = total([*self.counted, *self.held.values()])
+        assert asks <= self.run.max_asks
+        assert answers <= self.run.max_answers
+        assert (self.ledger.outcomes.asks, self.ledger.outcomes.answers) == (asks, answers)
 
     @invariant()
-    def no_cap_is_exceeded(self) -> None:
-        if not hasattr(self, "ledger"):
+    def no_partys_units_are_in_more_than_the_run_costs(self) -> None:
+        if not hasattr(self, "ledger") or not self.at_party:
             return
-        counted = [*self.spent, *self.passed]
-        assert sum(each.refusals for each in counted) <= self.run.max_refusals
-        assert sum(each.answers for each in counted) <= self.run.max_answers
-        assert sum(each.asks for each in counted) <= self.run.max_asks
-        assert self.ledger.outcomes.asks == sum(each.asks for each in counted)
+        asks, answers = total([*self.own, *self.held.values()])
+        assert self.ledger.own is not None
+        assert (self.ledger.own.asks, self.ledger.own.answers) == (asks, answers)
+        assert self.ledger.used_share() == asks / self.run.max_asks <= 1
+        for seat in range(len(self.run.weights)):
+            weight = self.run.unit_votes_at(seat)
+            paid = charge_of(self.run, Outcomes(asks, answers), weight=weight)
+            whole = whole_charge(self.run, seat)
+            assert whole is not None
+            assert paid.is_covered_by(whole)
 
 
 TestRunLedger = ChargingMachine.TestCase
 TestRunLedger.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
-# Prices ----------------------------------------------------------------------------------------
+def test_void_batches_that_are_charged_but_not_counted_end_where_the_price_ends() -> None:
+    """A hostile coordinator voids batch after batch, and calls each one free for the caps."""
+    ledger = RunLedger.of(terms(), at_party=True)
+    for number in range(100):
+        worst = ledger.worst_case(10)
+        assert ledger.left == Outcomes(90, 60), "nobody counts them"
+        try:
+            ledger = ledger.reserve(str(number), worst)
+        except OutcomeCapError:
+            break
+        ledger = ledger.end_void(str(number), is_counted=False, is_charged=True)
+    assert ledger.own is not None
+    assert (number, ledger.own.asks, ledger.own.answers) == (6, 60, 60)
+    assert not ledger.is_over
 
 
-class TestPriced:
-    def test_the_smallest_bound_that_holds_is_chosen(self) -> None:
-        bounds = formal_bounds(terms(), weight=1, votes_are_valid=True)
-        assert set(bounds) == {"gdp", "label", "joint"}
-        assert bounds["joint"].epsilon < bounds["label"].epsilon < bounds["gdp"].epsilon
-        chosen = priced(terms(), votes_are_valid=True)
-        assert chosen.pricing == "joint"
-        assert chosen.orders == (bounds["joint"].order,) * 3
-
-    def test_joint_is_never_chosen_without_valid_votes(self) -> None:
-        assert "joint" not in formal_bounds(terms(), weight=1, votes_are_valid=False)
-        chosen = priced(terms(), votes_are_valid=False)
-        assert chosen.pricing == "label"
-        with pytest.raises(InvalidParameterError):
-            priced(terms(), votes_are_valid=False, wanted=frozenset({"joint"}))
-
-    @sampled(1)
-    @pytest.mark.parametrize(
-        "changed",
-        [
-            pytest.param(
-                {"mechanism": "gnmax", "sigma2": 40.0, "max_refusals": 0}, id="no check to join"
-            ),
-            pytest.param(
-                {**GAUSSIAN, "mechanism": "interactive", "confidence": 0.9},
-                id="a check against predictions",
-            ),
-            pytest.param({"weights": ((1,) * 4000,) * 3}, id="too many teachers"),
-        ],
-    )
-    def test_joint_is_never_chosen_where_it_is_not_proved(self, changed: dict[str, Any]) -> None:
-        asked = terms(**{**changed, "classes": 5})
-        joint = formal_bounds(asked, weight=1, votes_are_valid=True).get("joint")
-        assert joint is None or math.isinf(joint.epsilon)
-        assert priced(asked, votes_are_valid=True).pricing == "label"
-
-    def test_a_price_that_cannot_be_charged_is_refused_with_the_reason(self) -> None:
-        asked = terms(weights=((1,) * 4000,) * 3, classes=5)
-        with pytest.raises(InvalidParameterError, match="at most 1000 teachers, got 12000"):
-            priced(asked, votes_are_valid=True, wanted=frozenset({"joint"}))
-
-    def test_exact_composition_is_chosen_where_it_is_smallest(self) -> None:
-        one = terms(max_answers=1, max_refusals=1, max_asks=1, **{"sigma2": 400.0, "sigma1": 500.0})
-        bounds = formal_bounds(one, weight=1, votes_are_valid=False)
-        way, share = cheapest_pricing(one, votes_are_valid=False)
-        assert way == min(bounds, key=lambda each: bounds[each].epsilon)
-        assert share == bounds[way].epsilon / 2.0
-
-    @pytest.mark.slow
-    def test_each_party_has_the_order_that_is_best_for_its_units(self) -> None:
-        run = priced(terms(**MIXED), votes_are_valid=True)
-        for seat, order in enumerate(run.orders):
-            weight = run.unit_votes_at(seat)
-            best = formal_bounds(run, weight=weight, votes_are_valid=True)[run.pricing]
-            assert order == best.order
-        assert len(set(run.orders)) == 3
-
-    @pytest.mark.slow
-    def test_the_party_that_comes_closest_to_its_budget_decides(self) -> None:
-        generous, tight = (5.0, 5.0, 5.0), (5.0, 5.0, 0.5)
-        _, easy = cheapest_pricing(terms(budgets=generous), votes_are_valid=True)
-        way, hard = cheapest_pricing(terms(budgets=tight), votes_are_valid=True)
-        bounds = formal_bounds(terms(), weight=1, votes_are_valid=True)
-        assert easy == bounds["joint"].epsilon / 5.0
-        assert hard == bounds[way].epsilon / 0.5
-        heavy = terms(budgets=generous, weights=((1,) * 84, (1,) * 83, (3,) * 27))
-        way, share = cheapest_pricing(heavy, votes_are_valid=True)
-        assert share == formal_bounds(heavy, weight=3, votes_are_valid=True)[way].epsilon / 5.0
-
-    def test_what_protects_nobody_has_no_price(self) -> None:
-        run = terms(**IMMUTABLE, pricing="none")
-        assert formal_bounds(run, weight=1, votes_are_valid=True) == {
-            "none": FormalCost(math.inf, NO_BOUND_METHOD)
-        }
-        assert priced(run, votes_are_valid=True).pricing == "none"
-        with pytest.raises(InvalidParameterError):
-            priced(run, votes_are_valid=True, wanted=PRICINGS - {"none"})
-
-    def test_next_to_no_noise_has_an_infinite_price(self) -> None:
-        loud = {"sigma1": 1e-9, "sigma2": 1e-9}
-        bounds = formal_bounds(terms(**loud), weight=1, votes_are_valid=True)
-        assert bounds["gdp"].epsilon == math.inf
-
-    @pytest.mark.exhaustive
-    @settings(max_examples=5, deadline=None)
-    @given(
-        sigma1=st.floats(30, 120),
-        sigma2=st.floats(30, 80),
-        threshold=st.floats(100, 220),
-        weight=st.integers(1, 3),
-        valid=st.booleans(),
-    )
-    def test_no_other_bound_that_holds_is_smaller(
-        self, sigma1: float, sigma2: float, threshold: float, weight: int, valid: bool
-    ) -> None:
-        run = terms(
-            sigma1=sigma1,
-            sigma2=sigma2,
-            vote_threshold=threshold,
-            weights=((weight,) * 84, (1,) * 83, (1,) * 80),
-            budgets=(1.0,) * 3,
+class TestRunLedgerSteps:
+    def test_outcomes_are_counted_from_the_release(self) -> None:
+        outcomes = [Outcome.ANSWERED, Outcome.REFUSED, Outcome.ANSWERED, Outcome.NOT_ASKED]
+        release = NoisyRelease(
+            np.array([1, ABSTAIN, 0, ABSTAIN], dtype=np.int64), np.array(outcomes, dtype=np.int8)
         )
-        way, share = cheapest_pricing(run, votes_are_valid=valid)
-        bounds = formal_bounds(run, weight=weight, votes_are_valid=True)
-        ways: list[Pricing] = ["gdp", "label", "joint"] if valid else ["gdp", "label"]
-        assert way in ways
-        assert share == min(bounds[each].epsilon for each in ways)
+        assert outcomes_of(release) == Outcomes(3, 2)
 
+    def test_states_and_shares_are_those_of_the_partys_own_votes(self) -> None:
+        run = terms()
+        ledger = RunLedger.of(run, at_party=True).pass_over("a", 30)
+        assert (ledger.states, ledger.used_share()) == ((), 0.0)
+        ledger = ledger.reserve("b", ledger.worst_case(9)).forfeit("b")
+        assert ledger.states == (EntryState.FORFEITED,)
+        assert ledger.used_share() == pytest.approx(0.1)
+        everybodys = RunLedger.of(run).pass_over("a", 30)
+        assert everybodys.used_share() == pytest.approx(1 / 3)
 
-def test_the_party_that_a_run_costs_most_need_not_be_the_one_that_is_charged_most() -> None:
-    """Of one vote per patient a smaller number is known than is charged; of two it is not."""
-    weights = ((1,) * 60, (2,) * 30)
-    run = terms(
-        mechanism="gnmax",
-        sigma2=37.8,
-        max_refusals=0,
-        max_answers=100,
-        weights=weights,
-        budgets=(50.0, 1.223),
-        pricing="label",
-        orders=(10.0, 10.0),
-    )
-    charged = [formal_cost_at(run, seat).epsilon for seat in range(2)]
-    stated = [cost_of_runs([run], seat, unit="record").epsilon for seat in range(2)]
-    assert charged[0] > charged[1]
-    assert stated[0] < stated[1]
-    assert most_exposed(run) == (1, cost_of_runs([run], 1, unit="record"))
-
-
-def test_more_labels_than_a_report_has_time_for_state_what_is_charged() -> None:
-    run = terms(
-        mechanism="gnmax",
-        sigma2=18.0,
-        classes=3,
-        max_refusals=0,
-        max_answers=201,
-        pricing="label",
-        orders=(10.0,) * 3,
-        budgets=(50.0,) * 3,
-    )
-    assert cost_of_runs([run], 0, unit="record") == formal_cost_at(run, 0)
-
-
-class TestSeveralRuns:
-    GNMAX: ClassVar[dict[str, Any]] = {"mechanism": "gnmax", "sigma2": 40.0, "max_refusals": 0}
-
-    def test_their_epsilons_add_up(self) -> None:
-        runs = [terms(**self.GNMAX), terms(name="later", max_answers=20, **self.GNMAX)]
-        alone = [formal_cost_at(run, 1) for run in runs]
-        together = cost_of_runs(runs, 1, unit="record")
-        whole = alone[0].epsilon + alone[1].epsilon
-        assert whole <= together.epsilon <= whole * (1 + 1e-9)
-        assert (together.method, together.holds_for) == (RUNS_METHOD, alone[0].holds_for)
-        assert cost_of_runs(runs[:1], 1, unit="record") == alone[0]
-
-    def test_rounds_add_divergences_at_an_order_that_the_first_one_fixed(self) -> None:
-        runs = [priced_by("joint", budgets=(50.0,) * 3)] * 2
-        together, added = (
-            cost_of(runs, 1, unit="record") for cost_of in (cost_of_rounds, cost_of_runs)
-        )
-        assert together.epsilon < 0.85 * added.epsilon
-        assert together.order == order_of_rounds(runs[0], 1, unit="record")
-        assert together.method == ROUNDS_METHOD
-        assert cost_of_rounds(runs[:1], 1, unit="record") == cost_of_runs(
-            runs[:1], 1, unit="record"
-        )
-        assert [delta_of_rounds(runs[:number]) for number in (1, 2)] == [DELTA, 3 * DELTA]
-        # It counts all rounds, each at its caps, with the trust of its price.
-        assert cost_of_rounds([*runs, runs[0]], 1, unit="record").epsilon > together.epsilon
-        free = unconditional_epsilon_of_rounds(runs, 1, unit="record")
-        assert together.epsilon < free < 2 * unconditional_epsilon(runs[0], 1, unit="record")
-
-    def test_rounds_without_an_order_add_up(self) -> None:
-        """Little noise at first, or tests of stability with deltas that releases could choose."""
-        stable = terms(**STABLE, pricing="renyi", orders=(9.0,) * 3, delta=1e-5)
-        loud = terms(**{**self.GNMAX, "sigma2": 0.05, "budgets": (1e9,) * 3})
-        assert order_of_rounds(stable, 0, unit="record") is None
-        assert order_of_rounds(loud, 0, unit="record") is None
-        quiet = terms(**self.GNMAX)
-        for runs in ([stable, quiet], [quiet, stable]):
-            added = cost_of_runs(runs, 0, unit="record")
-            assert cost_of_rounds(runs, 0, unit="record") == added
-
-    @pytest.mark.parametrize("sigma", [6.0, 30.0])
-    def test_no_plan_of_later_rounds_tells_more_than_is_stated(self, sigma: float) -> None:
-        """The attack: after the first round's labels, pick the second that tells most, or stop.
-
-        Every question is tied but for one vote, so both laws are known. For each stated number the
-        reader keeps the paths on which no more is stated, and picks the best plan on each of them.
-        """
-
-        def round_of(asks: int) -> RunTerms:
-            own = {"mechanism": "gnmax", "sigma2": sigma, "classes": 2, "max_refusals": 0}
-            caps = {"max_answers": asks, "max_asks": asks, "budgets": (500.0,) * 3}
-            return terms(**own, **caps, pricing="label", orders=(9.0,) * 3)
-
-        first, menu = round_of(40), (0, 5, 40, 120)
-        stated = {
-            asks: cost_of_rounds(
-                [first, round_of(asks)] if asks else [first], 0, unit="record"
-            ).epsilon
-            for asks in menu
-        }
-        assert sorted(stated.values()) == list(stated.values())
-        before = tied_laws(sigma, 40)
-        for most in stated.values():
-            told = np.zeros(41)
-            for asks in (asks for asks in menu if stated[asks] <= most):
-                after = tied_laws(sigma, asks)
-                p, q = (np.outer(*laws) for laws in zip(before, after, strict=True))
-                gained = np.maximum(p - math.exp(most) * q, 0.0).sum(axis=1)
-                told = np.maximum(told, gained)
-            assert told.sum() <= delta_of_rounds([first, first])
-        least = tied_epsilon(sigma, 160, delta_of_rounds([first, first]))
-        assert least <= stated[120] <= 1.3 * least
-
-    def test_a_whole_hospital_costs_more_than_a_patient(self) -> None:
-        run = terms(**self.GNMAX)
-        patient, hospital = (cost_of_runs([run], 1, unit=unit) for unit in ("record", "party"))
-        assert patient.epsilon < hospital.epsilon < math.inf
-
-    def test_what_needs_no_valid_votes_is_never_above_the_price_that_needs_none(self) -> None:
-        run = terms(**self.GNMAX)
-        bounds = formal_bounds(run, weight=1, votes_are_valid=False)
-        least = unconditional_epsilon(run, 1, unit="record")
-        assert 0 < least < min(cost.epsilon for cost in bounds.values())  # exact composition
-        assert unconditional_epsilon(run, 1, unit="party") > least
-
-    def test_a_constant_of_the_caps_is_said_where_it_is_below_what_is_charged(self) -> None:
-        run = priced_by("joint", budgets=(50.0,) * 3, max_answers=1, max_refusals=1)
-        charged, said = formal_cost_at(run, 0), cost_of_runs([run], 0, unit="record")
-        assert 0 < said.epsilon < charged.epsilon < 50
-        assert said.method == BELLMAN_METHOD
-
-
-class TestFormalCost:
-    @pytest.mark.parametrize("way", ["gdp", "label", "joint"])
-    def test_it_is_the_smaller_of_caps_and_budget(self, way: Pricing) -> None:
-        at_caps = formal_bounds(terms(), weight=1, votes_are_valid=True)[way]
-        run = priced(terms(), votes_are_valid=True, wanted=frozenset({way}))
-        for budget in (50.0, at_caps.epsilon):
-            assert formal_cost_at(replace(run, budgets=(budget,) * 3), 0) == at_caps
-        smaller = math.nextafter(at_caps.epsilon, 0)
-        filtered = formal_cost_at(replace(run, budgets=(smaller,) * 3), 0)
-        assert filtered.epsilon == smaller
-        assert filtered.method == FILTER_METHODS[way]
-
-    @pytest.mark.slow
-    def test_each_party_has_its_own(self) -> None:
-        run = priced(terms(**MIXED), votes_are_valid=True)
-        costs = [formal_cost_at(run, seat).epsilon for seat in range(3)]
-        bounds = [formal_bounds(run, weight=w, votes_are_valid=True)["joint"] for w in (1, 2, 5)]
-        assert costs == [bounds[0].epsilon, 1.7, 3.0]
-        assert bounds[1].epsilon > 1.7
-        assert bounds[2].epsilon > 3.0
-
-    @pytest.mark.parametrize(
-        ("caps", "delta", "epsilon"),
-        [
-            pytest.param((640, 640, 150.0, 40.0), 1e-5, 3.927, id="MNIST, no caps"),
-            pytest.param((12_000, 10_762, 500.0, 100.0), 1e-8, 9.012, id="Glyph"),
-            pytest.param((200, 100, 20.0, 8.0), 1e-5, 9.411, id="50 teachers"),
-            pytest.param((100, 50, 10.0, 4.0), 1e-5, 14.512, id="20 teachers"),
-        ],
-    )
-    def test_published_settings_cost_what_the_accounting_page_says(
-        self, caps: tuple[int, int, float, float], delta: float, epsilon: float
+    def test_with_noise_at_the_parties_every_opened_row_is_paid_and_unused_answers_are_not(
+        self,
     ) -> None:
-        asks, answers, sigma1, sigma2 = caps
-        run = terms(
-            max_asks=asks,
-            max_answers=answers,
-            max_refusals=asks,
-            sigma1=sigma1,
-            sigma2=sigma2,
-            delta=delta,
-            budgets=(50.0,) * 3,
-        )
-        formal = formal_cost_at(run, 0)
-        assert formal.epsilon == pytest.approx(epsilon, abs=6e-4)
-        assert formal.method == CAPS_METHOD
+        ledger = RunLedger.of(terms(**AT_PARTIES, max_answers=90), at_party=True)
+        ledger = ledger.reserve("a", ledger.worst_case(20))
+        assert ledger.paid_for("a", Outcomes(12, 5)) == Outcomes(20, 5)
+        ledger = ledger.commit("a", Outcomes(12, 5), DIGEST)
+        assert ledger.own is not None
+        assert (ledger.outcomes.asks, ledger.own.asks) == (12, 20)
+        here = RunLedger.of(terms(max_answers=90), at_party=True)
+        here = here.reserve("a", here.worst_case(20)).commit("a", Outcomes(12, 5), DIGEST)
+        assert here.own is not None
+        assert here.own.asks == 12
 
-    def test_a_budget_holds_where_no_joint_price_is_known(self) -> None:
-        run = priced_by("joint", weights=((1,) * 4000,) * 3, classes=5)
-        assert formal_cost_at(run, 0).epsilon == 2.0
-        with pytest.raises(InvalidParameterError):
-            ledger_of(run, 0).reserve("a", charge_of(run, Outcomes(1, 1, 1), weight=1))
+    def test_a_passed_batch_of_any_size_leaves_no_cap_exceeded(self) -> None:
+        ledger = RunLedger.of(terms(max_answers=5, max_asks=10)).pass_over("a", 10**9)
+        assert ledger.is_over
+        assert ledger.pass_over("b", 3) == ledger
 
-    def test_it_is_infinite_for_what_protects_nobody(self) -> None:
-        assert formal_cost_at(terms(**IMMUTABLE, pricing="none"), 0).epsilon == math.inf
+    def test_a_run_without_a_price_keeps_its_caps(self) -> None:
+        ledger = RunLedger.of(terms(**IMMUTABLE))
+        ledger = ledger.reserve("a", ledger.worst_case(60)).commit("a", Outcomes(60, 60), DIGEST)
+        ledger = ledger.reserve("b", ledger.worst_case(30)).forfeit("b")
+        assert ledger.states == (EntryState.COMMITTED, EntryState.FORFEITED)
+        assert ledger.is_over
+        with pytest.raises(OutcomeCapError):
+            ledger.reserve("c", Outcomes(1, 1))
 
-    @pytest.mark.parametrize("changed", [LAPLACE, STABLE], ids=["Laplace", "stability"])
-    def test_other_mechanisms_cost_what_their_curves_say(self, changed: dict[str, Any]) -> None:
-        run = priced(terms(**changed, pricing="renyi", orders=(2.0,) * 3), votes_are_valid=False)
-        accountant = RenyiAccountant()
-        accountant.compose(charge_of(run, caps_of(run), weight=1))
-        assert formal_cost_at(run, 0).epsilon == pytest.approx(
-            accountant.get_converted(DELTA).epsilon, rel=1e-9
-        )
-
-    def test_tests_whose_own_delta_is_too_large_cost_everything(self) -> None:
-        run = priced_by("renyi", **{**STABLE, "test_delta": 1e-6})
-        assert formal_bounds(run, weight=1, votes_are_valid=True)["renyi"].epsilon == math.inf
-        assert formal_cost_at(run, 0).epsilon == 2.0
-        with pytest.raises(BudgetExhaustedError):
-            RunLedger.of(run).reserve("a", Outcomes(1, 1, 1))
-
-
-WHOLE_RUNS = [
-    pytest.param(terms(), "gdp", id="gdp"),
-    pytest.param(terms(), "label", id="label"),
-    pytest.param(terms(), "joint", id="joint"),
-    pytest.param(terms(mechanism="gnmax", sigma2=40.0, max_refusals=0), "gdp", id="gnmax, gdp"),
-    pytest.param(terms(mechanism="gnmax", sigma2=40.0, max_refusals=0), "label", id="gnmax, label"),
-    pytest.param(priced_by("renyi", **LAPLACE), "renyi", id="Laplace"),
-    pytest.param(priced_by("renyi", **STABLE), "renyi", id="stability"),
-]
-
-
-def worst_run(run: RunTerms, *, batch: int) -> RunLedger:
-    """Run to the end, in batches; each gives as many answers as it can."""
-    ledger, number = RunLedger.of(run), 0
-    while not ledger.is_over:
-        worst = ledger.worst_case(min(batch, ledger.outcomes.asks_left))
-        answers = min(worst.answers, worst.asks)
-        ledger = ledger.reserve(str(number), worst)
-        ledger = ledger.commit(str(number), Outcomes(worst.asks - answers, answers), DIGEST)
-        number += 1
-    return ledger
-
-
-class TestAffordable:
-    @sampled(1)
-    @in_turn(("base, way", WHOLE_RUNS), ("budget", [0.37, 0.81]))
-    def test_so_many_fit_and_one_more_does_not(
-        self, base: RunTerms, way: Pricing, budget: float
+    @pytest.mark.parametrize("at_party", [False, True])
+    def test_a_record_comes_back_under_the_same_caps_at_the_same_place_alone(
+        self, *, at_party: bool
     ) -> None:
-        wanted = frozenset({way})
-
-        def sized(queries: int) -> RunTerms:
-            refusals = min(base.max_refusals, queries)
-            return replace(
-                base,
-                max_asks=queries,
-                max_answers=queries,
-                max_refusals=refusals,
-                budgets=(5.0, budget, 5.0),
-            )
-
-        most = affordable_queries(sized, most=400, votes_are_valid=True, wanted=wanted)
-        assert 0 < most < 400
-        fits = priced(sized(most), votes_are_valid=True, wanted=wanted)
-        assert fits.pricing == way
-        for batch in (1, 7, most):
-            assert worst_run(fits, batch=batch).is_over
-        cost = formal_bounds(sized(most + 1), weight=1, votes_are_valid=True)[way]
-        assert cost.epsilon > budget * (1 - 1e-8)
-        over = priced(sized(most + 1), votes_are_valid=True, wanted=wanted)
-        with pytest.raises(BudgetExhaustedError):
-            RunLedger.of(over).reserve("all", caps_of(over))
-
-    @sampled(2)
-    @pytest.mark.parametrize(("base", "way"), WHOLE_RUNS)
-    def test_what_a_run_costs_by_its_caps_lets_it_end_at_them(
-        self, base: RunTerms, way: Pricing
-    ) -> None:
-        # The budget is what the caps cost, to the last digit but one part in a billion.
-        run = priced(base, votes_are_valid=True, wanted=frozenset({way}))
-        cost = formal_bounds(run, weight=1, votes_are_valid=True)[way].epsilon
-        for batch in (1, 7, 60):
-            assert worst_run(replace(run, budgets=(cost * (1 + 1e-9),) * 3), batch=batch).is_over
-
-    @sampled(1)
-    @pytest.mark.parametrize(("base", "way"), WHOLE_RUNS)
-    def test_a_budget_that_the_caps_just_exhaust_is_never_overestimated(
-        self, base: RunTerms, way: Pricing
-    ) -> None:
-        # Ledgers round up: what is said to be afforded must not fail at the last batch.
-        wanted = frozenset({way})
-        run = priced(base, votes_are_valid=True, wanted=wanted)
-        cost = formal_bounds(run, weight=1, votes_are_valid=True)[way].epsilon
-
-        def sized(queries: int) -> RunTerms:
-            refusals = min(base.max_refusals, queries)
-            return replace(
-                base,
-                max_asks=queries + refusals,
-                max_answers=queries,
-                max_refusals=refusals,
-                budgets=(cost,) * 3,
-            )
-
-        most = affordable_queries(sized, most=200, votes_are_valid=True, wanted=wanted)
-        fits = priced(sized(most), votes_are_valid=True, wanted=wanted)
-        assert most in (base.max_answers - 1, base.max_answers)
-        assert worst_run(fits, batch=7).is_over
-
-    def test_nothing_is_afforded_where_nothing_has_a_price(self) -> None:
-        base = terms(**IMMUTABLE, pricing="none")
-        assert affordable_queries(lambda _: base, most=5, votes_are_valid=True) == 0
-
-    @pytest.mark.exhaustive
-    def test_more_budget_or_more_trust_never_affords_fewer(self) -> None:
-        def sized(budget: float) -> Any:
-            return lambda queries: terms(
-                max_answers=queries,
-                max_refusals=max(1, queries // 3),
-                max_asks=queries + max(1, queries // 3),
-                budgets=(budget,) * 3,
-            )
-
-        numbers = [
-            affordable_queries(sized(budget), most=400, votes_are_valid=valid)
-            for budget in (0.5, 1.0, 2.0)
-            for valid in (False, True)
-        ]
-        assert numbers[0] < numbers[1] < numbers[3] < numbers[5]
-        assert numbers[0] < numbers[2] < numbers[4] < numbers[5]
-
-
-# Joint prices over batches ---------------------------------------------------------------------
-
-
-@st.composite
-def histories(draw: st.DrawFn, run: RunTerms) -> list[Outcomes]:
-    """A run in batches of any size, each released or lost."""
-    ledger, number, seen = RunLedger.of(replace(run, budgets=(1e6,) * 3)), 0, []
-    while not ledger.is_over and number < 12:
-        worst = ledger.worst_case(draw(st.integers(1, ledger.outcomes.asks_left)))
-        name = str(number)
-        ledger, number = ledger.reserve(name, worst), number + 1
-        if draw(st.integers(0, 3)) == 0:
-            ledger = ledger.forfeit(name)
-            seen.append(worst)
-            continue
-        refusals = draw(st.integers(0, worst.refusals))
-        answers = draw(st.integers(0, min(worst.answers, worst.asks - refusals)))
-        ledger = ledger.commit(name, Outcomes(refusals, answers), DIGEST)
-        seen.append(Outcomes(refusals, answers))
-    return seen
-
-
-class TestJointBatches:
-    @pytest.mark.slow
-    @sampled(1)
-    @in_turn(("order", [4.0, 12.0, 17.4]), ("max_asks", [60, 75, 90]), every=3)
-    @settings(max_examples=40, deadline=None)
-    @given(data=st.data())
-    def test_batches_cost_at_most_the_whole_run(
-        self, order: float, max_asks: int, data: st.DataObject
-    ) -> None:
-        run = priced_by("joint", order, max_asks=max_asks)
-        whole = event_rdp(charge_of(run, caps_of(run), weight=1), [order])[0]
-        seen = data.draw(histories(run))
-        parts = math.fsum(event_rdp(charge_of(run, each, weight=1), [order])[0] for each in seen)
-        assert parts <= whole * (1 + 1e-12)
-
-    def test_a_whole_run_costs_what_its_formal_bound_says(self) -> None:
-        run = priced(terms(), votes_are_valid=True, wanted=frozenset({"joint"}))
-        formal = formal_bounds(run, weight=1, votes_are_valid=True)["joint"]
-        [order] = set(run.orders)
-        rdp = event_rdp(charge_of(run, caps_of(run), weight=1), [order])[0]
-        epsilon = float(mp_epsilon(rdp, order, DELTA))
-        assert epsilon <= formal.epsilon <= epsilon * (1 + 1e-8)
-
-    def test_charges_of_a_run_name_its_caps_and_not_the_batchs(self) -> None:
-        run = priced_by("joint")
-        one = charge_of(run, Outcomes(1, 0), weight=1)
-        other = charge_of(run, Outcomes(0, 1), weight=1)
-        for event in (one, other):
-            assert isinstance(event, JointPriceEvent)
-            assert (event.max_refusals, event.max_answers, event.max_asks) == (30, 60, 90)
-        # A pair of prices chosen for each batch alone, after it, would charge less.
-        order = [12.0]
-        fixed = event_rdp(one, order)[0] + event_rdp(other, order)[0]
-        settings_of_run = (250, 2, 150.0, 50.0, 40.0)
-        chosen = (
-            event_rdp(JointPriceEvent(1, 0, *settings_of_run), order)[0]
-            + event_rdp(JointPriceEvent(0, 1, *settings_of_run), order)[0]
-        )
-        assert chosen < 0.5 * fixed
-
-
-# What each kind of run charges -----------------------------------------------------------------
+        run = terms()
+        ledger = RunLedger.of(run, at_party=at_party)
+        record = ledger.reserve("a", Outcomes(3, 1)).forfeit("a").to_record()
+        assert RunLedger.of(run, at_party=at_party).with_record(record).used_share() > 0
+        others = RunLedger.of(terms(max_answers=59), at_party=at_party)
+        for other in (others, RunLedger.of(run, at_party=not at_party)):
+            with pytest.raises(LedgerError, match="keep its caps"):
+                other.with_record(record)
 
 
 class TestCharges:
@@ -853,181 +396,390 @@ class TestCharges:
         self, unit: str, votes: tuple[int, ...]
     ) -> None:
         weights = ((1, 1, 1, 1), (2, 2), (1, 1, 5))
-        run = terms(unit=unit, weights=weights, vote_threshold=8.0, budgets=(1e4,) * 3)
+        run = terms(unit=unit, weights=weights, vote_threshold=8.0)
         assert tuple(run.unit_votes_at(seat) for seat in range(3)) == votes
         assert run.unit_votes == max(votes)
         assert (run.quotas, run.total_votes) == ((4, 4, 7), 15)
-        ledger = RunLedger.of(run).reserve("a", Outcomes(1, 1, 1))
-        kept = dict(zip(ledger.seats, ledger.costs, strict=True))
-        for seat, cost in kept.items():
-            [entry] = cost.entries
-            assert entry.reserved.weight == votes[seat]  # type: ignore[attr-defined]
-        # Parties alike in votes, budget and order share a ledger; nobody is left out.
-        assert {votes[seat] for seat in kept} == set(votes)
+        charges = [whole_charge(run, seat) for seat in range(3)]
+        assert charges == [GaussianMaxEvent(90, 40.0, float(each)) for each in votes]
 
-    def test_parties_of_other_orders_have_ledgers_of_their_own(self) -> None:
-        # At the first order one ask is dear, at the others cheap: the first must be looked at.
-        run = priced_by("label", orders=(12.0, 1.01, 12.0), budgets=(1.0,) * 3)
-        both = RunLedger.of(run)
-        assert len(both.seats) == 2
-        with pytest.raises(BudgetExhaustedError):
-            RunLedger.of(run, seat=1).reserve("a", Outcomes(1, 1, 1))
-        with pytest.raises(BudgetExhaustedError):
-            both.reserve("a", Outcomes(1, 1, 1))
-        assert RunLedger.of(run, seat=0).reserve("a", Outcomes(1, 1, 1)).states
-
-    def test_the_tightest_budget_decides_for_all(self) -> None:
-        run = priced_by("gdp", budgets=(5.0, 0.5, 5.0))
-        both, tight, number = RunLedger.of(run), RunLedger.of(run, seat=1), 0
-        worst = both.worst_case(2)
-        while tight.costs[0].can_afford(charge_of(run, worst, weight=1)):
-            name, number = str(number), number + 1
-            both, tight = (
-                each.reserve(name, worst).commit(name, Outcomes(1, 1), DIGEST)
-                for each in (both, tight)
-            )
-        assert number > 0
-        with pytest.raises(BudgetExhaustedError) as refusal:
-            both.reserve("more", worst)
-        assert refusal.value.budget == 0.5
-        for seat in (0, 2):
-            assert RunLedger.of(run, seat=seat).reserve("a", worst).states
-
-    def test_outcomes_are_counted_from_the_release(self) -> None:
-        outcomes = [Outcome.ANSWERED, Outcome.REFUSED, Outcome.ANSWERED, Outcome.NOT_ASKED]
-        release = NoisyRelease(
-            np.array([1, ABSTAIN, 0, ABSTAIN], dtype=np.int64), np.array(outcomes, dtype=np.int8)
+    def test_the_mechanism_is_the_one_that_the_terms_name(self) -> None:
+        assert mechanism_of(terms()) == ThresholdMax(40.0, vote_threshold=150.0)
+        assert mechanism_of(terms(**AT_PARTIES)) == ThresholdMax(
+            40.0, vote_threshold=150.0, shares=2
         )
-        assert outcomes_of(release) == Outcomes(1, 2)
+        assert mechanism_of(terms(**INTERACTIVE)) == InteractiveThresholdMax(
+            40.0, vote_threshold=150.0, confidence=0.9
+        )
 
-    def test_runs_without_a_price_keep_their_caps_and_no_cost(self) -> None:
-        ledger = RunLedger.of(terms(**IMMUTABLE, pricing="none", max_answers=5))
-        assert (ledger.seats, ledger.costs) == ((), ())
-        ledger = ledger.reserve("a", ledger.worst_case(3)).commit("a", Outcomes(0, 3), DIGEST)
-        ledger = ledger.reserve("b", ledger.worst_case(2)).forfeit("b")
-        assert ledger.states == (EntryState.COMMITTED, EntryState.FORFEITED)
-        assert ledger.is_over
-        with pytest.raises(OutcomeCapError):
-            ledger.reserve("c", Outcomes(0, 1))
+    def test_answers_change_the_charge_of_the_papers_two_noises_alone(self) -> None:
+        for run in (terms(), terms(**GNMAX), terms(**AT_PARTIES), terms(**STABLE)):
+            few, many = (charge_of(run, Outcomes(9, n), weight=1) for n in (1, 9))
+            assert few == many
+        assert charge_of(terms(**CONFIDENT), Outcomes(9, 4), weight=1) == ConfidentGaussianMaxEvent(
+            9, 4, 50.0, 40.0
+        )
 
-    @pytest.mark.parametrize("mechanism", ["confident", "gnmax", "lnmax", "stable-gaussian"])
-    def test_no_pricing_is_for_what_has_no_price_only(self, mechanism: str) -> None:
-        given_terms: dict[str, Any] = {
-            "confident": {},
-            "gnmax": {"mechanism": "gnmax", "sigma2": 40.0, "max_refusals": 0},
-            "lnmax": LAPLACE,
-            "stable-gaussian": STABLE,
-        }[mechanism]
-        with pytest.raises(InvalidParameterError, match="got none"):
-            terms(**given_terms, pricing="none")
-
-    @pytest.mark.parametrize("pricing", ["gdp", "label", "joint", "renyi"])
-    def test_what_protects_nobody_is_never_priced(self, pricing: Pricing) -> None:
-        with pytest.raises(InvalidParameterError, match="none"):
-            priced_by(pricing, **IMMUTABLE)
-
-    @pytest.mark.parametrize(
-        ("pricing", "changed"),
-        [
-            pytest.param("renyi", {}, id="a curve for Gaussian noise"),
-            pytest.param("gdp", LAPLACE, id="Gaussian composition of Laplace noise"),
-            pytest.param("label", LAPLACE, id="label level of Laplace noise"),
-            pytest.param("gdp", STABLE, id="Gaussian composition of tests of stability"),
-            pytest.param("joint", LAPLACE, id="joint price of Laplace noise"),
-            pytest.param(
-                "joint",
-                {**GAUSSIAN, "mechanism": "interactive", "confidence": 0.9},
-                id="joint price against predictions",
-            ),
-        ],
-    )
-    def test_a_pricing_is_known_for_its_mechanisms_only(
-        self, pricing: Pricing, changed: dict[str, Any]
+    @settings(max_examples=40, deadline=None)
+    @given(data=st.data(), run=st.sampled_from(sorted(RUNS)))
+    def test_what_is_released_is_covered_by_what_was_reserved(
+        self, data: st.DataObject, run: str
     ) -> None:
-        with pytest.raises(InvalidParameterError, match="pricing"):
-            priced_by(pricing, **changed)
-
-    def test_passed_batches_keep_their_caps_and_cancelled_ones_do_not(self) -> None:
-        run = terms(max_answers=5, max_refusals=5)
-        cancelled = RunLedger.of(run)
-        cancelled = cancelled.reserve("a", cancelled.worst_case(3)).cancel("a")
-        passed = RunLedger.of(run).pass_over("a", 3)
-        forfeited = RunLedger.of(run)
-        forfeited = forfeited.reserve("a", forfeited.worst_case(3)).forfeit("a")
-        assert cancelled.left == RunLedger.of(run).left
-        assert passed.left == forfeited.left == Outcomes(2, 2, 4)
-        charged = [ledger.costs[0].used_share() for ledger in (cancelled, passed, forfeited)]
-        assert charged[:2] == [0, 0]
-        assert charged[2] > 0
-
-    def test_a_passed_batch_of_any_size_leaves_no_cap_exceeded(self) -> None:
-        ledger = RunLedger.of(terms(max_answers=5, max_refusals=5)).pass_over("a", 10**9)
-        assert ledger.is_over
-        assert ledger.pass_over("b", 3) == ledger
-
-
-class TestLifelongCharge:
-    """A party's own ledger adds up in a way of its own, over runs that are priced otherwise."""
-
-    def charge(self, run: RunTerms, order: float | None) -> PrivacyEvent | None:
-        ledger = PrivacyLedger(5.0, DELTA, order=order)
-        return lifelong_charge(run, Outcomes(2, 3, 4), weight=1, ledger=ledger)
-
-    @pytest.mark.parametrize("pricing", ["gdp", "label", "joint"])
-    def test_a_ledger_without_an_order_takes_the_gaussian_cost(self, pricing: Pricing) -> None:
-        gaussian = ConfidentGaussianMaxEvent(4, 3, 50.0, 40.0)
-        assert self.charge(priced_by(pricing), None) == gaussian
-
-    def test_a_ledger_with_an_order_takes_the_runs_price(self) -> None:
-        run = priced_by("joint")
-        assert self.charge(run, 7.0) == charge_of(run, Outcomes(2, 3, 4), weight=1)
-        # Never the joint price where the run is not charged by it: its votes are not trusted.
-        assert self.charge(priced_by("gdp"), 7.0) == ConfidentGaussianMaxEvent(4, 3, 50.0, 40.0)
-        label = priced_by("label")
-        assert self.charge(label, 7.0) == charge_of(label, Outcomes(2, 3, 4), weight=1)
-        assert isinstance(self.charge(label, 7.0), AnyVotesEvent)
-
-    @pytest.mark.parametrize("changed", [LAPLACE, STABLE], ids=["Laplace", "stability"])
-    def test_a_ledger_that_cannot_add_it_up_refuses(self, changed: dict[str, Any]) -> None:
-        run = priced_by("renyi", **changed)
-        ledger = PrivacyLedger(5.0, DELTA)
-        outcomes = Outcomes(0, 1) if changed is LAPLACE else Outcomes(1, 1, 1)
-        charge = lifelong_charge(run, outcomes, weight=1, ledger=ledger)
-        assert charge is not None
-        with pytest.raises(UnsupportedEventError):
-            ledger.reserve("a", charge)
-
-    def test_nothing_is_charged_for_what_has_no_price(self) -> None:
-        run = terms(**IMMUTABLE, pricing="none")
-        found = lifelong_charge(run, Outcomes(0, 1), weight=1, ledger=PrivacyLedger(5.0, DELTA))
-        assert found is None
-
-    @settings(max_examples=25, deadline=None)
-    @given(data=st.data())
-    def test_what_is_released_is_covered_by_what_was_reserved(self, data: st.DataObject) -> None:
         # Else a party's own ledger would refuse the settlement after its run's ledger took it.
-        run: Any = data.draw(st.sampled_from([each.values[0] for each in RUNS]))
-        order = data.draw(st.sampled_from([None, 3.0, 12.0]))
-        ledger = PrivacyLedger(1e6, DELTA, order=order)
-        runs_own = RunLedger.of(run, seat=0)
-        worst = runs_own.worst_case(data.draw(st.integers(1, 40)))
-        refusals = data.draw(st.integers(0, worst.refusals))
-        answers = data.draw(st.integers(0, min(worst.answers, worst.asks - refusals)))
+        kind = RUNS[run]
+        worst = RunLedger.of(kind).worst_case(data.draw(st.integers(1, kind.max_asks)))
+        asks = data.draw(st.integers(0, worst.asks))
+        released = Outcomes(asks, data.draw(st.integers(0, min(asks, worst.answers))))
+        weight = kind.unit_votes_at(0)
         reserved, spent = (
-            lifelong_charge(run, outcomes, weight=run.unit_votes_at(0), ledger=ledger)
-            for outcomes in (worst, Outcomes(refusals, answers))
+            lifelong_charge(kind, outcomes, weight=weight) for outcomes in (worst, released)
         )
         assert reserved is not None
         assert spent is not None
         assert spent.is_covered_by(reserved)
 
+    def test_nothing_is_charged_for_life_for_what_has_no_price(self) -> None:
+        assert lifelong_charge(terms(**IMMUTABLE), Outcomes(1, 1), weight=1) is None
+        assert whole_charge(terms(**IMMUTABLE), 0) is None
 
-def test_a_record_of_a_run_comes_back_under_the_same_budgets_and_caps_alone() -> None:
-    run = terms()
-    ledger = RunLedger.of(run).reserve("a", Outcomes(1, 1)).forfeit("a")
-    record = ledger.to_record()
-    assert RunLedger.of(run).with_record(record) == ledger
-    assert ledger.without_entries == RunLedger.of(run)
-    for other in (terms(max_answers=59), terms(budgets=(2.5,) * 3)):
-        with pytest.raises(LedgerError, match="keep its budgets and caps"):
-            RunLedger.of(other).with_record(record)
+    @pytest.mark.parametrize("changed", [{}, GNMAX, AT_PARTIES, LAPLACE, STABLE], ids=str)
+    def test_room_for_life_is_what_a_new_ledger_says(self, changed: dict[str, Any]) -> None:
+        run = terms(**changed, budgets=(1.0, 9.0, 50.0))
+        shares = []
+        for seat, budget in enumerate(run.budgets):
+            charge = whole_charge(run, seat)
+            assert charge is not None
+            kept = 90 * 1e-8 * (1 + 1e-9) if changed is STABLE else 0.0
+            ledger = PrivacyLedger.for_life(budget, DELTA, additive_delta=kept)
+            shares.append(ledger.share_of(charge))
+            assert ledger.can_afford(charge) is (shares[-1] <= 1)
+        assert share_for_life(run) == pytest.approx(max(shares), rel=1e-9)
+
+    def test_a_run_that_no_ledger_for_life_would_hold_is_refused(self) -> None:
+        fits = gnmax(40.0, 100, **AT_PARTIES)
+        cost = charged_cost(fits, 0).epsilon
+        tight = replace(fits, budgets=(cost * 1.001,) * 3)
+        assert budget_share(tight) < 1 < share_for_life(tight)
+        with pytest.raises(BudgetExhaustedError) as refusal:
+            require_room_for_life(tight)
+        assert refusal.value.requested > refusal.value.budget == cost * 1.001
+        require_room_for_life(replace(fits, budgets=(2 * cost,) * 3))
+        assert share_for_life(terms(**{**STABLE, "test_delta": 1e-6})) == math.inf
+
+
+# Prices -----------------------------------------------------------------------------------------
+
+
+def least(run: RunTerms, *, weight: int = 1) -> float:
+    """What a run cannot cost less than: all its asks tied but for the votes that move."""
+    assert run.sigma2 is not None
+    return tied_epsilon(run.sigma2 / weight, run.max_asks, run.delta)
+
+
+def most(run: RunTerms, *, weight: int = 1) -> float:
+    """What a run need not cost more than: by divergences, or by exact Gaussian composition."""
+    assert run.sigma2 is not None
+    noise: dict[str, Any] = {"sigma2": run.sigma2, "delta": run.delta, "weight": float(weight)}
+    by_label = label_level_epsilon(0, run.max_asks, sigma1=None, **noise).epsilon
+    return min(by_label, gdp_epsilon(math.sqrt(2 * run.max_asks) * weight / run.sigma2, DELTA))
+
+
+class TestOneCost:
+    @sampled(2)
+    @pytest.mark.parametrize("sigma", [8.0, 40.0, 300.0])
+    @pytest.mark.parametrize("asks", [1, 30, 150])
+    @pytest.mark.parametrize("weight", [1, 3])
+    def test_it_lies_between_an_attack_and_the_bounds_by_divergence(
+        self, sigma: float, asks: int, weight: int
+    ) -> None:
+        for run in (
+            gnmax(sigma, asks, weights=((weight,) * 84,) * 3),
+            gnmax(sigma, asks, weights=((weight,) * 84,) * 3, classes=10),
+            terms(sigma2=sigma, max_asks=asks, max_answers=1, weights=((weight,) * 84,) * 3),
+        ):
+            epsilon = run_cost(run).epsilon
+            assert least(run, weight=weight) * (1 - 1e-9) <= epsilon
+            assert epsilon <= most(run, weight=weight) * (1 + 1e-9)
+
+    def test_a_threshold_costs_one_more_class_wherever_it_lies_and_whatever_comes_out(self) -> None:
+        beside = public_cost(gnmax(40.0, 90, classes=3), 0)
+        for threshold in (-1e9, 0.0, 149.5, 150.0, 1e9):
+            for answers in (1, 60, 90):
+                run = terms(vote_threshold=threshold, max_answers=answers)
+                assert public_cost(run, 0) == charged_cost(run, 0) == beside
+        assert public_cost(terms(**INTERACTIVE), 0) == beside
+        assert public_cost(gnmax(40.0, 90), 0).epsilon <= beside.epsilon
+
+    def test_more_asks_less_noise_and_more_votes_never_cost_less(self) -> None:
+        usual = run_cost(terms()).epsilon
+        for changed in ({"max_asks": 120}, {"sigma2": 35.0}, {"delta": 1e-6}):
+            assert run_cost(terms(**changed)).epsilon > usual
+        assert public_cost(terms(), 0, unit="party").epsilon > usual
+
+    def test_the_papers_two_noises_cost_their_checks_and_labels(self) -> None:
+        run = terms(**CONFIDENT)
+        by_label = label_level_epsilon(90, 60, sigma1=50.0, sigma2=40.0, delta=DELTA).epsilon
+        event = ConfidentGaussianMaxEvent(90, 60, 50.0, 40.0)
+        assert run_cost(run).epsilon == min(by_label, gdp_cost(event, delta=DELTA).epsilon)
+
+    @pytest.mark.parametrize(
+        ("caps", "by_gdp", "by_label"),
+        [
+            pytest.param((200, 100, 20.0, 8.0), 9.411, 7.7548, id="50 teachers"),
+            pytest.param((100, 50, 10.0, 4.0), 14.512, 11.8431, id="20 teachers"),
+        ],
+    )
+    def test_published_settings_cost_what_the_accounting_page_says(
+        self, caps: tuple[int, int, float, float], by_gdp: float, by_label: float
+    ) -> None:
+        asks, answers, sigma1, sigma2 = caps
+        noise = {"sigma1": sigma1, "sigma2": sigma2}
+        run = terms(**{**CONFIDENT, **noise}, max_asks=asks, max_answers=answers)
+        found = gdp_cost(charge_of(run, caps_of(run), weight=1), delta=DELTA)
+        assert found.epsilon == pytest.approx(by_gdp, abs=6e-4)
+        # The page's are of a coarser table, and never below.
+        assert 0.999 * by_label < run_cost(run).epsilon <= by_label
+
+    @pytest.mark.parametrize("changed", [LAPLACE, STABLE], ids=["Laplace", "stability"])
+    def test_other_mechanisms_cost_what_their_curves_say(self, changed: dict[str, Any]) -> None:
+        run = terms(**changed)
+        accountant = RenyiAccountant()
+        accountant.compose(charge_of(run, caps_of(run), weight=1))
+        assert run_cost(run).epsilon == pytest.approx(
+            accountant.get_converted(DELTA).epsilon, rel=1e-9
+        )
+
+    def test_shown_counts_cost_everybody_what_the_counts_cost(self) -> None:
+        run = terms(**COUNTS)
+        found = public_cost(run, 0)
+        assert found == charged_cost(run, 0) == gdp_cost(GaussianMaxEvent(90, 40.0), delta=DELTA)
+        assert found.epsilon > public_cost(gnmax(40.0, 90), 0).epsilon
+        assert found.holds_for != PUBLIC_VIEW
+
+    def test_with_noise_at_the_parties_the_coordinator_costs_more_than_readers_of_labels(
+        self,
+    ) -> None:
+        run = terms(**GNMAX, **AT_PARTIES)
+        charged, public = charged_cost(run, 0), public_cost(run, 0)
+        assert public.epsilon < charged.epsilon
+        assert "opens every noisy row" in charged.holds_for
+        assert public.holds_for == PUBLIC_VIEW
+        # Discrete noise and Gaussian noise of that much cost nearly the same.
+        exact = gdp_epsilon(math.sqrt(180) / 40, DELTA)
+        assert charged.epsilon == pytest.approx(exact, rel=0.01)
+
+    def test_a_threshold_of_noise_at_the_parties_costs_its_readers_the_rows(self) -> None:
+        """What a void batch tells beside it is not proved to be less."""
+        run = terms(**AT_PARTIES)
+        assert public_cost(run, 0).epsilon == charged_cost(run, 0).epsilon
+        assert are_counts_seen(run, at_coordinator=False)
+        assert not are_counts_seen(terms(**GNMAX, **AT_PARTIES), at_coordinator=False)
+        assert not are_counts_seen(terms(), at_coordinator=True)
+
+    @pytest.mark.parametrize(
+        "run",
+        [
+            pytest.param(terms(**IMMUTABLE), id="no privacy at all"),
+            pytest.param(terms(**{**STABLE, "test_delta": 1e-6}), id="tests that take all delta"),
+        ],
+    )
+    def test_what_has_no_finite_price_is_never_within_a_budget(self, run: RunTerms) -> None:
+        assert run_cost(run).epsilon == math.inf
+        assert budget_share(run) == math.inf
+        if not run.spec.is_private:
+            assert run_cost(run).method == NO_BOUND_METHOD
+
+    def test_next_to_no_noise_costs_more_than_any_budget(self) -> None:
+        assert run_cost(gnmax(1e-9, 5)).epsilon > 1e9
+        assert run_cost(terms(sigma2=1e-9)).epsilon > 1e9
+
+
+class TestWhoPays:
+    def test_the_party_that_comes_closest_to_its_budget_decides(self) -> None:
+        run = gnmax(60.0, 50, **MIXED)
+        costs = [charged_cost(run, seat).epsilon for seat in range(3)]
+        assert costs == sorted(costs)
+        shares = [cost / budget for cost, budget in zip(costs, run.budgets, strict=True)]
+        assert budget_share(run) == max(shares)
+        seat = shares.index(max(shares))
+        assert tightest_cost(run) == (costs[seat], run.budgets[seat])
+
+    def test_of_parties_alike_the_smallest_budget_counts(self) -> None:
+        run = terms(budgets=(5.0, 0.5, 5.0))
+        assert tightest_cost(run) == (charged_cost(run, 1).epsilon, 0.5)
+
+    def test_the_stated_cost_is_that_of_the_most_exposed(self) -> None:
+        run = gnmax(60.0, 50, **MIXED)
+        seat, cost = most_exposed(run)
+        assert (seat, cost) == (2, public_cost(run, 2))
+        assert run_cost(run) == cost
+        assert cost.epsilon > public_cost(run, 0).epsilon
+
+
+def removed_divergences(
+    sigma: float, threshold: float | None, orders: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The most that one missing vote tells, over small votes, in both directions."""
+    found = np.zeros(len(orders))
+    level = -1e6 if threshold is None else threshold
+    for counts in histograms(7, 3):
+        here = threshold_log_law(counts, vote_threshold=level, sigma=sigma)
+        for voted in np.eye(3, dtype=np.int64):
+            there = threshold_log_law(counts + voted, vote_threshold=level, sigma=sigma)
+            seen = np.isfinite(here) & np.isfinite(there)
+            for p, q in ((here[seen], there[seen]), (there[seen], here[seen])):
+                told = [renyi_divergence(p, q, order) for order in orders]
+                found = np.maximum(found, told)
+    return found
+
+
+class TestRemoval:
+    """A second number: compared with a unit that casts no vote at all."""
+
+    @pytest.mark.parametrize("threshold", [None, 2.0, 3.5])
+    @pytest.mark.parametrize("sigma", [1.5, 6.0])
+    def test_a_query_tells_no_more_than_one_bit_of_a_missing_vote(
+        self, sigma: float, threshold: float | None
+    ) -> None:
+        orders = np.array([1.5, 3.0, 8.0])
+        told = removed_divergences(sigma, threshold, orders)
+        bit = threshold_bit_rdp(orders, sigma1=sigma)
+        assert (told <= bit * (1 + 1e-9) + 1e-12).all()
+        # And a moved vote tells more than any missing one.
+        assert (bit < label_rdp(orders, sigma=sigma)).all()
+
+    @pytest.mark.parametrize(
+        "run",
+        [
+            pytest.param(gnmax(40.0, 90), id="two classes"),
+            pytest.param(gnmax(9.0, 20, classes=7), id="seven classes"),
+            pytest.param(terms(), id="a threshold"),
+        ],
+    )
+    def test_it_is_that_of_a_bit_a_query_and_less_than_what_is_stated(self, run: RunTerms) -> None:
+        found, stated = removal_cost(run, 0), public_cost(run, 0)
+        assert found is not None
+        assert found.epsilon < stated.epsilon
+        sigma, asks = run.sigma2, run.max_asks
+        assert sigma is not None
+        bits = convert_curve(
+            lambda orders: asks * threshold_bit_rdp(orders, sigma1=sigma),
+            delta=DELTA,
+            method="cks",
+        ).epsilon
+        exact = gdp_epsilon(math.sqrt(asks) / sigma, DELTA)
+        # Where all others are known, the class's count moves by 1 around a public number, of noise
+        # sigma: half a vote below, or half a vote above.
+        attack = tied_epsilon(math.sqrt(2) * sigma, asks, DELTA)
+        assert attack * (1 - 1e-9) <= found.epsilon <= min(1.005 * bits, exact) * (1 + 1e-9)
+
+    @pytest.mark.parametrize(
+        "run",
+        [
+            pytest.param(terms(**CONFIDENT), id="another mechanism"),
+            pytest.param(terms(**LAPLACE), id="other noise"),
+            pytest.param(terms(**COUNTS), id="counts"),
+            pytest.param(terms(**AT_PARTIES), id="noise at the parties"),
+            pytest.param(terms(weights=((2,) * 80,) * 3), id="several votes"),
+            pytest.param(terms(unit="party"), id="a hospital of several teachers"),
+        ],
+    )
+    def test_it_is_stated_where_it_is_proved_alone(self, run: RunTerms) -> None:
+        assert removal_cost(run, 0) is None
+
+
+class TestSeveralRuns:
+    def test_their_epsilons_add_up(self) -> None:
+        runs = [terms(**GNMAX), gnmax(40.0, 20, name="later")]
+        alone = [public_cost(run, 1) for run in runs]
+        together = cost_of_runs(runs, 1, unit="record")
+        whole = alone[0].epsilon + alone[1].epsilon
+        assert whole <= together.epsilon <= whole * (1 + 1e-9)
+        assert (together.method, together.holds_for) == (RUNS_METHOD, alone[0].holds_for)
+        assert cost_of_runs(runs[:1], 1, unit="record") == alone[0]
+
+    def test_a_whole_hospital_costs_more_than_a_patient(self) -> None:
+        run = terms(**GNMAX)
+        patient, hospital = (cost_of_runs([run], 1, unit=unit) for unit in ("record", "party"))
+        assert patient.epsilon < hospital.epsilon < math.inf
+
+
+class TestRounds:
+    RUN: ClassVar[RunTerms] = gnmax(40.0, 90, budgets=(50.0,) * 3)
+
+    def test_rounds_add_divergences_at_an_order_that_the_first_one_fixed(self) -> None:
+        runs = [self.RUN] * 2
+        together, added = (
+            cost_of(runs, 1, unit="record") for cost_of in (cost_of_rounds, cost_of_runs)
+        )
+        assert together.epsilon < 0.9 * added.epsilon
+        assert together.order == order_of_rounds(runs[0], 1, unit="record")
+        assert together.method == ROUNDS_METHOD
+        assert cost_of_rounds(runs[:1], 1, unit="record") == cost_of_runs(
+            runs[:1], 1, unit="record"
+        )
+        assert [delta_of_rounds(runs[:number]) for number in (1, 2)] == [DELTA, 3 * DELTA]
+        # It counts all rounds, each at its caps.
+        assert cost_of_rounds([*runs, runs[0]], 1, unit="record").epsilon > together.epsilon
+
+    @pytest.mark.parametrize(
+        "changed",
+        [pytest.param(COUNTS, id="counts"), pytest.param(AT_PARTIES, id="noise at the parties")],
+    )
+    def test_rounds_cost_their_readers_no_less_than_the_counts_that_each_round_is_priced_by(
+        self, changed: dict[str, Any]
+    ) -> None:
+        runs = [terms(**changed, budgets=(50.0,) * 3)] * 2
+        seen = cost_of_rounds(runs, 1, unit="record")
+        # Two rounds of such rows by exact composition, at all that their deltas come to.
+        least_ = gdp_epsilon(math.sqrt(4 * 90) / 40, delta_of_rounds(runs))
+        assert seen.epsilon >= least_ * (1 - 1e-3)
+        if changed is AT_PARTIES:
+            whole = cost_of_rounds(runs, 1, unit="record", at_coordinator=True)
+            assert seen.epsilon == whole.epsilon
+
+    def test_rounds_without_an_order_add_up(self) -> None:
+        """Little noise at first, or tests of stability with deltas that releases could choose."""
+        stable, loud = terms(**STABLE), gnmax(0.05, 90)
+        assert order_of_rounds(stable, 0, unit="record") is None
+        assert order_of_rounds(loud, 0, unit="record") is None
+        for runs in ([stable, self.RUN], [self.RUN, stable]):
+            added = cost_of_runs(runs, 0, unit="record")
+            assert cost_of_rounds(runs, 0, unit="record") == added
+
+    @pytest.mark.parametrize("sigma", [6.0, 30.0])
+    def test_no_plan_of_later_rounds_tells_more_than_is_stated(self, sigma: float) -> None:
+        """The attack: after the first round's labels, pick the second that tells most, or stop.
+
+        Every question is tied but for one vote, so both laws are known. For each stated number the
+        reader keeps the paths on which no more is stated, and picks the best plan on each of them.
+        """
+        rounds = {asks: gnmax(sigma, asks, budgets=(500.0,) * 3) for asks in (5, 40, 120)}
+        first, menu = rounds[40], (0, 5, 40, 120)
+        stated = {
+            asks: cost_of_rounds(
+                [first, rounds[asks]] if asks else [first], 0, unit="record"
+            ).epsilon
+            for asks in menu
+        }
+        assert sorted(stated.values()) == list(stated.values())
+        before = tied_laws(sigma, 40)
+        for allowed in stated.values():
+            told = np.zeros(41)
+            for asks in (asks for asks in menu if stated[asks] <= allowed):
+                after = tied_laws(sigma, asks)
+                p, q = (np.outer(*laws) for laws in zip(before, after, strict=True))
+                gained = np.maximum(p - math.exp(allowed) * q, 0.0).sum(axis=1)
+                told = np.maximum(told, gained)
+            assert told.sum() <= delta_of_rounds([first, first])
+        attack = tied_epsilon(sigma, 160, delta_of_rounds([first, first]))
+        assert attack <= stated[120] <= 1.3 * attack
+
+
+def test_an_event_of_another_kind_has_a_cost_of_its_own() -> None:
+    """Labels of noise at the parties are never priced as the coordinator's Gaussian noise."""
+    parties = labels_cost(DistributedGaussianMaxEvent(90, 40.0, 2), options=3, delta=DELTA)
+    here = labels_cost(GaussianMaxEvent(90, 40.0), options=3, delta=DELTA)
+    assert parties.method != here.method
+    with pytest.raises(InvalidParameterError):
+        labels_cost(GaussianMaxEvent(90, 40.0), options=3, delta=1.0)

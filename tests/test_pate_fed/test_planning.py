@@ -1,21 +1,34 @@
-"""`pate-fed plan`: what a budget buys, before anything is spent."""
+"""`pate-fed plan`: what a budget buys, before anything is spent, at both places of the noise."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pate_fed import planning
-from pate_fed.accounting.formal import RunCaps, formal_costs
-from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
+from pate_fed.accounting import DistributedGaussianMaxEvent, GaussianMaxEvent
+from pate_fed.accounting.formal import counts_cost, labels_cost
+from pate_fed.errors import (
+    BudgetExhaustedError,
+    InvalidSettingError,
+    NarrowNoiseError,
+    UnfitSumError,
+)
+from pate_fed.mechanisms.preview import simulated_votes
 from pate_fed.planning import PlanRequest, advised_sum
 from protocols.additive import AdditiveSum
 from protocols.forms import DEPLOYED_FORMS
 from protocols.masked import MaskedSum
+from tests.support.threshold_law import threshold_log_law
+
+DELTA = 1e-5
+PLACES = ("coordinator", "parties")
 
 
 @cache
@@ -26,59 +39,132 @@ def plan(asked: PlanRequest) -> dict[str, Any]:
 
 def request(**changed: Any) -> PlanRequest:
     asked: dict[str, Any] = {
-        "parties": 30,
-        "teachers": 1,
-        "classes": 2,
-        "epsilon": 3.0,
-        "delta": 1e-5,
-        "unit": "party",
+        "parties": 10,
+        "teachers": 4,
+        "classes": 3,
+        "epsilon": 4.0,
+        "delta": DELTA,
+        "unit": "record",
     }
     return PlanRequest(**{**asked, **changed})
 
 
-@pytest.mark.slow
-def test_offer_stays_within_the_budget_and_says_by_which_bound() -> None:
-    best = plan(request())["best"]
-    assert 0 < best["epsilon"]["smallest"] <= 3.0
-    bounds = [best["epsilon"][name] for name in ("formal_gdp", "formal_label", "formal_joint")]
-    assert best["epsilon"]["smallest"] == min(bound for bound in bounds if bound is not None)
-    assert best["expected_right"] <= best["expected_answered"] <= best["queries"]
+def offers_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [found["best"], *found["others"]]
 
 
-@pytest.mark.slow
-def test_any_votes_never_get_the_joint_price() -> None:
-    best = plan(request(votes_are_valid=False))["best"]
-    assert "joint" not in best["epsilon"]["method"]
-    assert best["queries"] <= plan(request())["best"]["queries"]
+def price_of(place: str, sigma: float, asks: int, *, classes: int = 3, weight: int = 1) -> float:
+    """The cost that a budget is for, from its event alone; a threshold is one more option."""
+    if place == "parties":  # one colluder of ten, and nobody may be lost
+        event = DistributedGaussianMaxEvent(asks, sigma, 9, weight)
+        return counts_cost(event, delta=DELTA).epsilon
+    one = GaussianMaxEvent(asks, sigma, float(weight))
+    return labels_cost(one, options=classes + 1, delta=DELTA).epsilon
 
 
-@pytest.mark.exhaustive
-def test_no_choice_that_is_tried_buys_more_right_answers() -> None:
-    asked = request(parties=12, teachers=5, classes=4, epsilon=1.7, unit="record")
-    best = plan(asked)["best"]["expected_right"]
-    for threshold, sigma1, sigma2 in product((0.4, 0.5, 0.6), (0.3, 0.4, 0.5), (0.16, 0.2, 0.24)):
-        shares = {"vote_threshold": threshold, "sigma1": sigma1, "sigma2": sigma2}
-        noises = {name: share * asked.votes for name, share in shares.items()}
-        assert plan(replace(asked, **noises))["best"]["expected_right"] <= best
+@pytest.mark.parametrize("place", PLACES)
+class TestOffers:
+    def test_each_fits_the_budget_and_one_query_more_does_not(self, place: str) -> None:
+        for offer in offers_of(plan(request(noise=place))):
+            sigma, queries = offer["mechanism"]["sigma2"], offer["queries"]
+            assert price_of(place, sigma, queries) <= 4.0 < price_of(place, sigma, queries + 1)
+            charged = offer["prices"]["public" if place == "coordinator" else "coordinator"]
+            assert charged["epsilon"] == price_of(place, sigma, queries)
+            assert offer["expected_right"] <= offer["expected_answered"] <= queries
+            assert offer["mechanism"]["name"] == "threshold"
+
+    def test_every_number_says_for_whom_and_by_what(self, place: str) -> None:
+        found = plan(request(noise=place))
+        views = ["public"] if place == "coordinator" else ["coordinator", "public"]
+        assert found["view"] == views[0]
+        for offer in offers_of(found):
+            assert list(offer["prices"]) == views
+            for price in offer["prices"].values():
+                assert (price["delta"], price["unit"]) == (DELTA, "record")
+                assert all(price[key] for key in ("view", "method"))
+            assert offer["decides"]["neighbors"] == found["neighbors"]
+
+    def test_expected_answers_are_those_of_the_exact_law(self, place: str) -> None:
+        counts = simulated_votes(votes=40, classes=3)
+        for offer in offers_of(plan(request(noise=place))):
+            rule, share = offer["mechanism"], offer["noise_share"]
+            # The sum that is opened has the noise of all ten, the colluder's included.
+            sigma = rule["sigma2"] if share is None else share["sum_sigma"]
+            laws = np.exp(
+                [
+                    threshold_log_law(row, vote_threshold=rule["vote_threshold"], sigma=sigma)
+                    for row in counts
+                ]
+            )
+            # 8,000 draws: five standard deviations of a share are at most 0.028.
+            rate, right = 1 - laws[:, -1].mean(), laws[:, 0].mean()
+            assert offer["expected_answered"] / offer["queries"] == pytest.approx(rate, abs=0.028)
+            assert offer["expected_right"] / offer["queries"] == pytest.approx(right, abs=0.028)
+
+    def test_none_that_is_tried_buys_more_right_answers_of_labels_as_good(self, place: str) -> None:
+        asked = request(noise=place)
+        best = plan(asked)["best"]
+        for threshold, sigma in product((0.4, 0.5, 0.6), (0.16, 0.24)):
+            own = replace(asked, vote_threshold=threshold * 40, sigma2=sigma * 40)
+            [other] = offers_of(plan(own))
+            if other["expected_accuracy"] >= best["expected_accuracy"]:
+                assert other["expected_right"] <= best["expected_right"]
+
+    def test_noise_does_not_drown_what_it_buys(self, place: str) -> None:
+        """Ever more noise buys ever more labels, of which ever fewer are right."""
+        best = plan(request(noise=place))["best"]
+        silent = plan(request(noise=place, sigma2=3.0, epsilon=100.0))["best"]
+        assert best["expected_accuracy"] >= 0.85 * silent["expected_accuracy"]
+
+    def test_a_larger_budget_buys_more_and_never_costs_less(self, place: str) -> None:
+        small, large = (plan(request(noise=place, epsilon=one))["best"] for one in (2.0, 4.0))
+        assert small["expected_right"] < large["expected_right"]
+        curve = [point["epsilon"] for point in large["epsilon_over_answers"]]
+        assert curve == sorted(curve)
+        assert curve[-1] == max(price["epsilon"] for price in large["prices"].values())
+
+    def test_what_was_named_is_kept(self, place: str) -> None:
+        own = request(noise=place, vote_threshold=11.0, sigma2=9.0, queries=5)
+        [offer] = offers_of(plan(own))
+        assert (offer["mechanism"]["vote_threshold"], offer["mechanism"]["sigma2"]) == (11.0, 9.0)
+        assert offer["queries"] == 5
+
+    def test_a_whole_hospital_gets_fewer_queries_than_a_patient(self, place: str) -> None:
+        noise = {"noise": place, "sigma2": 16.0}
+        record, party = (plan(request(unit=unit, **noise))["best"] for unit in ("record", "party"))
+        assert party["queries"] < record["queries"]
+
+    def test_a_budget_for_no_query_is_refused(self, place: str) -> None:
+        with pytest.raises(BudgetExhaustedError):
+            plan(request(noise=place, epsilon=0.05))
 
 
-@pytest.mark.slow
-def test_a_larger_budget_buys_more() -> None:
-    small, large = (plan(request(epsilon=epsilon))["best"] for epsilon in (1.5, 3.0))
-    assert small["expected_right"] < large["expected_right"]
+@pytest.mark.parametrize("place", PLACES)
+class TestHospitalsThatDiffer:
+    """Each has its own budget, and its teachers may weigh more or less."""
 
+    def test_nobodys_budget_is_broken_and_each_is_told_its_own(self, place: str) -> None:
+        budgets = (6.0, *(4.0,) * 9)
+        own = {"weights": (2, *(1,) * 9), "party_epsilons": budgets, "sigma2": 20.0}
+        best = plan(request(noise=place, teachers=2, unit="party", **own))["best"]
+        rows = best["parties"]
+        assert [row["budget"] for row in rows] == list(budgets)
+        assert [row["unit_votes"] for row in rows] == [4] + [2] * 9
+        for row in rows:
+            cost = price_of(place, 20.0, best["queries"], weight=row["unit_votes"])
+            assert row["epsilon"] == cost <= row["budget"]
+        assert rows[0]["epsilon"] > rows[1]["epsilon"], "a heavier hospital pays more"
+        more = best["queries"] + 1
+        assert any(
+            price_of(place, 20.0, more, weight=row["unit_votes"]) > row["budget"] for row in rows
+        )
 
-@pytest.mark.exhaustive
-def test_more_votes_of_one_unit_buy_less() -> None:
-    whole = plan(request(parties=10, teachers=3, unit="party"))["best"]
-    record = plan(request(parties=10, teachers=3, unit="record"))["best"]
-    assert whole["expected_right"] < record["expected_right"]
-
-
-@pytest.mark.slow
-def test_a_budget_for_no_query_is_refused() -> None:
-    with pytest.raises(BudgetExhaustedError):
-        plan(request(parties=3, epsilon=0.1))
+    def test_the_tightest_budget_decides(self, place: str) -> None:
+        noise = {"noise": place, "sigma2": 12.0}
+        alone = plan(request(epsilon=2.0, **noise))["best"]
+        tightest = plan(request(party_epsilons=(9.0, 2.0, *(9.0,) * 8), **noise))["best"]
+        assert tightest["queries"] == alone["queries"]
+        assert (tightest["decides"]["party"], tightest["decides"]["budget"]) == ("party-2", 2.0)
 
 
 @pytest.mark.parametrize(
@@ -88,13 +174,16 @@ def test_a_budget_for_no_query_is_refused() -> None:
         pytest.param({"classes": 1}, id="one class"),
         pytest.param({"epsilon": 0.0}, id="no budget"),
         pytest.param({"delta": 1.0}, id="delta of 1"),
-        pytest.param({"teacher_accuracy": 0.5}, id="teachers that guess"),
+        pytest.param({"teacher_accuracy": 1 / 3}, id="teachers that guess"),
         pytest.param({"queries": 0}, id="no query"),
         pytest.param({"queries": -5}, id="fewer than no queries"),
         pytest.param({"classes": 10**6}, id="more classes than memory"),
-        pytest.param({"sigma1": 0.0}, id="no noise in the check"),
-        pytest.param({"sigma1": float("nan")}, id="noise that is no number"),
+        pytest.param({"sigma2": 0.0}, id="no noise"),
+        pytest.param({"sigma2": float("nan")}, id="noise that is no number"),
         pytest.param({"sigma2": -1.0}, id="negative noise"),
+        pytest.param({"vote_threshold": -1.0}, id="negative threshold"),
+        pytest.param({"noise": "moon"}, id="noise from nowhere"),
+        pytest.param({"colluders": 1}, id="colluders of noise at the coordinator"),
         pytest.param({"vote_threshold": float("nan")}, id="threshold that is no number"),
         pytest.param({"teacher_accuracy": 1.0}, id="teachers that never err"),
     ],
@@ -104,68 +193,16 @@ def test_bad_requests_are_refused(changed: dict[str, Any]) -> None:
         request(**changed)
 
 
-class TestHospitalsThatDiffer:
-    """Each has its own budget, and its teachers may weigh more or less."""
-
-    def rows(self, **changed: Any) -> list[dict[str, Any]]:
-        found = plan(request(parties=10, teachers=2, unit="party", **changed))
-        return list(found["best"]["parties"])
-
-    @pytest.mark.exhaustive
-    def test_nobodys_budget_is_broken(self) -> None:
-        budgets = (6.0, 4.0, 4.0, 4.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0)
-        asked = request(
-            parties=10,
-            teachers=2,
-            unit="party",
-            weights=(2, 1, 1, 1, 1, 1, 1, 1, 1, 1),
-            party_epsilons=budgets,
-        )
-        best = plan(asked)["best"]
-        rows, rule = list(best["parties"]), best["mechanism"]
-        assert [row["budget"] for row in rows] == list(budgets)
-        for row in rows:
-            # From the caps alone: the number shown is cut at the budget, and could not tell.
-            caps = RunCaps(
-                teachers=22,
-                classes=2,
-                vote_threshold=rule["vote_threshold"],
-                sigma1=rule["sigma1"],
-                sigma2=rule["sigma2"],
-                asks=best["queries"],
-                answers=rule["max_answers"],
-                refusals=rule["max_refusals"],
-                weight=row["unit_votes"],
-                delta=1e-5,
-            )
-            costs = formal_costs(caps, votes_are_valid=True)
-            by_pricing = {"gdp": costs.gdp, "label": costs.label, "joint": costs.joint}
-            cost = by_pricing[rule["pricing"]]
-            assert cost is not None
-            assert cost.epsilon <= row["budget"]
-            assert row["epsilon"] == pytest.approx(cost.epsilon, rel=1e-9)
-        assert [row["unit_votes"] for row in rows] == [4] + [2] * 9
-
-    @pytest.mark.exhaustive
-    def test_a_heavier_hospital_pays_more(self) -> None:
-        rows = self.rows(weights=(2, *(1,) * 9), epsilon=6.0)
-        assert rows[0]["epsilon"] > rows[1]["epsilon"]
-
-    @pytest.mark.exhaustive
-    def test_the_tightest_budget_decides(self) -> None:
-        alone = plan(request(epsilon=1.5))["best"]
-        tightest = plan(request(party_epsilons=(1.5, *(9.0,) * 29)))["best"]
-        assert tightest["queries"] == alone["queries"]
-
+class TestLists:
     @pytest.mark.parametrize(
         "changed",
         [
             pytest.param({"weights": (1, 1)}, id="too few weights"),
-            pytest.param({"weights": (0,) * 30}, id="a weight of 0"),
-            pytest.param({"weights": (2**29,) * 30}, id="more votes than can be added"),
-            pytest.param({"party_epsilons": (1.0,) * 29}, id="a budget missing"),
-            pytest.param({"party_epsilons": (float("nan"),) * 30}, id="budgets no numbers"),
-            pytest.param({"party_epsilons": (0.0,) * 30}, id="budgets of 0"),
+            pytest.param({"weights": (0,) * 10}, id="a weight of 0"),
+            pytest.param({"weights": (2**29,) * 10}, id="more votes than can be added"),
+            pytest.param({"party_epsilons": (1.0,) * 9}, id="a budget missing"),
+            pytest.param({"party_epsilons": (float("nan"),) * 10}, id="budgets no numbers"),
+            pytest.param({"party_epsilons": (0.0,) * 10}, id="budgets of 0"),
         ],
     )
     def test_lists_that_do_not_fit_are_refused(self, changed: dict[str, Any]) -> None:
@@ -199,7 +236,81 @@ class TestAdvisedSum:
             assert advice["survives"] == parties - secure.threshold(parties) >= dropouts
             assert advice["hides_from"] == secure.most_colluders(parties)
 
-    @pytest.mark.parametrize("dropouts", [-1, 30])
+    @pytest.mark.parametrize("dropouts", [-1, 10])
     def test_impossible_numbers_are_refused(self, dropouts: int) -> None:
         with pytest.raises(InvalidSettingError):
             request(expected_dropouts=dropouts)
+
+    @pytest.mark.parametrize(
+        ("parties", "dropouts", "form", "fits"),
+        [
+            pytest.param(10, 0, "masked", True, id="masked, though nobody may be lost"),
+            pytest.param(10, 3, "masked", True, id="as many as masked survives"),
+            pytest.param(10, 0, "additive", True, id="additive"),
+            pytest.param(10, 1, "additive", False, id="additive with one lost"),
+            pytest.param(4, 0, "masked", False, id="masked of four"),
+        ],
+    )
+    def test_a_sum_that_was_named_is_the_one_that_is_judged(
+        self, parties: int, dropouts: int, form: str, fits: bool
+    ) -> None:
+        advice = advised_sum(parties, dropouts=dropouts, sums=DEPLOYED_FORMS, form=form)
+        assert advice["form"] == (form if fits else None)
+        assert form in advice["why"] or fits
+
+
+class TestNoiseAtTheParties:
+    def test_what_each_hospital_adds_is_what_the_honest_ones_need(self) -> None:
+        found = plan(request(noise="parties", form="masked", colluders=2))
+        assert found["shares"] == {"parties": 10, "colluders": 2, "dropouts": 3, "suffice": 5}
+        for offer in offers_of(found):
+            share = offer["noise_share"]
+            together = 5 * share["share_sigma"] ** 2
+            assert share["sigma"] == offer["mechanism"]["sigma2"]
+            assert share["sigma"] ** 2 <= together <= share["sigma"] ** 2 * (1 + 1e-12)
+            assert share["sum_sigma"] == pytest.approx(share["share_sigma"] * math.sqrt(10))
+            assert share["share_sigma"] >= 1
+            assert share["sigma"] >= share["least_sigma"] >= math.sqrt(5) - 1e-4
+            assert 0 <= share["correction"] < 1e-4
+        assert plan(request())["best"]["noise_share"] is None
+
+    def test_masked_counts_all_hospitals_that_it_goes_on_without_as_lost(self) -> None:
+        found = plan(request(noise="parties", expected_dropouts=1))
+        assert found["sum"]["form"] == "masked"
+        assert found["shares"] == {"parties": 10, "colluders": 1, "dropouts": 3, "suffice": 6}
+
+    def test_noise_that_is_too_little_to_be_divided_is_refused(self) -> None:
+        with pytest.raises(NarrowNoiseError, match="--sigma2") as refusal:
+            plan(request(noise="parties", sigma2=2.9))
+        assert "at least 3" in refusal.value.must
+        assert plan(request(noise="parties", sigma2=3.0, epsilon=50.0))["best"]["queries"] > 0
+
+    def test_small_federations_get_noise_that_is_wide_enough(self) -> None:
+        found = plan(request(noise="parties", parties=40, teachers=1, unit="party", epsilon=8.0))
+        for offer in offers_of(found):
+            assert offer["mechanism"]["sigma2"] >= math.ceil(math.sqrt(39))
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"colluders": 0}, id="nobody knows its own noise"),
+            pytest.param({"colluders": 9}, id="more than additive withstands"),
+            pytest.param({"colluders": 4, "form": "masked"}, id="more than masked withstands"),
+        ],
+    )
+    def test_colluders_that_no_sum_withstands_are_refused(self, changed: dict[str, Any]) -> None:
+        with pytest.raises(InvalidSettingError, match="--colluders"):
+            plan(request(noise="parties", **changed))
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"form": "additive", "expected_dropouts": 1}, id="a lost one voids it"),
+            pytest.param({"form": "masked", "expected_dropouts": 4}, id="too many lost"),
+            pytest.param({"form": "masked", "parties": 4}, id="too few for masked"),
+            pytest.param({"parties": 2}, id="too few for any"),
+        ],
+    )
+    def test_a_sum_that_does_not_fit_is_refused(self, changed: dict[str, Any]) -> None:
+        with pytest.raises(UnfitSumError):
+            plan(request(noise="parties", **changed))

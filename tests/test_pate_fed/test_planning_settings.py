@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import settings as trials
 from hypothesis import strategies as st
 
-from pate_fed.accounting.formal import RunCaps, formal_costs
+from pate_fed.accounting import DistributedGaussianMaxEvent, GaussianMaxEvent
+from pate_fed.accounting.formal import counts_cost, labels_cost
 from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms.preview import preview_confident, simulated_votes
-from pate_fed.planning import DEFAULTS, RunSettings, affordable, resolve, terms_of
-from pate_fed.pricing import formal_cost_at
+from pate_fed.mechanisms import SPECS
+from pate_fed.planning import DEFAULTS, RunSettings, resolve, terms_of
+from pate_fed.pricing import budget_share, charged_cost
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
@@ -27,6 +28,8 @@ from tests.support.markers import in_turn, sampled
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
 OPEN = {
+    "sigma1",
+    "max_answers",
     "party_teachers",
     "seed",
     "confidence",
@@ -36,7 +39,6 @@ OPEN = {
     "patients",
     "evaluation_epsilon",
 }
-LEFT_OPEN = {"vote_threshold", "sigma1", *OPEN}
 
 
 def dataset(*, private: int = 400, pool: int = 120, hospitals: list[int] | None = None) -> Dataset:
@@ -73,50 +75,42 @@ def terms(resolved: RunSettings) -> RunTerms:
     return terms_of(resolved, name="run", classes=2, pool_digest=bytes(32), sums=FORMS)
 
 
-@pytest.mark.slow
-def test_affordable_queries_are_those_that_would_be_asked_if_nobody_said_how_many() -> None:
-    asked: dict[str, Any] = {"parties": 10, "teachers": 10, "epsilon": 1.0}
-    left_open = resolved_of(settings(**asked), dataset()).queries
-    assert left_open is not None
-    assert 1 < left_open < 100
-    assert affordable(settings(**asked, queries=110), dataset(), sums=FORMS) == left_open
-    assert (
-        affordable(settings(**asked, queries=left_open - 1), dataset(), sums=FORMS) == left_open - 1
-    )
-
-
 class TestDefaults:
-    @sampled(1)
-    @in_turn(("mechanism", ["confident", "gnmax"]), ("name", ["digits", "breast-cancer"]))
-    def test_bundled_sets_fit_their_budget_with_all_their_queries(
-        self, name: str, mechanism: str
-    ) -> None:
+    @pytest.mark.parametrize("mechanism", ["threshold", "gnmax", "interactive-threshold"])
+    @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
+    def test_bundled_sets_fit_their_budget(self, name: str, mechanism: str) -> None:
         resolved = resolved_of(
             settings(DataSource(name), mechanism=mechanism), dataset(private=1000)
         )
         assert (resolved.parties, resolved.teachers, resolved.unit) == (50, 1, "party")
-        assert resolved.max_answers is None
-        assert resolved.queries == 30
-        run = terms(resolved)
-        assert all(0 < formal_cost_at(run, seat).epsilon <= 5.0 for seat in (0, 49))
+        assert resolved.queries is not None
+        if mechanism != "gnmax":  # whose noise is no one's choice
+            assert resolved.queries == DEFAULTS[name].queries
+        assert 0 < budget_share(terms(resolved)) <= 1
 
     def test_usual_noise_is_a_share_of_all_teachers(self) -> None:
-        resolved = resolved_of(settings(parties=10, teachers=25), dataset())
-        assert resolved.vote_threshold == pytest.approx(0.5 * 250)
-        assert resolved.sigma1 == pytest.approx(0.35 * 250)
-        assert resolved.sigma2 == pytest.approx(0.2 * 250)
+        resolved = resolved_of(settings(parties=10, teachers=25, queries=5), dataset())
+        half = resolved_of(settings(parties=5, teachers=25, queries=5), dataset())
+        assert resolved.vote_threshold is not None
+        assert half.vote_threshold is not None
+        assert resolved.vote_threshold == pytest.approx(2 * half.vote_threshold)
+        assert 0.3 * 250 < resolved.vote_threshold < 250
         assert resolved.unit == "record"
+
+    def test_the_default_is_a_threshold_where_one_was_asked_for(self) -> None:
+        assert settings().mechanism == "threshold"
+        resolved = resolved_of(settings(sigma2=30.0, vote_threshold=20.0, queries=4), dataset())
+        assert (resolved.vote_threshold, resolved.sigma2) == (20.0, 30.0)
 
     def test_nothing_is_left_open(self) -> None:
         resolved = resolved_of(settings(), dataset())
         for field in fields(resolved):
             assert field.name in OPEN or getattr(resolved, field.name) is not None, field.name
 
-    @pytest.mark.slow
-    def test_gnmax_has_neither_threshold_nor_its_noise(self) -> None:
+    def test_gnmax_has_no_threshold(self) -> None:
         resolved = resolved_of(settings(mechanism="gnmax"), dataset())
         open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
-        assert open_fields == LEFT_OPEN | {"max_refusals"}
+        assert open_fields == {"vote_threshold", *OPEN}
 
     @pytest.mark.exhaustive
     @trials(max_examples=6)  # each prices a whole run
@@ -130,7 +124,7 @@ class TestDefaults:
         self, parties: int, teachers: int, queries: int, sigma: float
     ) -> None:
         typed = settings(
-            parties=parties, teachers=teachers, queries=queries, sigma1=sigma, sigma2=sigma
+            parties=parties, teachers=teachers, queries=queries, sigma2=sigma, epsilon=1e6
         )
         resolved = resolved_of(typed, dataset())
         for field in fields(typed):
@@ -149,50 +143,32 @@ class TestDefaults:
         assert (resolved.partition, resolved.parties) == ("iid", 5)
 
     def test_small_parties_have_a_teacher_all_the_same(self) -> None:
-        resolved = resolved_of(settings(parties=12, sigma1=20.0, sigma2=20.0), dataset(private=24))
+        resolved = resolved_of(settings(parties=12, sigma2=20.0), dataset(private=24))
         assert (resolved.teachers, resolved.unit) == (1, "party")
 
 
-def need(resolved: RunSettings, queries: int, pricing: str) -> float:
+def need(resolved: RunSettings, queries: int) -> float:
     """Price a run of so many queries from scratch, as a share of the budget."""
-    seen = preview_confident(
-        simulated_votes(votes=resolved.votes, classes=2),
-        vote_threshold=resolved.vote_threshold or 0.0,
-        sigma1=resolved.sigma1 or 1.0,
-        sigma2=resolved.sigma2 or 1.0,
-    )
-    confident = resolved.mechanism == "confident"
-    usual = seen.refusals(queries) if pricing == "auto" else queries
-    refusals = usual if confident else 0
-    asks = min(queries, queries + refusals - 1) if confident else queries
     weight = (resolved.teachers or 1) if resolved.unit == "party" else 1
-    caps = RunCaps(
-        teachers=resolved.votes,
-        classes=2,
-        vote_threshold=resolved.vote_threshold,
-        sigma1=resolved.sigma1,
-        sigma2=resolved.sigma2 or 0.0,
-        asks=asks,
-        answers=queries,
-        refusals=refusals,
-        weight=weight,
-        delta=resolved.delta,
-    )
-    costs = formal_costs(caps, votes_are_valid=True)
-    cost = costs.smallest if pricing == "auto" else costs.gdp
-    return cost.epsilon / resolved.epsilon
+    sigma, delta = resolved.sigma2 or 0.0, resolved.delta
+    if resolved.noise == "parties":  # of ten, one is a colluder
+        rows = DistributedGaussianMaxEvent(queries, sigma, 9, weight)
+        return counts_cost(rows, delta=delta).epsilon / resolved.epsilon
+    options = 2 + SPECS[resolved.mechanism].may_refuse
+    labels = GaussianMaxEvent(queries, sigma, float(weight))
+    return labels_cost(labels, options=options, delta=delta).epsilon / resolved.epsilon
 
 
 class TestQueries:
     @sampled(1)
     @in_turn(
-        ("pricing", ["auto", "gdp"]),
+        ("noise", ["coordinator", "parties"]),
         ("unit", ["record", "party"]),
-        ("mechanism", ["confident", "gnmax"]),
+        ("mechanism", ["threshold", "gnmax", "interactive-threshold"]),
         ("epsilon", [2.0, 9.0]),
     )
     def test_as_many_are_asked_as_the_budget_affords(
-        self, epsilon: float, mechanism: str, unit: str, pricing: str
+        self, epsilon: float, mechanism: str, unit: str, noise: str
     ) -> None:
         asked = settings(
             parties=10,
@@ -201,19 +177,29 @@ class TestQueries:
             epsilon=epsilon,
             mechanism=mechanism,
             unit=unit,
-            pricing=pricing,
+            noise=noise,
         )
         resolved = resolved_of(asked, dataset())
         assert resolved.queries is not None
-        if pricing == "gdp" and mechanism == "confident":
-            # Without a joint price nothing is gained by a smaller cap on refusals.
-            assert resolved.max_refusals == resolved.queries
-        assert need(resolved, resolved.queries, pricing) <= 1
-        assert resolved.queries == 120 or need(resolved, resolved.queries + 1, pricing) > 1
+        assert need(resolved, resolved.queries) <= 1
+        assert resolved.queries == 120 or need(resolved, resolved.queries + 1) > 1
+
+    def test_more_than_the_budget_affords_are_refused_with_the_number_that_fits(self) -> None:
+        asked: dict[str, Any] = {"parties": 10, "teachers": 2, "sigma2": 20.0, "epsilon": 2.0}
+        fit = resolved_of(settings(**asked), dataset()).queries
+        assert fit is not None
+        assert resolved_of(settings(**asked, queries=fit), dataset()).queries == fit
+        with pytest.raises(BudgetExhaustedError, match=f"at most {fit} quer"):
+            resolved_of(settings(**asked, queries=fit + 1), dataset())
+
+    def test_noise_fills_the_budget_of_a_table_for_all_its_queries(self) -> None:
+        resolved = resolved_of(settings(mechanism="gnmax", parties=10, teachers=4), dataset())
+        assert resolved.queries == 120
+        assert 0.97 < budget_share(terms(resolved)) <= 1
 
     @pytest.mark.exhaustive
     def test_small_pool_bounds_them(self) -> None:
-        resolved = resolved_of(settings(sigma1=1e4, sigma2=1e4), dataset(pool=7))
+        resolved = resolved_of(settings(sigma2=1e4), dataset(pool=7))
         assert resolved.queries == 7
 
     def test_more_than_the_pool_are_refused(self) -> None:
@@ -223,16 +209,14 @@ class TestQueries:
     @pytest.mark.slow
     def test_budget_below_one_query_is_refused(self) -> None:
         with pytest.raises(BudgetExhaustedError):
-            resolved_of(settings(epsilon=0.001), dataset())
+            resolved_of(settings(epsilon=0.001, sigma2=20.0), dataset())
 
     def test_caps_and_batches_are_never_above_the_queries(self) -> None:
         resolved = resolved_of(
-            settings(
-                queries=5, max_answers=50, max_refusals=60, batch_size=70, sigma1=99.0, sigma2=99.0
-            ),
-            dataset(),
+            settings(queries=5, max_answers=50, batch_size=70, sigma2=99.0), dataset()
         )
-        assert (resolved.max_answers, resolved.max_refusals, resolved.batch_size) == (5, 5, 5)
+        assert (resolved.max_answers, resolved.batch_size) == (5, 5)
+        assert (terms(resolved).max_asks, terms(resolved).max_answers) == (5, 5)
 
     @pytest.mark.exhaustive
     def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:
@@ -246,30 +230,9 @@ class TestQueries:
         run = terms(resolved)
         assert resolved.votes == run.total_votes == 22
         assert run.budgets == budgets
-        costs = [formal_cost_at(run, seat).epsilon for seat in range(10)]
+        costs = [charged_cost(run, seat).epsilon for seat in range(10)]
         assert all(cost <= budget for cost, budget in zip(costs, budgets, strict=True))
         assert costs[0] > costs[1]  # its teachers weigh more
-
-    @sampled(1)
-    @pytest.mark.parametrize(
-        ("mechanism", "pricing"),
-        [
-            pytest.param("confident", "joint", id="joint price where votes are valid"),
-            pytest.param("gnmax", "label", id="label level without a check"),
-            pytest.param("interactive", "label", id="label level with a student"),
-            pytest.param("lnmax", "renyi", id="RDP curve of Laplace noise"),
-            pytest.param("stable-gaussian", "renyi", id="test of stability, Gaussian"),
-            pytest.param("stable-laplace", "renyi", id="test of stability, Laplace"),
-            pytest.param("immutable", "none", id="no price"),
-        ],
-    )
-    def test_the_cheapest_price_that_is_known_is_taken(self, mechanism: str, pricing: str) -> None:
-        resolved = resolved_of(settings(parties=50, teachers=1, mechanism=mechanism), dataset())
-        assert terms(resolved).pricing == pricing
-
-    def test_any_votes_are_never_priced_jointly(self) -> None:
-        resolved = resolved_of(settings(parties=50, teachers=1, valid_votes=False), dataset())
-        assert terms(resolved).pricing == "label"
 
 
 class TestRefusals:
@@ -285,13 +248,14 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "changed",
         [
-            pytest.param({"sigma1": float("nan")}, id="noise no number"),
+            pytest.param({"sigma2": float("nan")}, id="noise no number"),
+            pytest.param({"sigma1": 9.0}, id="noise of a check of its own"),
+            pytest.param({"mechanism": "confident", "noise": "parties"}, id="two noises there"),
             pytest.param({"sigma2": float("inf")}, id="endless noise"),
             pytest.param({"vote_threshold": float("inf")}, id="endless threshold"),
             pytest.param({"vote_threshold": -1.0}, id="negative threshold"),
             pytest.param({"partition": "column"}, id="hospitals without a column"),
             pytest.param({"mechanism": "gnmax", "vote_threshold": 3.0}, id="threshold for GNMax"),
-            pytest.param({"mechanism": "gnmax", "max_refusals": 3}, id="refusals of GNMax"),
             pytest.param({"confidence": 0.9}, id="a confidence without a student"),
             pytest.param({"mechanism": "interactive", "confidence": 1.5}, id="confidence above 1"),
             pytest.param({"test_delta": 1e-8}, id="a test that nobody makes"),
@@ -303,9 +267,6 @@ class TestRefusals:
             pytest.param({"weights": ()}, id="no weights"),
             pytest.param({"party_epsilons": (1.0, -1.0)}, id="a negative budget"),
             pytest.param({"party_epsilons": (float("nan"),)}, id="a budget that is no number"),
-            pytest.param({"pricing": "renyi"}, id="a price of another mechanism"),
-            pytest.param({"mechanism": "lnmax", "pricing": "gdp"}, id="Gaussian price of Laplace"),
-            pytest.param({"pricing": "joint", "valid_votes": False}, id="joint, votes unchecked"),
         ],
     )
     def test_numbers_out_of_range_and_contradictions(self, changed: dict[str, Any]) -> None:
@@ -322,7 +283,7 @@ class TestRefusals:
     )
     def test_lists_that_do_not_fit_three_hospitals(self, changed: dict[str, Any]) -> None:
         with pytest.raises(InvalidSettingError):
-            resolved_of(settings(parties=3, sigma1=99.0, sigma2=99.0, **changed), dataset())
+            resolved_of(settings(parties=3, sigma2=99.0, **changed), dataset())
 
     @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
     @pytest.mark.parametrize(
@@ -363,5 +324,5 @@ def test_a_hospital_whose_patients_all_have_more_records_elsewhere_is_no_party()
     pool = Records(features[:4], labels[:4], ("p", "q", "r", "s"), None)
     test = Records(features[4:6], labels[4:6], ("t", "u"), None)
     data = Dataset("csv", "table", ("no", "yes"), private, pool, test)
-    asked = settings(epsilon=500.0, sigma1=5.0, sigma2=5.0)
+    asked = settings(epsilon=500.0, sigma2=5.0)
     assert resolved_of(asked, data).parties == 3
