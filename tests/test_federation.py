@@ -1355,7 +1355,7 @@ class TestWithoutAPrice:
         )
         with pytest.raises(PartyRefusedError) as refusal:
             federation.run.set_up()
-        assert refusal.value.cause == Reason.PRICING
+        assert refusal.value.cause == Reason.MECHANISM
         assert not any(federation.steps)
 
     def test_a_party_of_simulations_does_not_take_a_real_one_for_one(self) -> None:

@@ -291,9 +291,9 @@ def test_what_a_release_says_changes_nothing_that_is_charged() -> None:
     federation = built()
     ledger = RunLedger.of(federation.run.terms, at_party=True).reserve("batch", Outcomes(5, 5))
     after = ledger.commit("batch", Outcomes(2, 2), bytes(32))
-    assert after.paid_for("batch", Outcomes(2, 2)) == Outcomes(5, 5)
+    assert after.paid_for("batch", Outcomes(2, 2)) == Outcomes(5, 2)
     assert after.own is not None
-    assert after.own.entries[0].charged == Outcomes(5, 5)
+    assert after.own.entries[0].charged == Outcomes(5, 2)
     assert after.used_share() == ledger.used_share() == 0.05
 
 

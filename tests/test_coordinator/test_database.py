@@ -65,6 +65,7 @@ from tests.support.database_victim import (
     ONE,
     POOL,
     TASK,
+    TERMS,
     empty_ledger,
     label_of,
     open_without_rights,
@@ -447,11 +448,11 @@ class TestResults:
             store.save_void(empty_ledger(), batch=0, is_freed=False)
         assert len(store.ledger().states) == 1
 
-    def test_results_of_other_budgets_or_caps_are_refused(
-        self, store: RunStore, runs: RunQueue
-    ) -> None:
+    def test_results_of_other_caps_are_refused(self, store: RunStore, runs: RunQueue) -> None:
         release_next(store, 0)
-        other = RunLedger.of(Federation(budget=4.0).run.terms)
+        other = RunLedger.of(
+            Federation(terms={**TERMS, "max_asks": 9_999, "max_answers": 9_999}).run.terms
+        )
         with pytest.raises(RunDamagedError):
             RunStore(runs.take_up("run"), other, pool=POOL, task_digest=TASK, members=MEMBERS)
 
@@ -463,7 +464,7 @@ class TestResults:
         for number in range(2):
             release_next(store, number)
         with database.session() as session:
-            row = session.get(RunEntryRow, (1, -1, 0))
+            row = session.get(RunEntryRow, (1, 0))
             assert row is not None
             if harm == "gap":
                 session.delete(row)
