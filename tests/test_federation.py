@@ -975,14 +975,15 @@ class TestPrices:
         self, mechanism: str, options: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seen: list[int] = []
-        composed = formal.can_be_composed
+        composed = formal.labels_epsilon
 
-        def noted(options: int, weight: float) -> bool:
+        def noted(options: int, sigma: float, **of_run: Any) -> float:
             seen.append(options)
-            return composed(options, weight)
+            return composed(options, sigma, **of_run)
 
-        formal.labels_cost.cache_clear()
-        monkeypatch.setattr(formal, "can_be_composed", noted)
+        for cached in (formal.labels_cost, formal._composed):
+            cached.cache_clear()
+        monkeypatch.setattr(formal, "labels_epsilon", noted)
         federation = Federation(terms={"classes": 2, "mechanism": mechanism})
         assert seen == []
         federation.run.set_up()

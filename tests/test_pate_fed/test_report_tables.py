@@ -60,6 +60,13 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "gnmax": {"mechanism": "gnmax", "vote_threshold": None},
     "noise at the parties": {"noise_place": "parties", "colluders": 1, "dropouts": 0},
+    "labels of all, noise at the parties": {
+        "mechanism": "gnmax",
+        "vote_threshold": None,
+        "noise_place": "parties",
+        "colluders": 1,
+        "dropouts": 0,
+    },
     "two noises": {"mechanism": "confident", "sigma1": 12.0},
     "stable": {
         "mechanism": "stable-gaussian",
@@ -331,12 +338,18 @@ def test_a_run_that_asks_nothing_costs_what_earlier_runs_did() -> None:
 # Views ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_less"),
+    [("labels of all, noise at the parties", True), ("noise at the parties", False)],
+)
 def test_with_noise_at_the_parties_budgets_bound_the_coordinators_number(
-    tables: dict[str, dict[str, Any]], tmp_path: Path
+    tables: dict[str, dict[str, Any]], tmp_path: Path, kind: str, is_less: bool
 ) -> None:
-    table = tables["noise at the parties"]
+    table = tables[kind]
     public, operator = (table["views"][view]["formal"] for view in ("public", "coordinator"))
-    assert public["epsilon"] < operator["epsilon"]
+    # A threshold costs its readers what the opened row costs.
+    assert (public["epsilon"] < operator["epsilon"]) is is_less
+    assert public["epsilon"] <= operator["epsilon"]
     assert {row["epsilon"] for row in table["parties"]} == {operator["epsilon"]}
     page = render_report(write_sample(tmp_path / "run", privacy=table))
     headline = page.partition('<p class="figure-epsilon">')[2].partition("</p>")[0]
