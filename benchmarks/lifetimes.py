@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from pate_fed.accounting import gdp_epsilon
-from pate_fed.accounting.bellman import labels_epsilon
+from pate_fed.accounting.composition import labels_epsilon
 from pate_fed.accounting.conversion import convert_at_orders, epsilon_at_order
 from pate_fed.accounting.label_bounds import label_rdp
 from pate_fed.accounting.ledger import order_for_life
@@ -53,8 +53,7 @@ def gaussian(labels: int, sigma: float, delta: float = DELTA) -> float:
 
 def known_beforehand(labels: int, sigma: float) -> float:
     """Exact composition of labels whose number and noise were fixed before the first."""
-    known = best_order(labels, sigma)
-    return labels_epsilon(2, sigma, asks=labels, delta=DELTA, known=known)
+    return labels_epsilon(2, sigma, asks=labels, delta=DELTA)
 
 
 def two_filters(labels: int, sigma: float) -> float:

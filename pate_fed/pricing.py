@@ -18,10 +18,10 @@ from pate_fed.accounting.bellman import (
     bellman_epsilon,
     can_be_composed,
     is_worth_the_time,
-    labels_can_be_composed,
-    labels_epsilon,
 )
 from pate_fed.accounting.calibration import most_queries
+from pate_fed.accounting.composition import can_be_composed as labels_can_be_composed
+from pate_fed.accounting.composition import labels_epsilon
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
 from pate_fed.accounting.formal import RunCaps, gdp_cost, joint_cost, label_cost
 from pate_fed.accounting.statement import (
@@ -46,9 +46,9 @@ from pate_fed.mechanisms import GaussianMax
 _QUICKEST_FIRST: Final[tuple[Pricing, ...]] = ("gdp", "joint", "renyi", "none", "label")
 PRICINGS: Final[frozenset[Pricing]] = frozenset({"gdp", "label", "joint", "renyi", "none"})
 """Every way to charge."""
-_MOST_LABELS, _MOST_LABELS_OF_MANY = 2_000, 200
+_MOST_LABELS: Final = 2_000
 """Labels up to which a report takes the time for their price by dynamic programming: of two classes
-5 to 10 ms each, of more classes up to 0.2 s each after seconds of preparation.
+a second, of more classes about three for each thousand.
 """
 
 
@@ -422,13 +422,11 @@ def _stated_labels(
         pricing != "label"
         or terms.at_parties
         or sigma is None
-        or not labels_can_be_composed(classes, sigma, weight=weight)
-        or asks * _kinds_of_units(terms) > (_MOST_LABELS if classes == 2 else _MOST_LABELS_OF_MANY)
+        or not labels_can_be_composed(classes, sigma, asks=asks, weight=weight)
+        or asks * _kinds_of_units(terms) > _MOST_LABELS
     ):
         return cost
-    epsilon = _labels(
-        classes, sigma, asks=asks, delta=terms.delta, known=cost.epsilon, weight=weight
-    )
+    epsilon = _labels(classes, sigma, asks=asks, delta=terms.delta, weight=weight)
     if epsilon >= cost.epsilon:
         return cost
     return FormalCost(epsilon, BELLMAN_ANSWERS_METHOD, cost.holds_for)
@@ -440,10 +438,8 @@ def _kinds_of_units(terms: RunTerms) -> int:
 
 
 @lru_cache(maxsize=256)
-def _labels(
-    classes: int, sigma: float, *, asks: int, delta: float, known: float, weight: int
-) -> float:
-    return labels_epsilon(classes, sigma, asks=asks, delta=delta, known=known, weight=weight)
+def _labels(classes: int, sigma: float, *, asks: int, delta: float, weight: int) -> float:
+    return labels_epsilon(classes, sigma, asks=asks, delta=delta, weight=weight)
 
 
 @lru_cache(maxsize=256)

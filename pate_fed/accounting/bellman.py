@@ -478,69 +478,6 @@ def _has_enough_noise(setting: JointSetting | AnyVotesSetting) -> bool:
     return is_checked and sigma2 >= label_noise(setting.classes)[0]
 
 
-def labels_can_be_composed(classes: int, sigma: float, *, weight: int = 1) -> bool:
-    """Tell whether `labels_epsilon` covers this noise, and so many moved votes."""
-    least, most = label_noise(classes)
-    return (weight == 1 or classes == 2) and least <= sigma / weight <= most
-
-
-def labels_epsilon(
-    classes: int,
-    sigma: float,
-    *,
-    asks: int,
-    delta: float,
-    known: float,
-    weight: int = 1,
-    fineness: float = 22.0,
-) -> float:
-    """Return epsilon of a run of GNMax, which answers every ask, at its cap.
-
-    It holds for any votes; each of two neighbors has `weight` votes per ask that the other has not.
-
-    Args:
-        classes: Number of classes, at least 2.
-        sigma: Standard deviation of the noise in each count, in votes.
-        asks: Most asks, fixed before the run.
-        delta: In (0, 1).
-        known: An epsilon that holds: where to look.
-        weight: Votes that one neighboring change can move; 1 with three classes or more.
-        fineness: As in `bellman_epsilon`.
-
-    Returns:
-        An epsilon that holds at this delta, `known` if it is smaller.
-
-    Raises:
-        InvalidParameterError: too much noise, or too little, or several votes of many classes
-            (`labels_can_be_composed`).
-
-    Source:
-        docs/explanation/joint-price.md, Theorem F without a check.
-    """
-    if not labels_can_be_composed(classes, sigma, weight=weight):
-        raise InvalidParameterError(
-            "noise must be of {:g} to {:g} votes for each vote that moves; with three classes or "
-            "more of {:g} to {:g}, and one vote moves".format(*label_noise(2), *label_noise(3)),
-            f"{sigma:g} for {weight}",
-        )
-    sigma = sigma / weight  # votes need not be whole: so many of them are one
-    grid = _grid(known, delta, fineness, asks)
-    if grid is None:
-        return known
-    splines, window = grid
-    log_gammas = _log_gammas(sigma)
-    boxes, profile, lost = any_votes_labels(classes, sigma, log_gammas)
-    kernel = label_kernel(profile, log_gammas)
-    value = splines.end
-    try:
-        ask = Ask(splines, kernel, boxes, None, window, lost=lost)
-        for _ in range(asks):
-            value = ask.before(value, value)
-    except _TooManyCellsError:
-        return known
-    return min(splines.epsilon(value, delta) * SAFETY, known)
-
-
 def _grid(known: float, delta: float, fineness: float, asks: int) -> tuple[Splines, slice] | None:
     """Return splines around a known epsilon, and the places that decide; None if none can be."""
     if not 0 < known <= _LARGEST_KNOWN:

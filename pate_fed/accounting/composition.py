@@ -21,7 +21,6 @@ docs/explanation/composition.md has the proofs, also for several votes of one un
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -36,8 +35,8 @@ from pate_fed.errors import InvalidParameterError
 
 Table = NDArray[np.float64]
 
-LEAST_NOISE: Final = 0.25
-"""Least noise by moved vote: less of it hides nothing."""
+LEAST_NOISE, LEAST_NOISE_OF_MANY = 0.25, 1.25
+"""Least noise by moved vote, for two options and for more: less of it hides next to nothing."""
 LARGEST_NOISE: Final = 1e6
 MOST_ASKS: Final = 10_000
 _LARGEST_SPREAD: Final = 12.0
@@ -92,10 +91,11 @@ def labels_epsilon(
     delta = probability("delta", delta)
     if whole("options", options) < 2:
         raise InvalidParameterError("there must be at least 2 options", options)
-    if not can_be_composed(sigma, asks=whole("asks", asks), weight=weight):
+    if not can_be_composed(options, sigma, asks=whole("asks", asks), weight=weight):
         raise InvalidParameterError(
-            f"asks must be at most {MOST_ASKS}, and the noise at least {LEAST_NOISE:g} votes and at "
-            f"most {LARGEST_NOISE:g} for each vote that moves, or more for many asks",
+            f"asks must be at most {MOST_ASKS}, and the noise at least {LEAST_NOISE:g} votes for "
+            f"each vote that moves ({LEAST_NOISE_OF_MANY:g} with three options or more, and more "
+            f"for many asks), at most {LARGEST_NOISE:g}",
             f"{sigma:g} for {weight:g}, {asks} asks",
         )
     noisy_counts = gdp_epsilon(shift * math.sqrt(asks), delta)
@@ -103,17 +103,27 @@ def labels_epsilon(
         return 0.0
     # Two options, coarsely: where to look.
     about = gdp_epsilon(0.82 * shift * math.sqrt(asks), delta)
-    about = min(_Game(shift, asks, delta, about=max(about, noisy_counts / 9)).epsilon(), noisy_counts)
-    kind = {"many": options > 2, "is_convex": options > 2 and weight > 1}
-    game = _Game(shift, asks, delta, about=about, tolerance=_TOLERANCE, **kind)
+    about = min(
+        _Game(shift, asks, delta, about=max(about, noisy_counts / 9)).epsilon(), noisy_counts
+    )
+    many = options > 2
+    game = _Game(
+        shift,
+        asks,
+        delta,
+        about=about,
+        tolerance=_TOLERANCE,
+        many=many,
+        is_convex=many and weight > 1,
+    )
     return min(game.epsilon(), noisy_counts)
 
 
-def can_be_composed(sigma: float, *, asks: int, weight: float = 1) -> bool:
+def can_be_composed(options: int, sigma: float, *, asks: int, weight: float = 1) -> bool:
     """Tell whether `labels_epsilon` covers so much noise, and so many asks."""
-    ratio = sigma / weight
+    ratio, least = sigma / weight, LEAST_NOISE if options == 2 else LEAST_NOISE_OF_MANY
     return (
-        LEAST_NOISE <= ratio <= LARGEST_NOISE
+        least <= ratio <= LARGEST_NOISE
         and asks <= MOST_ASKS
         and math.sqrt(2 * asks) / ratio <= _LARGEST_SPREAD
     )
@@ -153,7 +163,7 @@ class _Game:
         fineness = _FINENESS * (asks / 1000 if asks > 300 else 0.3) ** 0.25
         step, high = spread / fineness, 4 * spread
         slope = self._fall / (1 + self._fall) if is_convex else math.exp(-high)
-        self._splines = Splines(-about - 1.5 * spread, high, step, slope)
+        self._splines = _Splines(-about - 1.5 * spread, high, step, slope)
         self._end = self._convex_end(slope) if is_convex else self._usual_end()
 
     def epsilon(self) -> float:
@@ -172,7 +182,7 @@ class _Game:
         return splines.epsilon(value, self._delta)
 
     def _usual_end(self) -> Table:
-        """Return coefficients above (1 - e^-x)_+: a spline of e^-x with e^(-step^2/6) is below it."""
+        """Return coefficients above (1 - e^-x)_+; e^(-step^2/6) keeps a spline of e^-x below it."""
         x, step = self._splines.x, self._splines.step
         return np.asarray(np.maximum(step**4 / 100 - np.expm1(-x - step**2 / 6), 0.0))
 
@@ -195,10 +205,10 @@ class _Game:
         return np.where(away > _FARTHEST, np.inf, allowed)
 
 
-class Splines:
+class _Splines:
     """Cubic splines on an even grid of x, by their coefficients, above nondecreasing functions.
 
-    The mean of such a spline, moved by the ratios of a law, has a spline above it, with coefficients
+    The mean of such a spline, moved by the ratios of a law, has a spline above it: coefficients
 
         (-g_(j-1) + 8 g_j - g_(j+1)) / 6  +  a margin,
 
@@ -279,7 +289,7 @@ class _Asks:
     """
 
     def __init__(
-        self, splines: Splines, shift: float, tail: float, asks: int, delta: float, *, many: bool
+        self, splines: _Splines, shift: float, tail: float, asks: int, delta: float, *, many: bool
     ) -> None:
         """Make the first boxes.
 
@@ -288,6 +298,7 @@ class _Asks:
             shift: s.
             tail: Outcomes this many standard deviations out count by what they can be worth.
             asks: Of the run.
+            delta: Of the run.
             many: Whether u may be finite.
         """
         self._splines, self._shift, self._many = splines, shift, many
@@ -297,7 +308,10 @@ class _Asks:
         self._rare = min(2e-4, shift**2 / 50)
         self._near = min(math.ceil(1.5 * shift / splines.step) + 3, self._reach)
         self._still, self._certain = (
-            np.append(row, 0.0) for row in splines.stencils(np.array([0.0, -math.log1p(-self._rare) + _LOG_ERROR]), self._reach)
+            np.append(row, 0.0)
+            for row in splines.stencils(
+                np.array([0.0, -math.log1p(-self._rare) + _LOG_ERROR]), self._reach
+            )
         )
         self._kept: dict[bytes, Table] = {}
         self._places: dict[tuple[float, float], Table] = {}
@@ -401,17 +415,25 @@ class _Asks:
             np.where(ok[:, np.newaxis], each, most[:, np.newaxis])[rest]
             for ok, each, most in zip((fits[0],) * 2 + (fits[1],) * 2, own, largest, strict=True)
         )
-        others, more = np.unique(_completed(p_i, q_i, p_j, q_j).reshape(-1, 6), axis=0, return_inverse=True)
+        others, more = np.unique(
+            _completed(p_i, q_i, p_j, q_j).reshape(-1, 6), axis=0, return_inverse=True
+        )
         starts = np.cumsum([0, len(shared[0][1]), len(shared[1][1])])
-        self._row_of = np.concatenate([shared[0][0], starts[1] + shared[1][0], starts[2] + more.ravel()])
-        self._box_of = np.repeat(np.concatenate([np.nonzero(of)[0] for of in (fit, alone, rest)]), 4)
+        self._row_of = np.concatenate(
+            [shared[0][0], starts[1] + shared[1][0], starts[2] + more.ravel()]
+        )
+        self._box_of = np.repeat(
+            np.concatenate([np.nonzero(of)[0] for of in (fit, alone, rest)]), 4
+        )
         self._needs = need[self._box_of]
         without = shared[1][1].copy()
         without[:, :, 1] += without[:, :, 0]
         without[:, :, 0] = 0.0
         far = np.zeros(starts[2] + len(others), dtype=bool)
         far[self._row_of[np.isinf(boxes.u0[self._box_of])]] = True
-        self._rows = self._rows_of(np.concatenate([shared[0][1], without, others.reshape(-1, 2, 3)]), far)
+        self._rows = self._rows_of(
+            np.concatenate([shared[0][1], without, others.reshape(-1, 2, 3)]), far
+        )
         self._without = slice(starts[1], starts[2])
         size = 2 * self._reach + 1
         inner = np.arange(self._reach - self._near, self._reach + self._near + 1)
@@ -419,11 +441,16 @@ class _Asks:
         outer = np.ones(2 * size + 1, dtype=bool)
         outer[self._middle] = False
         self._is_wide = (self._rows[:, outer] != 0).any(axis=1)
-        self._wide, self._narrow = self._rows[self._is_wide], self._rows[~self._is_wide][:, self._middle]
+        self._wide, self._narrow = (
+            self._rows[self._is_wide],
+            self._rows[~self._is_wide][:, self._middle],
+        )
         plain = np.unique(at[:, ::3].reshape(-1, 6), axis=0).reshape(-1, 2, 3)
         self._plain = self._rows_of(plain, np.zeros(len(plain), dtype=bool))
 
-    def _shared(self, u: Table, t: Table, taken: Table, given: Table) -> tuple[NDArray[np.intp], Table]:
+    def _shared(
+        self, u: Table, t: Table, taken: Table, given: Table
+    ) -> tuple[NDArray[np.intp], Table]:
         """Return which law stands for each corner of boxes, and these laws."""
         four = np.stack(np.broadcast_arrays(u, t, taken, given), axis=-1).reshape(-1, 4)
         places, corners = np.unique(four[:, :2], axis=0, return_inverse=True)
@@ -461,7 +488,8 @@ class _Asks:
         names = list(zip(u.tolist(), t.tolist(), strict=True))
         new = [each for each in dict.fromkeys(names) if each not in self._places]
         if new:
-            found = laws(*np.array(new).T, self._shift)
+            places = np.array(new)
+            found = laws(places[:, 0], places[:, 1], self._shift)
             self._places |= zip(new, found, strict=True)
         return np.array([self._places[each] for each in names]).reshape(-1, 2, 3)
 
@@ -493,8 +521,7 @@ class _Asks:
         return np.array(rows)
 
 
-
-def _row(splines: Splines, p: Table, ratios: Table, cut: float, reach: int) -> Table:
+def _row(splines: _Splines, p: Table, ratios: Table, cut: float, reach: int) -> Table:
     """Return what makes a coefficient from those around, and from 1; ratios are cut off.
 
     A function that rises by at most 1 loses no more than what is cut.
@@ -515,8 +542,8 @@ def _completed(p_i: Table, q_i: Table, p_j: Table, q_j: Table) -> Table:
     return np.stack([p_i, p_o, p_j, q_i, q_o, q_j], axis=-1).reshape(*p_i.shape, 2, 3)
 
 
-def _gaussian_row(splines: Splines, shift: float, tail: float, cut: float, reach: int) -> Table:
-    """Return the row of V itself, which no label exceeds; cells of ratios are split to their ends."""
+def _gaussian_row(splines: _Splines, shift: float, tail: float, cut: float, reach: int) -> Table:
+    """Return the row of all noise, which no label exceeds: cells are split to both their ends."""
     x = np.arange(-tail, tail + 0.1, 0.1)  # V - t, between cells
     logs = shift * x + shift**2 / 2
     p, q, y = _between(x), _between(x + shift), np.exp(logs)
@@ -533,14 +560,17 @@ def _between(x: Table) -> Table:
     """Return the chance that a standard normal number falls between neighbors of these."""
     low, high = x[:-1], x[1:]
     below = scipy.special.ndtr(high) - scipy.special.ndtr(low)
-    return np.where(low > 0, scipy.special.ndtr(-low) - scipy.special.ndtr(-high), below)
+    above = scipy.special.ndtr(-low) - scipy.special.ndtr(-high)
+    return np.asarray(np.where(low > 0, above, below))
 
 
 def _cover(tail: float, shift: float) -> Boxes:
     """Return boxes over all u and t where no outcome is so rare that a coin tells as much."""
     root, far = math.sqrt(2), tail + shift / math.sqrt(2)
     u = np.linspace(-root * far, _RIGHT, math.ceil(root * far + _RIGHT) + 1)
-    t = np.linspace(-_RIGHT - root * tail, _RIGHT + root * far, math.ceil(_RIGHT + root * (tail + far)) + 1)
+    t = np.linspace(
+        -_RIGHT - root * tail, _RIGHT + root * far, math.ceil(_RIGHT + root * (tail + far)) + 1
+    )
     low, left = (each.ravel() for each in np.meshgrid(u[:-1], t[:-1], indexing="ij"))
     high, right = (each.ravel() for each in np.meshgrid(u[1:], t[1:], indexing="ij"))
     inside = (high + right > -root * tail) & (high - left > -root * far)

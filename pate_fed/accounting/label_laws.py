@@ -194,14 +194,20 @@ def _bent(u: Span, last: Span, shift: float, ends: list[tuple[Table | float, Tab
     whole = last[0], last[1] + shift
     with np.errstate(invalid="ignore"):
         middle, side_u = (u[0] + u[1]) / 2, (u[1] - u[0]) / 2
-    at, sides = (last[0] + last[1]) / 2, (np.where(np.isinf(middle), 0.0, side_u), (last[1] - last[0]) / 2)
+    at, sides = (
+        (last[0] + last[1]) / 2,
+        (np.where(np.isinf(middle), 0.0, side_u), (last[1] - last[0]) / 2),
+    )
     found = []
     for m, n in ((0, 2), (2, 0)):
         here, there = _wins(m, n, middle, at), _wins(m, n, middle, at + shift)
         size, change = _largest_wins(m, n, u, last), shift * _largest_wins(m + 1, n, u, whole)
         # From the middle of a box to its sides.
         moves = [
-            (side * shift * _largest_wins(m + dt + 1, n + du, u, whole), side * _largest_wins(m + dt, n + du, u, last))
+            (
+                side * shift * _largest_wins(m + dt + 1, n + du, u, whole),
+                side * _largest_wins(m + dt, n + du, u, last),
+            )
             for side, du, dt in zip(sides, (1, 0), (0, 1), strict=True)
         ]
         largest = np.zeros_like(at)
