@@ -14,16 +14,13 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from pate_fed.accounting.any_votes import AnyVotesSetting
-from pate_fed.accounting.bellman import bellman_epsilon
-from pate_fed.accounting.vote_pairs import JointSetting
 
 from benchmarks.bars import Bar, arguments, cpu_seconds, report
 from benchmarks.baselines import loop
 from pate_fed.accounting import gnmax_total_rdp
+from pate_fed.accounting.composition import labels_epsilon
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.label_bounds import label_level_epsilon
-from pate_fed.accounting.label_divergence import law_on_steps, three_way_law
 from pate_fed.accounting.smooth_conditions import SmoothSetting, smooth_conditions
 from pate_fed.accounting.smooth_sensitivity import gnmax_local_sensitivities
 
@@ -155,18 +152,14 @@ def label_level() -> list[Bar]:
     return [Bar("seconds for a certified label-level epsilon", ours, 2, is_most=True)]
 
 
-def exact_prices() -> list[Bar]:
-    """Time the default run's price by dynamic programming, with valid votes and with any."""
+def composed_prices() -> list[Bar]:
+    """Time prices of whole runs by dynamic programming; the number of classes does not matter."""
     bars = []
-    settings = (JointSetting(50, 10, 20.0, 10.0, 7.95), AnyVotesSetting(10, 10.0, 7.95))
-    for setting, known, words in zip(
-        settings, (3.556, 3.837), ("valid votes", "any votes"), strict=True
-    ):
-        solve = partial(bellman_epsilon, setting, (10, 30, 30), delta=1e-5, known=known)
-        three_way_law.cache_clear()
-        law_on_steps.cache_clear()
+    for options, asks, sigma, most in ((3, 100, 20.0, 1), (1_001, 1_000, 30.0, 5)):
+        solve = partial(labels_epsilon, options, sigma, asks=asks, delta=1e-5)
         (ours,) = cpu_seconds(solve, rounds=1)
-        bars.append(Bar(f"seconds for a run's exact price, {words}", ours, 5, is_most=True))
+        name = f"seconds for the exact price of {asks:,} labels, {options:,} options"
+        bars.append(Bar(name, ours, most, is_most=True))
     return bars
 
 
@@ -182,6 +175,15 @@ def composed_rows() -> list[Bar]:
     return [Bar("milliseconds to compose noisy rows", 1e3 * ours, 100, is_most=True)]
 
 
+def composed_memory() -> list[Bar]:
+    """Measure the peak of such a price."""
+    tracemalloc.start()
+    labels_epsilon(1_001, 12.0, asks=42, delta=1e-5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return [Bar("megabytes for the exact price of 42 labels", peak / 1e6, 300, is_most=True)]
+
+
 def described(size: Size) -> str:
     return f"{len(ORDERS)} orders, {size.classes} x {size.teachers:,}"
 
@@ -193,7 +195,7 @@ def main() -> None:
     bars = [bar for size in SIZES for bar in fresh_queries(size, rounds)]
     bars += repeated_queries(rounds)
     bars += [bar for size in SIZES for bar in smooth(size, rounds, 5 if options.quick else 20)]
-    bars += memory() + label_level() + exact_prices() + composed_rows()
+    bars += memory() + label_level() + composed_prices() + composed_memory() + composed_rows()
     report(bars, as_json=options.format == "json")
 
 

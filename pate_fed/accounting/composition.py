@@ -21,7 +21,6 @@ docs/explanation/composition.md has the proofs, also for several votes of one un
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -29,17 +28,19 @@ import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from pate_fed.accounting.gaussian_dp import gdp_epsilon
+from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
 from pate_fed.accounting.label_laws import Boxes, bends, laws
 from pate_fed.accounting.ranges import positive, probability, whole
 from pate_fed.errors import InvalidParameterError
 
 Table = NDArray[np.float64]
 
-LEAST_NOISE: Final = 0.25
-"""Least noise by moved vote: less of it hides nothing."""
+LEAST_NOISE, LEAST_NOISE_OF_MANY = 0.25, 1.25
+"""Least noise by moved vote, for two options and for more: less of it hides next to nothing."""
 LARGEST_NOISE: Final = 1e6
 MOST_ASKS: Final = 10_000
+_LARGEST_SPREAD: Final = 12.0
+"""Standard deviation of the log of the ratio of all noisy counts: beyond, epsilon is above 100."""
 
 _ROUNDING: Final = 1 + 4e-12
 """Factor on every step, above the error of its sums and of its chances."""
@@ -59,6 +60,8 @@ _RIGHT: Final = 3.3
 """Largest u that is looked at."""
 _HIDDEN: Final = float(scipy.special.ndtr(-_RIGHT))
 _NONE: Final = 1e-300
+_FARTHEST: Final = 16.0
+"""Places whose chance is e^-16 are not looked at: there V itself counts."""
 _MOST_ROWS: Final = 6_000
 """No box is halved beyond so many corners."""
 
@@ -69,7 +72,7 @@ def labels_epsilon(
     """Return epsilon of a run that releases the winner of noisy counts, at its cap on asks.
 
     It holds for any votes, chosen by all that was released before, and for any classes between
-    which the votes of one unit move.
+    which the votes of one unit move. It is never above that of the noisy counts themselves.
 
     Args:
         options: Number of classes, and one more with a threshold on the same noisy counts.
@@ -84,31 +87,128 @@ def labels_epsilon(
     Source:
         docs/explanation/composition.md.
     """
-    shift = positive("weight", weight) / positive("sigma", sigma)
+    shift = math.sqrt(2) * positive("weight", weight) / positive("sigma", sigma)
     delta = probability("delta", delta)
     if whole("options", options) < 2:
         raise InvalidParameterError("there must be at least 2 options", options)
-    if not can_be_composed(sigma, asks=whole("asks", asks), weight=weight):
+    if not can_be_composed(options, sigma, asks=whole("asks", asks), weight=weight):
         raise InvalidParameterError(
-            f"the noise must be of {LEAST_NOISE:g} to {LARGEST_NOISE:g} votes for each vote that "
-            f"moves, and asks at most {MOST_ASKS}",
-            f"{sigma:g} for {weight:g}, {asks}",
+            f"asks must be at most {MOST_ASKS}, and the noise at least {LEAST_NOISE:g} votes for "
+            f"each vote that moves ({LEAST_NOISE_OF_MANY:g} with three options or more, and more "
+            f"for many asks), at most {LARGEST_NOISE:g}",
+            f"{sigma:g} for {weight:g}, {asks} asks",
         )
-    if asks == 0:
+    noisy_counts = gdp_epsilon(shift * math.sqrt(asks), delta)
+    if noisy_counts == 0:
         return 0.0
-    game = Game(options > 2, math.sqrt(2) * shift, asks, delta, is_convex=options > 2 < weight > 1)
-    return game.epsilon()
+    # Two options, coarsely: where to look.
+    about = gdp_epsilon(0.82 * shift * math.sqrt(asks), delta)
+    about = min(
+        _Game(shift, asks, delta, about=max(about, noisy_counts / 9)).epsilon(), noisy_counts
+    )
+    many = options > 2
+    game = _Game(
+        shift,
+        asks,
+        delta,
+        about=about,
+        tolerance=_TOLERANCE,
+        many=many,
+        is_convex=many and weight > 1,
+    )
+    return min(game.epsilon(), noisy_counts)
 
 
-def can_be_composed(sigma: float, *, asks: int, weight: float = 1) -> bool:
+def can_be_composed(options: int, sigma: float, *, asks: int, weight: float = 1) -> bool:
     """Tell whether `labels_epsilon` covers so much noise, and so many asks."""
-    return LEAST_NOISE <= sigma / weight <= LARGEST_NOISE and asks <= MOST_ASKS
+    ratio, least = sigma / weight, LEAST_NOISE if options == 2 else LEAST_NOISE_OF_MANY
+    return (
+        least <= ratio <= LARGEST_NOISE
+        and asks <= MOST_ASKS
+        and math.sqrt(2 * asks) / ratio <= _LARGEST_SPREAD
+    )
 
 
-class Splines:
+class _Game:
+    """All asks of a run, backward."""
+
+    def __init__(
+        self,
+        shift: float,
+        asks: int,
+        delta: float,
+        *,
+        about: float,
+        tolerance: float = 10 * _TOLERANCE,
+        many: bool = False,
+        is_convex: bool = False,
+    ) -> None:
+        """Set the game up.
+
+        Args:
+            shift: s.
+            asks: Most asks.
+            delta: In (0, 1).
+            about: The result, about: where to look.
+            tolerance: By which boxes are halved.
+            many: Whether there are more than two options.
+            is_convex: Whether V_0 is made convex, for votes that move among many options.
+        """
+        self._shift, self._asks, self._delta = shift, asks, delta
+        self._about, self._tolerance, self._many = about, tolerance, many
+        self._spread = spread = gdp_mu(about, delta)
+        # How fast delta falls with epsilon, by that of a Gaussian.
+        tail = about + scipy.special.log_ndtr(-about / spread - spread / 2) - math.log(delta)
+        self._fall = float(math.exp(tail))
+        fineness = _FINENESS * (asks / 1000 if asks > 300 else 0.3) ** 0.25
+        step, high = spread / fineness, 4 * spread
+        slope = self._fall / (1 + self._fall) if is_convex else math.exp(-high)
+        self._splines = _Splines(-about - 1.5 * spread, high, step, slope)
+        self._end = self._convex_end(slope) if is_convex else self._usual_end()
+
+    def epsilon(self) -> float:
+        """Return the least epsilon that is proved."""
+        splines, s = self._splines, self._shift
+        worth = 2 * s + s**2 + 8
+        tail = max(7.1, math.sqrt(-2 * math.log(_TAIL * self._delta / self._asks / worth)))
+        lost = worth * math.exp(-(tail**2) / 2)
+        asks = _Asks(splines, s, tail, self._asks, self._delta, many=self._many)
+        value = splines.closed(asks.last(splines.closed(self._end)) + lost)
+        for left in range(2, self._asks + 1):
+            # While boxes are new, and as the place that decides moves on.
+            may_halve = left <= 10 or left % (left // 10) == 0 or left == self._asks
+            before = asks.before(value, self._allowed(left), may_halve=may_halve)
+            value = splines.closed(before + lost)
+        return splines.epsilon(value, self._delta)
+
+    def _usual_end(self) -> Table:
+        """Return coefficients above (1 - e^-x)_+; e^(-step^2/6) keeps a spline of e^-x below it."""
+        x, step = self._splines.x, self._splines.step
+        return np.asarray(np.maximum(step**4 / 100 - np.expm1(-x - step**2 / 6), 0.0))
+
+    def _convex_end(self, slope: float) -> Table:
+        """Return coefficients of the tangent of 1 - e^-x with this slope, where above 0."""
+        line = 1 - slope + slope * (self._splines.x + math.log(slope))
+        return np.asarray(np.maximum(line, 0.0))
+
+    def _allowed(self, left: int) -> Table:
+        """Return how exact an ask must be at each place; infinite where a run hardly ever is.
+
+        A run that is as likely under both neighbors at its end was at about -epsilon left / asks.
+        """
+        part = left / self._asks
+        width = self._spread * math.sqrt(part * (1 - part)) + self._shift / 2
+        middle = (1 - part) / (2 * self._fall) - part * self._about
+        away = ((self._splines.x - middle) / (width + 0.01 * self._about)) ** 2 / 2
+        first = 1 + min(self._asks, 100) / (10 * left)  # one ask of many
+        allowed = self._tolerance * first * np.exp(np.minimum(away, _FARTHEST))
+        return np.where(away > _FARTHEST, np.inf, allowed)
+
+
+class _Splines:
     """Cubic splines on an even grid of x, by their coefficients, above nondecreasing functions.
 
-    The mean of such a spline, moved by the ratios of a law, has a spline above it, with coefficients
+    The mean of such a spline, moved by the ratios of a law, has a spline above it: coefficients
 
         (-g_(j-1) + 8 g_j - g_(j+1)) / 6  +  a margin,
 
@@ -181,7 +281,7 @@ def _cubic(places: Table) -> Table:
     return np.asarray(np.where(x < 1, near, far))
 
 
-class Asks:
+class _Asks:
     """All that one ask can tell: laws that together tell at least as much as any at all u and t.
 
     A box of u and t is bounded by the laws at its corners, with a little taken from Q_i and given
@@ -189,7 +289,7 @@ class Asks:
     """
 
     def __init__(
-        self, splines: Splines, shift: float, tail: float, asks: int, delta: float, *, many: bool
+        self, splines: _Splines, shift: float, tail: float, asks: int, delta: float, *, many: bool
     ) -> None:
         """Make the first boxes.
 
@@ -198,6 +298,7 @@ class Asks:
             shift: s.
             tail: Outcomes this many standard deviations out count by what they can be worth.
             asks: Of the run.
+            delta: Of the run.
             many: Whether u may be finite.
         """
         self._splines, self._shift, self._many = splines, shift, many
@@ -214,35 +315,33 @@ class Asks:
         )
         self._kept: dict[bytes, Table] = {}
         self._places: dict[tuple[float, float], Table] = {}
-        self._all = _gaussian_row(splines, shift, tail, self._reach)
+        self._all = _gaussian_row(splines, shift, tail, self._cut, self._reach)
         end = float(scipy.special.ndtri(self._rare))
         ends = np.append(np.arange(-tail, end, 0.1), end)
         chances = scipy.special.ndtr(ends)
         logs = scipy.special.log_ndtr(ends) - scipy.special.log_ndtr(ends - shift) + _LOG_ERROR
-        self._tails = np.array(
-            [
-                np.append(p * row, 0.0)
-                for p, row in zip(
-                    chances[1:],
-                    splines.stencils(np.minimum(logs[:-1], self._cut), self._reach),
-                    strict=True,
-                )
-            ]
-        )
+        tails = [
+            _row(splines, p, ratio, self._cut, self._reach)
+            for p, ratio in zip(chances[1:, np.newaxis], logs[:-1, np.newaxis], strict=True)
+        ]
+        self._tails = np.array(tails)
         edges = np.arange(-math.ceil(tail), math.ceil(tail + shift) + 1.0)
         endless = np.full(len(edges) - 1, np.inf)
         boxes = Boxes(endless, endless, edges[:-1], edges[1:])
-        self._take(boxes.joined(_cover(tail, shift)) if many else boxes)
+        boxes = boxes.joined(_cover(tail, shift)) if many else boxes
+        nothing = np.zeros(len(boxes), dtype=bool)
+        self._take(boxes.taken(nothing), np.zeros((2, 2, 0)), boxes)
 
     def last(self, after: Table) -> Table:
         """Return the coefficients before the last ask: nothing tells more than V itself."""
         return np.asarray(self._all @ self._around(after))
 
-    def before(self, after: Table, tolerance: Table) -> Table:
+    def before(self, after: Table, tolerance: Table, *, may_halve: bool) -> Table:
         """Return the coefficients before an ask, from those after it.
 
         Args:
             after: Shape (places,).
+            may_halve: Whether to look for boxes that decide.
             tolerance: Boxes are halved while they make the ask so much worse, as a share of what it
                 is worth; infinite where that does not matter; same shape.
         """
@@ -255,7 +354,7 @@ class Asks:
         around, allowed, before = around[:, window], tolerance[window], after[window]
         while True:
             values = self._values(around)
-            if len(values) > _MOST_ROWS:
+            if not may_halve or len(values) > _MOST_ROWS:
                 break
             least = (self._plain @ around).max(axis=0)
             gain = np.maximum(least - before, self._ignored * np.maximum(least, self._delta))
@@ -269,9 +368,9 @@ class Asks:
                 break
             which = np.zeros(len(self._boxes), dtype=bool)
             which[self._box_of[wide]] = True
-            along_u = self._along[0, which] > self._along[1, which]
+            along_u = np.greater(*self._bent.sum(axis=0)[:, which])
             halves = self._boxes.taken(which).halves(along_u)
-            self._take(self._boxes.taken(~which).joined(halves))
+            self._take(self._boxes.taken(~which), self._bent[:, :, ~which], halves)
         inner = self._largest_of(values, around)
         # Four coefficients meet at a place: those of V and of the label may not be mixed.
         for edge in (slice(0, 3), slice(-3, None)):
@@ -283,17 +382,17 @@ class Asks:
         around = self._splines.around(after, self._reach)
         return np.vstack([around, np.ones(self._splines.size)])
 
-    def _take(self, boxes: Boxes) -> None:
-        """Make the laws of these boxes."""
-        u, t = boxes.corners()
-        at = self._laws_at(u.ravel(), t.ravel()).reshape(len(boxes), 4, 2, 3)
+    def _take(self, boxes: Boxes, bent: Table, new: Boxes) -> None:
+        """Make the laws of these boxes, and of new ones, whose bends are not known yet."""
+        at = self._laws_of(new)
         # Elsewhere i or "other" hardly ever wins, or i nearly always.
         is_open = (at[:, 1, 0, 2] < 1 - self._rare) & (at[:, 0, 1, 0] < 1 - self._rare)
-        boxes, at, u, t = boxes.taken(is_open), at[is_open], u[is_open], t[is_open]
+        new, at = new.taken(is_open), at[is_open]
+        most = np.log(at[:, 0, 0, 0] / at[:, 0, 1, 0]), np.log(at[:, 1, 1, 2] / at[:, 1, 0, 2])
+        self._bent = bent = np.concatenate([bent, bends(new, *most, self._shift)], axis=-1)
+        self._boxes = boxes = boxes.joined(new)
+        at, (u, t) = self._laws_of(boxes), boxes.corners()
         p, q = at[:, :, 0], at[:, :, 1]
-        ratios = np.log(p[:, 0, 0] / q[:, 0, 0]), np.log(q[:, 1, 2] / p[:, 1, 2])
-        bent = bends(boxes, *ratios, self._shift)
-        self._boxes, self._along = boxes, bent.sum(axis=0)
         taken, given = (each[:, np.newaxis] for each in bent.sum(axis=1))
         # What is left for "other" must not be negative.
         taken = np.maximum(taken, given - q[..., 1]).max(axis=1, keepdims=True)
@@ -375,14 +474,22 @@ class Asks:
             values[self._without] += tails
         # i or "other" wins against all odds; or i does not.
         rare = np.maximum(self._still @ around + 2 * tails, self._certain @ around)
+        if self._many:  # and U < 0, beyond the largest u
+            rare += _HIDDEN * (self._all @ around - rare)
         return np.asarray(np.maximum(values.max(axis=0), rare))
+
+    def _laws_of(self, boxes: Boxes) -> Table:
+        """Return the laws at the corners of boxes; shape (boxes, 4, 2, 3)."""
+        u, t = boxes.corners()
+        return self._laws_at(u.ravel(), t.ravel()).reshape(len(boxes), 4, 2, 3)
 
     def _laws_at(self, u: Table, t: Table) -> Table:
         """Return laws at places, of which many are asked for again; shape (places, 2, 3)."""
         names = list(zip(u.tolist(), t.tolist(), strict=True))
         new = [each for each in dict.fromkeys(names) if each not in self._places]
         if new:
-            found = laws(*np.array(new).T, self._shift)
+            places = np.array(new)
+            found = laws(places[:, 0], places[:, 1], self._shift)
             self._places |= zip(new, found, strict=True)
         return np.array([self._places[each] for each in names]).reshape(-1, 2, 3)
 
@@ -402,21 +509,25 @@ class Asks:
             name = law.tobytes() + bytes([is_far])
             row = self._kept.get(name)
             if row is None:
-                row = self._row(law)
+                p, q = np.maximum(law, _NONE)
+                ratios = np.log(p / q) + _LOG_ERROR
+                row = _row(self._splines, law[0], ratios, self._cut, self._reach)
                 if is_far and self._many:
                     # What U >= 0 says is told, too, and more than that if it is not.
                     row += _HIDDEN * (self._all - row)
             kept[name] = row
             rows.append(row)
-        self._kept |= kept
+        self._kept = kept if len(kept) > len(self._kept) else self._kept | kept
         return np.array(rows)
 
-    def _row(self, law: Table) -> Table:
-        p, q = law
-        ratios = np.log(np.maximum(p, _NONE)) - np.log(np.maximum(q, _NONE)) + _LOG_ERROR
-        cut = np.clip(ratios, -self._cut, self._cut)
-        lost = p @ np.maximum(ratios - cut, 0.0)
-        return np.append(p @ self._splines.stencils(cut, self._reach), lost)
+
+def _row(splines: _Splines, p: Table, ratios: Table, cut: float, reach: int) -> Table:
+    """Return what makes a coefficient from those around, and from 1; ratios are cut off.
+
+    A function that rises by at most 1 loses no more than what is cut.
+    """
+    ends = np.clip(ratios, -cut, cut)
+    return np.append(p @ splines.stencils(ends, reach), p @ np.maximum(ratios - ends, 0.0))
 
 
 def _completed(p_i: Table, q_i: Table, p_j: Table, q_j: Table) -> Table:
@@ -431,20 +542,26 @@ def _completed(p_i: Table, q_i: Table, p_j: Table, q_j: Table) -> Table:
     return np.stack([p_i, p_o, p_j, q_i, q_o, q_j], axis=-1).reshape(*p_i.shape, 2, 3)
 
 
-def _gaussian_row(splines: Splines, shift: float, tail: float, reach: int) -> Table:
-    """Return the row of V itself, which no label exceeds; cells of ratios are split to their ends."""
-    x = np.arange(-tail, tail + 0.1, 0.1)  # V - t
-    y = np.exp(shift * x + shift**2 / 2)
-    p = np.diff(scipy.special.ndtr(x))
-    q = np.diff(scipy.special.ndtr(x + shift))
-    upper = (p - q * y[:-1]) / np.diff(y)
+def _gaussian_row(splines: _Splines, shift: float, tail: float, cut: float, reach: int) -> Table:
+    """Return the row of all noise, which no label exceeds: cells are split to both their ends."""
+    x = np.arange(-tail, tail + 0.1, 0.1)  # V - t, between cells
+    logs = shift * x + shift**2 / 2
+    p, q, y = _between(x), _between(x + shift), np.exp(logs)
+    upper = np.clip((p - q * y[:-1]) / np.diff(y) * y[1:], 0.0, p)
     masses = np.zeros_like(y)
-    masses[1:] += upper * (1 + _LOG_ERROR)
-    masses[:-1] += q - upper
-    masses[0] += scipy.special.ndtr(-tail) / y[0]
-    masses[-1] += scipy.special.ndtr(-tail) / y[-1]
-    row = (masses * y) @ splines.stencils(np.log(y), reach)
-    return np.append(row, 0.0)
+    masses[1:] += upper
+    masses[:-1] += p - upper
+    masses[0] += scipy.special.ndtr(-tail)
+    masses[-1] += scipy.special.ndtr(-tail)
+    return _row(splines, masses, logs + _LOG_ERROR, cut, reach)
+
+
+def _between(x: Table) -> Table:
+    """Return the chance that a standard normal number falls between neighbors of these."""
+    low, high = x[:-1], x[1:]
+    below = scipy.special.ndtr(high) - scipy.special.ndtr(low)
+    above = scipy.special.ndtr(-low) - scipy.special.ndtr(-high)
+    return np.asarray(np.where(low > 0, above, below))
 
 
 def _cover(tail: float, shift: float) -> Boxes:
@@ -458,74 +575,3 @@ def _cover(tail: float, shift: float) -> Boxes:
     high, right = (each.ravel() for each in np.meshgrid(u[1:], t[1:], indexing="ij"))
     inside = (high + right > -root * tail) & (high - left > -root * far)
     return Boxes(low, high, left, right).taken(inside)
-
-
-class Game:
-    """All asks of a run."""
-
-    def __init__(
-        self, many: bool, shift: float, asks: int, delta: float, *, is_convex: bool
-    ) -> None:
-        """Set the game up.
-
-        Args:
-            many: Whether there are more than two options.
-            shift: s.
-            asks: Most asks.
-            delta: In (0, 1).
-            is_convex: Whether V_0 is made convex, for votes that move among many options.
-        """
-        self._many, self._shift, self._asks, self._delta = many, shift, asks, delta
-        self._is_convex = is_convex
-        self._gaussian = gdp_epsilon(shift * math.sqrt(asks), delta)
-
-    def epsilon(self) -> float:
-        """Return the least epsilon that is proved."""
-        for share in (0.87, 1.0):
-            spread = share * self._shift * math.sqrt(self._asks)
-            about = gdp_epsilon(spread, self._delta)
-            found = self._solved(about, spread)
-            if found <= about + spread / 2:
-                break
-        return min(found, self._gaussian)
-
-    def _solved(self, about: float, spread: float) -> float:
-        # How fast delta falls with epsilon, by that of a Gaussian.
-        tail = math.exp(about + scipy.special.log_ndtr(-about / spread - spread / 2))
-        fall = tail / self._delta
-        step = spread / (_FINENESS * max(self._asks / 1000, 0.3) ** 0.25)
-        high = 4 * spread
-        slope = fall / (1 + fall) if self._is_convex else 1.0
-        splines = Splines(
-            -about - 1.5 * spread, high, step, slope if self._is_convex else math.exp(-high)
-        )
-        x = splines.x
-        end = (
-            np.maximum(1 - slope + slope * (x + math.log(slope)), 0.0)
-            if self._is_convex
-            else np.maximum(-np.expm1(-x - step**2 / 6) + step**4 / 100, 0.0)
-        )
-        rare = _TAIL * self._delta / self._asks / (2 * self._shift + self._shift**2 + 8)
-        far = max(7.1, math.sqrt(-2 * math.log(rare)))
-        lost = (2 * self._shift + self._shift**2 + 8) * math.exp(-(far**2) / 2)
-        asks = Asks(splines, self._shift, far, self._asks, self._delta, many=self._many)
-        self.rows = []
-        value = most = splines.closed(end)
-        for left in range(1, self._asks + 1):
-            most = splines.closed(asks.last(most) + lost)
-            if left == 1:
-                value = most
-                continue
-            part = left / self._asks
-            width = spread * math.sqrt(part * (1 - part)) + self._shift / 2
-            middle = -part * about + 0.5 * (1 - part) / fall
-            far = ((x - middle) / width) ** 2 / 2
-            tolerance = (
-                _TOLERANCE
-                * (1 + 1.0 * min(self._asks, 100) / (10 * left))
-                * np.exp(np.minimum(far, 20))
-            )
-            tolerance[far > 16] = np.inf
-            value = splines.closed(asks.before(value, tolerance) + lost)
-            self.rows.append(len(asks._rows))
-        return splines.epsilon(value, self._delta)

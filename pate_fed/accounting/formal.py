@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.composition import can_be_composed, labels_epsilon
@@ -32,9 +31,6 @@ from pate_fed.accounting.statement import (
     FormalCost,
 )
 
-_LARGEST_COMPOSED: Final = 25.0
-"""Epsilon of readers of the counts above which labels are not composed: it protects nobody."""
-
 ROUNDING_ROOM = 1 + 1e-9
 """Factor that covers the rounding of sums over a run's batches."""
 
@@ -56,9 +52,10 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
     """
     if isinstance(event, DistributedEvent):
         return distributed_costs(event, delta=delta).public
-    if isinstance(event, GaussianMaxEvent) and _is_worth_composing(event, delta):
-        # All numbers of options above two have one price.
-        return _composed(min(options, 3), event, delta)
+    if isinstance(event, GaussianMaxEvent):
+        kinds = min(options, 3)  # all numbers of options above two have one price
+        if can_be_composed(kinds, event.sigma, asks=event.asks, weight=event.weight):
+            return _composed(kinds, event, delta)
     if isinstance(event, GaussianMaxEvent | ConfidentGaussianMaxEvent):
         # Who sees labels alone sees no more than a reader of the counts.
         by_counts = replace(gdp_cost(event, delta=delta), holds_for=PUBLIC_VIEW)
@@ -90,12 +87,6 @@ def _composed(options: int, event: GaussianMaxEvent, delta: float) -> FormalCost
         options, event.sigma, asks=event.asks, delta=delta, weight=event.weight
     )
     return FormalCost(epsilon, COMPOSED_METHOD)
-
-
-def _is_worth_composing(event: GaussianMaxEvent, delta: float) -> bool:
-    """Tell whether the composition is known, and says something: it takes seconds."""
-    is_known = can_be_composed(event.sigma, asks=event.asks, weight=event.weight)
-    return is_known and gdp_cost(event, delta=delta).epsilon <= _LARGEST_COMPOSED
 
 
 def gdp_cost(event: PrivacyEvent, *, delta: float) -> FormalCost:

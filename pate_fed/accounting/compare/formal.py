@@ -40,7 +40,7 @@ _OWN_DELTAS: Final = "; for tests of stability, whose own deltas are in delta"
 _GAUSSIAN_ONLY: Final = "no bound: it is proved for Gaussian noise; formal_renyi holds"
 _ONE_NOISE_ONLY: Final = "no bound: it is proved for Gaussian noise in every count, and none else"
 _NOT_EXPECTED: Final = "no bound: whole queries are composed, not expected numbers of them"
-_NOT_COMPOSED: Final = "no bound: it is not known for so many votes that move"
+_NOT_COMPOSED: Final = "no bound: it is not known for so little noise, or for so many queries"
 
 
 def formal_rows(case: VoteCase) -> dict[str, MethodCost]:
@@ -103,11 +103,10 @@ def _composed(case: VoteCase, event: GaussianMaxEvent | ConfidentGaussianMaxEven
         return MethodCost(None, _ONE_NOISE_ONLY, shown)
     if case.is_expected:
         return MethodCost(None, _NOT_EXPECTED, shown)
-    if not can_be_composed(options, event.weight):
+    asks = int(case.asks)
+    if not can_be_composed(options, event.sigma, asks=asks, weight=event.weight):
         return MethodCost(None, _NOT_COMPOSED, shown)
-    epsilon = labels_epsilon(
-        options, event.sigma, asks=int(case.asks), delta=case.delta, weight=event.weight
-    )
+    epsilon = labels_epsilon(options, event.sigma, asks=asks, delta=case.delta, weight=event.weight)
     return MethodCost(epsilon if math.isfinite(epsilon) else None, COMPOSED_METHOD, shown)
 
 
