@@ -49,10 +49,6 @@ def request(**changed: Any) -> PlanRequest:
     return PlanRequest(**{**asked, **changed})
 
 
-def offers_of(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [found["best"], *found["others"]]
-
-
 def price_of(place: str, sigma: float, asks: int, *, classes: int = 3, weight: int = 1) -> float:
     """The cost that a budget is for, from its event alone; a threshold is one more option."""
     if place == "parties":  # one colluder of ten, and nobody may be lost
@@ -65,48 +61,48 @@ def price_of(place: str, sigma: float, asks: int, *, classes: int = 3, weight: i
 @pytest.mark.parametrize("place", PLACES)
 class TestOffers:
     def test_each_fits_the_budget_and_one_query_more_does_not(self, place: str) -> None:
-        for offer in offers_of(plan(request(noise=place))):
-            sigma, queries = offer["mechanism"]["sigma2"], offer["queries"]
-            assert price_of(place, sigma, queries) <= 4.0 < price_of(place, sigma, queries + 1)
-            charged = offer["prices"]["public" if place == "coordinator" else "coordinator"]
-            assert charged["epsilon"] == price_of(place, sigma, queries)
-            assert offer["expected_right"] <= offer["expected_answered"] <= queries
-            assert offer["mechanism"]["name"] == "threshold"
+        offer = plan(request(noise=place))["best"]
+        sigma, queries = offer["mechanism"]["sigma2"], offer["queries"]
+        assert price_of(place, sigma, queries) <= 4.0 < price_of(place, sigma, queries + 1)
+        charged = offer["prices"]["public" if place == "coordinator" else "coordinator"]
+        assert charged["epsilon"] == price_of(place, sigma, queries)
+        assert offer["expected_right"] <= offer["expected_answered"] <= queries
+        assert offer["mechanism"]["name"] == "threshold"
 
     def test_every_number_says_for_whom_and_by_what(self, place: str) -> None:
         found = plan(request(noise=place))
         views = ["public"] if place == "coordinator" else ["coordinator", "public"]
         assert found["view"] == views[0]
-        for offer in offers_of(found):
-            assert list(offer["prices"]) == views
-            for price in offer["prices"].values():
-                assert (price["delta"], price["unit"]) == (DELTA, "record")
-                assert all(price[key] for key in ("view", "method"))
-            assert offer["decides"]["neighbors"] == found["neighbors"]
+        offer = found["best"]
+        assert list(offer["prices"]) == views
+        for price in offer["prices"].values():
+            assert (price["delta"], price["unit"]) == (DELTA, "record")
+            assert all(price[key] for key in ("view", "method"))
+        assert offer["decides"]["neighbors"] == found["neighbors"]
 
     def test_expected_answers_are_those_of_the_exact_law(self, place: str) -> None:
         counts = simulated_votes(votes=40, classes=3)
-        for offer in offers_of(plan(request(noise=place))):
-            rule, share = offer["mechanism"], offer["noise_share"]
-            # The sum that is opened has the noise of all ten, the colluder's included.
-            sigma = rule["sigma2"] if share is None else share["sum_sigma"]
-            laws = np.exp(
-                [
-                    threshold_log_law(row, vote_threshold=rule["vote_threshold"], sigma=sigma)
-                    for row in counts
-                ]
-            )
-            # 8,000 draws: five standard deviations of a share are at most 0.028.
-            rate, right = 1 - laws[:, -1].mean(), laws[:, 0].mean()
-            assert offer["expected_answered"] / offer["queries"] == pytest.approx(rate, abs=0.028)
-            assert offer["expected_right"] / offer["queries"] == pytest.approx(right, abs=0.028)
+        offer = plan(request(noise=place))["best"]
+        rule, share = offer["mechanism"], offer["noise_share"]
+        # The sum that is opened has the noise of all ten, the colluder's included.
+        sigma = rule["sigma2"] if share is None else share["sum_sigma"]
+        laws = np.exp(
+            [
+                threshold_log_law(row, vote_threshold=rule["vote_threshold"], sigma=sigma)
+                for row in counts
+            ]
+        )
+        # 8,000 draws: five standard deviations of a share are at most 0.028.
+        rate, right = 1 - laws[:, -1].mean(), laws[:, 0].mean()
+        assert offer["expected_answered"] / offer["queries"] == pytest.approx(rate, abs=0.028)
+        assert offer["expected_right"] / offer["queries"] == pytest.approx(right, abs=0.028)
 
     def test_none_that_is_tried_buys_more_right_answers_of_labels_as_good(self, place: str) -> None:
         asked = request(noise=place)
         best = plan(asked)["best"]
         for threshold, sigma in product((0.4, 0.5, 0.6), (0.16, 0.24)):
             own = replace(asked, vote_threshold=threshold * 40, sigma2=sigma * 40)
-            [other] = offers_of(plan(own))
+            other = plan(own)["best"]
             if other["expected_accuracy"] >= best["expected_accuracy"]:
                 assert other["expected_right"] <= best["expected_right"]
 
@@ -125,7 +121,7 @@ class TestOffers:
 
     def test_what_was_named_is_kept(self, place: str) -> None:
         own = request(noise=place, vote_threshold=11.0, sigma2=9.0, queries=5)
-        [offer] = offers_of(plan(own))
+        offer = plan(own)["best"]
         assert (offer["mechanism"]["vote_threshold"], offer["mechanism"]["sigma2"]) == (11.0, 9.0)
         assert offer["queries"] == 5
 
