@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pate_fed.accounting import price
 from pate_fed.accounting.any_votes import AnyVotesSetting
 from pate_fed.accounting.ask_kinds import Gaps, _two_classes, whole_steps
-from pate_fed.accounting.bellman import Ask, Kernel, Splines, bellman_epsilon, labels_epsilon
+from pate_fed.accounting.bellman import Ask, Kernel, Splines, bellman_epsilon
 from pate_fed.accounting.conversion import convert_curve
 from pate_fed.accounting.joint_price import price_of_any_votes
 from pate_fed.accounting.label_bounds import label_rdp
@@ -22,8 +22,7 @@ from pate_fed.accounting.label_divergence import left_end, three_way_law
 from pate_fed.accounting.label_profiles import LabelProfiles, coin_profiles, gaussian_profile
 from pate_fed.accounting.vote_pairs import JointSetting
 from pate_fed.errors import InvalidParameterError
-from tests.support.markers import more, sampled
-from tests.support.ties import tied_epsilon
+from tests.support.markers import sampled
 
 Table = NDArray[np.float64]
 _NODES = np.linspace(-12, 12, 4001)
@@ -341,58 +340,6 @@ def label_known(sigma: float, asks: int, delta: float, weight: int = 1) -> float
     return convert_curve(lambda orders: asks * curve(orders), delta=delta, method="cks").epsilon
 
 
-@pytest.mark.parametrize(
-    ("sigma", "asks", "delta", "weight", "factor"),
-    [
-        # Of few labels a reader learns more than of ties: from votes less close, once it knows
-        # something.
-        (12.0, 40, 1e-5, 1, 1.07),
-        (12.0, 100, 1e-9, 1, 1.06),
-        (2.0, 100, 1e-5, 1, 1.1),
-        more(1000.0, 100, 1e-6, 1, 1.05),
-        (60.0, 100, 1e-5, 5, 1.07),
-        pytest.param(24.1, 500, 1e-5, 1, 1.02, marks=pytest.mark.slow, id="adult by default"),
-        more(37.8, 500, 1e-5, 1, 1.02),
-        more(75.6, 500, 1e-5, 2, 1.02),
-        more(30.0, 1000, 1e-5, 1, 1.01),
-        more(60.0, 2000, 1e-5, 1, 1.01),
-        more(10.0, 2000, 1e-8, 1, 1.03),
-        more(200.0, 2000, 1e-8, 1, 1.03),
-    ],
-)
-def test_labels_of_two_classes_cost_hardly_more_than_ties(
-    sigma: float, asks: int, delta: float, weight: int, factor: float
-) -> None:
-    """No number of labels falls back to the price by divergences, and none is too small."""
-    known = label_known(sigma, asks, delta, weight)
-    found = labels_epsilon(2, sigma, asks=asks, delta=delta, known=known, weight=weight)
-    least = tied_epsilon(sigma / weight, asks, delta)
-    assert least <= found <= factor * least
-    assert found < 0.99 * known
-
-
-def test_a_known_number_far_too_large_hardly_matters() -> None:
-    """Where values are above delta at the edge of the splines, places further in still prove."""
-    good, loose = (
-        labels_epsilon(2, 12.0, asks=40, delta=1e-5, known=known) for known in (2.7, 25.0)
-    )
-    assert good <= loose < 1.05 * good
-    splines = Splines(-6.0, 6.0, 0.05)
-    z = splines.z
-    # Such a curve would come of a chance of 1e-4 at an infinite ratio, but for a dip to 1e-6.
-    values = np.maximum(1e-4 * z, z - 1)
-    values[10:30] = 1e-6 * z[10:30]
-    assert splines.epsilon(values, 1e-5) == pytest.approx(6.0 - 29 * 0.05, abs=0.15)
-    assert splines.epsilon(np.maximum(1e-4 * z, z - 1), 1e-5) == math.inf
-
-
-def test_a_third_class_can_only_help_the_reader() -> None:
-    two, three = (
-        labels_epsilon(classes, 12.0, asks=4, delta=1e-5, known=9.0) for classes in (2, 3)
-    )
-    assert three >= two
-
-
 @pytest.mark.parametrize("weight", [1, 2, 5])
 @pytest.mark.parametrize("teachers", [1, 2, 3, 7, 12])
 def test_every_pair_of_two_classes_is_in_the_list(teachers: int, weight: int) -> None:
@@ -447,58 +394,6 @@ def test_no_votes_of_two_classes_do_better_for_several_moved_ones(weight: int) -
     less = bellman_epsilon(claimed, caps, delta=delta, known=known)
     [beyond] = math.exp(less) * played_out(np.array([math.exp(-less)]), pairs, caps)
     assert beyond > delta
-
-
-@pytest.mark.parametrize(("classes", "sigma", "asks"), [(2, 1.2, 4), (3, 1.5, 3)])
-def test_no_reader_of_labels_alone_does_better(classes: int, sigma: float, asks: int) -> None:
-    """Every row of real votes near a tie, chosen anew after each label."""
-    delta = 1e-3
-    found = labels_epsilon(classes, sigma, asks=asks, delta=delta, known=20.0)
-    rows = itertools.product(np.arange(0, 2.6, 0.5), repeat=classes - 1)
-    pairs = []
-    for others in rows:
-        for i, j in itertools.permutations(range(classes), 2):
-            counts = [2.0, *map(float, others)]
-            moved = counts.copy()
-            moved[i] -= 1
-            moved[j] += 1
-            laws = [label_law(tuple(each), sigma) for each in (counts, moved)]
-            pairs.append((laws[0], laws[1]))
-    log_z = np.linspace(-14, 10, 2401)
-    z = np.exp(log_z)
-    value = np.maximum(z - 1, 0.0)
-    for _ in range(asks):
-        # Linear interpolation lies above a convex function by next to nothing.
-        after = [
-            sum(
-                q * np.interp(z * p / q, z, value, right=np.nan)
-                for p, q in zip(before, then, strict=True)
-            )
-            for before, then in pairs
-        ]
-        value = np.fmax(value, np.fmax.reduce([np.where(np.isnan(a), z - 1, a) for a in after]))
-    reached = math.exp(found) * float(np.interp(math.exp(-found), z, value))
-    assert reached <= delta
-    less = 0.9 * found
-    assert math.exp(less) * float(np.interp(math.exp(-less), z, value)) > delta
-
-
-def test_more_labels_and_less_noise_cost_more() -> None:
-    costs = [
-        labels_epsilon(2, sigma, asks=asks, delta=1e-5, known=30.0)
-        for sigma, asks in ((5.0, 3), (5.0, 4), (4.0, 4))
-    ]
-    assert costs == sorted(costs)
-    assert labels_epsilon(2, 5.0, asks=3, delta=1e-5, known=0.1) == 0.1
-    for classes, sigma, weight in ((3, 21.0, 1), (2, 0.01, 1), (2, 0.4, 10), (3, 5.0, 2)):
-        with pytest.raises(InvalidParameterError, match=r"noise must be of 0\.05 to 1000 votes"):
-            labels_epsilon(classes, sigma, asks=3, delta=1e-5, known=1.0, weight=weight)
-
-
-def test_every_label_pays_for_the_rounding_of_votes_to_steps() -> None:
-    """Ten labels lose 6.5e-12: a smaller delta gets no smaller number than the known one."""
-    assert labels_epsilon(3, 6.0, asks=10, delta=1e-12, known=5.5) == 5.5
-    assert labels_epsilon(3, 6.0, asks=10, delta=1e-9, known=5.5) < 5.5
 
 
 def test_a_smaller_noise_breaks_the_price() -> None:
