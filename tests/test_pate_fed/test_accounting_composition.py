@@ -355,7 +355,8 @@ def test_chances_bend_no_more_than_is_said() -> None:
     shift = 0.3
     u0, t0 = random.uniform(-4, 3, 200), random.uniform(-4, 4, 200)
     boxes = Boxes(u0, u0 + random.uniform(0.01, 1, 200), t0, t0 + random.uniform(0.01, 1, 200))
-    corners = laws(*(each.ravel() for each in boxes.corners()), shift).reshape(200, 4, 2, 3)
+    u, t = boxes.corners()
+    corners = laws(u.ravel(), t.ravel(), shift).reshape(200, 4, 2, 3)
     most = (
         np.log(corners[:, 0, 0, 0] / corners[:, 0, 1, 0]),
         np.log(corners[:, 1, 1, 2] / corners[:, 1, 0, 2]),

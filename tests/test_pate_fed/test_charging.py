@@ -487,10 +487,10 @@ def test_the_party_that_a_run_costs_most_need_not_be_the_one_that_is_charged_mos
 def test_more_labels_than_a_report_has_time_for_state_what_is_charged() -> None:
     run = terms(
         mechanism="gnmax",
-        sigma2=18.0,
+        sigma2=60.0,
         classes=3,
         max_refusals=0,
-        max_answers=201,
+        max_answers=2_001,
         pricing="label",
         orders=(10.0,) * 3,
         budgets=(50.0,) * 3,
