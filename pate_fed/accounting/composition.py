@@ -62,8 +62,9 @@ _HIDDEN: Final = float(scipy.special.ndtr(-_RIGHT))
 _NONE: Final = 1e-300
 _FARTHEST: Final = 16.0
 """Places whose chance is e^-16 are not looked at: there V itself counts."""
-_MOST_ROWS: Final = 6_000
-"""No box is halved beyond so many corners."""
+_BLOCK: Final = 64
+_MOST_CELLS: Final = 1 << 22
+"""No box is halved where a table of all laws is larger: 32 megabytes."""
 
 
 def labels_epsilon(
@@ -235,11 +236,12 @@ class _Splines:
     def stencils(self, ratios: Table, reach: int) -> Table:
         """Return what makes a coefficient of a spline moved by these ratios; see `around`.
 
-        Shape (ratios, 2 (2 reach + 1)).
+        Shape (..., 2 (2 reach + 1)).
         """
-        moved = ratios[:, np.newaxis] / self.step - np.arange(-reach, reach + 1)
+        moved = ratios[..., np.newaxis] / self.step - np.arange(-reach, reach + 1)
         nodes = moved[..., np.newaxis] + np.arange(-1, 2)
-        return np.hstack([_cubic(nodes) @ _QUASI, _MARGIN * np.maximum(1 - np.abs(moved), 0.0)])
+        hats = np.maximum(1 - np.abs(moved), 0.0)
+        return np.concatenate([_cubic(nodes) @ _QUASI, _MARGIN * hats], axis=-1)
 
     def around(self, coefficients: Table, reach: int) -> Table:
         """Return the coefficients near each place, and the sizes of their fourth differences.
@@ -320,11 +322,9 @@ class _Asks:
         ends = np.append(np.arange(-tail, end, 0.1), end)
         chances = scipy.special.ndtr(ends)
         logs = scipy.special.log_ndtr(ends) - scipy.special.log_ndtr(ends - shift) + _LOG_ERROR
-        tails = [
-            _row(splines, p, ratio, self._cut, self._reach)
-            for p, ratio in zip(chances[1:, np.newaxis], logs[:-1, np.newaxis], strict=True)
-        ]
-        self._tails = np.array(tails)
+        self._tails = _rows(
+            splines, chances[1:, np.newaxis], logs[:-1, np.newaxis], self._cut, self._reach
+        )
         edges = np.arange(-math.ceil(tail), math.ceil(tail + shift) + 1.0)
         endless = np.full(len(edges) - 1, np.inf)
         boxes = Boxes(endless, endless, edges[:-1], edges[1:])
@@ -354,7 +354,7 @@ class _Asks:
         around, allowed, before = around[:, window], tolerance[window], after[window]
         while True:
             values = self._values(around)
-            if not may_halve or len(values) > _MOST_ROWS:
+            if not may_halve or len(values) * max(around.shape) > _MOST_CELLS:
                 break
             least = (self._plain @ around).max(axis=0)
             gain = np.maximum(least - before, self._ignored * np.maximum(least, self._delta))
@@ -503,31 +503,33 @@ class _Asks:
 
     def _rows_of(self, found: Table, far: NDArray[np.bool_]) -> Table:
         """Return the row of each law."""
-        rows = []
-        kept = {}
-        for law, is_far in zip(found, far.tolist(), strict=True):
-            name = law.tobytes() + bytes([is_far])
-            row = self._kept.get(name)
-            if row is None:
-                p, q = np.maximum(law, _NONE)
-                ratios = np.log(p / q) + _LOG_ERROR
-                row = _row(self._splines, law[0], ratios, self._cut, self._reach)
-                if is_far and self._many:
-                    # What U >= 0 says is told, too, and more than that if it is not.
-                    row += _HIDDEN * (self._all - row)
-            kept[name] = row
-            rows.append(row)
-        self._kept = kept if len(kept) > len(self._kept) else self._kept | kept
-        return np.array(rows)
+        names = [
+            law.tobytes() + bytes([ends]) for law, ends in zip(found, far.tolist(), strict=True)
+        ]
+        if (len(self._kept) + len(names)) * (4 * self._reach + 3) > 2 * _MOST_CELLS:
+            self._kept = {}
+        new = [at for at, name in enumerate(names) if name not in self._kept]
+        for block in (new[start : start + _BLOCK] for start in range(0, len(new), _BLOCK)):
+            p, q = np.moveaxis(np.maximum(found[block], _NONE), 1, 0)
+            ratios = np.log(p / q) + _LOG_ERROR
+            rows = _rows(self._splines, found[block, 0], ratios, self._cut, self._reach)
+            if self._many:
+                # What U >= 0 says is told, too, and more than that if it is not.
+                ends = far[block]
+                rows[ends] += _HIDDEN * (self._all - rows[ends])
+            self._kept |= zip([names[at] for at in block], rows, strict=True)
+        return np.array([self._kept[name] for name in names]).reshape(len(names), -1)
 
 
-def _row(splines: _Splines, p: Table, ratios: Table, cut: float, reach: int) -> Table:
+def _rows(splines: _Splines, p: Table, ratios: Table, cut: float, reach: int) -> Table:
     """Return what makes a coefficient from those around, and from 1; ratios are cut off.
 
     A function that rises by at most 1 loses no more than what is cut.
     """
     ends = np.clip(ratios, -cut, cut)
-    return np.append(p @ splines.stencils(ends, reach), p @ np.maximum(ratios - ends, 0.0))
+    lost = (p * np.maximum(ratios - ends, 0.0)).sum(axis=-1, keepdims=True)
+    found = (p[..., np.newaxis, :] @ splines.stencils(ends, reach))[..., 0, :]
+    return np.concatenate([found, lost], axis=-1)
 
 
 def _completed(p_i: Table, q_i: Table, p_j: Table, q_j: Table) -> Table:
@@ -553,7 +555,7 @@ def _gaussian_row(splines: _Splines, shift: float, tail: float, cut: float, reac
     masses[:-1] += p - upper
     masses[0] += scipy.special.ndtr(-tail)
     masses[-1] += scipy.special.ndtr(-tail)
-    return _row(splines, masses, logs + _LOG_ERROR, cut, reach)
+    return _rows(splines, masses, logs + _LOG_ERROR, cut, reach)
 
 
 def _between(x: Table) -> Table:
