@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pate_fed.accounting import FormalCost, GaussianMaxEvent, gdp_mu
-from pate_fed.accounting.formal import ROUNDING_ROOM, counts_cost, labels_cost
+from pate_fed.accounting.formal import ROUNDING_ROOM, counts_cost, gdp_cost, labels_cost
 from pate_fed.accounting.statement import RUNS_METHOD, PrivacyUnit
 from pate_fed.charging import caps_of, charge_of
 from pate_fed.federation import RunTerms
@@ -158,6 +158,26 @@ def budget_share(terms: RunTerms) -> float:
         terms: The run's.
     """
     return max(cost / budget for cost, budget in _costs_and_budgets(terms))
+
+
+def is_within_budget(terms: RunTerms, seat: int) -> bool:
+    """Tell whether a run costs one party's units at most its budget.
+
+    Args:
+        terms: The run's.
+        seat: Place of the party among all, from 0.
+
+    Raises:
+        UnsupportedEventError: the mechanism has no price.
+        InvalidParameterError: nor has its noise.
+    """
+    budget, event = (
+        terms.budgets[seat],
+        charge_of(terms, caps_of(terms), weight=terms.unit_votes_at(seat)),
+    )
+    if isinstance(event, GaussianMaxEvent) and gdp_cost(event, delta=terms.delta).epsilon <= budget:
+        return True  # without the seconds that the exact price takes, which is smaller
+    return charged_cost(terms, seat).epsilon <= budget
 
 
 def tightest_cost(terms: RunTerms) -> tuple[float, float]:

@@ -36,7 +36,7 @@ from pate_fed.errors import (
 )
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.mechanisms import DEPLOYED
-from pate_fed.pricing import charged_cost
+from pate_fed.pricing import charged_cost, is_within_budget
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
@@ -129,14 +129,14 @@ class Guard:
                 return
             ledger.can_afford(charge)
             _require_delta_for_tests(charge, ledger)
-            cost = charged_cost(terms, seat)  # takes longest, hence last
+            fits = is_within_budget(terms, seat)  # takes longest, hence last
         except (UnsupportedEventError, InvalidParameterError) as error:
             raise RefusalError(Reason.PRICING, error.must, error.got) from error
-        if cost.epsilon > (budget := terms.budgets[seat]):
+        if not fits:
             raise RefusalError(
                 Reason.BUDGET,
-                f"a run must cost at most its budget, epsilon {budget:g}, at its caps",
-                f"{cost.epsilon:g}",
+                f"a run must cost at most its budget, epsilon {terms.budgets[seat]:g}, at its caps",
+                f"{charged_cost(terms, seat).epsilon:g}",
             )
 
     def review_evaluation(

@@ -38,7 +38,8 @@ Table = NDArray[np.float64]
 LEAST_NOISE, LEAST_NOISE_OF_MANY = 0.25, 1.25
 """Least noise by moved vote, for two options and for more: less of it hides next to nothing."""
 LARGEST_NOISE: Final = 1e6
-MOST_ASKS: Final = 10_000
+MOST_ASKS: Final = 2_500
+"""More would take a hospital that looks at a run longer than ten seconds."""
 _LARGEST_SPREAD: Final = 12.0
 """Standard deviation of the log of the ratio of all noisy counts: beyond, epsilon is above 100."""
 
