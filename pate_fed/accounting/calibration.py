@@ -6,18 +6,22 @@ budget once more by that very function.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from pate_fed.accounting.ranges import positive, whole
 
 
-def most_queries(cost: Callable[[int], float], *, budget: float, most: int) -> int:
+def most_queries(
+    cost: Callable[[int], float], *, budget: float, most: int, first: float = math.inf
+) -> int:
     """Return the largest number of queries whose cost stays within a budget.
 
     Args:
         cost: Largest epsilon of this many queries; must not fall with their number.
         budget: Epsilon that may not be exceeded, above 0.
-        most: Largest number to consider, at least 0; looked at first.
+        most: Largest number to consider, at least 0.
+        first: About the number that is expected, to look at first.
 
     Returns:
         A number from 0 to `most` with `cost(number) <= budget` (0 costs nothing).
@@ -27,7 +31,7 @@ def most_queries(cost: Callable[[int], float], *, budget: float, most: int) -> i
     """
     positive("budget", budget)
     low, high = 0, whole("most", most) + 1
-    tried = most
+    tried = int(min(max(first, 1), most))
     while high - low > 1:
         found = cost(tried)
         if found <= budget:

@@ -236,7 +236,7 @@ def best_offer(request: PlanRequest, split: Split | None) -> dict[str, Any]:
         good,
         key=lambda each: min((each[0] / of_one) ** 2, request.most_queries) * each[2].right_rate,
     )
-    queries = _affordable(request, split, sigma)
+    queries = _affordable(request, split, sigma, first=(sigma / of_one) ** 2)
     best = Offer(request, split, threshold, sigma, queries, found)
     if not queries:
         raise _nothing_affordable(best)
@@ -258,11 +258,11 @@ def _tried(value: float | None, shares: tuple[float, ...], votes: int) -> list[f
     return [share * votes for share in shares] if value is None else [value]
 
 
-def _affordable(request: PlanRequest, split: Split | None, sigma: float) -> int:
+def _affordable(request: PlanRequest, split: Split | None, sigma: float, *, first: float) -> int:
     def share(queries: int) -> float:
         return budget_share(_terms(request, split, 0.0, sigma, queries))
 
-    return most_queries(share, budget=1.0, most=request.most_queries)
+    return most_queries(share, budget=1.0, most=request.most_queries, first=first)
 
 
 def _nothing_affordable(offer: Offer) -> BudgetExhaustedError:

@@ -158,6 +158,7 @@ def _filled(
     """Fill in lists, mechanism and queries, once parties and teachers are known."""
     form = sums[settings.form]
     asked = _Asked(_with_one_each(settings, form), classes, form, for_life=for_life)
+    _require_possible(asked.settings, pool=pool)  # before the seconds that a price takes
     asked = replace(asked, settings=asked.with_mechanism(known))
     has_sigma = settings.spec.parameters[-1] == "sigma2" and settings.spec.is_private
     if known.fills_budget and has_sigma and settings.sigma2 is None:
@@ -166,6 +167,19 @@ def _filled(
         asked = replace(asked, settings=filled)
     chosen = replace(asked.settings, select=asked.settings.select or known.select)
     return replace(asked, settings=chosen).with_queries(known, pool=pool)
+
+
+def _require_possible(settings: RunSettings, *, pool: int) -> None:
+    """Refuse more queries than there are inputs, and more votes than can be added."""
+    if settings.queries is not None and settings.queries > pool:
+        raise InvalidSettingError(
+            f"--queries must be at most the pool's {pool} distinct inputs", settings.queries
+        )
+    if settings.votes > MAX_TOTAL_VOTES:
+        raise InvalidSettingError(
+            f"--weights and --teachers must come to at most {MAX_TOTAL_VOTES} votes",
+            settings.votes,
+        )
 
 
 def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
@@ -274,20 +288,14 @@ class _Asked:
             aimed = tried * min(max(found, 0.5), 4.0) * (1 + _NOISE_STEP / 4)
             tried = aimed if low < aimed < high else math.sqrt(low * high) if low else high / 2
             tried = min(tried, most)
-        return float(f"{high * (1 + 1e-6):.6g}")
+        filled = float(f"{high:.6g}")
+        while self.share_of(draft(filled)) > 1:  # rounded down, or a bound that is not quite even
+            filled = float(f"{filled * (1 + _NOISE_STEP / 4):.6g}")
+        return filled
 
     def with_queries(self, known: Defaults, *, pool: int) -> RunSettings:
         """Fill in the number of queries, the caps and the batches."""
         settings = self.settings
-        if settings.queries is not None and settings.queries > pool:
-            raise InvalidSettingError(
-                f"--queries must be at most the pool's {pool} distinct inputs", settings.queries
-            )
-        if settings.votes > MAX_TOTAL_VOTES:
-            raise InvalidSettingError(
-                f"--weights and --teachers must come to at most {MAX_TOTAL_VOTES} votes",
-                settings.votes,
-            )
         queries = settings.queries
         if queries is None:
             queries = self._affordable(min(known.queries, pool))
