@@ -18,7 +18,6 @@ from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
-from pate_fed.votes import NoisyHistogram
 from tests.support.exact_argmax import renyi_divergence
 from tests.support.noise_sources import scripted
 from tests.support.threshold_law import threshold_log_law
@@ -63,32 +62,6 @@ def test_label_and_threshold_look_at_the_same_noisy_counts(
     counts: list[int], draws: list[float], label: int
 ) -> None:
     assert released(MECHANISM, [counts], scripted(draws)).labels.tolist() == [label]
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param(MECHANISM, id="alone"),
-        pytest.param(ASKING.with_predictions([[0.5, 0.5]], total_votes=8), id="with a student"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("above", "rest", "label"),
-    [
-        pytest.param([0, -4], [-1e-12, 0.0], ABSTAIN, id="rounded up to the threshold"),
-        pytest.param([0, -4], [1e-12, 0.0], 0, id="rounded down to the threshold"),
-        pytest.param([0, 0], [-1e-12, 1e-12], 1, id="a tie at the threshold"),
-        pytest.param([0, 0], [-2e-12, -1e-12], ABSTAIN, id="both rounded up to it"),
-    ],
-)
-def test_the_part_that_rounding_cut_off_decides_at_the_threshold(
-    rule: ThresholdMax, above: list[int], rest: list[float], label: int
-) -> None:
-    """Otherwise the outcome would be that of other noise than the priced one."""
-    expected = 4 * isinstance(rule, InteractiveThresholdMax)
-    counts = np.array([above], dtype=np.float64) + rule.vote_threshold + expected
-    noisy = NoisyHistogram(counts, rule.sigma, np.array([rest]))
-    assert rule.decide(noisy, max_answers=1).labels.tolist() == [label]
 
 
 def test_no_answer_costs_what_a_label_costs() -> None:
