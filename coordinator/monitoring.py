@@ -238,6 +238,6 @@ _BY_RUN: Final = {
     "void": "Batches that are void.",
     "exchanges": "Exchanges with all hospitals, of the last life of the service.",
     "epsilon": "Epsilon of the run at most, at its delta.",
-    "share": "Share of its queries that were asked, from 0 to 1; each costs the same.",
+    "share": "Share of its queries charged or reserved, from 0 to 1; each costs the same.",
     "tests_delta": "Delta charged or reserved for tests of stability.",
 }

@@ -70,10 +70,10 @@ class RunTerms:
         mechanism: Rule from summed votes to labels, one of `SPECS`; or `TALLIES`.
         vote_threshold: Noisy top count from which a query is answered, in votes. None where the
             mechanism has none; so are `sigma1`, `sigma2`, `confidence` and `test_delta`.
-        sigma1: Standard deviation of the noise of that check, in votes, or of a test of stability,
-            in units.
+        sigma1: Standard deviation of the noise of a check of its own, in votes, or of a test of
+            stability, in units.
         sigma2: Standard deviation of the noise of each count, in votes.
-        confidence: Chance from which Interactive-GNMax keeps the student's own label.
+        confidence: Chance from which the label of a student that learns meanwhile is kept.
         test_delta: Of one test of stability.
         noise_place: Who adds the noise.
         unit: The privacy unit: one patient's records, or a whole party.
@@ -139,8 +139,9 @@ class RunTerms:
     def _check_noise_place(self) -> None:
         known = self.noise_place in ("coordinator", "parties")
         _require("noise_place", known, "be 'coordinator' or 'parties'")
-        shown = self.is_evaluation and not self.at_parties
-        _require("noise_place", not shown, "be 'parties' where counts are published")
+        # From exact sums over two students the coordinator could read single patients.
+        hidden = self.at_parties or not self.is_evaluation
+        _require("noise_place", hidden, "be 'parties' where counts are published")
         for name in ("colluders", "dropouts"):
             given = getattr(self, name) is not None
             _require(name, given is self.at_parties, "be given with noise at parties")
@@ -148,10 +149,6 @@ class RunTerms:
             possible = self.spec.at_parties
             _require("mechanism", possible, "be one with Gaussian noise if the parties add it")
             _require("shares", self.shares >= 1, "leave an honest party that is present")
-        # From exact sums over two students the coordinator could read single patients.
-        _require(
-            "noise_place", self.at_parties or not self.is_evaluation, "be 'parties' for counts"
-        )
 
     @property
     def spec(self) -> Spec:

@@ -205,5 +205,5 @@ def likely_noise(terms: RunTerms) -> float:
         terms.unit_votes_at(seat) / gdp_mu(budget, terms.delta)
         for seat, budget in enumerate(terms.budgets)
     )
-    is_shown = terms.at_parties or terms.spec.shows_counts
-    return moved * math.sqrt(2 * terms.max_asks) * (1.0 if is_shown else 0.815)
+    shown = are_counts_seen(terms, at_coordinator=True)
+    return moved * math.sqrt(2 * terms.max_asks) * (1.0 if shown else 0.815)

@@ -46,7 +46,7 @@ SELECTIONS: Final = {
 MECHANISMS: Final = {
     "gnmax": "answers every query",
     "threshold": "gives no answer where the teachers disagree",
-    "interactive-threshold": "asks only where the student is unsure",
+    "interactive-threshold": "answers where the teachers contradict the student",
     "lnmax": "answers every query, with Laplace noise",
 }
 _ONE_AT_A_TIME: Final = Lock()

@@ -236,7 +236,7 @@ class OpenRun:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Its progress: counts, and the charged share of its epsilon; nothing about votes."""
+        """Its progress: counts, and the charged share of its queries; nothing about votes."""
         outcomes = self.outcomes
         ledger = self.store.ledger()
         held = Outcomes(ledger.outcomes.asks, ledger.outcomes.answers)

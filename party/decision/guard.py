@@ -127,7 +127,7 @@ class Guard:
             charge = lifelong_charge(terms, run_ledger.worst_case(1), weight=weight)
             if charge is None:
                 return
-            ledger.can_afford(charge)
+            ledger.can_afford(charge)  # refuses what has no cost that adds up
             _require_delta_for_tests(charge, ledger)
             fits = is_within_budget(terms, seat)  # takes longest, hence last
         except (UnsupportedEventError, InvalidParameterError) as error:

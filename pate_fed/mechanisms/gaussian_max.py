@@ -1,5 +1,13 @@
 """GNMax: the class with the most votes after Gaussian noise.
 
+Who adds the noise is an argument: `shares` is None where the coordinator does. Where the parties
+do, the clean sum exists nowhere. The opener of the sums sees every row, so every opened row is paid
+for, and rows that no cap allows to be looked at must not be opened:
+
+    mechanism = GaussianMax(sigma=8, shares=9)
+    reserved = mechanism.worst_case_event(queries, queries, weight=5)    # before anybody votes
+    release = mechanism.label(noisy, max_answers=queries)
+
 Source:
     Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson 2018, Scalable private learning
     with PATE. https://arxiv.org/abs/1802.08908

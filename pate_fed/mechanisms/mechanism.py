@@ -128,7 +128,7 @@ class Mechanism(ABC):
     """A rule that turns summed votes into labels and "no answer"s. A frozen value.
 
     Where the coordinator adds the noise, `release` does it all. Where the parties add it, the input
-    is opened rows that hold the noise already: see `pate_fed.mechanisms.noisy_max`.
+    is opened rows that hold the noise already: see `pate_fed.mechanisms.gaussian_max`.
     """
 
     name: ClassVar[str]
@@ -212,15 +212,14 @@ class Mechanism(ABC):
         """
 
 
-def require_shares(shares: int | None, *sigmas: float) -> None:
-    """Check that noise of these standard deviations can be shared, where the parties add it.
+def require_shares(shares: int | None, sigma: float) -> None:
+    """Check that noise of this standard deviation can be shared, where the parties add it.
 
     Raises:
         InvalidParameterError: a share would be too narrow, or the number of shares is missing.
     """
     if shares is not None:
-        for sigma in sigmas:
-            share_sigma(sigma, shares)
+        share_sigma(sigma, shares)
 
 
 def require_noise_here(shares: int | None) -> None:

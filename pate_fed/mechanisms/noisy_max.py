@@ -1,13 +1,4 @@
-"""Mechanisms that draw noise once for every count, and look at the noisy counts alone.
-
-Who adds the noise is an argument: `shares` is None where the coordinator does. Where the parties
-do, the clean sum exists nowhere. The opener of the sums sees every row, so every opened row is paid
-for, and rows that no cap allows to be looked at must not be opened:
-
-    mechanism = GaussianMax(sigma=8, shares=9)
-    reserved = mechanism.worst_case_event(queries, queries, weight=5)    # before anybody votes
-    release = mechanism.label(noisy, max_answers=queries)
-"""
+"""Mechanisms that draw noise once for every count, and look at the noisy counts alone."""
 
 from __future__ import annotations
 
@@ -29,12 +20,12 @@ from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 @dataclass(frozen=True, slots=True)
 class NoisyMax(Mechanism):
-    """A rule on noisy counts. Its forms define the noise, the decision, and the cost of an ask.
+    """A rule on noisy counts. A subclass defines the noise, the decision, and the cost of an ask.
 
     An ask costs the same, whatever comes out.
 
     Guarantee:
-        That of the form. All reveal the same: for each query asked, a label or "no answer".
+        That of the subclass. All reveal the same: for each query asked, a label or "no answer".
     """
 
     @abstractmethod

@@ -40,9 +40,11 @@ class ThresholdMax(GaussianMax):
 
     Guarantee:
         As for GNMax with the same noise, for all votes and thresholds, and at both places of the
-        noise; an ask without an answer costs the same. Revealed: for each query asked, a label or
-        "no answer"; never the noisy count. The threshold is public, and may follow from earlier
-        releases. Two classes are priced as three options, because "no answer" is the third.
+        noise; an ask without an answer costs the same. With noise at the parties a run is priced
+        like its rows in the public's view, too (`pate_fed.pricing`). Revealed: for each query
+        asked, a label or "no answer"; never the noisy count. The threshold is public, and may
+        follow from earlier releases. Two classes are priced as three options, because "no answer"
+        is the third.
 
     Attributes:
         vote_threshold: Noisy top count from which a query is answered, in votes; finite.

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pate_fed.accounting import Outcomes
 from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.charging import share_for_life
@@ -313,13 +312,8 @@ class _Asked:
         learns = self.settings.spec.learns or self.settings.asks_by_student
         return -(-queries // LEARNING_BATCHES) if learns else queries
 
-    def caps(self, queries: int) -> Outcomes:
-        """Return the caps of a run of so many queries."""
-        return Outcomes(queries, min(self.settings.max_answers or queries, queries))
-
     def draft(self, queries: int) -> RunTerms:
         """Return terms of a run of so many queries, whose name, pool and task are still open."""
-        caps = self.caps(queries)
         settings = self.settings
         try:
             return RunTerms.from_record(
@@ -337,8 +331,8 @@ class _Asked:
                     "test_delta": settings.test_delta,
                     "noise_place": settings.noise,
                     "unit": settings.unit,
-                    "max_asks": caps.asks,
-                    "max_answers": caps.answers,
+                    "max_asks": queries,
+                    "max_answers": min(settings.max_answers or queries, queries),
                     "budgets": list(settings.party_epsilons or ()),
                     "delta": settings.delta,
                     "colluders": settings.colluders,

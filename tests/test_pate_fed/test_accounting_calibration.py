@@ -27,6 +27,21 @@ def test_most_queries_is_affordable_and_one_more_is_not(
 
 
 @pytest.mark.parametrize(
+    ("budget", "most", "queries"),
+    [
+        pytest.param(5.0, 9, 5, id="exactly the budget"),
+        pytest.param(4.99, 9, 4, id="hardly less"),
+        pytest.param(9.0, 9, 9, id="all"),
+        pytest.param(1.0, 1, 1, id="the only one"),
+        pytest.param(0.99, 1, 0, id="not even one"),
+        pytest.param(9.0, 0, 0, id="none wanted"),
+    ],
+)
+def test_a_query_that_costs_one_is_bought_for_one(budget: float, most: int, queries: int) -> None:
+    assert most_queries(float, budget=budget, most=most) == queries
+
+
+@pytest.mark.parametrize(
     ("budget", "most"),
     [
         pytest.param(0.0, 1, id="no budget"),

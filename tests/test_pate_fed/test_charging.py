@@ -29,7 +29,13 @@ from pate_fed.accounting import (
     threshold_bit_rdp,
 )
 from pate_fed.accounting.formal import gdp_cost, labels_cost
-from pate_fed.accounting.statement import NO_BOUND_METHOD, PUBLIC_VIEW, ROUNDS_METHOD, RUNS_METHOD
+from pate_fed.accounting.statement import (
+    GDP_METHOD,
+    NO_BOUND_METHOD,
+    PUBLIC_VIEW,
+    ROUNDS_METHOD,
+    RUNS_METHOD,
+)
 from pate_fed.charging import (
     RunLedger,
     caps_of,
@@ -583,6 +589,18 @@ class TestOneCost:
         assert budget_share(run) == math.inf
         if not run.spec.is_private:
             assert run_cost(run).method == NO_BOUND_METHOD
+
+    def test_a_threshold_on_two_classes_costs_more_than_none(self) -> None:
+        """Otherwise it would be priced as two options, below what its readers may learn."""
+        run = terms()
+        assert run.classes == 2
+        same = gnmax(run.sigma2 or 0.0, run.max_asks)
+        assert public_cost(run, 0).epsilon > public_cost(same, 0).epsilon
+
+    def test_where_counts_are_cheapest_the_price_is_for_readers_of_labels(self) -> None:
+        cost = public_cost(gnmax(1.0, 1, classes=3), 0)
+        assert (cost.method, cost.holds_for) == (GDP_METHOD, PUBLIC_VIEW)
+        assert cost.epsilon == gdp_epsilon(math.sqrt(2), DELTA)
 
     def test_next_to_no_noise_costs_more_than_any_budget(self) -> None:
         assert run_cost(gnmax(1e-9, 5)).epsilon > 1e9
