@@ -24,7 +24,7 @@ COMPOSED_METHOD: Final = "composition of all queries at the caps (dynamic progra
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
 NO_BOUND_METHOD: Final = "no finite epsilon holds: this mechanism is not differentially private"
 ROWS_METHOD: Final = (
-    "privacy loss distribution of the drawn noise, composed over all opened rows at the caps"
+    "composition of all noisy rows at the caps, by the law of their noise"
 )
 ROWS_RDP_METHOD: Final = (
     "RDP of every opened row of summed discrete Gaussian noise at the caps, converted by CKS"

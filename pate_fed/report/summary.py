@@ -115,6 +115,7 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
             "coordinator",
             f"epsilon {wording.epsilon_text(operator['epsilon'])} in its view, same delta, unit "
             f"and neighbors; method: {operator['method']}",
+            lines=max(most, 2),
         )
     lines += _row("budget", _budget(privacy))
     void = [entry for entry in privacy["ledger"] if entry["state"] != "committed"]
