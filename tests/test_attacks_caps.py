@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from coordinator.errors import CoordinatorError, VoidBatchError
+from coordinator.errors import CoordinatorError
 from pate_fed.charging import RunLedger
 from pate_fed.releases import ABSTAIN, Outcome
 from protocols import wire
@@ -45,20 +46,15 @@ def test_claiming_not_asked_gets_votes_on_no_more_queries_than_the_cap(place: st
     """
     federation = ready_federation(terms={**CAPS, "noise_place": place}, pool=60)
     at = 0
-    for held, more in ((3, 17), (2, 14), (1, 12)):
-        federation.ask(*range(at, at + held))
-        small = claim(federation, [Outcome.REFUSED] * held)
-        forget(federation)
-        federation.set_up_anew(owed={})
-        try:
+    with suppress(CoordinatorError):  # hospitals may refuse any part of it
+        for held, more in ((3, 17), (2, 14), (1, 12)):
+            federation.ask(*range(at, at + held))
+            small = claim(federation, [Outcome.REFUSED] * held)
+            forget(federation)
+            federation.set_up_anew(owed={})
             federation.ask(*range(at + held, at + held + more))
-        except VoidBatchError:  # hospitals saw through it
-            break
-        large = claim(federation, [Outcome.ANSWERED, *[Outcome.NOT_ASKED] * (more - 1)])
-        forget(federation)
-        try:
+            large = claim(federation, [Outcome.ANSWERED, *[Outcome.NOT_ASKED] * (more - 1)])
+            forget(federation)
             federation.set_up_anew(owed=owed(federation, large, small))
-        except CoordinatorError:
-            break
-        at += held + more
+            at += held + more
     assert federation.nodes[0]._journal.queries.count() <= CAPS["max_asks"]
