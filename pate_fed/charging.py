@@ -168,17 +168,16 @@ class RunLedger:
         return replace(self, outcomes=outcomes, own=own)
 
     def paid_for(self, entry_id: str, released: Outcomes) -> Outcomes:
-        """Return the outcomes that a batch costs once it is released.
+        """Return the outcomes that a batch costs once it is released: no query comes back.
 
-        With noise at the coordinator, the released ones. With noise at the parties, all opened rows
-        (rule R13: no refunds): every query of the batch.
+        With noise at the parties every row was opened (rule R13). With noise at the coordinator its
+        word alone says which queries were looked at: one that keeps an earlier batch open could
+        have ever more of them voted on, and call them not asked.
 
         Args:
             entry_id: A reservation.
             released: The outcomes of the batch.
         """
-        if not self.terms.at_parties:
-            return released
         [held] = [e.reserved for e in self.outcomes.entries if e.entry_id == entry_id]
         return replace(released, asks=held.asks)
 

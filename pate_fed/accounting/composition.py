@@ -40,6 +40,8 @@ LEAST_NOISE, LEAST_NOISE_OF_MANY = 0.25, 1.25
 LARGEST_NOISE: Final = 1e6
 MOST_ASKS: Final = 2_500
 """More would take a hospital that looks at a run longer than ten seconds."""
+LEAST_DELTA: Final = 1e-15
+"""Less makes tables of a gigabyte."""
 _LARGEST_SPREAD: Final = 12.0
 """Standard deviation of the log of the ratio of all noisy counts: beyond, epsilon is above 100."""
 
@@ -93,12 +95,12 @@ def labels_epsilon(
     delta = probability("delta", delta)
     if whole("options", options) < 2:
         raise InvalidParameterError("there must be at least 2 options", options)
-    if not can_be_composed(options, sigma, asks=whole("asks", asks), weight=weight):
+    if not can_be_composed(options, sigma, asks=whole("asks", asks), delta=delta, weight=weight):
         raise InvalidParameterError(
-            f"asks must be at most {MOST_ASKS}, and the noise at least {LEAST_NOISE:g} votes for "
+            f"asks must be at most {MOST_ASKS}, delta at least {LEAST_DELTA:g}, and the noise at least {LEAST_NOISE:g} votes for "
             f"each vote that moves ({LEAST_NOISE_OF_MANY:g} with three options or more, and more "
             f"for many asks), at most {LARGEST_NOISE:g}",
-            f"{sigma:g} for {weight:g}, {asks} asks",
+            f"{sigma:g} for {weight:g}, {asks} asks, {delta:g}",
         )
     noisy_counts = gdp_epsilon(shift * math.sqrt(asks), delta)
     if noisy_counts == 0:
@@ -121,12 +123,15 @@ def labels_epsilon(
     return min(game.epsilon(), noisy_counts)
 
 
-def can_be_composed(options: int, sigma: float, *, asks: int, weight: float = 1) -> bool:
-    """Tell whether `labels_epsilon` covers so much noise, and so many asks."""
+def can_be_composed(
+    options: int, sigma: float, *, asks: int, delta: float, weight: float = 1
+) -> bool:
+    """Tell whether `labels_epsilon` covers so much noise, so many asks, and such a delta."""
     ratio, least = sigma / weight, LEAST_NOISE if options == 2 else LEAST_NOISE_OF_MANY
     return (
         least <= ratio <= LARGEST_NOISE
         and asks <= MOST_ASKS
+        and delta >= LEAST_DELTA
         and math.sqrt(2 * asks) / ratio <= _LARGEST_SPREAD
     )
 

@@ -54,7 +54,7 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
         return distributed_costs(event, delta=delta).public
     if isinstance(event, GaussianMaxEvent):
         kinds = min(options, 3)  # all numbers of options above two have one price
-        if can_be_composed(kinds, event.sigma, asks=event.asks, weight=event.weight):
+        if can_be_composed(kinds, event.sigma, asks=event.asks, delta=delta, weight=event.weight):
             return _composed(kinds, event, delta)
     if isinstance(event, GaussianMaxEvent | ConfidentGaussianMaxEvent):
         # Who sees labels alone sees no more than a reader of the counts.

@@ -23,9 +23,7 @@ GDP_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
 COMPOSED_METHOD: Final = "composition of all queries at the caps (dynamic programming)"
 RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
 NO_BOUND_METHOD: Final = "no finite epsilon holds: this mechanism is not differentially private"
-ROWS_METHOD: Final = (
-    "composition of all noisy rows at the caps, by the law of their noise"
-)
+ROWS_METHOD: Final = "composition of all noisy rows at the caps, by the law of their noise"
 ROWS_RDP_METHOD: Final = (
     "RDP of every opened row of summed discrete Gaussian noise at the caps, converted by CKS"
 )

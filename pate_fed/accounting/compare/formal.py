@@ -104,7 +104,7 @@ def _composed(case: VoteCase, event: GaussianMaxEvent | ConfidentGaussianMaxEven
     if case.is_expected:
         return MethodCost(None, _NOT_EXPECTED, shown)
     asks = int(case.asks)
-    if not can_be_composed(options, event.sigma, asks=asks, weight=event.weight):
+    if not can_be_composed(options, event.sigma, asks=asks, delta=case.delta, weight=event.weight):
         return MethodCost(None, _NOT_COMPOSED, shown)
     epsilon = labels_epsilon(options, event.sigma, asks=asks, delta=case.delta, weight=event.weight)
     return MethodCost(epsilon if math.isfinite(epsilon) else None, COMPOSED_METHOD, shown)
