@@ -984,7 +984,10 @@ class TestPrices:
         for cached in (formal.labels_cost, formal._composed):
             cached.cache_clear()
         monkeypatch.setattr(formal, "labels_epsilon", noted)
-        federation = Federation(terms={"classes": 2, "mechanism": mechanism})
+        # Less than readers of the counts would cost, so that the exact price is looked at.
+        federation = Federation(
+            terms={"classes": 2, "mechanism": mechanism, "budgets": (2.6, 2.6, 2.6)}
+        )
         assert seen == []
         federation.run.set_up()
         assert set(seen) == {options}

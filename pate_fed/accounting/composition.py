@@ -40,7 +40,7 @@ LEAST_NOISE, LEAST_NOISE_OF_MANY = 0.25, 1.25
 LARGEST_NOISE: Final = 1e6
 MOST_ASKS: Final = 2_500
 """More would take a hospital that looks at a run longer than ten seconds."""
-LEAST_DELTA: Final = 1e-15
+LEAST_DELTA: Final = 1e-12
 """Less makes tables of a gigabyte."""
 _LARGEST_SPREAD: Final = 12.0
 """Standard deviation of the log of the ratio of all noisy counts: beyond, epsilon is above 100."""
@@ -61,7 +61,7 @@ _TAIL: Final = 1e-5
 """Share of delta that may be lost where outcomes are too rare to look at."""
 _RIGHT: Final = 3.3
 """Largest u that is looked at."""
-_HIDDEN: Final = float(scipy.special.ndtr(-_RIGHT))
+_HIDDEN: Final = math.erfc(_RIGHT / math.sqrt(2)) / 2
 _NONE: Final = 1e-300
 _FARTHEST: Final = 16.0
 """Places whose chance is e^-16 are not looked at: there V itself counts."""

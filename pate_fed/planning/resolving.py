@@ -159,8 +159,9 @@ def _filled(
     asked = _Asked(_with_one_each(settings, form), classes, form, for_life=for_life)
     _require_possible(asked.settings, pool=pool)  # before the seconds that a price takes
     asked = replace(asked, settings=asked.with_mechanism(known))
-    has_sigma = settings.spec.parameters[-1] == "sigma2" and settings.spec.is_private
-    if known.fills_budget and has_sigma and settings.sigma2 is None:
+    has = settings.spec.parameters  # a check of its own would take from the budget, too
+    is_open = "sigma2" in has and "sigma1" not in has and settings.sigma2 is None
+    if known.fills_budget and is_open and settings.spec.is_private:
         queries = settings.queries or min(known.queries, pool)
         filled = replace(asked.settings, sigma2=asked.smallest_noise(queries), queries=queries)
         asked = replace(asked, settings=filled)
@@ -253,7 +254,7 @@ class _Asked:
         if self.settings.noise != "parties":
             return 0.0
         honest = (self.settings.parties or 0) - (self.settings.colluders or 0) - self._dropouts
-        return math.sqrt(honest)
+        return math.ceil(1e4 * math.sqrt(honest)) / 1e4
 
     @property
     def _dropouts(self) -> int:

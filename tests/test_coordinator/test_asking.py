@@ -185,11 +185,11 @@ class TestABudgetForLife:
         epsilon = 1.0001 * run_cost(terms).epsilon
         tight = replace(terms, budgets=(epsilon,) * len(terms.budgets))
         assert budget_share(tight) < 1 < share_for_life(tight)
-        with pytest.raises(BudgetExhaustedError, match=r"at most 19 queries fit") as refusal:
+        with pytest.raises(BudgetExhaustedError, match=r"at most 18 queries fit") as refusal:
             federation.ask("second", queries=20, sigma2=5.0, epsilon=epsilon)
         assert refusal.value.budget == epsilon
         assert [one.name for one in federation.coordinator.queue.all()] == ["first"]
-        assert federation.ask("second", queries=19, sigma2=5.0, epsilon=epsilon).name == "second"
+        assert federation.ask("second", queries=18, sigma2=5.0, epsilon=epsilon).name == "second"
 
 
 @pytest.mark.parametrize("mechanism", ["threshold", "gnmax"])

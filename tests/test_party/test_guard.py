@@ -90,14 +90,24 @@ RUN_REFUSALS = [
     pytest.param(
         {"mechanism": "lnmax"}, {}, Reason.MECHANISM, id="a mechanism that it does not want"
     ),
-    pytest.param({"sigma2": 8.0}, {}, Reason.BUDGET, id="a price above the run's budget"),
-    pytest.param(
-        {"budgets": (5.0, 5.0, 1.0)}, {}, Reason.BUDGET, id="a price above this party's budget"
-    ),
 ]
 
 
 class TestRun:
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            pytest.param({"sigma2": 8.0}, id="the run's budget"),
+            pytest.param({"budgets": (5.0, 5.0, 1.0)}, id="this party's budget"),
+        ],
+    )
+    def test_party_refuses_a_run_whose_price_is_above(self, changed: dict[str, Any]) -> None:
+        federation = Federation(terms=changed)
+        with pytest.raises(PartyRefusedError) as refusal:
+            federation.run.set_up()
+        assert refusal.value.cause == Reason.BUDGET
+        assert no_party_acted(federation)
+
     @pytest.mark.parametrize(
         ("least", "reason"),
         [

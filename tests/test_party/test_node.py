@@ -457,12 +457,13 @@ class TestSettlement:
         [entry] = federation.nodes[0].ledger.entries
         assert entry.charged == GaussianMaxEvent(3, 20.0)
 
-    def test_a_cap_may_leave_the_rest_unasked(self) -> None:
+    def test_a_cap_may_leave_the_rest_unasked_and_no_query_comes_back(self) -> None:
         federation = ready(terms={"max_answers": 1})
         federation.ask(0, 1, 2)
         self.settle(federation, self.release([0, -1, -1], [self.A, self.N, self.N]))
         [entry] = federation.nodes[0].ledger.entries
-        assert entry.charged == GaussianMaxEvent(1, 20.0)
+        assert entry.state.value == "committed"
+        assert entry.charged == GaussianMaxEvent(3, 20.0)
 
     def test_void_batch_stays_charged(self) -> None:
         federation = ready()

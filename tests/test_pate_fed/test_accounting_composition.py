@@ -256,17 +256,19 @@ def test_prices_hold_for_every_delta(delta: float) -> None:
 
 
 def test_what_cannot_be_composed_is_refused() -> None:
-    for options, sigma, asks, weight in (
-        (3, 1.0, 3, 1),
-        (2, 0.2, 3, 1),
-        (2, 2.0, 3, 10),
-        (2, 1e7, 3, 1),
-        (2, 5.0, 20_000, 1),
-        (2, 1.0, 9_000, 1),
+    for options, sigma, asks, delta, weight in (
+        (3, 1.0, 3, 1e-5, 1),
+        (2, 0.2, 3, 1e-5, 1),
+        (2, 2.0, 3, 1e-5, 10),
+        (2, 1e7, 3, 1e-5, 1),
+        (2, 5.0, 20_000, 1e-5, 1),
+        (2, 1.0, 2_000, 1e-5, 1),
+        (2, 5.0, 3, 1e-13, 1),
     ):
-        assert not can_be_composed(options, sigma, asks=asks, weight=weight)
+        run = {"asks": asks, "delta": delta, "weight": weight}
+        assert not can_be_composed(options, sigma, **run)
         with pytest.raises(InvalidParameterError, match="votes for each vote that moves"):
-            labels_epsilon(options, sigma, asks=asks, delta=1e-5, weight=weight)
+            labels_epsilon(options, sigma, **run)
     with pytest.raises(InvalidParameterError, match="at least 2 options"):
         labels_epsilon(1, 5.0, asks=3, delta=1e-5)
 

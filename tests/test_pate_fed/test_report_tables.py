@@ -226,11 +226,9 @@ def test_charges_are_those_of_the_ledger_void_batches_included() -> None:
     assert [(row["asked"], row["answered"]) for row in rows] == [(4, 1), (0, 0), (0, 0)]
 
 
-def test_with_noise_at_the_parties_every_opened_row_is_charged() -> None:
-    terms = terms_of("noise at the parties", max_answers=2)
-    assert charges_of(ended_of(terms, (6, 4, 2))) == ([6], 6 / ASKS)
-    at_coordinator = replace(TERMS, max_answers=2)
-    assert charges_of(ended_of(at_coordinator, (6, 4, 2))) == ([4], 4 / ASKS)
+@pytest.mark.parametrize("kind", ["noise at the parties", "threshold"])
+def test_every_query_of_a_batch_is_charged_even_one_that_a_cap_left_out(kind: str) -> None:
+    assert charges_of(ended_of(terms_of(kind, max_answers=2), (6, 4, 2))) == ([6], 6 / ASKS)
 
 
 def test_a_run_at_a_cap_says_which_caps_it_had() -> None:
