@@ -96,9 +96,11 @@ SOURCES: Final[Mapping[str, Source]] = {
             "mean": rf"average teacher {_NUMBER} %",
             "pooled": rf"without privacy {_NUMBER} %",
             "epsilon": _EPSILON,
+            "removal": rf"no vote cast epsilon {_NUMBER}",
         },
         (
             (_README, _SUMMARY),
+            (_FIRST_RUN, "no vote cast epsilon {removal}, same delta"),
             (_FIRST_RUN, "Queries {answered} answered, {refused} without an answer"),
             (_FIRST_RUN, "For {answered} images one digit got"),
             (_FIRST_RUN, "For {refused} images no digit did"),
@@ -132,9 +134,8 @@ SOURCES: Final[Mapping[str, Source]] = {
         "simulate --noise parties --seed 7",
         {
             "own": rf"coordinator epsilon {_NUMBER}",
-            "epsilon": _EPSILON,
         },
-        ((_README, "epsilon {own} against the coordinator, {epsilon} against readers"),),
+        ((_README, "epsilon {own} holds against the coordinator, too"),),
     ),
     "small": Source(
         "simulate --seed 7 --epsilon 2",

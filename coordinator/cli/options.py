@@ -29,8 +29,8 @@ VoteThreshold = Annotated[
 Sigma1 = Annotated[
     float | None,
     typer.Option(
-        help="confident, interactive: noise of the check of its own against --vote-threshold, in "
-        "votes; stable-*: of the test, in changes of one unit.",
+        help="stable-*: noise of the test, in changes of one unit; confident, interactive "
+        "(simulations only): of their check, in votes.",
         rich_help_panel=MECHANISM,
     ),
 ]

@@ -121,7 +121,7 @@ def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             "PATE++ 82.9 % at 5.04, 79.6 % at 4.05 (data-dependent)",
         ),
         (GaussianMax(62.0), 1000, "random queries", ""),
-        (ThresholdMax(65.5, vote_threshold=120.0), 180, "medoids", ""),
+        (GaussianMax(60.0), 230, "medoids", ""),
     ):
         choose = partial(_medoids if words == "medoids" else _random, data, queries)
         row = _priced(rule, queries, f"{queries} {words}", "kernel-ridge", published)

@@ -161,7 +161,7 @@ class RunSettings:
                 raise InvalidSettingError(f"{option_of(name)} {must}", self.mechanism)
         if self.max_answers is not None and not spec.may_refuse:
             raise InvalidSettingError(
-                "--max-answers needs a mechanism that refuses", self.mechanism
+                "--max-answers needs a mechanism that may give no answer", self.mechanism
             )
         if self.test_delta is not None and not self.test_delta < self.delta:
             raise InvalidSettingError("--test-delta must be below --delta", "another")
