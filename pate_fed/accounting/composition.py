@@ -97,9 +97,9 @@ def labels_epsilon(
         raise InvalidParameterError("there must be at least 2 options", options)
     if not can_be_composed(options, sigma, asks=whole("asks", asks), delta=delta, weight=weight):
         raise InvalidParameterError(
-            f"asks must be at most {MOST_ASKS}, delta at least {LEAST_DELTA:g}, and the noise at least {LEAST_NOISE:g} votes for "
-            f"each vote that moves ({LEAST_NOISE_OF_MANY:g} with three options or more, and more "
-            f"for many asks), at most {LARGEST_NOISE:g}",
+            f"asks must be at most {MOST_ASKS}, delta at least {LEAST_DELTA:g}, and the noise at "
+            f"least {LEAST_NOISE:g} votes for each vote that moves ({LEAST_NOISE_OF_MANY:g} with "
+            f"three options or more, and more for many asks), at most {LARGEST_NOISE:g}",
             f"{sigma:g} for {weight:g}, {asks} asks, {delta:g}",
         )
     noisy_counts = gdp_epsilon(shift * math.sqrt(asks), delta)
