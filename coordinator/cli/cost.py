@@ -87,7 +87,7 @@ def account(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator.cli import account as pricing  # noqa: PLC0415 - keeps --help fast
-    from pate_fed.accounting.compare import render_comparison  # noqa: PLC0415 - the same
+    from pate_fed.lab.compare import render_comparison  # noqa: PLC0415 - the same
 
     found = pricing.account(
         pricing.AccountRequest(
