@@ -25,14 +25,8 @@ from pate_fed.audit.findings import price
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.lab.canary import canary_audit, releases_of
 from pate_fed.lab.gradient_descent import descend
-from pate_fed.mechanisms import (
-    ConfidentGaussianMax,
-    GaussianMax,
-    ImmutableMax,
-    LaplaceMax,
-    Mechanism,
-    keyed_stream,
-)
+from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
+from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism, keyed_stream
 from pate_fed.queries import QueryPool
 from pate_fed.students import select_queries
 

@@ -15,11 +15,10 @@ from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
 from pate_fed.errors import InvalidSettingError
 from pate_fed.lab.compare import VoteCase, compare
+from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
 from pate_fed.mechanisms import (
     CONFIDENCE,
-    ConfidentGaussianMax,
     HearsStudent,
-    InteractiveGaussianMax,
     Options,
     Predictions,
     StableMax,

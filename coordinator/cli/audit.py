@@ -226,6 +226,7 @@ def _require_new(out: Path | None, *, written: bool) -> None:
 
 def _keep(run: Path, found: dict[str, Any]) -> None:
     """Put findings on made-up votes into the run and its report."""
+    from pate_fed.lab import mechanisms as _  # noqa: F401, PLC0415 - a simulation's report
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
         keep_audit,
         read_run,
@@ -472,7 +473,8 @@ def _said(found: dict[str, Any]) -> str:
 
 def _rule(name: str, given: dict[str, float | None]) -> Mechanism:
     """Return the mechanism that options describe."""
-    from pate_fed.mechanisms import Options, make_mechanism, spec_of  # noqa: PLC0415 - --help
+    from pate_fed.lab import mechanisms as _  # noqa: F401, PLC0415 - keeps --help fast
+    from pate_fed.mechanisms import Options, make_mechanism, spec_of  # noqa: PLC0415 - the same
 
     taken = set(spec_of(name).parameters)
     extra = [one for one, value in given.items() if value is not None and one not in taken]

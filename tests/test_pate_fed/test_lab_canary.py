@@ -13,15 +13,8 @@ from pate_fed.accounting import RenyiAccountant
 from pate_fed.accounting.gaussian_dp import gdp_epsilon
 from pate_fed.errors import InvalidAnswersError, InvalidParameterError
 from pate_fed.lab.canary import canary_audit, epsilon_lower_bound, releases_of
-from pate_fed.mechanisms import (
-    ConfidentGaussianMax,
-    GaussianMax,
-    ImmutableMax,
-    LaplaceMax,
-    Mechanism,
-    ThresholdMax,
-    keyed_stream,
-)
+from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
+from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism, ThresholdMax, keyed_stream
 
 QUERIES, DELTA = 4, 1e-3
 SURE = 0.9999

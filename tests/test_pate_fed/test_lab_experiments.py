@@ -33,12 +33,8 @@ from pate_fed.lab.experiments.experiment import (
     load_counts,
     noisy_labels,
 )
-from pate_fed.mechanisms import (
-    ConfidentGaussianMax,
-    GaussianMax,
-    InteractiveGaussianMax,
-    LaplaceMax,
-)
+from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
+from pate_fed.mechanisms import GaussianMax, LaplaceMax
 from tests.support.command import Command, pate_fed
 from tests.support.real_data import real_data
 from tests.support.ties import tied_epsilon

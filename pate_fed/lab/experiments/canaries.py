@@ -19,15 +19,8 @@ from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.inputs import Inputs
 from pate_fed.lab.canary import canary_audit, releases_of
 from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, epsilon_of
-from pate_fed.mechanisms import (
-    ConfidentGaussianMax,
-    GaussianMax,
-    ImmutableMax,
-    LaplaceMax,
-    Mechanism,
-    ThresholdMax,
-    keyed_stream,
-)
+from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
+from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism, ThresholdMax, keyed_stream
 from pate_fed.teachers import make_ensemble
 
 _TEACHERS: Final = 21

@@ -23,7 +23,8 @@ from pate_fed.lab.experiments.experiment import (
     load_counts,
     price_of_votes,
 )
-from pate_fed.mechanisms import ConfidentGaussianMax, GaussianMax, LaplaceMax, ThresholdMax
+from pate_fed.lab.mechanisms import ConfidentGaussianMax
+from pate_fed.mechanisms import GaussianMax, LaplaceMax, ThresholdMax
 from pate_fed.networks import fastest_device
 from pate_fed.regular_files import open_regular
 from pate_fed.students import Lesson, select_queries, train_student

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, load_counts
-from pate_fed.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax, NoisePlan
+from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
+from pate_fed.mechanisms import NoisePlan
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.votes import SummedHistogram

@@ -21,13 +21,8 @@ from pate_fed.lab.experiments.experiment import (
     noisy_labels,
     price_of_votes,
 )
-from pate_fed.mechanisms import (
-    ConfidentGaussianMax,
-    GaussianMax,
-    ImmutableMax,
-    LaplaceMax,
-    Mechanism,
-)
+from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
+from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism
 from pate_fed.students import Lesson, train_student
 
 _SVHN_QUERIES = 8500

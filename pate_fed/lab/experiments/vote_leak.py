@@ -25,7 +25,8 @@ from pate_fed.inputs import Inputs
 from pate_fed.lab.experiments.adult_consensus import adult_consensus
 from pate_fed.lab.experiments.experiment import Result, Row, Tell, epsilon_of
 from pate_fed.lab.gradient_descent import descend
-from pate_fed.mechanisms import ConfidentGaussianMax, GaussianMax
+from pate_fed.lab.mechanisms import ConfidentGaussianMax
+from pate_fed.mechanisms import GaussianMax
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, SHORTEST
 from pate_fed.regular_files import open_regular
 from pate_fed.teachers import TeacherEnsemble, make_ensemble

@@ -75,6 +75,5 @@ SPEC: Final = replace(
     ),
     at_parties=False,
     shows_counts=True,
-    for_research=True,
 )
 """Simulations only: a deployment releases labels alone."""

@@ -162,5 +162,4 @@ SPEC: Final = Spec(
     usual=usual_of_check,
     text=_text,
     refused_because="too little agreement after noise was added",
-    for_research=True,
 )

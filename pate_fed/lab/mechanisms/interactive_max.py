@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms import confident_max
-from pate_fed.mechanisms.confident_max import ConfidentGaussianMax, usual_of_check
+from pate_fed.lab.mechanisms import confident_max
+from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax, usual_of_check
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.predictions import (
@@ -140,5 +140,4 @@ SPEC: Final = Spec(
     text=_text,
     refused_because="too little contradiction of the student after noise was added",
     learns=True,
-    for_research=True,
 )

@@ -23,7 +23,7 @@ from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, 
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.mechanisms.words import number
+from pate_fed.mechanisms.words import NOBODY_IS_PROTECTED, number
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -88,13 +88,6 @@ class ImmutableMax(NoisyMax):
             "gamma": self.gamma,
             "constant": float(self.constant),
         }
-
-
-NOBODY_IS_PROTECTED: Final = (
-    "This mechanism protects nobody. An observer who knows the other votes can read the last one "
-    "off a label. It is for comparison only"
-)
-"""The warning to show with it everywhere."""
 
 
 def _make(options: Options) -> Mechanism:

@@ -16,9 +16,9 @@ from pate_fed.accounting import GaussianMaxEvent
 from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.formal import counts_cost, labels_cost
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
 from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.mechanisms.noise import NoisePlan
-from pate_fed.mechanisms.noisy_counts import NoisyCounts
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import NoisyRelease
 from pate_fed.students import LabelFacts, Lesson, train_student

@@ -11,7 +11,7 @@ from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import ImmutableMaxEvent
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.immutable_max import ImmutableMax
+from pate_fed.lab.mechanisms.immutable_max import ImmutableMax
 from pate_fed.mechanisms.mechanism import Options
 from pate_fed.mechanisms.registry import SPECS, make_mechanism
 from pate_fed.mechanisms.sampling import keyed_stream

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent
 from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.confident_max import ConfidentGaussianMax
-from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
+from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
+from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from tests.support.exact_argmax import one_vote_neighbors
