@@ -24,8 +24,9 @@ from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
 from party.site.dataset import add
 from party.site.folder import Site
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, party_task, tasks_of
+from party.site.tasks import party_task
 from party.site.training import folder_of, ready_teachers, teachers_digest
 from party.storage import Journal, PartyDatabase
 from party.storage.query_journal import (

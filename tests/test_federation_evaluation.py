@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from party.errors import Reason
-from party.site.tasks import tasks_of
+from party.site.party_task import tasks_of
 from pate_fed.accounting import (
     DistributedCountsEvent,
     distributed_row_rdp,

@@ -18,7 +18,6 @@ from coordinator.database.run_store import RunStore
 from coordinator.runs.labeling import LabelingRun, Member
 from coordinator.runs.later_steps import NO_STUDENT, attempt
 from coordinator.runs.transport import Packet
-from pate_fed import __version__
 from pate_fed.errors import MissingExtraError
 from pate_fed.federation import RunTerms
 from pate_fed.partition import Manifest
@@ -45,6 +44,7 @@ from pate_fed.report.run_directory import (
 )
 from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import party_warnings
+from pate_fed.version import __version__
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.forms import FORMS
 from protocols.rounds import CoordinatorRound

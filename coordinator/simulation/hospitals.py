@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from pate_fed.accounting import PrivacyLedger, event_additive_delta, event_charged_rdp
 from pate_fed.accounting.conversion import epsilon_at_order

@@ -16,8 +16,8 @@ from typing import TypeVar
 import numpy as np
 
 from party.errors import Reason, RefusalError
+from party.site.party_task import Evaluation
 from party.site.policy import Policy, compared_body, is_small
-from party.site.tasks import Evaluation
 from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import (
     DistributedCountsEvent,

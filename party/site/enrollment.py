@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from party.errors import EnrollmentError, PartyError, ResultsError
 from party.site.membership import CA_FILE, SiteMembership, require_address
 from party.site.proxy import Proxy, proxy_to
-from pate_fed import __version__
+from pate_fed.version import __version__
 from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.errors import ProtocolError

@@ -22,8 +22,8 @@ from coordinator.errors import CoordinatorError, RunEndedError, SetupError
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, charge_of, outcomes_of

@@ -30,8 +30,8 @@ from party.flower import app as flower_app
 from party.flower.runtime import Executor, SuperNodeSettings
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
+from party.site.party_task import PartyTask, Vote, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, Vote, tasks_of
 from party.storage import Journal, LedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.task import LearningTask

@@ -16,8 +16,8 @@ from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Silence, Transport
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.ledger import RunCharges
 from party.storage.query_journal import QueryJournal, SketchedQueries

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.errors import Reason
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.query_journal import NearQueries, QueryJournal, SketchedQueries
 from pate_fed.accounting import PrivacyLedger

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.runs.request import source_of
-from party.site.tasks import Vote
+from party.site.party_task import Vote
 from pate_fed.mechanisms.sampling import split_gaussian
 from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch

@@ -18,7 +18,7 @@ from party.decision.decisions import BatchAccepted, Decision, RunRefused, record
 from party.decision.guard import Consent, Guard
 from party.decision.node import MAX_PACKET_BYTES
 from party.errors import ApprovalError, Reason, RefusalError, StorageError
-from party.site.tasks import PartyTask, tasks_of
+from party.site.party_task import PartyTask, tasks_of
 from pate_fed.accounting import EntryState, GaussianMaxEvent
 from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_ASKED, BatchTerms, RunTerms

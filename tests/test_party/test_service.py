@@ -36,10 +36,10 @@ from party.errors import (
 from party.service import PartyService
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import DATABASE_FILE, SETTINGS_FILE, Site
+from party.site.party_task import Vote
 from party.site.records import MOST_PENDING, Approval, ApprovalState, Subject
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status, write_status
-from party.site.tasks import Vote
 from party.storage.audit import AuditKind
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
