@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protocols import wire
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.transcript import Entry, Transcript
+from protocols.values import digest_of_values
 
 FORMAT_VERSION = 2
 _IDENTITIES_DOMAIN = b"pate-fed/1/transcript identities\0"
@@ -135,7 +135,7 @@ def altered_file(
 
 def _files_digest(files: Mapping[str, str], head: bytes) -> bytes:
     listed = [[name, bytes.fromhex(files[name])] for name in sorted(files)]
-    return wire.digest_of_values(_RESULTS, [head, listed])
+    return digest_of_values(_RESULTS, [head, listed])
 
 
 def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity) -> dict[str, Any]:

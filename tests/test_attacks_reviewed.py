@@ -64,6 +64,7 @@ from protocols.rounds.journal import MOST_UNSERVED
 from protocols.signed_transcript import transcript_lines
 from protocols.transcript import EntrySignature
 from protocols.transcript_verifier import render_verdict, verify_transcript
+from protocols.values import encode_value
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.hostile import (
     CLASSES,
@@ -924,7 +925,7 @@ def error_at_stale_statement() -> tuple[Run, HistoryError]:
         [statement] = held.tell(place, offer).frames
         held.coordinator.receive(statement, peer=held.fingerprint(place))
     held.coordinator.receive(stale, peer=held.fingerprint(1))
-    terms = wire.encode_value(held.terms.as_record())
+    terms = encode_value(held.terms.as_record())
     record = held.coordinator.setup.make_record(terms=terms, colluders=1, dropouts=0)
     with pytest.raises(HistoryError) as caught:
         held.node(0)._round.receive(record, now=world.now)

@@ -38,6 +38,7 @@ from protocols.rounds.journal import MOST_UNSERVED
 from protocols.shamir import elements_to_secrets
 from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
+from protocols.values import decode_value, encode_value
 from tests.support.federation import Federation, ready_federation
 from tests.support.markers import more, sampled
 from tests.support.mutations import encoded, mutated, mutated_value
@@ -202,11 +203,11 @@ RECORDS: list[dict[str, Any]] = [TERMS.as_record(), BATCH_TERMS.as_record(), REL
 
 
 def test_values() -> None:
-    corpus = [wire.encode_value(record) for record in RECORDS]
-    corpus += [wire.encode_value([1.5, None, True, {"a": [b"x", "y", -7]}]), *FRAMES[:4]]
+    corpus = [encode_value(record) for record in RECORDS]
+    corpus += [encode_value([1.5, None, True, {"a": [b"x", "y", -7]}]), *FRAMES[:4]]
 
     def door(data: bytes) -> None:
-        assert wire.encode_value(wire.decode_value(data)) == data
+        assert encode_value(decode_value(data)) == data
 
     fuzz("values", door, lambda chance: mutated(chance, corpus))
 
@@ -228,9 +229,9 @@ def test_records(name: str, kind: Any, record: dict[str, Any]) -> None:
         return encoded(changed)
 
     def door(data: bytes) -> None:
-        value = wire.decode_value(data)
+        value = decode_value(data)
         # What is taken is what would have been written.
-        assert wire.encode_value(kind.from_record(value).as_record()) == data
+        assert encode_value(kind.from_record(value).as_record()) == data
 
     fuzz(name, door, make)
 

@@ -30,6 +30,7 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.secure_sum import SecureSum
+from protocols.values import encode_value
 from protocols.wire import Signed
 from tests.support.make_terms_vectors import RUN_TERMS
 from tests.support.markers import sampled
@@ -152,8 +153,8 @@ def recorded(
     recorder = Recorder(monkeypatch)
     run = MemoryRun(parties, form=form, suite=SUITE_X25519, tamper=recorder.take)
     terms = RunTerms.from_record(RUN_TERMS[TERMS[form.name]])
-    run.set_up(terms=wire.encode_value(terms.as_record()))
-    batch = wire.encode_value(BatchTerms(terms, (7, 2)).as_record())
+    run.set_up(terms=encode_value(terms.as_record()))
+    batch = encode_value(BatchTerms(terms, (7, 2)).as_record())
     vectors = np.random.default_rng(6).integers(-90, 10, size=(parties, QUERIES * CLASSES))
     plan = run.open_plan(QUERIES * CLASSES, terms=batch)
     for seat, fingerprint in enumerate(run.coordinator.seats):

@@ -27,8 +27,8 @@ from coordinator.database.engine import Database
 from coordinator.database.schema import AuditRow
 from coordinator.errors import BrokenAuditLogError
 from pate_fed.nodes.hash_chain import HashChain
-from protocols import wire
 from protocols.errors import MalformedMessageError, ProtocolError
+from protocols.values import decode_value, encode_value
 
 Fact: TypeAlias = str | int
 
@@ -97,7 +97,7 @@ class AuditEntry:
         """Return its canonical CBOR."""
         who = [self.actor.name, self.actor.origin]
         facts = [dict(self.before), dict(self.after)]
-        return wire.encode_value([self.number, self.at, self.act.value, *who, self.subject, *facts])
+        return encode_value([self.number, self.at, self.act.value, *who, self.subject, *facts])
 
     def table(self, link: bytes) -> dict[str, Any]:
         """Return it as a table of JSON, with its bytes and its link."""
@@ -122,7 +122,7 @@ class AuditEntry:
         Raises:
             MalformedMessageError: it is no entry.
         """
-        match wire.decode_value(body):
+        match decode_value(body):
             case [
                 int(number),
                 int(at),

@@ -45,7 +45,7 @@ from protocols.forms import FORMS
 from protocols.messages import RunInquiry, RunRecord
 from protocols.rounds import ANY_SET, SetBound, bound_on
 from protocols.run_scope import RunScope
-from protocols.wire import decode_value
+from protocols.values import decode_value
 
 T = TypeVar("T", RunTerms, BatchTerms)
 

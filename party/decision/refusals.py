@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from party.storage import AuditLog
 from party.storage.audit import AuditKind, Detail
-from protocols.wire import digest_of_values
+from protocols.values import digest_of_values
 
 MOST_A_DAY = 100
 """Further refusals of one day leave one record for all."""

@@ -16,6 +16,7 @@ from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.identity import SigningIdentity
 from protocols.messages import AuditHead
+from protocols.values import decode_value, encode_value
 
 Detail: TypeAlias = str | int | bytes
 """A record's values; a price is written as text, so that reading gives the same text."""
@@ -70,7 +71,7 @@ class AuditRecord:
 
     def to_bytes(self) -> bytes:
         """Return its canonical CBOR."""
-        return wire.encode_value([self.number, self.at, self.kind.value, dict(self.detail)])
+        return encode_value([self.number, self.at, self.kind.value, dict(self.detail)])
 
     def table(self, link: bytes) -> dict[str, Any]:
         """Return it as a table of JSON, with its bytes and its link.
@@ -95,7 +96,7 @@ class AuditRecord:
         Raises:
             MalformedMessageError: it is no record.
         """
-        match wire.decode_value(body):
+        match decode_value(body):
             case [int(number), int(at), str(kind), dict(detail)] if is_plain(detail):
                 if kind in {each.value for each in AuditKind}:
                     return cls(number, at, AuditKind(kind), detail)

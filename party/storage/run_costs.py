@@ -20,7 +20,7 @@ from pate_fed.accounting import FormalCost
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.database import put
 from pate_fed.pricing import run_cost
-from protocols import wire
+from protocols.values import encode_value
 
 _RECORD = select(RunCostRow.record).where(RunCostRow.key == bindparam("key"))
 
@@ -48,7 +48,7 @@ class RunCosts:
             StorageError: it could not be read or stored.
         """
         facts = [version.__version__, terms.as_record()]
-        key = hashlib.sha256(wire.encode_value(facts)).digest()
+        key = hashlib.sha256(encode_value(facts)).digest()
         with self._database.transaction() as connection:
             stored = connection.scalar(_RECORD, {"key": key})
         if stored is not None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from protocols import wire
 from protocols.errors import BadSignatureError, TooFewHeadsError, UnexpectedMessageError
 from protocols.identity import PublicIdentity
 from protocols.messages import RunRecord
 from protocols.rounds.journal import RunNote
 from protocols.secure_sum import SecureSum
+from protocols.values import digest_of_values
 from protocols.wire import Signed
 
 COORDINATOR = "coordinator"
@@ -120,4 +120,4 @@ def require_enough_heads(heads: Sequence[bytes], form: SecureSum) -> None:
 
 def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
     """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
-    return wire.digest_of_values("setup", list(confirmation_digests))
+    return digest_of_values("setup", list(confirmation_digests))

@@ -36,7 +36,7 @@ from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError
 from protocols.messages import Plan
 from protocols.rounds import MemoryCoordinatorJournal, PartyState
-from protocols.wire import decode_value
+from protocols.values import decode_value
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 from tests.support.bad_sums import LIFETIME_S, NOW, QUICK_SUITE, Stream, identities

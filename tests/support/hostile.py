@@ -65,6 +65,7 @@ from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
 from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets, split_shares
 from protocols.share_envelope import open_shares
+from protocols.values import encode_value
 
 CLASSES = 3
 TEACHERS = 7
@@ -412,7 +413,7 @@ class Run:
         """
         self._exchange(dict.fromkeys(self.places, self.coordinator.setup.offer.frame))
         record = self.coordinator.setup.make_record(
-            terms=wire.encode_value(self.terms.as_record()),
+            terms=encode_value(self.terms.as_record()),
             colluders=self.colluders,
             dropouts=self.parties - self.threshold,
         )
@@ -437,7 +438,7 @@ class Run:
             batch=0,
             words=asked.words,
             expires_at=int(self.world.now) + 3_000,
-            terms=wire.encode_value(asked.as_record()),
+            terms=encode_value(asked.as_record()),
         )
         self.plan_digest = wire.decode(self.plan_frame).digest
         return self.plan_frame
@@ -462,7 +463,7 @@ class Run:
             previous_head=self.node(like).transcript_head,
             words=other.words,
             expires_at=int(self.world.now) + 3_000,
-            terms=wire.encode_value(asked.as_record()),
+            terms=encode_value(asked.as_record()),
         )
         other.plan_frame = self.sign(plan)
         other.plan_digest = wire.digest_of(plan)

@@ -19,9 +19,9 @@ from coordinator.database import Act, Actor, AuditEntry, AuditLog, Database
 from coordinator.errors import BrokenAuditLogError, DatabaseError, EnrollmentError, RunQueueError
 from coordinator.operator import Coordinator
 from coordinator.runs.open_run import results_of
-from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.fingerprint_words import spoken
+from protocols.values import encode_value
 from tests.support.command import Command, pate_fed
 from tests.support.markers import sampled
 from tests.support.worked import Worked
@@ -161,7 +161,7 @@ class TestChain:
     )
     def test_what_is_no_entry_is_refused(self, body: list[object]) -> None:
         with pytest.raises(MalformedMessageError):
-            AuditEntry.from_bytes(wire.encode_value(body))
+            AuditEntry.from_bytes(encode_value(body))
 
 
 class TestWhole:

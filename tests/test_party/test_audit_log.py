@@ -32,6 +32,7 @@ from protocols.enrollment import read_audit_head
 from protocols.errors import MalformedMessageError, ProtocolError
 from protocols.identity import SigningIdentity
 from protocols.messages import AuditHead
+from protocols.values import encode_value
 from tests.support.federation import TEACHERS, Federation
 from tests.support.hospital_site import make_site
 
@@ -127,7 +128,7 @@ class TestRecords:
         link = hashlib.sha256(b"pate-fed/1/audit log\0first").digest()
         for place in range(2):
             detail = {"run": bytes([place]), "epsilon": "0.25"}
-            body = wire.encode_value([place + 1, 100_250 + 1000 * place, "charged", detail])
+            body = encode_value([place + 1, 100_250 + 1000 * place, "charged", detail])
             link = hashlib.sha256(b"pate-fed/1/audit log\0record\0" + link + body).digest()
         assert log.end[1] == link
 
@@ -176,7 +177,7 @@ class TestRecords:
     )
     def test_what_is_no_record_is_refused(self, body: object) -> None:
         with pytest.raises(MalformedMessageError):
-            AuditRecord.from_bytes(wire.encode_value(body))  # type: ignore[arg-type]
+            AuditRecord.from_bytes(encode_value(body))  # type: ignore[arg-type]
 
 
 class TestTampering:

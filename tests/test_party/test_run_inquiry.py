@@ -22,6 +22,7 @@ from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageErr
 from protocols.identity import SigningIdentity
 from protocols.messages import MOST_WORDS_LETTERS, Refusal, RunInquiry, RunReadiness
 from protocols.rounds import PartyState, run_inquiry
+from protocols.values import encode_value
 from tests.support.hospital_services import (
     TEACHERS,
     Hospitals,
@@ -64,7 +65,7 @@ def inquiry_of(hospitals: Hospitals, **changed: Any) -> RunInquiry:
         colluders=1,
         dropouts=0,
         simulated=False,
-        terms=wire.encode_value(hospitals.terms(members).as_record()),
+        terms=encode_value(hospitals.terms(members).as_record()),
     )
     return replace(made, **changed)
 
@@ -131,7 +132,7 @@ def test_a_price_above_the_runs_budget_is_said_before_anything_is_asked(
         changed = {"budgets": tuple(5.0 if place == seat else others for place in range(3))}
     terms = replace(terms, **changed)
     assert (charged_cost(terms, seat).epsilon > terms.budgets[seat]) == bool(reason)
-    inquiry = inquiry_of(hospitals, terms=wire.encode_value(terms.as_record()))
+    inquiry = inquiry_of(hospitals, terms=encode_value(terms.as_record()))
     with served(hospitals) as service:
         answer = asked(service, hospitals, inquiry)
         assert service.ledger.entries == ()

@@ -29,10 +29,10 @@ from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost
 from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.releases import NoisyRelease
-from protocols import wire
 from protocols.errors import KeysGoneError, TooFewHeadsError, UnexpectedMessageError
 from protocols.messages import Readiness
 from protocols.rounds import CoordinatorRound, CoordinatorState
+from protocols.values import encode_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class LabelingRun:
         )
         _require("results must be of the journal's run", store.run_id() == round_.run_id)
         record = round_.setup.record
-        agreed = wire.encode_value(terms.as_record())
+        agreed = encode_value(terms.as_record())
         _require("the run must be of its terms", record.terms == agreed)
         run._compose(
             RunContext(job, terms, store, roster, round_, record.expires_at, was_resumed=True)
@@ -220,7 +220,7 @@ class LabelingRun:
         """
         self._finder.offer_run()
         record = self._round.setup.make_record(
-            terms=wire.encode_value(self.terms.as_record()), **self._context.tolerated
+            terms=encode_value(self.terms.as_record()), **self._context.tolerated
         )
         self._context.store.save_run_id(self._round.run_id)
         require_no(self._messenger.hand_over(self._context.job.owed))
@@ -276,9 +276,7 @@ class LabelingRun:
         self._require_askable(indices)
         self._finder.look_for_missing()
         terms = BatchTerms(self.terms, indices)
-        said = self._messenger.inquire(
-            self._round.inquiry.ask(wire.encode_value(terms.as_record()))
-        )
+        said = self._messenger.inquire(self._round.inquiry.ask(encode_value(terms.as_record())))
         unready: dict[str, str] = {}
         refused: dict[int, tuple[str, ...]] = {}
         for seat in self._round.seats:
