@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pate_fed.accounting.formal import ROUNDING_ROOM
+from pate_fed.accounting.formal_cost import NoisePlace, PrivacyUnit
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.cells import folded, plain
 from pate_fed.mechanisms import DEPLOYED
 from protocols.envelope import DEFAULT_SUITE, SUITES

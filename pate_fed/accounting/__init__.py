@@ -42,6 +42,7 @@ from pate_fed.accounting.exact import (
     exact_label_rdp,
     exact_threshold_rdp,
 )
+from pate_fed.accounting.formal_cost import FormalCost, neighbors
 from pate_fed.accounting.gaussian_dp import (
     gdp_epsilon,
     gdp_log_delta,
@@ -68,22 +69,10 @@ from pate_fed.accounting.pate_bounds import (
 )
 from pate_fed.accounting.per_instance import PerInstanceCost, PerInstanceMeter
 from pate_fed.accounting.reservations import Entry, EntryState
-from pate_fed.accounting.statement import (
-    DEALT_BY_CLASS,
-    NOT_PROTECTED,
-    FormalCost,
-    delta_warning,
-    guarantee_sentence,
-    neighbors,
-    not_protected,
-    trust_sentence,
-)
 
 __all__ = [
-    "DEALT_BY_CLASS",
     "DENSE_ORDERS",
     "LABEL_METHOD",
-    "NOT_PROTECTED",
     "NO_OUTCOMES",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
@@ -111,7 +100,6 @@ __all__ = [
     "convert_at_orders",
     "convert_costly_curve",
     "convert_curve",
-    "delta_warning",
     "distributed_costs",
     "distributed_label_rdp",
     "distributed_row_rdp",
@@ -131,13 +119,11 @@ __all__ = [
     "gdp_mu_squared",
     "gnmax_log_q",
     "gnmax_total_rdp",
-    "guarantee_sentence",
     "label_level_epsilon",
     "label_rdp",
     "laplace_log_q",
     "laplace_rdp",
     "neighbors",
-    "not_protected",
     "order_for_life",
     "pure_dp_rdp",
     "rdp_from_log_q",
@@ -148,5 +134,4 @@ __all__ = [
     "threshold_rdp",
     "threshold_total_rdp",
     "total_rdp_from_log_q",
-    "trust_sentence",
 ]

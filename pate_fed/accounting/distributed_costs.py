@@ -17,7 +17,7 @@ from pate_fed.accounting.conversion import ConvertedEpsilon, convert_at_orders, 
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.curves import event_label_rdp, event_rdp
 from pate_fed.accounting.events import DistributedCountsEvent, DistributedGaussianMaxEvent
-from pate_fed.accounting.statement import PUBLIC_VIEW, ROWS_METHOD, ROWS_RDP_METHOD, FormalCost
+from pate_fed.accounting.formal_cost import PUBLIC_VIEW, ROWS_METHOD, ROWS_RDP_METHOD, FormalCost
 
 DistributedEvent = DistributedGaussianMaxEvent | DistributedCountsEvent
 

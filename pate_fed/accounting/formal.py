@@ -19,9 +19,7 @@ from pate_fed.accounting.events import (
     ImmutableMaxEvent,
     PrivacyEvent,
 )
-from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_epsilon, gdp_mu_squared
-from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
-from pate_fed.accounting.statement import (
+from pate_fed.accounting.formal_cost import (
     COMPOSED_METHOD,
     COUNTS_VIEW,
     GDP_METHOD,
@@ -30,6 +28,8 @@ from pate_fed.accounting.statement import (
     RENYI_METHOD,
     FormalCost,
 )
+from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_epsilon, gdp_mu_squared
+from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
 
 ROUNDING_ROOM = 1 + 1e-9
 """Factor that covers the rounding of sums over a run's batches."""

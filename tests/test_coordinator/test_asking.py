@@ -19,7 +19,8 @@ from party.site.folder import SiteSettings
 from pate_fed.charging import share_for_life, whole_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError
-from pate_fed.pricing import budget_share, run_cost
+from pate_fed.planning.budgets import budget_share
+from pate_fed.pricing import run_cost
 from tests.support.deployed import CLASSES, LABEL, write_public_table
 from tests.support.markers import sampled
 from tests.support.worked import Worked

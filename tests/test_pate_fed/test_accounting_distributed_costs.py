@@ -14,19 +14,19 @@ from pate_fed.accounting.events import (
     DistributedCountsEvent,
     DistributedGaussianMaxEvent,
 )
+from pate_fed.accounting.formal_cost import ROWS_METHOD
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
 from pate_fed.accounting.label_bounds import label_level_epsilon
 from pate_fed.accounting.ledger import PrivacyLedger
-from pate_fed.accounting.statement import (
-    NOT_PROTECTED,
-    NOT_PROTECTED_WITH_NOISE_AT_PARTIES,
-    ROWS_METHOD,
-    not_protected,
-    trust_sentence,
-)
 from pate_fed.errors import (
     BudgetExhaustedError,
     UnsupportedEventError,
+)
+from pate_fed.report.statement import (
+    NOT_PROTECTED,
+    NOT_PROTECTED_WITH_NOISE_AT_PARTIES,
+    not_protected,
+    trust_sentence,
 )
 from tests.support.markers import sampled
 

@@ -19,7 +19,8 @@ from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.planning import DEFAULTS, RunSettings, resolve, terms_of
-from pate_fed.pricing import budget_share, charged_cost
+from pate_fed.planning.budgets import budget_share
+from pate_fed.pricing import charged_cost
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS

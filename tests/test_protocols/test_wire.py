@@ -374,7 +374,7 @@ def test_a_frame_over_its_bound_is_refused_before_it_is_parsed(
     def parse(data: bytes) -> object:
         raise AssertionError("parsed")
 
-    monkeypatch.setattr(wire, "_loads", parse)
+    monkeypatch.setattr(wire, "loads", parse)
     monkeypatch.setattr(kind, "MAX_BYTES", min(kind.MAX_BYTES, 4 * KIB))
     head = bytes((0x84, PROTOCOL_VERSION)) + cbor2.dumps(kind.TYPE)
     with pytest.raises(MalformedMessageError, match="at most"):
