@@ -44,21 +44,9 @@ from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, p
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
 from pate_fed.pricing import charged_cost
-from pate_fed.report import (
-    SEAL,
-    RunDirectory,
-    RunRecord,
-    read_run,
-)
-from pate_fed.report.run_directory import (
-    LABELS,
-    MANIFEST,
-    METRICS,
-    PRIVACY,
-    SETTINGS,
-    STUDENT,
-    digests_of,
-)
+from pate_fed.report import RunDirectory, RunRecord, read_run
+from pate_fed.report.run_directory import digests_of
+from pate_fed.run_folder import LABELS, MANIFEST, METRICS, PRIVACY, SEAL, SETTINGS, STUDENT
 from pate_fed.stored_models import SKOPS_FILE
 from protocols.forms import FORMS, usual_form
 

@@ -24,9 +24,6 @@ from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
 from pate_fed.releases import Outcome
 from pate_fed.report import (
-    ANNEXES,
-    EARLIER,
-    SEAL,
     RunDirectory,
     RunRecord,
     plain_page,
@@ -34,16 +31,10 @@ from pate_fed.report import (
     render_model_card,
     render_report,
 )
-from pate_fed.report.run_directory import (
-    METRICS,
-    MODEL_CARD,
-    REPORT,
-    STUDENT,
-    SentPacket,
-    digests_of,
-)
+from pate_fed.report.run_directory import SentPacket, digests_of
 from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import party_warnings
+from pate_fed.run_folder import ANNEXES, EARLIER, METRICS, MODEL_CARD, REPORT, SEAL, STUDENT
 from pate_fed.version import __version__
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.forms import FORMS

@@ -58,11 +58,11 @@ from pate_fed.planning import DEFAULTS, RunSettings, terms_of
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.planning.notes import outlook_of, unit_notes
 from pate_fed.queries import QueryPool
-from pate_fed.report import refuse_existing
 from pate_fed.report.data_words import data_lines, data_table
 from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Answers, Truth, metrics_table
 from pate_fed.report.warning_words import end_warnings, slack_warnings
+from pate_fed.run_folder import refuse_existing
 from pate_fed.students import (
     LabelFacts,
     Student,

@@ -90,7 +90,7 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
 def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None, output_format: Format) -> None:
     from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
     from party.storage.audit import AuditKind, Detail  # noqa: PLC0415 - the same
-    from pate_fed.report.run_directory import refuse_existing  # noqa: PLC0415 - the same
+    from pate_fed.run_folder import refuse_existing  # noqa: PLC0415 - the same
 
     joined = _membership(opened, one)
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()

@@ -47,7 +47,8 @@ from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.query_sketches import sketch
-from pate_fed.report import EARLIER, read_run, render_summary
+from pate_fed.report import read_run, render_summary
+from pate_fed.run_folder import EARLIER
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.wording import delta_text, epsilon_text
 from protocols import wire
