@@ -75,7 +75,7 @@ class Recorder:
             self.sealing[key.public_bytes] = private.private_bytes_raw()
             return key
 
-        monkeypatch.setattr("protocols.rounds.setup.SealingKey", sealing_key)
+        monkeypatch.setattr("protocols.rounds.setup.at_party.SealingKey", sealing_key)
 
     def take(self, stage: str, receiver: bytes | None, frame: bytes) -> bytes:
         self.frames.append((receiver, frame))

@@ -96,7 +96,7 @@ class Party:
             key._public_bytes = private.public_key().public_bytes_raw()
             return key
 
-        monkeypatch.setattr("protocols.rounds.setup.SealingKey", sealing_key)
+        monkeypatch.setattr("protocols.rounds.setup.at_party.SealingKey", sealing_key)
         # How a dealer draws its polynomials is its own affair: here they are the vector's.
         monkeypatch.setattr("protocols.dealing._stream_bytes", lambda key: random_bytes)
         pins = [identity(party) for party in run["parties"]]

@@ -19,7 +19,7 @@ from pate_fed.releases import NoisyRelease, Outcome
 from protocols import dealing, envelope, pair_keys, shamir, share_envelope
 from protocols.masked import MaskedSum
 from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, VERDICT_MAC_BYTES
-from protocols.rounds.opening import STAGE
+from protocols.rounds.opening.at_party import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.signed_transcript import FORMAT_VERSION
 from protocols.transcript_verifier import FOLLOWERS

@@ -1,16 +1,17 @@
 """The two ends of a run as state machines without I/O: frames in, frames out.
 
-One file per phase, with both ends beside each other: `run_inquiry`, `setup`, `inquiry`, `batch`,
-`verdicts`, `opening`, `settlement`, `blame`, `closing`. A run at a party is a `seated_run` in its
-`seating`, at the coordinator a `live_run` with one `exchange` at a time. A plan lives in `plans`
-until it is settled. `party` and `coordinator` hand each message to its phase, `states` has their
+One module or folder per phase: `run_inquiry`, `setup`, `inquiry`, `batch`, `verdicts`, `opening`,
+`settlement`, `blame`, `closing`. A folder has the two ends beside each other, `at_party` and
+`at_coordinator`, so that a hospital's end can be read alone. A run at a party is a `seated_run` in
+its `seating`, at the coordinator a `live_run` with one `exchange` at a time. Until it is settled, a
+plan is a `party_plan` there, and one of `plans` with its `ballots` here. `party` and `coordinator` hand each message to its phase, `states` has their
 tables, and `answers` what a party answers again. `journal` and `coordinator_journal` hold the state
 of each end that must survive a restart; `history` says how each step changes a run, and `lost_runs`
 holds a party's answers without its keys. `bounds` says which sets of parties may be opened for a
 query that was asked before.
 """
 
-from protocols.rounds.blame import Blame
+from protocols.rounds.blame.rows import Blame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound, bound_on
 from protocols.rounds.coordinator import CoordinatorRound
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal

@@ -44,14 +44,14 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds.batch import CoordinatorBatch, CoordinatorBlame
-from protocols.rounds.closing import CoordinatorClosing, require_head
+from protocols.rounds.closing.at_coordinator import CoordinatorClosing, require_head
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
 from protocols.rounds.history import counter_in, newest
-from protocols.rounds.inquiry import CoordinatorInquiry
+from protocols.rounds.inquiry.at_coordinator import CoordinatorInquiry
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.seating import require_run
-from protocols.rounds.setup import CoordinatorSetup
+from protocols.rounds.setup.at_coordinator import CoordinatorSetup
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript

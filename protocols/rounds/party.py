@@ -48,10 +48,10 @@ from protocols.messages import (
 )
 from protocols.rounds.answers import Answers, Frames
 from protocols.rounds.batch import PartyBatch
-from protocols.rounds.blame import PartyBlame
+from protocols.rounds.blame.at_party import PartyBlame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
-from protocols.rounds.closing import PartyClosing
-from protocols.rounds.inquiry import PartyInquiry
+from protocols.rounds.closing.at_party import PartyClosing
+from protocols.rounds.inquiry.at_party import PartyInquiry
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.lost_runs import LostRuns
 from protocols.rounds.seated_run import SeatedRun
@@ -62,7 +62,7 @@ from protocols.rounds.seating import (
     require_run,
     verify_handed_over,
 )
-from protocols.rounds.setup import PartySetup
+from protocols.rounds.setup.at_party import PartySetup
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript

@@ -16,6 +16,7 @@ from protocols.wire import Signed
 
 COORDINATOR = "coordinator"
 """How errors name the coordinator."""
+ROLE_PARTY = "party"
 LEAST_PARTIES = 3
 """Floor of every set that a party serves (rule R2): a policy may raise it, nothing lowers it."""
 

@@ -32,7 +32,7 @@ from protocols.messages import (
 )
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.journal import RoundJournal
-from protocols.rounds.plans import PartyPlan
+from protocols.rounds.party_plan import PartyPlan
 from protocols.rounds.seating import COORDINATOR, Seating, verify_handed_over
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum

@@ -60,7 +60,7 @@ from protocols.messages import (
 from protocols.prg import expand
 from protocols.ring import Words
 from protocols.rounds import ANY_SET, CoordinatorRound, PlanClaim, SetBound, settlement, verdicts
-from protocols.rounds.opening import STAGE
+from protocols.rounds.opening.at_party import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
 from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets, split_shares

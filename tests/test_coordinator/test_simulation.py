@@ -239,7 +239,7 @@ class TestRepeatable:
                 used.append(suite)
                 super().__init__(suite)
 
-        monkeypatch.setattr("protocols.rounds.setup.SealingKey", Watched)
+        monkeypatch.setattr("protocols.rounds.setup.at_party.SealingKey", Watched)
         assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
         assert used == [SUITE_MLKEM768_X25519] * 3
 
@@ -271,7 +271,7 @@ class TestRepeatable:
                 used.append(suite)
                 super().__init__(suite)
 
-        monkeypatch.setattr("protocols.rounds.setup.SealingKey", Watched)
+        monkeypatch.setattr("protocols.rounds.setup.at_party.SealingKey", Watched)
         run = tmp_path / "run"
         assert pate_fed(*small_run(table, run), "--suite", suite).code == 0
         assert used == [suite] * 3

@@ -25,12 +25,12 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS, PairRoots
-from protocols.rounds.blame import PartyBlame, RowWitness
+from protocols.rounds.blame.at_party import PartyBlame, RowWitness
 from protocols.rounds.bounds import PlanClaim, SetBound
 from protocols.rounds.contribution import Contribution
 from protocols.rounds.journal import RoundJournal
-from protocols.rounds.opening import ShareHolder
-from protocols.rounds.plans import PartyPlan
+from protocols.rounds.opening.at_party import ShareHolder
+from protocols.rounds.party_plan import PartyPlan
 from protocols.rounds.seated_run import SeatedRun
 from protocols.rounds.seating import COORDINATOR, Seating, require_fresh
 from protocols.rounds.settlement import learn_settlement, require_settlement

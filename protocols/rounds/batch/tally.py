@@ -26,10 +26,10 @@ from protocols.messages import (
     ShareBundle,
 )
 from protocols.ring import Words
-from protocols.rounds.blame import BlameCase
+from protocols.rounds.ballots import Ballots
+from protocols.rounds.blame.at_coordinator import BlameCase
 from protocols.rounds.contribution import Contribution, entry_of
-from protocols.rounds.opening import ShareCollector
-from protocols.rounds.verdicts import Ballots
+from protocols.rounds.opening.at_coordinator import ShareCollector
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.wire import Signed
 

@@ -1,0 +1,10 @@
+"""The end of a run: all parties compare the last head of its transcript; two exchanges, both ends.
+
+Each party signs the head that it remembers, the coordinator shows all of them to each, and each
+compares. Two parties that were told two histories find out here at the latest.
+"""
+
+from protocols.rounds.closing.at_coordinator import CoordinatorClosing, require_head
+from protocols.rounds.closing.at_party import PartyClosing
+
+__all__ = ["CoordinatorClosing", "PartyClosing", "require_head"]
