@@ -4,11 +4,11 @@ One module or folder per phase: `run_inquiry`, `setup`, `inquiry`, `batch`, `ver
 `settlement`, `blame`, `closing`. A folder has the two ends beside each other, `at_party` and
 `at_coordinator`, so that a hospital's end can be read alone. A run at a party is a `seated_run` in
 its `seating`, at the coordinator a `live_run` with one `exchange` at a time. Until it is settled, a
-plan is a `party_plan` there, and one of `plans` with its `ballots` here. `party` and `coordinator` hand each message to its phase, `states` has their
-tables, and `answers` what a party answers again. `journal` and `coordinator_journal` hold the state
-of each end that must survive a restart; `history` says how each step changes a run, and `lost_runs`
-holds a party's answers without its keys. `bounds` says which sets of parties may be opened for a
-query that was asked before.
+plan is a `party_plan` there, and one of `plans` with its `ballots` here. `party` and `coordinator`
+hand each message to its phase, `states` has their tables, and `answers` what a party answers again.
+`journal` and `coordinator_journal` hold the state of each end that must survive a restart;
+`history` says how each step changes a run, and `lost_runs` holds a party's answers without its
+keys. `bounds` says which sets of parties may be opened for a query that was asked before.
 """
 
 from protocols.rounds.blame.rows import Blame
