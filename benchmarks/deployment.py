@@ -43,8 +43,8 @@ from party.site.tasks import fetch_task
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
+from protocols.suites import DEFAULT_SUITE
 from tests.support.loopback_home import environment, free_ports, make_home
 
 PARTIES, QUERIES, CLASSES = 10, 10_000, 10

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from pate_fed.federation import BatchTerms, RunTerms
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.envelope import SUITE_X25519, SealingKey
+from protocols.envelope import SealingKey
 from protocols.errors import BadSignatureError
 from protocols.masked import MaskedSum
 from protocols.messages import (
@@ -30,6 +30,7 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.secure_sum import SecureSum
+from protocols.suites import SUITE_X25519
 from protocols.values import encode_value
 from protocols.wire import Signed
 from tests.support.make_terms_vectors import RUN_TERMS

@@ -35,11 +35,12 @@ from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers, UsedRun
 from protocols.errors import UnfinishedSetupError
-from protocols.forms import DEPLOYED_FORMS, FORMS
+from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
 from protocols.rounds import CoordinatorState, unheard
 from protocols.secure_sum import SecureSum
+from protocols.sums import SUMS
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every later batch."""
@@ -258,7 +259,7 @@ class OpenRun:
     @property
     def form(self) -> SecureSum:
         """Its secure sum."""
-        return DEPLOYED_FORMS[self.request.settings.form](keystream=_KEYSTREAM)
+        return SUMS[self.request.settings.form](keystream=_KEYSTREAM)
 
     def _job(
         self,

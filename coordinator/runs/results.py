@@ -36,9 +36,9 @@ from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, p
 from pate_fed.report.warning_words import party_warnings
 from pate_fed.run_folder import ANNEXES, EARLIER, METRICS, MODEL_CARD, REPORT, SEAL, STUDENT
 from pate_fed.version import __version__
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.forms import FORMS
 from protocols.rounds import CoordinatorRound
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 
 if TYPE_CHECKING:
     from pate_fed.data.preprocessing import Preprocessing

@@ -74,6 +74,7 @@ from pate_fed.students import (
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
+from protocols.sums import SUMS
 
 _RUN = "simulation"
 
@@ -405,7 +406,7 @@ class _Rehearsal:
             LabelingJob(
                 transport=transport,
                 identity=identity,
-                form=FORMS[self._settings.form](keystream=KEYSTREAM),
+                form=SUMS[self._settings.form](keystream=KEYSTREAM),
                 members=[
                     Member(hospital.name, hospital.identity.public, hospital.weights)
                     for hospital in self._hospitals

@@ -11,8 +11,8 @@ from pate_fed.accounting.formal_cost import NoisePlace, PrivacyUnit
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.cells import folded, plain
 from pate_fed.mechanisms import DEPLOYED
-from protocols.envelope import DEFAULT_SUITE, SUITES
 from protocols.forms import DEPLOYED_FORMS
+from protocols.suites import DEFAULT_SUITE, SUITES
 
 _HOSPITALS: Final = RANGES["parties"].metadata
 _NOISE: Final = RANGES["sigma"].metadata | {"ge": 0}

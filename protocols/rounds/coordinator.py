@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE, require_suite
+from protocols.envelope import require_suite
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
@@ -54,6 +54,7 @@ from protocols.rounds.seating import require_run
 from protocols.rounds.setup.at_coordinator import CoordinatorSetup
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
+from protocols.suites import DEFAULT_SUITE
 from protocols.transcript import Transcript
 from protocols.wire import Signed
 

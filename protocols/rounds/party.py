@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -65,6 +64,7 @@ from protocols.rounds.seating import (
 from protocols.rounds.setup.at_party import PartySetup
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
 from protocols.secure_sum import SecureSum
+from protocols.suites import DEFAULT_SUITE
 from protocols.transcript import Transcript
 from protocols.wire import Signed
 

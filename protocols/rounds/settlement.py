@@ -21,6 +21,7 @@ from protocols.errors import (
     MalformedMessageError,
     UnexpectedMessageError,
 )
+from protocols.forms import Form
 from protocols.identity import PublicIdentity
 from protocols.messages import (
     DIGEST_BYTES,
@@ -35,7 +36,6 @@ from protocols.rounds.journal import RoundJournal
 from protocols.rounds.party_plan import PartyPlan
 from protocols.rounds.seating import COORDINATOR, Seating, verify_handed_over
 from protocols.rounds.verdicts import require_certificate
-from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
 
 
@@ -43,7 +43,7 @@ def certificate_of(
     settlement: Settlement,
     *,
     identities: Mapping[bytes, PublicIdentity],
-    form: type[SecureSum],
+    form: type[Form],
     known: Verdict | None = None,
 ) -> Verdict | None:
     """Check the certificate of a settlement; return the verdict that it proves, None without one.
@@ -144,7 +144,7 @@ def proven_claim(
     settlement: Settlement,
     *,
     identities: Mapping[bytes, PublicIdentity],
-    form: type[SecureSum],
+    form: type[Form],
     known: Verdict | None = None,
     y_bytes: int | None = None,
 ) -> PlanClaim | None:
@@ -179,7 +179,7 @@ def learn_settlement(
     settlement: Settlement,
     *,
     identities: Mapping[bytes, PublicIdentity],
-    form: type[SecureSum],
+    form: type[Form],
     known: Verdict | None = None,
     came_here: bool = False,
     y_bytes: int | None = None,

@@ -32,10 +32,10 @@ from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.votes import TeacherWeights
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError
 from protocols.messages import Plan
 from protocols.rounds import MemoryCoordinatorJournal, PartyState
+from protocols.suites import DEFAULT_SUITE
 from protocols.values import decode_value
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness

@@ -38,9 +38,7 @@ from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.dealing import DIGEST_BYTES, Labels, read_disclosure
-from protocols.envelope import SUITES
 from protocols.errors import WrongShareError
-from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 from protocols.messages import (
     VERDICT_MAC_BYTES,
@@ -65,6 +63,8 @@ from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
 from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets, split_shares
 from protocols.share_envelope import open_shares
+from protocols.suites import SUITES
+from protocols.sums import SUMS
 from protocols.values import encode_value
 
 CLASSES = 3
@@ -185,7 +185,7 @@ class World:
             known_peers=self._pins,
             guard=Guard(policy=self.policy, weights=WEIGHTS, checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, vote)),
-            forms={name: make() for name, make in FORMS.items() if make.hides_vectors},
+            forms={name: make() for name, make in SUMS.items() if make.hides_vectors},
             journal=hospital.journal,
             ledger=hospital.ledger,
             random_bytes=secrets.token_bytes,
@@ -333,7 +333,7 @@ class Run:
     ) -> None:
         self.world = world
         self.places = tuple(sorted(places))
-        self.form: SecureSum = FORMS[form]()
+        self.form: SecureSum = SUMS[form]()
         self.federation = federation
         self.identity = world.coordinators[federation]
         people = [world.hospitals[place].identity for place in self.places]

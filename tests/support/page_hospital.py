@@ -15,7 +15,7 @@ from party.site.folder import Site
 from party.site.records import Subject
 from pate_fed.federation import RunTerms
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from protocols.values import encode_value
 from tests.support.hospital_services import Hospitals, records_of
 

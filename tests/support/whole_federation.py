@@ -40,9 +40,9 @@ from party.site.training import ready_teachers
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.planning import RunSettings
-from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
+from protocols.suites import DEFAULT_SUITE
 from tests.support.connect_proxy import ConnectProxy, connect_proxy
 from tests.support.hospital_services import (
     NAMES,

@@ -32,8 +32,9 @@ from pate_fed.planning import DEFAULTS
 from pate_fed.queries import QueryPool
 from pate_fed.students import Lesson, Student, interim_chances, train_student
 from pate_fed.teachers.teacher import TeacherEnsemble
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
+from protocols.envelope import SealingKey
 from protocols.prg import ctr_keystream, gcm_keystream
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from tests.support.command import (
     Command,
     Ended,

@@ -24,7 +24,7 @@ from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import (
     CLASSES,
     LABEL,

@@ -21,8 +21,8 @@ from pate_fed.pricing import run_cost
 from pate_fed.public_rows import PublicRows
 from pate_fed.wording import epsilon_text
 from protocols.enrollment import read_audit_head
-from protocols.envelope import DEFAULT_SUITE
 from protocols.run_scope import RunScope
+from protocols.suites import DEFAULT_SUITE
 from protocols.values import encode_value
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
 from tests.support.hospital_site import LABEL, PATIENT

@@ -29,9 +29,9 @@ from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.values import encode_value
 from tests.support.federation import TEACHERS, Federation, messages, ready_federation
 from tests.support.markers import each_once, sampled

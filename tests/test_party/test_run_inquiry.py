@@ -17,11 +17,11 @@ from party.site.records import ApprovalState, Subject
 from party.storage.audit import AuditKind
 from pate_fed.pricing import charged_cost
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
 from protocols.identity import SigningIdentity
 from protocols.messages import MOST_WORDS_LETTERS, Refusal, RunInquiry, RunReadiness
 from protocols.rounds import PartyState, run_inquiry
+from protocols.suites import DEFAULT_SUITE
 from protocols.values import encode_value
 from tests.support.hospital_services import (
     TEACHERS,

@@ -21,9 +21,9 @@ from pate_fed.mechanisms import SPECS
 from pate_fed.planning import DEFAULTS, RunSettings, resolve, terms_of
 from pate_fed.planning.budgets import budget_share
 from pate_fed.pricing import charged_cost
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
+from protocols.suites import DEFAULT_SUITE
 from tests.support.markers import in_turn, sampled
 
 FOLDER = Path("private") / "folder"

@@ -14,10 +14,10 @@ from pate_fed.charging import RunLedger
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.queries import QueryPool
-from protocols.envelope import DEFAULT_SUITE
 from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorJournal, CoordinatorRound, MemoryCoordinatorJournal
 from protocols.secure_sum import SecureSum
+from protocols.suites import DEFAULT_SUITE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
