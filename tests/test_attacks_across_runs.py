@@ -40,8 +40,9 @@ from protocols.messages import (
     ShareBundle,
     VerdictMacs,
 )
-from protocols.rounds import RunNote, opening
+from protocols.rounds import RunNote
 from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.opening import at_coordinator as opening
 from protocols.values import encode_value
 from tests.support.hostile import (
     Patch,

@@ -38,7 +38,7 @@ from protocols.messages import (
     ShareBundle,
     Verdict,
 )
-from protocols.rounds import CoordinatorState, PartyRound, PartyState, opening
+from protocols.rounds import CoordinatorState, PartyRound, PartyState
 from protocols.rounds.opening import ShareFault, ShareHolder
 from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
@@ -885,7 +885,7 @@ def cheating_dealer(
         dealt = honest(secrets, **arguments)
         return change(dealt) if arguments["seat"] == seat else dealt
 
-    monkeypatch.setattr(opening, "deal", deal)
+    monkeypatch.setattr("protocols.rounds.opening.at_party.deal", deal)
     return fp
 
 
