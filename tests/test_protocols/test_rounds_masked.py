@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from protocols import wire
+from protocols.dealing import deal as deal_shares
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -879,7 +880,7 @@ def cheating_dealer(
     run: MemoryRun, seat: int, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]
 ) -> bytes:
     """Let one party deal something else, properly sealed and signed."""
-    fp, honest = run.coordinator.seats[seat], opening.deal
+    fp, honest = run.coordinator.seats[seat], deal_shares
 
     def deal(secrets: Sequence[bytes], **arguments: Any) -> Any:
         dealt = honest(secrets, **arguments)
