@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from pate_fed.accounting import FormalCost, GaussianMaxEvent
+from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.accounting.formal import counts_cost, gdp_cost, labels_cost
-from pate_fed.accounting.formal_cost import PrivacyUnit
 from pate_fed.charging import caps_of, charge_of
 from pate_fed.federation import RunTerms
 

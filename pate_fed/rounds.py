@@ -13,9 +13,9 @@ from typing import Final
 
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.conversion import epsilon_at_order
+from pate_fed.accounting.costs import PUBLIC_VIEW, ROUNDS_METHOD, RUNS_METHOD, PrivacyUnit
 from pate_fed.accounting.curves import event_public_rdp, event_rdp
 from pate_fed.accounting.formal import ROUNDING_ROOM
-from pate_fed.accounting.formal_cost import PUBLIC_VIEW, ROUNDS_METHOD, RUNS_METHOD, PrivacyUnit
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
 from pate_fed.accounting.ledger import order_for_life
 from pate_fed.charging import caps_of, charge_of

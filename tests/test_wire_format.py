@@ -12,7 +12,7 @@ import pytest
 
 from coordinator.runs.labeling import deciding
 from pate_fed import public_rows, queries, releases
-from pate_fed.accounting.formal_cost import NoisePlace, PrivacyUnit
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.releases import NoisyRelease, Outcome

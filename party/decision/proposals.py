@@ -12,7 +12,7 @@ from party.site.peers import Pin
 from party.site.records import Approval, Subject
 from party.site.task_review import TaskReview
 from pate_fed.accounting import FormalCost, PrivacyLedger, event_additive_delta
-from pate_fed.accounting.formal_cost import neighbors
+from pate_fed.accounting.costs import neighbors
 from pate_fed.charging import whole_charge
 from pate_fed.evaluation import neighbors_of
 from pate_fed.federation import RunTerms

@@ -20,7 +20,7 @@ from party.site.evaluations import own_scores, task_of
 from party.site.records import ApprovalState, Subject
 from party.site.sent_words import words_of_sent
 from party.site.tasks import read_task
-from pate_fed.accounting.formal_cost import PUBLIC_VIEW
+from pate_fed.accounting.costs import PUBLIC_VIEW
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation

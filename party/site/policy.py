@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.accounting.formal import ROUNDING_ROOM
-from pate_fed.accounting.formal_cost import NoisePlace, PrivacyUnit
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.cells import folded, plain
 from pate_fed.mechanisms import DEPLOYED

@@ -8,6 +8,7 @@ from pate_fed.accounting.conversion import (
     convert_costly_curve,
     convert_curve,
 )
+from pate_fed.accounting.costs import FormalCost, PerInstanceCost, neighbors
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.curves import (
     event_additive_delta,
@@ -37,12 +38,6 @@ from pate_fed.accounting.events import (
     StableLaplaceMaxEvent,
     event_from_record,
 )
-from pate_fed.accounting.exact import (
-    exact_epsilon,
-    exact_label_rdp,
-    exact_threshold_rdp,
-)
-from pate_fed.accounting.formal_cost import FormalCost, neighbors
 from pate_fed.accounting.gaussian_dp import (
     gdp_epsilon,
     gdp_log_delta,
@@ -55,19 +50,8 @@ from pate_fed.accounting.label_bounds import (
     label_rdp,
     threshold_bit_rdp,
 )
-from pate_fed.accounting.laplace_bounds import laplace_log_q, laplace_rdp, pure_dp_rdp
 from pate_fed.accounting.ledger import LedgerEntry, PrivacyLedger, order_for_life
 from pate_fed.accounting.outcome_caps import NO_OUTCOMES, OutcomeEntry, OutcomeLedger, Outcomes
-from pate_fed.accounting.pate_bounds import (
-    gnmax_log_q,
-    gnmax_total_rdp,
-    rdp_from_log_q,
-    threshold_log_q,
-    threshold_rdp,
-    threshold_total_rdp,
-    total_rdp_from_log_q,
-)
-from pate_fed.accounting.per_instance import PerInstanceCost, PerInstanceMeter
 from pate_fed.accounting.reservations import Entry, EntryState
 
 __all__ = [
@@ -90,7 +74,6 @@ __all__ = [
     "OutcomeLedger",
     "Outcomes",
     "PerInstanceCost",
-    "PerInstanceMeter",
     "PrivacyEvent",
     "PrivacyLedger",
     "RenyiAccountant",
@@ -110,28 +93,15 @@ __all__ = [
     "event_label_rdp",
     "event_public_rdp",
     "event_rdp",
-    "exact_epsilon",
-    "exact_label_rdp",
-    "exact_threshold_rdp",
     "gdp_epsilon",
     "gdp_log_delta",
     "gdp_mu",
     "gdp_mu_squared",
-    "gnmax_log_q",
-    "gnmax_total_rdp",
     "label_level_epsilon",
     "label_rdp",
-    "laplace_log_q",
-    "laplace_rdp",
     "neighbors",
     "order_for_life",
-    "pure_dp_rdp",
-    "rdp_from_log_q",
     "rows_cost",
     "rows_epsilon",
     "threshold_bit_rdp",
-    "threshold_log_q",
-    "threshold_rdp",
-    "threshold_total_rdp",
-    "total_rdp_from_log_q",
 ]

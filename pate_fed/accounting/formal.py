@@ -12,14 +12,7 @@ from functools import lru_cache
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.composition import can_be_composed, labels_epsilon
-from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
-from pate_fed.accounting.events import (
-    ConfidentGaussianMaxEvent,
-    GaussianMaxEvent,
-    ImmutableMaxEvent,
-    PrivacyEvent,
-)
-from pate_fed.accounting.formal_cost import (
+from pate_fed.accounting.costs import (
     COMPOSED_METHOD,
     COUNTS_VIEW,
     GDP_METHOD,
@@ -27,6 +20,13 @@ from pate_fed.accounting.formal_cost import (
     PUBLIC_VIEW,
     RENYI_METHOD,
     FormalCost,
+)
+from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
+from pate_fed.accounting.events import (
+    ConfidentGaussianMaxEvent,
+    GaussianMaxEvent,
+    ImmutableMaxEvent,
+    PrivacyEvent,
 )
 from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_epsilon, gdp_mu_squared
 from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon

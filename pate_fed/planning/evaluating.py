@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pate_fed.accounting.formal_cost import PrivacyUnit
+from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.charging import noise_of, share_for_life
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.evaluation import MOST_PLACES

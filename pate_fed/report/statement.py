@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from pate_fed.accounting.formal_cost import FormalCost, NoisePlace, PrivacyUnit, neighbors
+from pate_fed.accounting.costs import FormalCost, NoisePlace, PrivacyUnit, neighbors
 from pate_fed.accounting.ranges import probability
 from pate_fed.errors import InvalidParameterError
 

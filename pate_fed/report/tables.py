@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting import (
-    FormalCost,
-    OutcomeEntry,
-    PerInstanceCost,
-    event_additive_delta,
-    neighbors,
-)
+from pate_fed.accounting import FormalCost, OutcomeEntry, event_additive_delta, neighbors
+from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charging import RunLedger, caps_of, charge_of, mechanism_of
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack

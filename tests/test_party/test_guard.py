@@ -21,7 +21,7 @@ from party.site.policy import Policy
 from party.storage import Journal
 from party.storage.query_journal import KnownSketches
 from pate_fed.accounting import Outcomes, PrivacyLedger
-from pate_fed.accounting.formal_cost import NoisePlace
+from pate_fed.accounting.costs import NoisePlace
 from pate_fed.errors import OutcomeCapError
 from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import SPECS

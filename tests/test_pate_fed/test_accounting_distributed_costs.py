@@ -8,13 +8,13 @@ import pytest
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
+from pate_fed.accounting.costs import ROWS_METHOD
 from pate_fed.accounting.curves import event_label_rdp
 from pate_fed.accounting.distributed_costs import charged_rows_cost, distributed_costs
 from pate_fed.accounting.events import (
     DistributedCountsEvent,
     DistributedGaussianMaxEvent,
 )
-from pate_fed.accounting.formal_cost import ROWS_METHOD
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
 from pate_fed.accounting.label_bounds import label_level_epsilon
 from pate_fed.accounting.ledger import PrivacyLedger

@@ -28,14 +28,14 @@ from pate_fed.accounting import (
     label_rdp,
     threshold_bit_rdp,
 )
-from pate_fed.accounting.formal import gdp_cost, labels_cost
-from pate_fed.accounting.formal_cost import (
+from pate_fed.accounting.costs import (
     GDP_METHOD,
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
     ROUNDS_METHOD,
     RUNS_METHOD,
 )
+from pate_fed.accounting.formal import gdp_cost, labels_cost
 from pate_fed.charging import (
     RunLedger,
     caps_of,

@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from pate_fed.accounting.formal_cost import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.mechanisms import SPECS
 from pate_fed.report import RunRecord, plots, render_report
 from pate_fed.report.editions import public_record

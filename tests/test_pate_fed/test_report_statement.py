@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.accounting.formal_cost import (
+from pate_fed.accounting.costs import (
     GDP_METHOD,
     FormalCost,
     NoisePlace,

@@ -1,9 +1,9 @@
-"""A formal cost: its number, whom and what it holds for, and how it was computed."""
+"""Costs: a number, whom and what it holds for, and how it was computed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from pate_fed.errors import InvalidParameterError
 
@@ -78,3 +78,25 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         'unit must be "record" or "party", with a weight of at least 1',
         f"{unit} with {weight}",
     )
+
+
+PER_INSTANCE_METHOD = "data-dependent RDP bound of the PATE papers, converted by Mironov"
+
+
+@dataclass(frozen=True, slots=True)
+class PerInstanceCost:
+    """Cost of a release given its votes. Private: it may not be published.
+
+    Attributes:
+        epsilon: At the delta that was asked for.
+        order: Renyi order at which it was reached.
+        method: How it was computed, in words.
+        is_at_edge: Whether the order was the grid's first or last: a warning.
+    """
+
+    releasable: ClassVar[bool] = False
+
+    epsilon: float
+    order: float
+    method: str = PER_INSTANCE_METHOD
+    is_at_edge: bool = False
