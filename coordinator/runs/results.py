@@ -254,7 +254,7 @@ def write_student(
         folder = directory.student_directory()
         student.save(folder)
         if read is not None:
-            from pate_fed.data.preprocessing import write_preprocessing  # noqa: PLC0415
+            from pate_fed.data.stored_preprocessing import write_preprocessing  # noqa: PLC0415
 
             write_preprocessing(folder, read, class_names=class_names)
         return True

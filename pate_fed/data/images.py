@@ -15,7 +15,7 @@ from pate_fed.data.csv_file import plain_or_packed
 from pate_fed.data.dataset import Dataset, Records
 from pate_fed.data.idx import read_idx
 from pate_fed.data.image_features import fit_image_encoder
-from pate_fed.data.preprocessing import ImagePreprocessing
+from pate_fed.data.stored_preprocessing import ImagePreprocessing
 from pate_fed.data.tables import MOST_CLASSES, split_by_unit
 from pate_fed.errors import InvalidDataError, UnreadableFileError
 from pate_fed.regular_files import open_regular
