@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.cells import cell_of, plain, text_of
+from pate_fed.data.columns import read_column
 from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.dataset import Records
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.table_features import TableEncoder, fit_table_encoder
-from pate_fed.data.tables import read_column
 from pate_fed.data.task_schema import (
     TaskSchema,
     read_rows,
