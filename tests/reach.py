@@ -5,8 +5,8 @@
     python -m tests.reach --write                           # renew the page
 
 A module reaches all that it imports anywhere, within functions, too, and for types alone. A name
-that a package only passes on leads to the module that defines it. A program that is started as a
-process of its own is not reached: `docs/explanation/architecture.md` names the one of a hospital.
+that a package only passes on leads to the module that defines it. A name in a string leads to a
+program that is started as a process of its own, and to the migrations of a package's database.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("pate_fed", "protocols", "party", "coordinator")
 PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 
+PAGES: Final = "pate_fed.report.pages"
+"""Draws a finished run's report for a hospital: a process of its own that holds nothing else."""
+
 PROGRAMS: Final = {
     "party.decision.guard": ("a hospital's guard", 14_000),
     "party.cli.node": ("`pate-party start`", 38_000),
-    "party.cli": ("every command of `pate-party`", 42_000),
+    "party.cli": ("every command of `pate-party`, but for the report", 42_000),
+    PAGES: ("the report of a finished run", 22_000),
 }
 """Module where a program begins: its name, and the most lines that it may reach."""
 
@@ -89,6 +93,14 @@ class House:
                 yield from (each.name for each in node.names if each.name in self.trees)
             elif isinstance(node, ast.ImportFrom) and node.module in self.trees:
                 yield from (self._home(node.module, each.name) for each in node.names)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from self._started_by(node.value)
+
+    def _started_by(self, text: str) -> Iterator[str]:
+        if text in self.packages:
+            yield from (name for name in self.trees if name.startswith(f"{text}.migrations."))
+        elif text in self.trees and text != PAGES:
+            yield text
 
     def _home(self, module: str, name: str) -> str:
         """Return the module that defines a name of another."""

@@ -7,7 +7,6 @@ It is never a guarantee and never steers a run.
 from __future__ import annotations
 
 import math
-from functools import singledispatch
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +31,6 @@ from pate_fed.mechanisms import (
 from pate_fed.releases import NoisyRelease, Outcome
 
 
-@singledispatch
 def instance_rdp(
     rule: Mechanism,
     counts: NDArray[np.int64],
@@ -55,110 +53,45 @@ def instance_rdp(
     Returns:
         RDP in nats of all of them together; shape (orders,).
     """
-    answered = int((outcomes == Outcome.ANSWERED).sum())
-    return event_rdp(rule.event(len(counts), answered, weight=weight), orders)
-
-
-@instance_rdp.register
-def _(
-    rule: GaussianMax,
-    counts: NDArray[np.int64],
-    outcomes: NDArray[np.int8],
-    orders: NDArray[np.float64],
-    *,
-    weight: float,
-) -> NDArray[np.float64]:
     answered = counts[outcomes == Outcome.ANSWERED]
-    return gnmax_total_rdp(answered, orders, sigma=rule.sigma, weight=weight)
-
-
-@instance_rdp.register
-def _(
-    rule: NoisyCounts,
-    counts: NDArray[np.int64],
-    outcomes: NDArray[np.int8],
-    orders: NDArray[np.float64],
-    *,
-    weight: float,
-) -> NDArray[np.float64]:
-    # Whoever sees counts gains from agreement, too: the bound for all votes.
-    del outcomes
-    return np.asarray(orders * len(counts) * (weight / rule.sigma) ** 2)
-
-
-@instance_rdp.register
-def _(
-    rule: ThresholdMax,
-    counts: NDArray[np.int64],
-    outcomes: NDArray[np.int8],
-    orders: NDArray[np.float64],
-    *,
-    weight: float,
-) -> NDArray[np.float64]:
-    del outcomes  # each ask costs the same: "no answer" is one more option
-    offsets = None
-    if isinstance(rule, InteractiveThresholdMax) and rule.predictions is not None:
-        offsets = rule.predictions.votes[: len(counts)]
-    return gnmax_total_rdp(
-        counts,
-        orders,
-        sigma=rule.sigma,
-        weight=weight,
-        vote_threshold=rule.vote_threshold,
-        offsets=offsets,
-    )
-
-
-@instance_rdp.register
-def _(
-    rule: LaplaceMax,
-    counts: NDArray[np.int64],
-    outcomes: NDArray[np.int8],
-    orders: NDArray[np.float64],
-    *,
-    weight: float,
-) -> NDArray[np.float64]:
-    answered = counts[outcomes == Outcome.ANSWERED]
-    bounds = laplace_rdp(answered, orders, gamma=rule.gamma, weight=weight)
-    return np.asarray(bounds.sum(axis=0))
-
-
-@instance_rdp.register
-def _(
-    rule: StableMax,
-    counts: NDArray[np.int64],
-    outcomes: NDArray[np.int8],
-    orders: NDArray[np.float64],
-    *,
-    weight: float,
-) -> NDArray[np.float64]:
-    del outcomes
-    event = rule.event(len(counts), 0, weight=weight)
-    highest = np.sort(counts, axis=1)[:, -2:]
-    is_stable = (highest[:, 1] - highest[:, 0] > 2 * rule.unit_votes).all()
-    if not is_stable:  # a neighbor may have another plurality
-        return np.full(len(orders), math.inf)
-    return event_approximate_rdp(event, orders)
-
-
-@instance_rdp.register
-def _(
-    rule: ConfidentGaussianMax,
-    counts: NDArray[np.int64],
-    outcomes: NDArray[np.int8],
-    orders: NDArray[np.float64],
-    *,
-    weight: float,
-) -> NDArray[np.float64]:
-    checks = threshold_total_rdp(
-        rule.tops(counts),
-        orders,
-        vote_threshold=rule.vote_threshold,
-        sigma1=rule.sigma1,
-        weight=weight,
-    )
-    answered = counts[outcomes == Outcome.ANSWERED]
-    return checks + gnmax_total_rdp(answered, orders, sigma=rule.sigma2, weight=weight)
+    match rule:
+        case NoisyCounts():
+            # Whoever sees counts gains from agreement, too: the bound for all votes.
+            return np.asarray(orders * len(counts) * (weight / rule.sigma) ** 2)
+        case ThresholdMax():
+            # Each ask costs the same: "no answer" is one more option.
+            offsets = None
+            if isinstance(rule, InteractiveThresholdMax) and rule.predictions is not None:
+                offsets = rule.predictions.votes[: len(counts)]
+            return gnmax_total_rdp(
+                counts,
+                orders,
+                sigma=rule.sigma,
+                weight=weight,
+                vote_threshold=rule.vote_threshold,
+                offsets=offsets,
+            )
+        case GaussianMax():
+            return gnmax_total_rdp(answered, orders, sigma=rule.sigma, weight=weight)
+        case LaplaceMax():
+            bounds = laplace_rdp(answered, orders, gamma=rule.gamma, weight=weight)
+            return np.asarray(bounds.sum(axis=0))
+        case StableMax():
+            highest = np.sort(counts, axis=1)[:, -2:]
+            if not (highest[:, 1] - highest[:, 0] > 2 * rule.unit_votes).all():
+                return np.full(len(orders), math.inf)  # a neighbor may have another plurality
+            return event_approximate_rdp(rule.event(len(counts), 0, weight=weight), orders)
+        case ConfidentGaussianMax():
+            checks = threshold_total_rdp(
+                rule.tops(counts),
+                orders,
+                vote_threshold=rule.vote_threshold,
+                sigma1=rule.sigma1,
+                weight=weight,
+            )
+            return checks + gnmax_total_rdp(answered, orders, sigma=rule.sigma2, weight=weight)
+        case _:
+            return event_rdp(rule.event(len(counts), len(answered), weight=weight), orders)
 
 
 class PerInstanceMeter:

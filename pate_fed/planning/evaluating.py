@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from pate_fed.accounting.costs import PrivacyUnit
-from pate_fed.charging import noise_of, share_for_life
+from pate_fed.charging import noise_of
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.evaluation import MOST_PLACES
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import TALLIES
+from pate_fed.planning.budgets import share_for_life
 from pate_fed.planning.options import require_in_range
 from pate_fed.planning.sums import SumForm
 from pate_fed.pricing import charged_cost

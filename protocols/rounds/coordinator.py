@@ -43,7 +43,7 @@ from protocols.messages import (
     Verdict,
     VerdictMacs,
 )
-from protocols.rounds.batch import CoordinatorBatch, CoordinatorBlame
+from protocols.rounds.batch.at_coordinator import CoordinatorBatch, CoordinatorBlame
 from protocols.rounds.closing.at_coordinator import CoordinatorClosing, require_head
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
 from protocols.rounds.history import counter_in, newest

@@ -46,7 +46,7 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds.answers import Answers, Frames
-from protocols.rounds.batch import PartyBatch
+from protocols.rounds.batch.at_party import PartyBatch
 from protocols.rounds.blame.at_party import PartyBlame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
 from protocols.rounds.closing.at_party import PartyClosing

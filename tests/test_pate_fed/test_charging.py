@@ -43,7 +43,6 @@ from pate_fed.charging import (
     lifelong_charge,
     mechanism_of,
     outcomes_of,
-    share_for_life,
     whole_charge,
 )
 from pate_fed.errors import (
@@ -54,7 +53,7 @@ from pate_fed.errors import (
 )
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import InteractiveThresholdMax, ThresholdMax
-from pate_fed.planning.budgets import budget_share, tightest_cost
+from pate_fed.planning.budgets import budget_share, share_for_life, tightest_cost
 from pate_fed.pricing import (
     are_counts_seen,
     charged_cost,

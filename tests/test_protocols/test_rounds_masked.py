@@ -40,7 +40,8 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.rounds import CoordinatorState, PartyRound, PartyState
-from protocols.rounds.opening import ShareFault, ShareHolder
+from protocols.rounds.opening.at_coordinator import ShareFault
+from protocols.rounds.opening.at_party import ShareHolder
 from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
 from tests.support.marker import forms_of_words

@@ -46,7 +46,7 @@ from protocols.messages import (
 from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
 from protocols.rounds.ballots import Ballots
 from protocols.rounds.journal import MOST_UNSERVED
-from protocols.rounds.opening import ShareFault
+from protocols.rounds.opening.at_coordinator import ShareFault
 from tests.support.cheating import EXPIRED, Cheat
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run

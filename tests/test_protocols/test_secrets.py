@@ -13,7 +13,7 @@ from protocols.errors import ProtocolError
 from protocols.masked import MaskedSum
 from protocols.messages import MaskedVector
 from protocols.rounds import PartyRound, PartyState, Received
-from protocols.rounds.opening import ShareHolder
+from protocols.rounds.opening.at_party import ShareHolder
 from protocols.suites import SUITE_X25519
 from tests.support.marker import forms_of_words
 from tests.support.walk import WORDS, Walk

@@ -4,7 +4,4 @@ At a party a `PartyPlan` lives from the plan's arrival to its settlement. The co
 `Tally` of the plan, which keeps no y.
 """
 
-from protocols.rounds.batch.at_coordinator import CoordinatorBatch, CoordinatorBlame
-from protocols.rounds.batch.at_party import PartyBatch
-
-__all__ = ["CoordinatorBatch", "CoordinatorBlame", "PartyBatch"]
+__all__: list[str] = []

@@ -9,7 +9,4 @@ Where a share does not fit, the dealer's word stands against the holder's (and, 
 coordinator's): the pair is named, never one of them alone.
 """
 
-from protocols.rounds.opening.at_coordinator import ShareCollector, ShareFault
-from protocols.rounds.opening.at_party import STAGE, ShareHolder
-
-__all__ = ["STAGE", "ShareCollector", "ShareFault", "ShareHolder"]
+__all__: list[str] = []

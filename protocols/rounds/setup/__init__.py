@@ -5,7 +5,4 @@ run: its digest is the run's id. Then each pair of parties makes a root from ran
 sealed under that id, and both confirm it before any batch.
 """
 
-from protocols.rounds.setup.at_coordinator import CoordinatorSetup
-from protocols.rounds.setup.at_party import PartySetup
-
-__all__ = ["CoordinatorSetup", "PartySetup"]
+__all__: list[str] = []
