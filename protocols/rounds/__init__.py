@@ -11,7 +11,7 @@ hand each message to its phase, `states` has their tables, and `answers` what a 
 keys. `bounds` says which sets of parties may be opened for a query that was asked before.
 """
 
-from protocols.rounds.blame.rows import Blame
+from protocols.rounds.blame.at_coordinator import Blame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound, bound_on
 from protocols.rounds.coordinator import CoordinatorRound
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal

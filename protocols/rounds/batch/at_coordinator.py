@@ -24,8 +24,7 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds.batch.tally import Tally
-from protocols.rounds.blame.at_coordinator import BlameCase
-from protocols.rounds.blame.rows import Blame, require_rows
+from protocols.rounds.blame.at_coordinator import Blame, BlameCase, require_rows
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.contribution import Contribution
 from protocols.rounds.coordinator_journal import (

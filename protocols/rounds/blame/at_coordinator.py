@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +11,37 @@ from numpy.typing import NDArray
 from protocols.errors import UnexpectedMessageError, WrongStateError
 from protocols.messages import BlameRequest, StreamSums
 from protocols.ring import Words
-from protocols.rounds.blame.rows import Blame, require_rows, row_sum
+from protocols.rounds.blame.rows import row_sum
 from protocols.secure_sum import SecureSum
 
 OpenedStream = tuple[int, int, bytes]
 """Dealer's seat, seat that its key is with (its own for the self mask), key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who is named for a wrong row, by fingerprint in seat order.
+
+    Attributes:
+        parties: Those whose y does not come to its quota by their own statement: each of them
+            cheated.
+        pairs: Two ends that state different sums of their stream: at least one of them cheated.
+        silent: Parties that were asked and stated nothing.
+    """
+
+    parties: tuple[bytes, ...] = ()
+    pairs: tuple[tuple[bytes, bytes], ...] = ()
+    silent: tuple[bytes, ...] = ()
+
+
+def require_rows(words: int, row_words: int) -> None:
+    """Check that rows fill a vector.
+
+    Raises:
+        WrongStateError: they do not, or a row is a single word, whose sum would open it.
+    """
+    if row_words < 2 or words % row_words:
+        raise WrongStateError("rows must have two words or more, and fill the vector", row_words)
 
 
 class BlameCase:
