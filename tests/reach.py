@@ -1,8 +1,8 @@
 """How much of our code a program reaches: the lines that whoever trusts it must read.
 
-    python -m tests.reach                                   # lines of each program
-    python -m tests.reach --modules party.decision.guard    # each module, and who imports it
-    python -m tests.reach --write                           # renew the page
+    python -m tests.reach                         # lines of each program
+    python -m tests.reach party.decision.guard    # each module, and who imports it
+    python -m tests.reach --write                 # renew the page
 
 A module reaches all that it imports anywhere, within functions, too, and for types alone. A name
 that a package only passes on leads to the module that defines it. A name in a string leads to a
@@ -134,14 +134,14 @@ def shown() -> str:
 def main() -> None:
     """Print lines, or modules; or renew the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--modules", metavar="MODULE", help="list all that it reaches")
+    parser.add_argument("module", nargs="?", help="list all that it reaches")
     parser.add_argument("--write", action="store_true", help="renew the page")
     asked, house = parser.parse_args(), House.read()
     if asked.write:
         text = PAGE.read_text(encoding="utf-8")
         PAGE.write_text(_TABLE.sub(lambda _: table(house), text), encoding="utf-8")
-    elif asked.modules:
-        found = house.reach(asked.modules)
+    elif asked.module:
+        found = house.reach(asked.module)
         for name in sorted(found, key=house.lines.__getitem__, reverse=True):
             print(f"{house.lines[name]:6} {name}  <- {', '.join(sorted(found[name]))}")
     else:

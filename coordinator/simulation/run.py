@@ -47,7 +47,6 @@ from pate_fed.charging import RunLedger
 from pate_fed.data import Dataset, DatasetKind, load_dataset
 from pate_fed.federation import RunTerms
 from pate_fed.lab.per_instance import PerInstanceMeter
-from pate_fed.mechanisms import Mechanism
 from pate_fed.partition import (
     Manifest,
     Partition,
@@ -421,7 +420,7 @@ class _Rehearsal:
                 random_bytes=secrets.token_bytes,
                 noise_bytes=self._chance.noise(),
                 clock=time.time,
-                meter=_meter,
+                meter=PerInstanceMeter.of,
             )
         )
         self._labels = labels = _Labels(run, transport.traffic)
@@ -596,8 +595,3 @@ class _Rehearsal:
         start = time.perf_counter()
         yield
         self._seconds[stage] = time.perf_counter() - start
-
-
-def _meter(rule: Mechanism, terms: RunTerms) -> PerInstanceMeter:
-    """Make what adds up the run's cost on its actual votes: nobody's records are at stake."""
-    return PerInstanceMeter(rule, delta=terms.delta, weight=float(terms.unit_votes))

@@ -16,6 +16,7 @@ from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.accounting.curves import event_approximate_rdp, event_rdp
 from pate_fed.accounting.ranges import probability, vote_counts
 from pate_fed.errors import InvalidParameterError
+from pate_fed.federation import RunTerms
 from pate_fed.lab.laplace_bounds import laplace_rdp
 from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
@@ -110,6 +111,11 @@ class PerInstanceMeter:
         self._delta = probability("delta", delta)
         self._weight = weight
         self._rdp = np.zeros(len(DENSE_ORDERS))
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, terms: RunTerms) -> PerInstanceMeter:
+        """Return the meter of a run, with its delta and its unit's votes."""
+        return cls(mechanism, delta=terms.delta, weight=float(terms.unit_votes))
 
     def add(
         self, counts: ArrayLike, release: NoisyRelease, *, rule: Mechanism | None = None
