@@ -56,11 +56,11 @@ from protocols.rounds import (
     SetBound,
     lost_runs,
     settlement,
-    setup,
     verdicts,
 )
 from protocols.rounds.history import heads_record
 from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.setup import at_party as setup
 from protocols.signed_transcript import transcript_lines
 from protocols.transcript import EntrySignature
 from protocols.transcript_verifier import render_verdict, verify_transcript

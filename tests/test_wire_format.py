@@ -22,6 +22,7 @@ from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, VERDICT_MAC_BYTE
 from protocols.rounds.opening.at_party import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.signed_transcript import FORMAT_VERSION
+from protocols.suites import SUITES
 from protocols.transcript_verifier import FOLLOWERS
 from protocols.wire import MAX_PACKET_FRAMES
 from tests.support.make_vectors import VECTORS
@@ -82,7 +83,7 @@ def test_no_other_label_of_a_key_is_in_the_code() -> None:
     assert labels == {"root", "ratchet", "stream", "confirm", "envelope"}
 
 
-@pytest.mark.parametrize("suite", envelope.SUITES)
+@pytest.mark.parametrize("suite", SUITES)
 def test_sizes_of_suites_are_those_of_the_code(suite: str) -> None:
     (row,) = re.findall(rf"^\| `{suite}` \|.*$", section("Sealed envelopes"), re.MULTILINE)
     numbers = [int(cell) for cell in row.strip("| ").split("|")[-3:]]

@@ -35,7 +35,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers, UsedRun
 from protocols.errors import UnfinishedSetupError
-from protocols.forms import FORMS
+from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
 from protocols.rounds import CoordinatorState, unheard
@@ -258,8 +258,8 @@ class OpenRun:
 
     @property
     def form(self) -> SecureSum:
-        """Its secure sum."""
-        return SUMS[self.request.settings.form](keystream=_KEYSTREAM)
+        """Its secure sum, one that hides each party's vector."""
+        return SUMS[DEPLOYED_FORMS[self.request.settings.form].name](keystream=_KEYSTREAM)
 
     def _job(
         self,

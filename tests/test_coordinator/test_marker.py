@@ -346,7 +346,7 @@ class TestCommandLine:
             [
                 pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
                 pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
-                pytest.param("pate_fed.mechanisms.threshold_max.gnmax_total_rdp", id="pricing"),
+                pytest.param("pate_fed.lab.per_instance.gnmax_total_rdp", id="pricing"),
                 pytest.param("pate_fed.report.tables.charged_cost", id="writing down"),
                 pytest.param("pate_fed.students.train_student", id="teaching the student"),
             ],
