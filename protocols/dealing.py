@@ -27,7 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocols.errors import WrongShareError
-from protocols.messages import MAX_PARTIES, Dealing
+from protocols.fields import MAX_PARTIES
+from protocols.messages import Dealing
 from protocols.prg import KEY_BYTES, ctr_keystream
 from protocols.shamir import (
     SHARE_BYTES,

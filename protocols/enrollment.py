@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from protocols import wire
 from protocols.errors import InvitationError, MalformedMessageError
 from protocols.identity import KEY_BYTES, PublicIdentity
-from protocols.messages import AuditHead
+from protocols.membership import AuditHead
 from protocols.party_names import is_party_name
 
 TOKEN_BYTES = 16

@@ -16,18 +16,22 @@ from typing import Any, NoReturn, TypeVar
 
 import cbor2
 
+from protocols import membership, messages
 from protocols.errors import MalformedMessageError
+from protocols.fields import DIGEST_BYTES, Message, field_types
 from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
-from protocols.messages import (
-    DIGEST_BYTES,
-    MESSAGE_TYPES,
-    PROTOCOL_VERSION,
-    MaskedVector,
-    Message,
-    VectorHead,
-    field_types,
-    require_vector_size,
+from protocols.messages import MaskedVector, VectorHead, require_vector_size
+
+PROTOCOL_VERSION = 2
+MESSAGE_TYPES: dict[int, type[Message]] = dict(
+    sorted(
+        (kind.TYPE, kind)
+        for module in (messages, membership)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
+    )
 )
+"""Every type of message by its number."""
 
 PACKET_FORM = "pate-fed/1/packet"
 """The form that a framework's container of bytes names where it carries a packet."""

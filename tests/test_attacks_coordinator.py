@@ -20,6 +20,7 @@ from pate_fed.mechanisms import keyed_stream
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.envelope import SealingKey
+from protocols.fields import Message
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import (
@@ -27,7 +28,6 @@ from protocols.messages import (
     Envelope,
     EnvelopeBundle,
     KeyStatement,
-    Message,
     Plan,
     Proposal,
     Reveal,

@@ -19,8 +19,9 @@ from pate_fed.charging import noise_of
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch
 from protocols import wire
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
-from protocols.messages import KeyStatement, MaskedVector, Message
+from protocols.messages import KeyStatement, MaskedVector
 from tests.support.attacked import (
     KINDS,
     MOST_BYTES,

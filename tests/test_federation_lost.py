@@ -16,12 +16,12 @@ from party.errors import Reason, RefusalError, StorageError
 from pate_fed.federation import MOST_VOID_BATCHES
 from protocols import wire
 from protocols.errors import KeyReuseError, LateMessageError, RestoredJournalError, WrongStateError
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.messages import (
     Certificate,
     HeadBundle,
     MaskedVector,
-    Message,
     Plan,
     Proposal,
     Refusal,

@@ -31,13 +31,13 @@ from protocols.envelope import SUITES, SealingKey, seal
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import MESSAGE_TYPES, Certificate, Plan, ShareBundle, Verdict, VerdictMacs
-from protocols.messages.blame import BlameRequest
+from protocols.messages import BlameRequest, Certificate, Plan, ShareBundle, Verdict, VerdictMacs
 from protocols.rounds import PartyState, PlanClaim
 from protocols.rounds.journal import MOST_UNSERVED
 from protocols.shamir import elements_to_secrets
 from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
+from protocols.wire import MESSAGE_TYPES
 from tests.support.federation import Federation, ready_federation
 from tests.support.markers import more, sampled
 from tests.support.mutations import encoded, mutated, mutated_value

@@ -17,13 +17,13 @@ from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import dealing, envelope, pair_keys, shamir, share_envelope
+from protocols.fields import VERDICT_MAC_BYTES
 from protocols.masked import MaskedSum
-from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, VERDICT_MAC_BYTES
 from protocols.rounds.opening import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.signed_transcript import FORMAT_VERSION
 from protocols.transcript_verifier import FOLLOWERS
-from protocols.wire import MAX_PACKET_FRAMES
+from protocols.wire import MAX_PACKET_FRAMES, MESSAGE_TYPES, PROTOCOL_VERSION
 from tests.support.make_vectors import VECTORS
 from tests.support.reference_cbor import cbor
 from tests.support.vectors import read_vectors

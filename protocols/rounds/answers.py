@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from protocols.fields import Message
 from protocols.messages import (
     BlameRequest,
     Certificate,
-    Message,
     Plan,
     Proposal,
     RunOffer,

@@ -25,15 +25,14 @@ from protocols.errors import (
     WrongLengthError,
     WrongStateError,
 )
+from protocols.fields import KIB, Message
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
-    KIB,
     Confirmations,
     EnvelopeBundle,
     HeadStatement,
     KeyStatement,
     MaskedVector,
-    Message,
     Ready,
     Refusal,
     Reveal,

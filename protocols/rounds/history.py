@@ -17,15 +17,14 @@ from functools import cached_property
 
 from protocols import wire
 from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
+from protocols.fields import DIGEST_BYTES, Message
 from protocols.identity import PublicIdentity
 from protocols.messages import (
-    DIGEST_BYTES,
     Certificate,
     Closing,
     Confirmations,
     HeadStatement,
     KeyStatement,
-    Message,
     Plan,
     Proposal,
     Ready,

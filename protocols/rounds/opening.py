@@ -26,14 +26,9 @@ from protocols.errors import (
     WrongShareError,
     WrongStateError,
 )
+from protocols.fields import KIB
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import (
-    KIB,
-    Dealing,
-    Reveal,
-    ShareBundle,
-    Verdict,
-)
+from protocols.messages import Dealing, Reveal, ShareBundle, Verdict
 from protocols.pair_keys import PairRoots
 from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.rounds.seating import COORDINATOR, verify_handed_over

@@ -24,6 +24,7 @@ from protocols.errors import (
     RestoredJournalError,
     WrongStateError,
 )
+from protocols.fields import Message
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
     BlameRequest,
@@ -34,7 +35,6 @@ from protocols.messages import (
     HeadStatement,
     Inquiry,
     KeyStatement,
-    Message,
     Plan,
     Proposal,
     Ready,

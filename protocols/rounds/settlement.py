@@ -21,15 +21,9 @@ from protocols.errors import (
     MalformedMessageError,
     UnexpectedMessageError,
 )
+from protocols.fields import DIGEST_BYTES
 from protocols.identity import PublicIdentity
-from protocols.messages import (
-    DIGEST_BYTES,
-    Certificate,
-    Refusal,
-    Settlement,
-    VectorHead,
-    Verdict,
-)
+from protocols.messages import Certificate, Refusal, Settlement, VectorHead, Verdict
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.plans import PartyPlan

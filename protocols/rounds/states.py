@@ -35,6 +35,7 @@ from enum import Enum
 from typing import TypeVar
 
 from protocols.errors import UnexpectedMessageError
+from protocols.fields import Message
 from protocols.messages import (
     BlameRequest,
     Certificate,
@@ -46,7 +47,6 @@ from protocols.messages import (
     Inquiry,
     KeyStatement,
     MaskedVector,
-    Message,
     Plan,
     Proposal,
     Ready,

@@ -25,8 +25,9 @@ from protocols.errors import (
     UnexpectedMessageError,
     VerdictError,
 )
+from protocols.fields import VERDICT_MAC_BYTES
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import VERDICT_MAC_BYTES, Certificate, Proposal, Verdict, VerdictMacs
+from protocols.messages import Certificate, Proposal, Verdict, VerdictMacs
 from protocols.pair_keys import PairRoots
 from protocols.rounds.bounds import SetBound
 from protocols.rounds.journal import RoundJournal

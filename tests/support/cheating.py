@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from protocols import wire
 from protocols.dealing import DIGEST_BYTES, Dealt, read_disclosure
 from protocols.errors import FalseCertificateError, VerdictError
+from protocols.fields import Message
 from protocols.masked import MaskedSum
 from protocols.messages import (
     Certificate,
     Dealing,
     MaskedVector,
-    Message,
     Proposal,
     Reveal,
     ShareBundle,

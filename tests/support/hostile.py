@@ -40,14 +40,13 @@ from protocols import wire
 from protocols.dealing import DIGEST_BYTES, Labels, read_disclosure
 from protocols.envelope import SUITES
 from protocols.errors import WrongShareError
+from protocols.fields import VERDICT_MAC_BYTES, Message
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 from protocols.messages import (
-    VERDICT_MAC_BYTES,
     Certificate,
     Dealing,
     MaskedVector,
-    Message,
     Plan,
     Proposal,
     Refusal,

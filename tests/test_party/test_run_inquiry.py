@@ -19,8 +19,9 @@ from pate_fed.pricing import charged_cost
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
+from protocols.fields import MOST_WORDS_LETTERS
 from protocols.identity import SigningIdentity
-from protocols.messages import MOST_WORDS_LETTERS, Refusal, RunInquiry, RunReadiness
+from protocols.messages import Refusal, RunInquiry, RunReadiness
 from protocols.rounds import PartyState, run_inquiry
 from tests.support.hospital_services import (
     TEACHERS,

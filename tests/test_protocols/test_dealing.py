@@ -17,7 +17,8 @@ from protocols.dealing import (
     read_disclosure,
 )
 from protocols.errors import BrokenEnvelopeError, WrongShareError
-from protocols.messages import MAX_COLUMN_BYTES, MAX_PARTIES
+from protocols.fields import MAX_PARTIES
+from protocols.messages import MAX_COLUMN_BYTES
 from protocols.pair_keys import PairRoots, envelope_key
 from protocols.shamir import (
     SHARE_BYTES,

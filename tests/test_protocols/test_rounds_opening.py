@@ -30,11 +30,11 @@ from protocols.errors import (
     VerdictError,
     WrongStateError,
 )
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import (
     Certificate,
-    Message,
     Plan,
     Proposal,
     Refusal,

@@ -29,6 +29,7 @@ from protocols.errors import (
     UnknownPeerError,
     WrongStateError,
 )
+from protocols.fields import Message
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import (
@@ -38,7 +39,6 @@ from protocols.messages import (
     HeadStatement,
     KeyStatement,
     MaskedVector,
-    Message,
     Plan,
     Proposal,
     Refusal,

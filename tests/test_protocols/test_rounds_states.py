@@ -18,11 +18,18 @@ from protocols.errors import (
     TooFewSharesError,
     UnexpectedMessageError,
 )
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import (
-    MESSAGE_TYPES,
+from protocols.membership import (
     AuditHead,
+    JoinRequest,
+    Membership,
+    MembershipQuery,
+    PoolQuery,
+    ResultsQuery,
+)
+from protocols.messages import (
     BlameRequest,
     Certificate,
     Closing,
@@ -33,19 +40,13 @@ from protocols.messages import (
     HeadBundle,
     HeadStatement,
     Inquiry,
-    JoinRequest,
     KeyStatement,
     MaskedVector,
-    Membership,
-    MembershipQuery,
-    Message,
     Plan,
-    PoolQuery,
     Proposal,
     Readiness,
     Ready,
     Refusal,
-    ResultsQuery,
     Reveal,
     RunInquiry,
     RunOffer,
@@ -67,6 +68,7 @@ from protocols.rounds import (
     PartyState,
 )
 from protocols.secure_sum import SecureSum
+from protocols.wire import MESSAGE_TYPES
 from tests.support.markers import more, sampled
 from tests.support.rounds import EXPIRES_AT, NOW
 from tests.support.walk import MASKED_STEPS, STEPS, WORDS, Walk, vector
