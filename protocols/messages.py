@@ -166,7 +166,7 @@ class RunRecord(Message):
         threshold: Parties needed to open the sum.
         colluders: Parties that may collude with the coordinator.
         dropouts: Parties that may be lost.
-        terms: The run's terms; canonical bytes that this library does not read.
+        terms: Canonical bytes that this library does not read.
     """
 
     offer_digest: Digest
@@ -243,8 +243,7 @@ class Inquiry(Message):
     """The coordinator asks, before a plan, whether a party would serve it. Nothing is charged.
 
     Attributes:
-        run_id: Run.
-        terms: The terms of the plan, as `Plan.terms`.
+        terms: As in the plan that would follow.
     """
 
     run_id: Digest
@@ -259,7 +258,6 @@ class Readiness(Message):
 
     Attributes:
         subject: Digest of the inquiry.
-        sender: Fingerprint of the party.
         refused: Places of the items that it would refuse, ascending, in the inquiry's terms.
     """
 
@@ -341,22 +339,11 @@ class VectorHead(Message):
     body_digest: Digest
 
 
-def require_vector_size(size: int) -> None:
-    """Check the length of a `MaskedVector`'s body, before there is one.
-
-    Raises:
-        MalformedMessageError: out of bounds.
-    """
-    if not 1 <= size <= 4 * MAX_WORDS:
-        raise MalformedMessageError(f"body must have length 1 to {4 * MAX_WORDS}", size)
-
-
 @message(11, "refusal")
 class Refusal(Message):
     """A party will not take part; `reason` is a stable public code, never a text.
 
-    Where the subject is a plan it is a promise (rule R3): the party has not sent y for that plan
-    and never will.
+    Of a plan it is a promise (rule R3): the party has not sent y for it and never will.
     """
 
     subject: Digest
@@ -461,8 +448,6 @@ class Proposal(Message):
     """The coordinator proposes the end of a plan: a set of parties to open, or none at all.
 
     Attributes:
-        run_id: Run.
-        plan_digest: The plan.
         survivors: Parties whose y's are to be opened, in seat order; empty to close the plan.
     """
 
@@ -478,7 +463,6 @@ class Verdict(Message):
     It names no sender: equal verdicts of all parties are the same bytes but for the signature.
 
     Attributes:
-        plan_digest: The plan.
         survivors: Parties whose y's open, in seat order; empty: the plan is closed.
     """
 
@@ -491,8 +475,7 @@ class Certificate(Message):
     """Enough equal verdicts on one plan, so that no other verdict can have as many.
 
     Attributes:
-        plan_digest: As in the verdicts.
-        survivors: As in the verdicts.
+        plan_digest, survivors: As in the verdicts.
         signers: Fingerprints of the parties that gave them, in seat order.
         signatures: Each signer's signature over the `Verdict`, in the same order.
     """
@@ -549,13 +532,11 @@ class Reveal(Message):
 
 @message(20, "blame request")
 class BlameRequest(Message):
-    """The coordinator asks who spoiled a row of a void plan.
+    """The coordinator asks who spoiled a row of a void plan, the last one.
 
     How wide a row is, is not asked: each party knows it from the terms that it agreed to.
 
     Attributes:
-        run_id: Run.
-        plan_digest: The void plan, the last one.
         row: Which row of its vector, from 0.
     """
 

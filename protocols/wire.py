@@ -20,7 +20,7 @@ from protocols import membership, messages
 from protocols.errors import MalformedMessageError
 from protocols.fields import DIGEST_BYTES, Message, field_types
 from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
-from protocols.messages import MaskedVector, VectorHead, require_vector_size
+from protocols.messages import MaskedVector, VectorHead
 
 PROTOCOL_VERSION = 2
 MESSAGE_TYPES: dict[int, type[Message]] = dict(
@@ -123,7 +123,7 @@ class VectorFrame:
     """
 
     def __init__(self, *, plan_digest: bytes, sender: bytes, size: int) -> None:
-        require_vector_size(size)
+        VectorHead(plan_digest, sender, size, bytes(DIGEST_BYTES))  # a size out of bounds is refused
         self._fields = plan_digest, sender
         # With one byte for y: the bytes before y do not depend on it.
         *head, _ = _encoded(MaskedVector(plan_digest, sender, b"\0"))
