@@ -16,7 +16,7 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
               P -> C  MaskedVector        y, or Refusal
               C -> P  Settlement          released, or void; travels with the next message
     masked    P -> C  ShareBundle *       before y: hashes and sealed shares of this batch's keys
-              C -> P  Proposal            whose y's to open, or that the plan is to be closed
+              C -> P  SetProposal         whose y's to open, or that the plan is to be closed
               P -> C  VerdictMacs *       the verdict below, for each peer
               P -> C  Verdict             the party agrees, once for each plan
               C -> P  VerdictMacs         those for this party; or a Certificate
@@ -444,7 +444,7 @@ class ShareBundle(Message):
 
 
 @message(18, "proposal", most_bytes=64 * KIB)
-class Proposal(Message):
+class SetProposal(Message):
     """The coordinator proposes the end of a plan: a set of parties to open, or none at all.
 
     Attributes:

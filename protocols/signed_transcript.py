@@ -17,7 +17,7 @@ from typing import Any
 from protocols import wire
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.transcript import Entry, Transcript
+from protocols.transcript import Transcript, TranscriptEntry
 
 FORMAT_VERSION = 2
 _IDENTITIES_DOMAIN = b"pate-fed/1/transcript identities\0"
@@ -150,7 +150,7 @@ def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity)
     }
 
 
-def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, Any]:
+def _entry(entry: TranscriptEntry, coordinator: SigningIdentity) -> dict[str, Any]:
     judged = {"survivors": [each.hex() for each in entry.survivors]}
     return {
         **(judged if entry.kind == "verdict" else {}),

@@ -29,7 +29,7 @@ class EntrySignature:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TranscriptEntry:
     """One link of the chain.
 
     Attributes:
@@ -55,7 +55,7 @@ class Transcript:
         entries: All entries, oldest first.
     """
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[TranscriptEntry, ...] = ()
 
     @property
     def head(self) -> bytes:
@@ -71,7 +71,7 @@ class Transcript:
         survivors: tuple[bytes, ...] = (),
     ) -> Transcript:
         """Return the transcript with one more entry."""
-        entry = Entry(kind, digest, _link(self.head, kind, digest), signatures, survivors)
+        entry = TranscriptEntry(kind, digest, _link(self.head, kind, digest), signatures, survivors)
         return Transcript((*self.entries, entry))
 
 

@@ -7,9 +7,9 @@ from protocols.messages import (
     BlameRequest,
     Certificate,
     Plan,
-    Proposal,
     RunOffer,
     RunRecord,
+    SetProposal,
     Settlement,
     ShareBundle,
     VerdictMacs,
@@ -58,9 +58,9 @@ def _identify(message: Message) -> tuple[object, ...]:
             return (RunRecord, message.offer_digest)
         case Plan():
             return (Plan, message.epoch)
-        case Proposal():
+        case SetProposal():
             # One set, and one attempt to close the plan.
-            return (Proposal, message.plan_digest, bool(message.survivors))
+            return (SetProposal, message.plan_digest, bool(message.survivors))
         case ShareBundle():
             return _identify_shares(message.plan_digest)
         case Settlement() | BlameRequest():

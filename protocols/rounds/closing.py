@@ -12,7 +12,7 @@ from typing import Any
 from protocols import wire
 from protocols.errors import HistoryError, TooFewHeadsError, UnexpectedMessageError, WrongStateError
 from protocols.messages import Closing, HeadBundle, HeadStatement
-from protocols.rounds.coordinator_journal import HeadsCollected, RunClosed, RunFinished
+from protocols.rounds.coordinator_journal import HeadsCollected, RunEnded, RunFinished
 from protocols.rounds.history import heads_record
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seated_run import SeatedRun
@@ -148,7 +148,7 @@ class CoordinatorClosing:
         run = self._run
         run.require_settled()
         frame = wire.sign(Closing(run.run_id, run.transcript.head), run.identity).frame
-        run.do(RunClosed(frame))
+        run.do(RunEnded(frame))
         run.exchange.begin(CoordinatorState.CLOSING, run.seats)
         return frame
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from protocols import wire
 from protocols.errors import KeyReuseError, KeysGoneError
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Inquiry, Plan, Proposal, Refusal, Settlement, Verdict
+from protocols.messages import Inquiry, Plan, Refusal, SetProposal, Settlement, Verdict
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.journal import RoundJournal, RunNote
 from protocols.rounds.settlement import learn_settlement
@@ -51,7 +51,7 @@ class LostRuns:
             RestoredJournalError: the journal was halted: it cannot promise.
         """
         message = signed.message
-        if not isinstance(message, Plan | Proposal | Inquiry):
+        if not isinstance(message, Plan | SetProposal | Inquiry):
             return None
         run = self._known(message.run_id)
         if run is None:
@@ -59,7 +59,7 @@ class LostRuns:
         match message:
             case Plan():
                 return self._on_plan(signed, message, now=now)
-            case Proposal():
+            case SetProposal():
                 return self._on_proposal(message, run)
             case Inquiry():
                 return (self._refusal(signed.digest),)
@@ -104,7 +104,7 @@ class LostRuns:
             return (self._refusal(plan.run_id),)
         return (self._refusal(signed.digest),)
 
-    def _on_proposal(self, proposal: Proposal, run: RunNote) -> tuple[bytes, ...] | None:
+    def _on_proposal(self, proposal: SetProposal, run: RunNote) -> tuple[bytes, ...] | None:
         if not run.sum_form.survives_dropouts:
             return None
         verdict = Verdict(proposal.plan_digest, proposal.survivors)

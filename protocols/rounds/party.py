@@ -36,10 +36,10 @@ from protocols.messages import (
     Inquiry,
     KeyStatement,
     Plan,
-    Proposal,
     Ready,
     RunOffer,
     RunRecord,
+    SetProposal,
     Settlement,
     SetupClosing,
     ShareBundle,
@@ -325,7 +325,7 @@ class PartyRound:
             case Plan():
                 self.batch.take_plan(signed, message, now=now)
                 return Received(event=message)
-            case Proposal():
+            case SetProposal():
                 return Received(self.batch.take_proposal(message, now=now))
             case VerdictMacs():
                 self.batch.require_open(message.plan_digest, now=now)
@@ -419,7 +419,7 @@ class PartyRound:
 
     def _repeat(self, signed: Signed, replies: Frames, *, now: float) -> Frames:
         message = signed.message
-        if isinstance(message, ShareBundle | Proposal):
+        if isinstance(message, ShareBundle | SetProposal):
             plan = None if self.batch.open is None else self.batch.open.plan
             is_over = plan is not None and now >= plan.expires_at
             return () if self._state is PartyState.STOPPED or is_over else replies

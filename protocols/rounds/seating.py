@@ -118,6 +118,6 @@ def require_enough_heads(heads: Sequence[bytes], form: SecureSum) -> None:
         raise TooFewHeadsError(received=came, threshold=least)
 
 
-def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
+def setup_digest(confirmation_digests: Sequence[bytes]) -> bytes:
     """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
     return wire.digest_of_values("setup", list(confirmation_digests))

@@ -49,7 +49,6 @@ from protocols.rounds.seating import (
 from protocols.rounds.states import CoordinatorState
 from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
-from protocols.transcript import EntrySignature
 from protocols.wire import Signed
 
 ROLE_PARTY = "party"
@@ -351,7 +350,7 @@ class CoordinatorSetup:
 
     def __init__(self, run: LiveRun, offer: Signed) -> None:
         self._run = run
-        self._confirmations: tuple[EntrySignature, ...] = ()
+        self._confirmation_frames: tuple[bytes, ...] = ()
         self.offer = offer
 
     @property
@@ -503,10 +502,7 @@ class CoordinatorSetup:
         confirmations = run.exchange.collected()
         messages = [wire.expect(signed, Confirmations) for signed in confirmations]
         digests = tuple(signed.digest for signed in confirmations)
-        self._confirmations = tuple(
-            EntrySignature(seat, signed.digest, signed.signature)
-            for seat, signed in zip(run.seats, confirmations, strict=True)
-        )
+        self._confirmation_frames = tuple(signed.frame for signed in confirmations)
         frames = {}
         for place, seat in enumerate(run.seats):
             # A sender's MACs leave its own seat out, so later seats stand one place earlier.
@@ -523,9 +519,9 @@ class CoordinatorSetup:
     def finish(self) -> None:
         """Note that every party is ready: from here on the run goes on after a restart."""
         run = self._run
-        confirmations = tuple((each.digest, each.signature) for each in self._confirmations)
+        offer, record = self.offer.frame, self.signed_record.frame
         ready = run.exchange.frames_of(run.seats)
-        run.do(SetupFinished(self.offer.frame, self.signed_record.frame, confirmations, ready))
+        run.do(SetupFinished(offer, record, self._confirmation_frames, ready))
 
     def recognize(self, frame: bytes) -> bytes:
         """Tell which party answered a run record that was sent again; changes nothing.

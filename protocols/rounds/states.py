@@ -9,11 +9,11 @@ A party::
 Where the form survives drop-outs, two more exchanges open the sum of the survivors. A
 `Certificate` may come in place of the MACs::
 
-    SENT -Proposal-> JUDGED -VerdictMacs-> CERTIFIED -ShareBundle-> REVEALED -Settlement-> READY
+    SENT -SetProposal-> JUDGED -VerdictMacs-> CERTIFIED -ShareBundle-> REVEALED -Settlement-> READY
 
 Or the plan is closed, also at a party that refused, was silent or never saw the plan::
 
-    SENT, REFUSED, REVIEWING_PLAN, READY -Proposal-> JUDGED -Settlement-> READY
+    SENT, REFUSED, REVIEWING_PLAN, READY -SetProposal-> JUDGED -Settlement-> READY
 
 Before a plan the coordinator may ask whether it would be served::
 
@@ -48,12 +48,12 @@ from protocols.messages import (
     KeyStatement,
     MaskedVector,
     Plan,
-    Proposal,
     Ready,
     Refusal,
     Reveal,
     RunOffer,
     RunRecord,
+    SetProposal,
     Settlement,
     SetupClosing,
     ShareBundle,
@@ -109,7 +109,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.CONFIRMED: {SetupClosing: PartyState.READY},
     PartyState.READY: {
         Plan: PartyState.REVIEWING_PLAN,
-        Proposal: PartyState.JUDGED,  # to close a plan that never came
+        SetProposal: PartyState.JUDGED,  # to close a plan that never came
         Settlement: PartyState.READY,  # of a plan that never came
         Inquiry: PartyState.READY,
         BlameRequest: PartyState.REVIEWING_ROW,
@@ -117,10 +117,10 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     },
     # Nothing was sent in time.
     PartyState.REVIEWING_PLAN: {
-        Proposal: PartyState.JUDGED,
+        SetProposal: PartyState.JUDGED,
         Settlement: PartyState.READY,
     },
-    PartyState.SENT: {Proposal: PartyState.JUDGED, Settlement: PartyState.READY},
+    PartyState.SENT: {SetProposal: PartyState.JUDGED, Settlement: PartyState.READY},
     PartyState.JUDGED: {
         VerdictMacs: PartyState.CERTIFIED,
         Certificate: PartyState.CERTIFIED,
@@ -128,7 +128,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     },
     PartyState.CERTIFIED: {ShareBundle: PartyState.REVEALED, Settlement: PartyState.READY},
     PartyState.REVEALED: {Settlement: PartyState.READY},
-    PartyState.REFUSED: {Proposal: PartyState.JUDGED, Settlement: PartyState.READY},
+    PartyState.REFUSED: {SetProposal: PartyState.JUDGED, Settlement: PartyState.READY},
     PartyState.REVIEWING_ROW: {},
     PartyState.CLOSED: {HeadBundle: PartyState.DONE},
     PartyState.DONE: {},

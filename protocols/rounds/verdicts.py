@@ -27,7 +27,7 @@ from protocols.errors import (
 )
 from protocols.fields import VERDICT_MAC_BYTES
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Certificate, Proposal, Verdict, VerdictMacs
+from protocols.messages import Certificate, SetProposal, Verdict, VerdictMacs
 from protocols.pair_keys import PairRoots
 from protocols.rounds.bounds import SetBound
 from protocols.rounds.journal import RoundJournal
@@ -42,7 +42,7 @@ VERDICT_STAGE = "verdict"
 
 
 def give_verdict(
-    proposal: Proposal,
+    proposal: SetProposal,
     plan: PartyPlan,
     *,
     seating: Seating,

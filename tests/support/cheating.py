@@ -18,8 +18,8 @@ from protocols.messages import (
     Certificate,
     Dealing,
     MaskedVector,
-    Proposal,
     Reveal,
+    SetProposal,
     ShareBundle,
     Verdict,
     VerdictMacs,
@@ -109,7 +109,7 @@ class Cheat:
     def proposal(self, survivors: Collection[int]) -> bytes:
         """Propose to open a set, or with none of them to close the plan."""
         run_id = self.run.coordinator.run_id
-        return self.signed(Proposal(run_id, self.plan_digest, self.chosen(survivors)))
+        return self.signed(SetProposal(run_id, self.plan_digest, self.chosen(survivors)))
 
     def ask(self, seat: int, survivors: Collection[int]) -> Verdict:
         """Propose a set to an honest party; take the verdict that it signs."""

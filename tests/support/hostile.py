@@ -48,9 +48,9 @@ from protocols.messages import (
     Dealing,
     MaskedVector,
     Plan,
-    Proposal,
     Refusal,
     Reveal,
+    SetProposal,
     Settlement,
     ShareBundle,
     Verdict,
@@ -487,7 +487,7 @@ class Run:
 
     def proposal(self, survivors: Places) -> bytes:
         """The proposal to open these hospitals, or with none of them to close the plan."""
-        message = Proposal(self.coordinator.run_id, self.plan_digest, self._names(survivors))
+        message = SetProposal(self.coordinator.run_id, self.plan_digest, self._names(survivors))
         return self.sign(message)
 
     def propose(self, survivors: Places, *, to: Places) -> dict[int, list[str]]:

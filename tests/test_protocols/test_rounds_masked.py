@@ -32,8 +32,8 @@ from protocols.masked import MaskedSum
 from protocols.messages import (
     Dealing,
     MaskedVector,
-    Proposal,
     Reveal,
+    SetProposal,
     Settlement,
     ShareBundle,
     Verdict,
@@ -453,7 +453,7 @@ def test_a_set_that_cannot_be_gets_no_verdict(
     cheat = Cheat(vectors_of(N))
     party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
     chosen = survivors(cheat.run.coordinator.seats)
-    message = Proposal(cheat.run.coordinator.run_id, cheat.plan_digest, chosen)
+    message = SetProposal(cheat.run.coordinator.run_id, cheat.plan_digest, chosen)
     with pytest.raises(error):
         party.receive(cheat.signed(message), now=NOW)
     # It signed nothing, so it may agree to a good set yet.
@@ -506,7 +506,7 @@ def test_an_additive_run_has_one_exchange() -> None:
     run.parties[fp].contribute(np.zeros(2, dtype=np.int64))
     digest = wire.decode(plan).digest
     for survivors in (run.coordinator.seats, ()):
-        message = Proposal(run.coordinator.run_id, digest, survivors)
+        message = SetProposal(run.coordinator.run_id, digest, survivors)
         with pytest.raises(UnexpectedMessageError):
             run.to_party("proposal", fp, wire.sign(message, run.coordinator_identity).frame)
     bundle = wire.decode(wire.contain(ShareBundle(digest, (b"x",), (b"x",))))

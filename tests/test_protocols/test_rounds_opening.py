@@ -36,9 +36,9 @@ from protocols.masked import MaskedSum
 from protocols.messages import (
     Certificate,
     Plan,
-    Proposal,
     Refusal,
     Reveal,
+    SetProposal,
     Settlement,
     Verdict,
     VerdictMacs,
@@ -356,7 +356,7 @@ def test_a_party_that_sent_nothing_closes_the_plan_and_opens_no_set(answer: str)
         run.to_party("plan", me, plan)
     if answer == "refused":
         party.refuse("PF-301")
-    message = Proposal(coordinator.run_id, coordinator.open_plan.digest, coordinator.seats)
+    message = SetProposal(coordinator.run_id, coordinator.open_plan.digest, coordinator.seats)
     before = unchanged(party, journal)
     error = UnexpectedMessageError if answer == "never came" else VerdictError
     with pytest.raises(error):
@@ -524,7 +524,7 @@ BAD_CERTIFICATES: list[Any] = [
     ),
     pytest.param(
         _with_signature_over(
-            lambda c: Proposal(c.run.coordinator.run_id, c.plan_digest, c.chosen(SURVIVORS))
+            lambda c: SetProposal(c.run.coordinator.run_id, c.plan_digest, c.chosen(SURVIVORS))
         ),
         id="a signature over another message",
     ),
@@ -1106,7 +1106,7 @@ def test_a_restarted_party_closes_no_additive_plan() -> None:
     party, journal = run.restart(me), run.journals[me]
     counter = journal.counter
     for survivors in ((), run.coordinator.seats):
-        message = Proposal(run.coordinator.run_id, run.coordinator.open_plan.digest, survivors)
+        message = SetProposal(run.coordinator.run_id, run.coordinator.open_plan.digest, survivors)
         with pytest.raises(UnexpectedMessageError):
             party.receive(wire.sign(message, run.coordinator_identity).frame, now=NOW)
     assert (journal.counter, journal.verdict_on(run.coordinator.open_plan.digest)) == (counter, b"")
@@ -1116,7 +1116,7 @@ def test_a_restarted_party_closes_no_additive_plan() -> None:
 
 
 def close_unknown(run: MemoryRun, plan: bytes) -> bytes:
-    message = Proposal(run.coordinator.run_id, plan, ())
+    message = SetProposal(run.coordinator.run_id, plan, ())
     return wire.sign(message, run.coordinator_identity).frame
 
 
@@ -1208,8 +1208,8 @@ def test_plans_and_proposals_of_an_unknown_run_write_nothing(state: PartyState) 
         unknown = bytes([number]) * 32
         messages: list[Message] = [
             Plan(unknown, 1, number, bytes(32), WORDS, EXPIRES_AT, b""),
-            Proposal(unknown, bytes([number]) * 32, ()),
-            Proposal(unknown, bytes([number]) * 32, run.coordinator.seats),
+            SetProposal(unknown, bytes([number]) * 32, ()),
+            SetProposal(unknown, bytes([number]) * 32, run.coordinator.seats),
         ]
         for message in messages:
             with pytest.raises(UnexpectedMessageError):

@@ -40,9 +40,9 @@ from protocols.messages import (
     KeyStatement,
     MaskedVector,
     Plan,
-    Proposal,
     Refusal,
     RunRecord,
+    SetProposal,
     Settlement,
     SetupClosing,
     Verdict,
@@ -701,7 +701,7 @@ def test_messages_of_an_earlier_run_change_nothing_in_this_one(
             continue  # to a new party any offer is an offer
         before = (party.state, party.epoch, party.transcript, party.run_id)
         kind = type(wire.decode(frame).message)
-        if kind in (Plan, Proposal, Settlement):
+        if kind in (Plan, SetProposal, Settlement):
             replies = party.receive(frame, now=NOW).replies
             kinds = {type(wire.decode(reply).message) for reply in replies}
             answers.setdefault(kind.__name__, set()).update(kinds)
@@ -710,7 +710,7 @@ def test_messages_of_an_earlier_run_change_nothing_in_this_one(
         assert (party.state, party.epoch, party.transcript, party.run_id) == before
     # Of a plan that it refused it says so again; for one that it served it has no y any more. What
     # it signed about a set it may sign again: the same bytes.
-    proposed = {"Proposal": {Verdict}} if form.survives_dropouts else {}
+    proposed = {"SetProposal": {Verdict}} if form.survives_dropouts else {}
     assert answers == {"Plan": {Refusal}, "Settlement": set(), **proposed}
 
 

@@ -316,7 +316,7 @@ def test_canonical_data_of_wrong_types_is_malformed(
 
 MAY_BE_EMPTY = {  # nobody refused; no peer; the plan is closed
     ("Settlement", 5), ("Membership", 5), ("Membership", 6), ("Membership", 8),
-    ("Proposal", 2), ("Verdict", 1), ("Certificate", 1), ("Readiness", 2),
+    ("SetProposal", 2), ("Verdict", 1), ("Certificate", 1), ("Readiness", 2),
 }  # fmt: skip
 ODD = [None, False, True, 0, 1, -1, 2**40, 1.0, 0.5, "", "x" * 32, b"", [], [1], ["x"], [[]], {}]
 

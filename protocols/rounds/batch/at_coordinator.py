@@ -15,8 +15,8 @@ from protocols.errors import (
 from protocols.messages import (
     MaskedVector,
     Plan,
-    Proposal,
     Reveal,
+    SetProposal,
     Settlement,
     ShareBundle,
     StreamSums,
@@ -214,7 +214,7 @@ class CoordinatorBatch:
             )
         if plan.proposal is None:
             run.form.require_survivors(len(tally.senders), parties=len(run.seats))
-            proposal = Proposal(run.run_id, plan.digest, tally.senders)
+            proposal = SetProposal(run.run_id, plan.digest, tally.senders)
             signed = tally.contributions
             listed = tuple(signed.get(seat) for seat in run.seats)
             run.do(PlanProposed(wire.sign(proposal, run.identity).frame, listed))
@@ -239,7 +239,7 @@ class CoordinatorBatch:
         if not run.form.survives_dropouts or plan.opens_a_set:
             raise WrongStateError("only a plan that has not opened can be closed", "another")
         if plan.closing is None:
-            proposal = Proposal(run.run_id, plan.digest, ())
+            proposal = SetProposal(run.run_id, plan.digest, ())
             frame = wire.sign(proposal, run.identity).frame
             run.do(PlanProposed(frame, (None,) * len(run.seats)))
             plan = run.open_plan

@@ -19,7 +19,7 @@ from protocols.identity import SigningIdentity
 from protocols.messages import (
     Certificate,
     Plan,
-    Proposal,
+    SetProposal,
     Settlement,
     ShareBundle,
     VerdictMacs,
@@ -124,7 +124,7 @@ class PartyBatch:
         run.extend("plan", plan.digest)
         return replies
 
-    def take_proposal(self, proposal: Proposal, *, now: float) -> tuple[bytes, ...]:
+    def take_proposal(self, proposal: SetProposal, *, now: float) -> tuple[bytes, ...]:
         """Give this party's one verdict on the plan: journalled, then signed; see `give_verdict`.
 
         Raises:
