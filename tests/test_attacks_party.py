@@ -195,7 +195,7 @@ def test_an_expired_key_that_the_coordinator_lets_through_is_refused_by_every_pe
 ) -> None:
     """Coordinator and culprit collude: the record holds a key that has expired."""
     federation = Kind(form, "coordinator").federation()
-    exchange = federation.run.round._run.exchange
+    exchange = federation.run.round.exchange
     collected = exchange.collected
 
     def spoiled() -> list[Any]:

@@ -428,9 +428,9 @@ def history(run: Run, group: Sequence[int], signers: Places, *, question: int) -
     bundle = wire.contain(HeadBundle(run_id, tuple(heads.get(place, b"") for place in run.places)))
     for place in group:
         run.tell(place, bundle)
-    assert run.coordinator._run.history is not None
+    assert run.coordinator.history is not None
     records = [
-        *run.coordinator._run.history.heads,
+        *run.coordinator.history.heads,
         heads_record("closing", statements, transcript, epoch=epoch),
     ]
     parties = [run.key_of(place).public for place in run.places]

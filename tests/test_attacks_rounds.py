@@ -36,8 +36,8 @@ forms = pytest.mark.parametrize("form", [AdditiveSum, MaskedSum])
 def settled_at_epoch(form: type[SecureSum], epoch: int) -> tuple[MemoryRun, bytes]:
     """A run whose parties served one batch, at an epoch that the coordinator skipped to."""
     run = ready_run(form.smallest, form=form)
-    assert run.coordinator._run.history is not None
-    run.coordinator._run.history = replace(run.coordinator._run.history, epoch=epoch - 1)
+    assert run.coordinator.history is not None
+    run.coordinator.history = replace(run.coordinator.history, epoch=epoch - 1)
     run.sum([vector()] * form.smallest)
     run.settle()
     return run, run.coordinator.seats[0]

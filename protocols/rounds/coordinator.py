@@ -1,7 +1,6 @@
 """The coordinator's end of a run: relays sealed messages unread, and adds y's as they come.
 
-It hands each message to its phase, whose steps are next door, too: see the attributes of
-`CoordinatorRound`. Each step is in the journal before the frame that follows from it leaves, so a
+It hands each message to its phase, whose steps are next door, too. Each step is in the journal before the frame that follows from it leaves, so a
 coordinator that was killed goes on (`CoordinatorRound.resumed`) with the very same bytes: it sends
 an open plan again and gets the same y's, a proposal stays as it was, and a sum that was opened
 opens from the same y's only.
@@ -48,19 +47,17 @@ from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoord
 from protocols.rounds.history import counter_in, newest
 from protocols.rounds.inquiry import CoordinatorInquiry
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.seating import require_run
 from protocols.rounds.setup import CoordinatorSetup
 from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
 from protocols.secure_sum import SecureSum
-from protocols.transcript import Transcript
 from protocols.wire import Signed
 
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}
 
 
-class CoordinatorRound:
-    """The coordinator's state machine for one run.
+class CoordinatorRound(LiveRun):
+    """The coordinator's state machine for one run: a `LiveRun` that takes messages.
 
     Args:
         identity: The coordinator's identity.
@@ -113,11 +110,10 @@ class CoordinatorRound:
             expires_at=expires_at,
             simulated=simulated,
         )
-        run = LiveRun(identity, form=form, parties=parties, journal=journal)
+        super().__init__(identity, form=form, parties=parties, journal=journal)
         statements = known_statements or {}
         self._prepare(
-            run,
-            offer=wire.sign(offer, identity),
+            wire.sign(offer, identity),
             statements={party: wire.decode(frame) for party, frame in statements.items()},
         )
 
@@ -142,70 +138,29 @@ class CoordinatorRound:
             UnfinishedSetupError: the run was not set up: it is given up.
             BrokenJournalError: a step does not follow, or the run is of others.
         """
-        live = LiveRun(identity, form=form, parties=parties, journal=journal)
-        known = live.replay()
         run = cls.__new__(cls)
-        run._prepare(live, offer=known.offer, statements=known.statements)
+        LiveRun.__init__(run, identity, form=form, parties=parties, journal=journal)
+        known = run.replay()
+        run._prepare(known.offer, statements=known.statements)
         if known.plan is not None:
             run.batch.begin(known.plan)
         elif known.state is CoordinatorState.COMPARING:
-            live.exchange.begin(CoordinatorState.COMPARING, run.closing.heads_compared)
+            run.exchange.begin(CoordinatorState.COMPARING, run.closing.heads_compared)
         return run
 
-    def _prepare(self, run: LiveRun, *, offer: Signed, statements: Mapping[bytes, Signed]) -> None:
-        self._run = run
+    def _prepare(self, offer: Signed, *, statements: Mapping[bytes, Signed]) -> None:
         self._statements = dict(statements)
         self._answered: dict[tuple[type[Message], bytes, object], bytes] = {}
-        self.setup = CoordinatorSetup(run, offer)
-        self.inquiry = CoordinatorInquiry(run)
-        self.blame = CoordinatorBlame(run)
-        self.batch = CoordinatorBatch(run, self.blame)
-        self.closing = CoordinatorClosing(run)
-
-    # Public facts -------------------------------------------------------------------------------
+        self.setup = CoordinatorSetup(self, offer)
+        self.inquiry = CoordinatorInquiry(self)
+        self.blame = CoordinatorBlame(self)
+        self.batch = CoordinatorBatch(self, self.blame)
+        self.closing = CoordinatorClosing(self)
 
     @property
     def state(self) -> CoordinatorState:
         """The message that the coordinator waits for."""
-        return self._run.exchange.state
-
-    @property
-    def seats(self) -> tuple[bytes, ...]:
-        """Fingerprints of all parties, in seat order."""
-        return self._run.seats
-
-    @property
-    def run_id(self) -> bytes:
-        """Digest of the run record; empty before it was made."""
-        return self._run.run_id
-
-    @property
-    def transcript(self) -> Transcript:
-        """Chain of this run."""
-        return self._run.transcript
-
-    @property
-    def has_open_plan(self) -> bool:
-        """Whether a plan waits to be settled."""
-        return self._run.has_open_plan
-
-    @property
-    def open_plan(self) -> OpenPlan:
-        """The open plan.
-
-        Raises:
-            WrongStateError: none is open.
-        """
-        return self._run.open_plan
-
-    @property
-    def settled(self) -> tuple[SettledPlan, ...]:
-        """Every settled plan, in order."""
-        return self._run.settled
-
-    def unheard(self) -> dict[bytes, list[bytes]]:
-        """Return the settlements that each party may not have heard of; see `history.unheard`."""
-        return self._run.unheard()
+        return self.exchange.state
 
     @property
     def statements(self) -> dict[bytes, bytes]:
@@ -217,13 +172,8 @@ class CoordinatorRound:
 
     @property
     def missing(self) -> tuple[bytes, ...]:
-        """Parties whose message of this stage has not come, in seat order."""
-        return self._run.exchange.missing
-
-    @property
-    def heard(self) -> int:
-        """Parties whose message of this stage has come."""
-        return self._run.exchange.heard
+        """Parties whose message of this exchange has not come, in seat order."""
+        return self.exchange.missing
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -258,10 +208,10 @@ class CoordinatorRound:
         signed = wire.decode(frame)
         message = signed.message
         sender = _sender_of(message, peer)
-        if sender not in self._run.parties or peer not in (None, sender):
+        if sender not in self.parties or peer not in (None, sender):
             raise UnknownPeerError("a message must be of the party it came from", "another")
         if message.PURPOSE:
-            signed.verify(self._run.parties[sender])
+            signed.verify(self.parties[sender])
         key = (type(message), sender, _subject(message))
         seen = self._answered.get(key)
         if seen is not None:
@@ -274,7 +224,7 @@ class CoordinatorRound:
             return sender
         self._require_in_time(message)
         state = next_state(COORDINATOR_TRANSITIONS, self.state, message)
-        exchange = self._run.exchange
+        exchange = self.exchange
         if sender not in exchange.missing:
             # Otherwise a party could answer an exchange that has not begun, and end it for all.
             raise UnexpectedMessageError("a party must speak once in each exchange", "more")
@@ -311,9 +261,8 @@ class CoordinatorRound:
             case Ready():
                 self._check_ready(message)
             case HeadStatement():
-                run = self._run
-                head, epoch = run.transcript.head, run.known.epoch
-                require_head(message, run_id=run.run_id, head=head, epoch=epoch)
+                head, epoch = self.transcript.head, self.known.epoch
+                require_head(message, run_id=self.run_id, head=head, epoch=epoch)
             case _:
                 raise AssertionError(type(message).__name__)
 
@@ -338,7 +287,7 @@ class CoordinatorRound:
             self.setup.finish()
         elif state is CoordinatorState.DONE:
             self.closing.finish()
-        self._run.exchange.state = state
+        self.exchange.state = state
 
     def _require_size(self, frame: bytes) -> None:
         """Bound a frame before it is parsed: by the open plan where that needs more."""
@@ -358,7 +307,7 @@ class CoordinatorRound:
             is_shut = is_open and self.state is not CoordinatorState.COLLECTING
             if isinstance(message, Verdict | VerdictMacs):
                 is_shut = is_open and self.state is not CoordinatorState.AGREEING
-            elif not self._run.form.survives_dropouts:
+            elif not self.form.survives_dropouts:
                 is_shut = False
             if is_shut or any(plan == each.plan_digest for each in self.settled):
                 raise LateMessageError("an answer must come before its plan is over", "a late one")

@@ -70,7 +70,7 @@ def ready(form: Any = AdditiveSum) -> MemoryRun:
 
 
 def steps_of(run: MemoryRun) -> tuple[Step, ...]:
-    return run.coordinator._run._journal.steps()
+    return run.coordinator._journal.steps()
 
 
 def resumed(
@@ -372,7 +372,7 @@ class TestGoingOn:
         journal = Full()
         for step in steps_of(run):
             journal.append(step)
-        run.coordinator._run._journal = journal
+        run.coordinator._journal = journal
 
         def refused(call: Any) -> None:
             coordinator = run.coordinator
@@ -793,7 +793,7 @@ class TestDamage:
 
     def test_a_new_run_does_not_begin_with_an_old_journal(self) -> None:
         run = ready()
-        journal = run.coordinator._run._journal
+        journal = run.coordinator._journal
         with pytest.raises(WrongStateError):
             CoordinatorRound(
                 identity=run.coordinator_identity,

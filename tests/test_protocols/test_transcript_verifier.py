@@ -231,8 +231,8 @@ def test_an_outsiders_own_run_has_other_fingerprints() -> None:
 
 
 def heads_of(coordinator: CoordinatorRound) -> tuple[HeadsRecord, ...]:
-    assert coordinator._run.history is not None
-    return coordinator._run.history.heads
+    assert coordinator.history is not None
+    return coordinator.history.heads
 
 
 def rewritten(change: Callable[[Transcript, list[HeadsRecord]], Transcript]) -> Lines:
@@ -247,7 +247,7 @@ def rewritten(change: Callable[[Transcript, list[HeadsRecord]], Transcript]) -> 
     rows = transcript_lines(
         fresh,
         [heads[0], last],
-        parties=[coordinator._run.parties[seat] for seat in coordinator.seats],
+        parties=[coordinator.parties[seat] for seat in coordinator.seats],
         coordinator=RUN.coordinator_identity,
     )
     return [json.dumps(row, sort_keys=True) for row in rows]
@@ -301,7 +301,7 @@ def test_a_signature_of_something_else_does_not_make_an_entry(place: int) -> Non
 )
 def test_parties_stand_once_each_in_their_order(order: tuple[int, ...]) -> None:
     coordinator = RUN.coordinator
-    keys = [coordinator._run.parties[seat] for seat in coordinator.seats]
+    keys = [coordinator.parties[seat] for seat in coordinator.seats]
     rows = transcript_lines(
         coordinator.transcript,
         heads_of(coordinator),
@@ -492,7 +492,7 @@ def rewritten_verdict(place: int, *, of: int | None = None, **changed: Any) -> L
     rows = transcript_lines(
         fresh,
         heads_of(coordinator),
-        parties=[coordinator._run.parties[seat] for seat in coordinator.seats],
+        parties=[coordinator.parties[seat] for seat in coordinator.seats],
         coordinator=MASKED.coordinator_identity,
     )
     return [json.dumps(row, sort_keys=True) for row in rows]
