@@ -45,7 +45,7 @@ from protocols.messages import (
     RunRecord,
     Settlement,
 )
-from protocols.rounds import PartyRound, PartyState, Received, run_inquiry
+from protocols.rounds import PartyRound, PartyState, Received
 from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 
@@ -295,15 +295,7 @@ class PartyNode:
         The run that this party is in goes on.
         """
         self._journal.require_whole()
-        run_inquiry.take(
-            signed,
-            inquiry,
-            coordinator=self._coordinator,
-            me=self._identity.fingerprint,
-            known_peers=self._known_peers,
-            forms=self._forms,
-            suites=self._guard.policy.suites,
-        )
+        self._new_round().require_joinable(signed, inquiry)
         scope = RunScope.of(inquiry, seats=inquiry.seats)
         said = ""
         try:

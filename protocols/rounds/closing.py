@@ -15,9 +15,9 @@ from protocols.messages import Closing, HeadBundle, HeadStatement
 from protocols.rounds.coordinator_journal import HeadsCollected, RunEnded, RunFinished
 from protocols.rounds.history import heads_record
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.seated_run import SeatedRun
 from protocols.rounds.seating import (
     COORDINATOR,
+    SeatedRun,
     least_heads,
     require_enough_heads,
     require_run,

@@ -1,9 +1,9 @@
 """The coordinator's end of a run: relays sealed messages unread, and adds y's as they come.
 
-It hands each message to its phase, whose steps are next door, too. Each step is in the journal before the frame that follows from it leaves, so a
-coordinator that was killed goes on (`CoordinatorRound.resumed`) with the very same bytes: it sends
-an open plan again and gets the same y's, a proposal stays as it was, and a sum that was opened
-opens from the same y's only.
+It hands each message to its phase, whose steps are next door, too. Each step is in the journal
+before the frame that follows from it leaves, so a coordinator that was killed goes on
+(`CoordinatorRound.resumed`) with the very same bytes: it sends an open plan again and gets the same
+y's, a proposal stays as it was, and a sum that was opened opens from the same y's only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,12 @@ from protocols.rounds.inquiry import CoordinatorInquiry
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import require_run
 from protocols.rounds.setup import CoordinatorSetup
-from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
+from protocols.rounds.states import (
+    COORDINATOR_TRANSITIONS,
+    CoordinatorState,
+    next_state,
+    subject_of,
+)
 from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
 
@@ -212,7 +217,7 @@ class CoordinatorRound(LiveRun):
             raise UnknownPeerError("a message must be of the party it came from", "another")
         if message.PURPOSE:
             signed.verify(self.parties[sender])
-        key = (type(message), sender, _subject(message))
+        key = (type(message), sender, subject_of(message))
         seen = self._answered.get(key)
         if seen is not None:
             if seen != signed.digest:
@@ -249,7 +254,7 @@ class CoordinatorRound(LiveRun):
             case MaskedVector() | ShareBundle() | VerdictMacs() | Verdict() | Reveal():
                 self.batch.take(signed, sender)
             case StreamSums():
-                self.blame.take(message)
+                self.blame.known_case.take(message)
             case KeyStatement():
                 known = self._statements.get(sender)
                 least = 0 if known is None else counter_in(known)
@@ -279,7 +284,7 @@ class CoordinatorRound(LiveRun):
         if self.state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
             self._require_current(refusal.subject)
         if self.has_open_plan and refusal.subject == self.open_plan.digest:
-            self.batch.known_tally.note_refusal(refusal, signed.frame)
+            self.batch.known_tally.declined[refusal.sender] = signed.frame
 
     def _end_stage(self, state: CoordinatorState) -> None:
         """Leave a stage: every party's message is in. The setup and the run end with a step."""
@@ -341,16 +346,3 @@ def _sender_of(message: Message, peer: bytes | None) -> bytes:
             raise UnexpectedMessageError(
                 "a message must be one that parties send", type(message).__name__
             )
-
-
-def _subject(message: Message) -> object:
-    """The subject of a message, beside its type and sender: two bodies for one are a conflict."""
-    match message:
-        case MaskedVector() | ShareBundle() | StreamSums() | Verdict() | VerdictMacs():
-            return message.plan_digest
-        case Reveal():
-            return message.opening_digest
-        case Ready():
-            return message.stage
-        case _:
-            return None

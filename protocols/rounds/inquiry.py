@@ -1,15 +1,19 @@
-"""Before a plan: the coordinator asks whether it would be served; both ends. Nothing changes."""
+"""Before a run, and before a plan: the coordinator asks whether it would be served; both ends.
+
+Nothing changes: a question enters no history, and may come as often as the coordinator likes, while
+others are away. The one about a run belongs to no run; `PartySetup` checks it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from protocols import wire
 from protocols.errors import UnexpectedMessageError, UnknownPeerError, WrongStateError
-from protocols.messages import Inquiry, Readiness, Refusal
+from protocols.identity import PublicIdentity
+from protocols.messages import Inquiry, Readiness, Refusal, RunReadiness
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.seated_run import SeatedRun
-from protocols.rounds.seating import require_fresh
+from protocols.rounds.seating import SeatedRun, require_fresh
 from protocols.wire import Signed
 
 
@@ -100,17 +104,49 @@ class CoordinatorInquiry:
         Raises:
             RemoteProtocolError: it is no party's answer to this inquiry.
         """
-        signed = wire.decode(frame)
-        message = signed.message
-        if not isinstance(message, Readiness | Refusal):
-            raise UnexpectedMessageError(
-                "an answer must be that to an inquiry", type(message).__name__
-            )
-        if message.sender not in self._run.parties:
-            raise UnknownPeerError("an answer must be a party's", "another's")
-        signed.verify(self._run.parties[message.sender])
+        message = _answer_in(frame, parties=self._run.parties)
+        if isinstance(message, RunReadiness):
+            raise UnexpectedMessageError("an answer must be of a plan", "one of a run")
         # A party that refuses a frame before the inquiry reads no further.
         of_run = isinstance(message, Refusal) and message.subject == self._run.run_id
-        if not of_run and message.subject != wire.decode(inquiry).digest:
-            raise UnexpectedMessageError("an answer must be to this inquiry", "another")
+        if not of_run:
+            _require_answer_to(inquiry, message)
         return message.sender, message
+
+
+def read_run_answer(
+    frame: bytes, *, inquiry: bytes, parties: Mapping[bytes, PublicIdentity]
+) -> RunReadiness | Refusal:
+    """Read a party's answer to a `RunInquiry` at the coordinator.
+
+    Args:
+        frame: The answer.
+        inquiry: The frame that was sent.
+        parties: The run's parties, by fingerprint.
+
+    Raises:
+        RemoteProtocolError: it is no party's answer to this inquiry.
+    """
+    message = _answer_in(frame, parties=parties)
+    if isinstance(message, Readiness):
+        raise UnexpectedMessageError("an answer must be of a run", "one of a plan")
+    _require_answer_to(inquiry, message)
+    return message
+
+
+def _answer_in(
+    frame: bytes, *, parties: Mapping[bytes, PublicIdentity]
+) -> RunReadiness | Readiness | Refusal:
+    signed = wire.decode(frame)
+    message = signed.message
+    if not isinstance(message, RunReadiness | Readiness | Refusal):
+        raise UnexpectedMessageError("an answer must be that to an inquiry", type(message).__name__)
+    if message.sender not in parties:
+        raise UnknownPeerError("an answer must be a party's", "another's")
+    signed.verify(parties[message.sender])
+    return message
+
+
+def _require_answer_to(inquiry: bytes, message: RunReadiness | Readiness | Refusal) -> None:
+    if message.subject != wire.decode(inquiry).digest:
+        raise UnexpectedMessageError("an answer must be to this inquiry", "another")

@@ -27,11 +27,10 @@ from protocols.errors import (
     WrongStateError,
 )
 from protocols.fields import KIB
-from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.identity import PublicIdentity
 from protocols.messages import Dealing, Reveal, ShareBundle, Verdict
-from protocols.pair_keys import PairRoots
 from protocols.rounds.contribution import Contribution, opening_digest
-from protocols.rounds.seating import COORDINATOR, verify_handed_over
+from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.shamir import Elements, Shamir, elements_to_secrets
 from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
@@ -49,35 +48,21 @@ class ShareHolder:
     """One party's shares in one plan. Secret, in memory only, gone with the plan.
 
     Args:
-        identity: The party's identity.
-        seats: All parties in seat order, by fingerprint.
+        run: The run; its roots are at the plan's epoch.
         plan_digest: The plan.
-        roots: The party's roots, at the plan's epoch.
     """
 
-    def __init__(
-        self,
-        identity: SigningIdentity,
-        *,
-        seats: Mapping[bytes, PublicIdentity],
-        plan_digest: bytes,
-        roots: PairRoots,
-    ) -> None:
-        self._identity = identity
-        self._me = identity.fingerprint
-        self._seats = dict(seats)
-        self._fingerprints = tuple(seats)
+    def __init__(self, run: SeatedRun, *, plan_digest: bytes) -> None:
+        self._run = run
         self._plan_digest = plan_digest
-        self._roots = roots
         self._own: Dealt | None = None
-        self._dealing_digest = b""
+        self.dealing_digest = b""
 
     def deal(
         self,
         keys: Mapping[int, bytes],
         *,
         self_key: bytes,
-        threshold: int,
         random_bytes: Callable[[int], bytes],
     ) -> bytes:
         """Share this plan's keys among all parties, one by one; once.
@@ -85,41 +70,31 @@ class ShareHolder:
         Args:
             keys: Key with every other seat.
             self_key: This party's self mask.
-            threshold: Shares that open one.
             random_bytes: Cryptographic random numbers.
 
         Returns:
             The frame to send in front of y.
         """
-        own = self._seat
-        seats = range(len(self._fingerprints))
+        seating = self._run.known
+        own = seating.seat
         dealt = deal(
-            [self_key if seat == own else keys[seat] for seat in seats],
+            [self_key if seat == own else keys[seat] for seat in range(len(seating.identities))],
             seat=own,
-            sender=self._me,
+            sender=seating.me,
             plan_digest=self._plan_digest,
-            threshold=threshold,
+            threshold=seating.threshold,
             random_bytes=random_bytes,
         )
-        dealing = wire.sign(dealt.message, self._identity)
-        self._dealing_digest = dealing.digest
+        dealing = wire.sign(dealt.message, self._run.identity)
+        self.dealing_digest = dealing.digest
         envelopes = tuple(
-            seal_shares(
-                dealt.columns[seat],
-                self._key(peer, sending=True),
-                dealing_digest=dealing.digest,
-            )
-            for seat, peer in enumerate(self._fingerprints)
-            if peer != self._me
+            seal_shares(column, self._key(peer, sending=True), dealing_digest=dealing.digest)
+            for peer, column in zip(seating.fingerprints, dealt.columns, strict=True)
+            if peer != seating.me
         )
         # The other columns are the others' alone from here on.
-        self._own = dealt = replace(dealt, columns=(dealt.columns[own],))
+        self._own = replace(dealt, columns=(dealt.columns[own],))
         return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes))
-
-    @property
-    def dealing_digest(self) -> bytes:
-        """Digest of this party's dealing; empty before `deal`."""
-        return self._dealing_digest
 
     def reveal(self, verdict: Verdict, bundle: ShareBundle) -> tuple[Reveal, tuple[bytes, ...]]:
         """Show the shares that a certified verdict allows; name the dealings that they must fit.
@@ -135,43 +110,43 @@ class ShareHolder:
         Raises:
             RemoteProtocolError: the coordinator relayed something else; nothing was opened.
         """
-        survivors = verdict.survivors
-        others = [fp for fp in survivors if fp != self._me]
+        seating, survivors = self._run.known, verdict.survivors
+        others = [fp for fp in survivors if fp != seating.me]
         if not len(bundle.dealings) == len(bundle.envelopes) == len(others):
             raise UnexpectedMessageError(
                 "one share must come from each survivor", len(bundle.envelopes), peer=COORDINATOR
             )
-        came = dict(zip(others, zip(bundle.dealings, bundle.envelopes, strict=True), strict=True))
-        dealings = {dealer: self._relayed(dealer, frame) for dealer, (frame, _) in came.items()}
+        sealed = dict(zip(others, bundle.envelopes, strict=True))
+        came = zip(others, bundle.dealings, strict=True)
+        dealings = {dealer: self._relayed(dealer, frame) for dealer, frame in came}
+        places = {fp: seat for seat, fp in enumerate(seating.fingerprints)}
         alive = set(survivors)
-        dropped = [seat for seat, fp in enumerate(self._fingerprints) if fp not in alive]
+        dropped = [seat for fp, seat in places.items() if fp not in alive]
         disclosures, wrong = [], []
-        places = {fp: seat for seat, fp in enumerate(self._fingerprints)}
-        holder = places[self._me]
         for dealer in survivors:
             try:
-                if dealer == self._me:
+                if dealer == seating.me:
                     column, dealing = self._own_column()
                 else:
-                    column, dealing = self._column_from(dealer, came[dealer][1], dealings[dealer])
+                    column, dealing = self._column_from(dealer, sealed[dealer], dealings[dealer])
                 disclosure = disclose(
-                    column, dealing, dealer=places[dealer], holder=holder, dropped=dropped
+                    column, dealing, dealer=places[dealer], holder=seating.seat, dropped=dropped
                 )
             except (BrokenEnvelopeError, WrongShareError):
                 # The coordinator is to blame if it relayed another message than the dealer's.
-                verify_handed_over(dealings[dealer], self._seats[dealer])
+                verify_handed_over(dealings[dealer], seating.identities[dealer])
                 # One dealer that cheats does not void the batch: the other shares will do.
                 wrong.append(dealer)
                 disclosures.append(b"")
                 continue
             disclosures.append(disclosure)
         digests = [
-            self._dealing_digest if dealer == self._me else dealings[dealer].digest
+            self.dealing_digest if dealer == seating.me else dealings[dealer].digest
             for dealer in survivors
         ]
         # A coordinator that shows another dealing cannot say that this party cheated.
         opening = opening_digest(wire.digest_of(verdict), digests)
-        return Reveal(opening, self._me, tuple(disclosures)), tuple(wrong)
+        return Reveal(opening, seating.me, tuple(disclosures)), tuple(wrong)
 
     def _own_column(self) -> tuple[bytes, Dealing]:
         assert self._own is not None
@@ -179,13 +154,13 @@ class ShareHolder:
         return column, self._own.message
 
     def _relayed(self, dealer: bytes, frame: bytes) -> Signed:
-        """Read a survivor's hashes. The coordinator checks every message before relaying it."""
+        """Read a survivor's hashes; its signature is checked only where a share does not fit."""
         signed = wire.decode(frame)
         dealing = wire.expect(signed, Dealing)
         fits = (
             dealing.sender == dealer
             and dealing.plan_digest == self._plan_digest
-            and dealing.is_among(len(self._seats))
+            and dealing.is_among(len(self._run.known.identities))
         )
         if not fits:
             raise UnexpectedMessageError(
@@ -199,15 +174,12 @@ class ShareHolder:
         return column, wire.expect(dealing, Dealing)
 
     def _key(self, peer: bytes, *, sending: bool) -> bytes:
-        derive = self._roots.sending_key if sending else self._roots.receiving_key
+        roots = self._run.roots
+        derive = roots.sending_key if sending else roots.receiving_key
         return derive(peer, plan_digest=self._plan_digest, stage=STAGE)
 
-    @property
-    def _seat(self) -> int:
-        return self._fingerprints.index(self._me)
-
     def __repr__(self) -> str:
-        return f"ShareHolder(parties={len(self._seats)})"
+        return f"ShareHolder(parties={len(self._run.known.identities)})"
 
 
 # The coordinator's shares ------------------------------------------------------------------------
@@ -246,6 +218,9 @@ class ShareCollector:
         form: Secure sum, one that survives drop-outs.
         seats: Fingerprints of all parties, in seat order.
         plan_digest: The plan.
+
+    Attributes:
+        faults: Shares that were dropped.
     """
 
     def __init__(self, form: SecureSum, *, seats: tuple[bytes, ...], plan_digest: bytes) -> None:
@@ -253,23 +228,17 @@ class ShareCollector:
         self._seats = seats
         self._plan_digest = plan_digest
         self._dealt: dict[bytes, _Dealt] = {}
-        self._verdict: Verdict | None = None
         self._survivors: tuple[bytes, ...] = ()
         self._dropped: list[int] = []
         self._shares: dict[bytes, dict[int, Elements]] = {}
         self._reveals: dict[bytes, bytes] = {}
         self._opening_digest = b""
-        self._faults: list[ShareFault] = []
+        self.faults: tuple[ShareFault, ...] = ()
 
     @property
     def is_fixed(self) -> bool:
         """Whether the survivors are fixed."""
-        return self._verdict is not None
-
-    @property
-    def faults(self) -> tuple[ShareFault, ...]:
-        """Shares that were dropped."""
-        return tuple(self._faults)
+        return bool(self._survivors)
 
     @property
     def most_bytes(self) -> int:
@@ -334,9 +303,7 @@ class ShareCollector:
         """
         if self.is_fixed:
             raise WrongStateError("survivors must be fixed once", "a second time")
-        survivors = verdict.survivors
-        self._verdict = verdict
-        self._survivors = survivors
+        self._survivors = survivors = verdict.survivors
         self._dropped = [place for place, seat in enumerate(self._seats) if seat not in survivors]
         self._shares = {dealer: {} for dealer in survivors}
         self._opening_digest = opening_digest(
@@ -373,9 +340,7 @@ class ShareCollector:
         holder = self._seats.index(reveal.sender)
         for dealer, disclosed in zip(self._survivors, reveal.disclosures, strict=True):
             if not disclosed:
-                self._faults.append(
-                    ShareFault(dealer, reveal.sender, named=(dealer, reveal.sender))
-                )
+                self._drop(dealer, reveal.sender, named=(dealer, reveal.sender))
                 continue
             try:
                 self._shares[dealer][holder] = read_disclosure(
@@ -386,7 +351,10 @@ class ShareCollector:
                     dropped=self._dropped,
                 )
             except WrongShareError:
-                self._faults.append(ShareFault(dealer, reveal.sender, named=(reveal.sender,)))
+                self._drop(dealer, reveal.sender, named=(reveal.sender,))
+
+    def _drop(self, dealer: bytes, holder: bytes, *, named: tuple[bytes, ...]) -> None:
+        self.faults = (*self.faults, ShareFault(dealer, holder, named))
 
     def contribution_of(self, party: bytes, *, vector_digest: bytes) -> Contribution:
         """Return the digests of a party's signed messages so far, given that of its y."""

@@ -8,8 +8,7 @@ messages, and plans against the history that it remembers. Its guard judges whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +36,7 @@ from protocols.messages import (
     KeyStatement,
     Plan,
     Ready,
+    RunInquiry,
     RunOffer,
     RunRecord,
     SetProposal,
@@ -46,7 +46,6 @@ from protocols.messages import (
     StreamSums,
     VerdictMacs,
 )
-from protocols.rounds.answers import Answers, Frames
 from protocols.rounds.batch import PartyBatch
 from protocols.rounds.blame import PartyBlame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
@@ -54,22 +53,27 @@ from protocols.rounds.closing import PartyClosing
 from protocols.rounds.inquiry import PartyInquiry
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.lost_runs import LostRuns
-from protocols.rounds.seated_run import SeatedRun
 from protocols.rounds.seating import (
     COORDINATOR,
     LEAST_PARTIES,
+    SeatedRun,
     require_fresh,
     require_run,
     verify_handed_over,
 )
 from protocols.rounds.setup import PartySetup
-from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
+from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state, subject_of
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 from protocols.wire import Signed
 
-_PROOFS: tuple[type[Message], ...] = (VerdictMacs, Certificate)
-"""Each proves that enough parties gave a verdict. Only the first one is checked."""
+Frames = tuple[bytes, ...]
+
+_MAY_BE_WRONG: tuple[type[Message], ...] = (
+    *(RunOffer, RunRecord, Plan, SetProposal, BlameRequest),
+    VerdictMacs,  # a peer's wrong MAC is not the coordinator's fault
+)
+"""Messages whose fault leaves a run as it was. Any other message's ends it at this party."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ class PartyRound:
         )
         self._lost_runs = LostRuns(identity, coordinator=coordinator, journal=journal)
         self._state = PartyState.NEW
-        self._answers = Answers()
+        self._answered: dict[tuple[type[Message], object], tuple[bytes, Frames]] = {}
         self._blame = PartyBlame()
         self._closing = PartyClosing(self._run)
         self.inquiry = PartyInquiry(self._run)
@@ -179,6 +183,10 @@ class PartyRound:
 
     # Messages ---------------------------------------------------------------------------------
 
+    def require_joinable(self, signed: Signed, inquiry: RunInquiry) -> None:
+        """Check an inquiry before an offer; see `PartySetup.require_joinable`."""
+        self._setup.require_joinable(signed, inquiry)
+
     def receive(self, frame: bytes, *, now: float) -> Received:
         """Take one frame from the coordinator.
 
@@ -218,13 +226,20 @@ class PartyRound:
             self._state = next_state(PARTY_TRANSITIONS, self._state, message)
             self.inquiry.take(signed, now=now)
             return Received(event=message)
-        answered = self._answers.find(message)
+        answered = self._answered.get(_name_of(message))
         if answered is not None:
             return self._answer_again(signed, *answered, now=now)
         state = next_state(PARTY_TRANSITIONS, self._state, message)
-        received = self._act(signed, now=now)
+        if isinstance(message, VerdictMacs | Certificate | ShareBundle):
+            self.batch.require_open(message.plan_digest, now=now)  # it may only be late
+        try:
+            received = self._act(signed, now=now)
+        except ProtocolError:
+            if not isinstance(message, _MAY_BE_WRONG):
+                self._stop()
+            raise
         self._state = state
-        self._answers.keep(signed, received.replies)
+        self._answered[_name_of(message)] = (signed.digest, received.replies)
         return received
 
     def accept_run(self) -> tuple[bytes, ...]:
@@ -317,51 +332,8 @@ class PartyRound:
 
     # One case per message ---------------------------------------------------------------------
 
-    def _act(self, signed: Signed, *, now: float) -> Received:
-        message = signed.message
-        match message:
-            case RunOffer() | RunRecord() | EnvelopeBundle() | SetupClosing():
-                return self._set_up(signed, message, now=now)
-            case Plan():
-                self.batch.take_plan(signed, message, now=now)
-                return Received(event=message)
-            case SetProposal():
-                return Received(self.batch.take_proposal(message, now=now))
-            case VerdictMacs():
-                self.batch.require_open(message.plan_digest, now=now)
-                self.batch.take_proof(message)  # a peer's wrong MAC is not the coordinator's
-                return Received()
-            case Certificate():
-                self.batch.require_open(message.plan_digest, now=now)
-                with self._stopping():
-                    self.batch.take_proof(message)
-                return Received()
-            case ShareBundle():
-                self.batch.require_open(message.plan_digest, now=now)
-                with self._stopping():
-                    return Received((self.batch.reveal(message),))
-            case Settlement():
-                with self._stopping():
-                    claim = self.batch.settle(signed, message)
-                    self._answers.drop_shares(message.plan_digest)
-                    return Received(event=message, proven=claim)
-            case BlameRequest():
-                self._blame.take(message, now=now)
-                return Received(event=message)
-            case Closing() | HeadBundle():
-                with self._stopping():
-                    return Received((self._close(message),))
-            case _:  # the transition table lists no other
-                raise AssertionError(type(message).__name__)
-
-    def _set_up(
-        self,
-        signed: Signed,
-        message: RunOffer | RunRecord | EnvelopeBundle | SetupClosing,
-        *,
-        now: float,
-    ) -> Received:
-        run = self._run
+    def _act(self, signed: Signed, *, now: float) -> Received:  # noqa: PLR0912 - one each
+        message, run = signed.message, self._run
         match message:
             case RunOffer():
                 return Received((self._setup.state(signed, message, now=now),))
@@ -369,24 +341,38 @@ class PartyRound:
                 run.seating = self._setup.read_record(signed, message, now=now)
                 return Received(event=message)
             case EnvelopeBundle():
-                with self._stopping():
-                    return Received((self._setup.confirm(run.known, message),))
+                return Received((self._setup.confirm(run.known, message),))
             case SetupClosing():
-                with self._stopping():
-                    run.roots, digest = self._setup.finish(run.known, message)
-                    run.extend("setup", digest)
-                    return Received((run.ready("setup"),))
-
-    def _close(self, message: Closing | HeadBundle) -> bytes:
-        match message:
+                run.roots, digest = self._setup.finish(run.known, message)
+                run.extend("setup", digest)
+                return Received((run.ready("setup"),))
+            case Plan():
+                self.batch.take_plan(signed, message, now=now)
+                return Received(event=message)
+            case SetProposal():
+                return Received(self.batch.take_proposal(message, now=now))
+            case VerdictMacs() | Certificate():
+                self.batch.take_proof(message)
+                return Received()
+            case ShareBundle():
+                return Received((self.batch.reveal(message),))
+            case Settlement():
+                claim = self.batch.settle(signed, message)
+                self._drop_shares(message.plan_digest)
+                return Received(event=message, proven=claim)
+            case BlameRequest():
+                self._blame.take(message, now=now)
+                return Received(event=message)
             case Closing():
                 frame = self._closing.state_head(message)
-                self._run.roots.erase()
+                run.roots.erase()
                 self._blame.witness = None
-                return frame
+                return Received((frame,))
             case HeadBundle():
                 self._closing.compare(message)
-                return self._run.ready("closing")
+                return Received((run.ready("closing"),))
+            case _:  # the transition table lists no other
+                raise AssertionError(type(message).__name__)
 
     # Helpers ----------------------------------------------------------------------------------
 
@@ -405,7 +391,7 @@ class PartyRound:
         """Answer a message as before, unless it is another one in the same place."""
         message = signed.message
         # A coordinator that was restarted may prove the same verdict by other parties' MACs.
-        if digest != signed.digest and not isinstance(message, _PROOFS):
+        if digest != signed.digest and not isinstance(message, VerdictMacs | Certificate):
             self._stop()
             raise ConflictingMessageError(
                 "a message must have the same bytes each time",
@@ -432,20 +418,18 @@ class PartyRound:
         stored = self._run.journal.find(signed.digest)
         return () if stored is None else stored
 
+    def _drop_shares(self, plan_digest: bytes) -> None:
+        """Never show the shares of a settled plan again."""
+        name = (ShareBundle, plan_digest)
+        if name in self._answered:
+            self._answered[name] = (self._answered[name][0], ())
+
     def _decided(self, message: Message, replies: Frames, state: PartyState) -> Frames:
         """Note the answer to a message that waited for a decision, and go on."""
-        self._answers.decide(message, replies)
+        name = _name_of(message)
+        self._answered[name] = (self._answered[name][0], replies)
         self._state = state
         return replies
-
-    @contextmanager
-    def _stopping(self) -> Iterator[None]:
-        """Stop the run at any error: its promise is broken."""
-        try:
-            yield
-        except ProtocolError:
-            self._stop()
-            raise
 
     def _stop(self) -> None:
         self._state = PartyState.STOPPED
@@ -457,6 +441,12 @@ class PartyRound:
     def _require(self, state: PartyState) -> None:
         if self._state is not state:
             raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
+
+
+def _name_of(message: Message) -> tuple[type[Message], object]:
+    """Name the place of a message in its run: one of either proof of a verdict is checked."""
+    kind = VerdictMacs if isinstance(message, Certificate) else type(message)
+    return kind, subject_of(message)
 
 
 def _is_signed_by(shown: Signed, identity: PublicIdentity) -> bool:

@@ -27,7 +27,7 @@ from protocols.messages import Certificate, Refusal, Settlement, VectorHead, Ver
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.seating import COORDINATOR, Seating, verify_handed_over
+from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
@@ -42,11 +42,7 @@ def certificate_of(
 ) -> Verdict | None:
     """Check the certificate of a settlement; return the verdict that it proves, None without one.
 
-    Args:
-        settlement: The settlement.
-        identities: All parties of the run in seat order, by fingerprint.
-        form: Secure sum of the run.
-        known: A verdict whose certificate was checked before: its signatures are not checked again.
+    See `proven_claim` for the arguments.
 
     Raises:
         FalseCertificateError: it proves nothing, is of another plan, or this form has none; or a
@@ -83,13 +79,8 @@ def refusers_of(
 ) -> tuple[bytes, ...]:
     """Check every refusal of a settlement; return the parties that refused, in seat order.
 
-    With false refusals a coordinator could have an opened batch asked again.
-
-    Args:
-        settlement: The settlement, whose signature was verified.
-        identities: All parties of the run in seat order, by fingerprint.
-        y_bytes: Length of a y of the plan; None where the plan is not at hand. Then nobody counts
-            whose vector was of a wrong length: the coordinator could name any length.
+    With false refusals a coordinator could have an opened batch asked again. See `proven_claim` for
+    the arguments.
 
     Raises:
         FalseRefusalError: the plan was released, a refusal is of another plan or out of order, a
@@ -148,8 +139,9 @@ def proven_claim(
         settlement: The settlement, whose signature was verified.
         identities: All parties of the run in seat order, by fingerprint.
         form: Secure sum of the run.
-        known: A verdict whose certificate was checked before.
-        y_bytes: See `refusers_of`.
+        known: A verdict whose certificate was checked before: its signatures are not checked again.
+        y_bytes: Length of a y of the plan; None where the plan is not at hand. Then nobody counts
+            whose vector was of a wrong length: the coordinator could name any length.
 
     Returns:
         None where it proves nothing.
@@ -175,22 +167,12 @@ def learn_settlement(
     identities: Mapping[bytes, PublicIdentity],
     form: type[SecureSum],
     known: Verdict | None = None,
-    came_here: bool = False,
     y_bytes: int | None = None,
+    came_here: bool = False,
 ) -> PlanClaim | None:
-    """Check a settlement's evidence, and let the journal learn the claim that it proves.
+    """Let a party's journal learn the claim that a settlement proves; see `proven_claim`.
 
-    Args:
-        journal: The party's journal.
-        settlement: The settlement, whose signature was verified.
-        identities: All parties of the run in seat order, by fingerprint.
-        form: Secure sum of the run.
-        known: A verdict whose certificate was checked before.
-        came_here: Whether the plan came in this run; the journal may know it from another.
-        y_bytes: See `refusers_of`.
-
-    Returns:
-        The claim that it proves; None if there is none.
+    `came_here` says whether the plan came in this run: the journal may know it from another.
 
     Raises:
         RemoteProtocolError: a refusal or the certificate is false; nothing was noted.
@@ -211,14 +193,8 @@ def note_settled(
 ) -> None:
     """Drop a settled plan's y and note the proven claim, if the plan was of its run.
 
-    Parties of another run prove nothing about a plan: they may never have seen it.
-
-    Args:
-        journal: The party's journal.
-        plan_digest: The plan.
-        claim: The claim that its settlement proved; None if there is none.
-        run_id: The run of which the settlement is.
-        came_here: Whether the plan came in this run; the journal may know it from another.
+    Parties of another run than the settlement's prove nothing about a plan: they may never have
+    seen it. See `learn_settlement` for the arguments.
     """
     if not came_here and journal.run_of(plan_digest) != run_id:
         return
@@ -243,20 +219,13 @@ def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, 
     return tuple(seat for seat, digest in listed if digest)
 
 
-def require_settlement(
-    settlement: Settlement, plan: PartyPlan, *, seating: Seating, least: int
-) -> None:
+def require_settlement(settlement: Settlement, plan: PartyPlan, *, run: SeatedRun) -> None:
     """Compare a settlement with the messages that this party sent, refused and agreed to.
-
-    Args:
-        settlement: The settlement.
-        plan: The plan as this party knows it.
-        seating: The run.
-        least: Fewest parties whose sum this party helps to open.
 
     Raises:
         RemoteProtocolError: it contradicts this party's records.
     """
+    seating = run.known
     listed = listed_in(settlement, seating.fingerprints)
     if settlement.plan_digest != plan.digest:
         raise UnexpectedMessageError(
@@ -269,7 +238,7 @@ def require_settlement(
     may_be_left_out = seating.form.survives_dropouts or not released
     if entry not in plan.entries and (entry or not may_be_left_out):
         raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
-    if released and len(listed) < least:
+    if released and len(listed) < run.least_survivors:
         raise HistoryError("a release must have enough parties' vectors", "a missing one")
     agreed = plan.verdict.survivors if plan.verdict is not None else ()
     if released and agreed and listed != agreed:

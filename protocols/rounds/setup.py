@@ -8,7 +8,7 @@ sealed under that id, and both confirm it before any batch.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from protocols import wire
 from protocols.envelope import SealingKey, require_key_of, seal
@@ -30,6 +30,7 @@ from protocols.messages import (
     EnvelopeBundle,
     KeyStatement,
     Refusal,
+    RunInquiry,
     RunOffer,
     RunRecord,
     SetupClosing,
@@ -96,28 +97,27 @@ class PartySetup:
         self._unconfirmed: dict[bytes, bytes] = {}
         self._confirmations: Signed | None = None
 
+    def require_joinable(self, signed: Signed, inquiry: RunInquiry) -> None:
+        """Check of an inquiry before an offer what would be checked of the offer and its record.
+
+        Raises:
+            RemoteProtocolError: it is not the coordinator's, or of a run that this party cannot be
+                in.
+            TooFewPartiesError: its form needs more parties.
+        """
+        verify_handed_over(signed, self._coordinator)
+        self._require_coordinator(inquiry.coordinator)
+        self._form_of(inquiry).require_enough(len(inquiry.seats))
+        self._require_seats(inquiry.seats)
+
     def state(self, signed: Signed, offer: RunOffer, *, now: float) -> bytes:
         """Answer the offer with this party's keys for the run; return the frame.
 
         Raises:
             UnknownPeerError, SuiteError, UnexpectedMessageError: the offer is none for this party.
         """
-        if offer.coordinator_key != self._coordinator.key:
-            raise UnknownPeerError(
-                "the offer must name the pinned key", "another", peer=COORDINATOR
-            )
-        if offer.form not in self._forms:
-            raise UnexpectedMessageError(
-                "the form must be known to this party", "another", peer=COORDINATOR
-            )
-        if offer.suite not in self._suites:
-            raise SuiteError(
-                "the suite must be one that this party accepts", "another", peer=COORDINATOR
-            )
-        if offer.ring_bits != self._forms[offer.form].ring.bits:
-            raise UnexpectedMessageError(
-                "the ring must be the form's", offer.ring_bits, peer=COORDINATOR
-            )
+        self._require_coordinator(PublicIdentity(offer.coordinator_key).fingerprint)
+        self._form_of(offer)
         require_fresh(offer.expires_at, now=now)
         self._sealing_key = SealingKey(offer.suite)
         statement = KeyStatement(
@@ -168,57 +168,60 @@ class PartySetup:
         assert self._statement is not None
         if self._statement.frame not in record.statements:
             raise UnknownPeerError("our own statement must be in the run record", "none")
-        statements, fingerprints = [], []
+        stated = [wire.decode(frame) for frame in record.statements]
+        statements = [wire.expect(signed, KeyStatement) for signed in stated]
+        identities = [PublicIdentity(statement.identity_key) for statement in statements]
+        self._require_seats([identity.fingerprint for identity in identities])
         counters = self._journal.witnessed()
-        for frame in record.statements:
-            signed = wire.decode(frame)
-            statement = wire.expect(signed, KeyStatement)
-            identity = PublicIdentity(statement.identity_key)
-            self._check_statement(statement, identity.fingerprint, record)
+        for signed, statement, identity in zip(stated, statements, identities, strict=True):
+            # Its signature first: what follows names the party that stated it.
             verify_handed_over(signed, identity)
-            self._check_keys(statement, identity.fingerprint, record, counters)
-            statements.append(statement)
-            fingerprints.append(identity.fingerprint)
-        if fingerprints != sorted(set(fingerprints)):
-            raise UnknownPeerError(
-                "seats must be in the order of fingerprints, none twice", "others"
+            peer = identity.fingerprint
+            require_statement(
+                statement,
+                peer,
+                offer_digest=record.offer_digest,
+                suite=record.suite,
+                expires_at=record.expires_at,
             )
+            if statement.journal_counter < counters.get(peer, 0):
+                raise HistoryError(
+                    "a party's journal must not be older than what it signed",
+                    "an older one",
+                    pair=(peer.hex(), COORDINATOR),  # which may have held the statement back
+                )
         if len({statement.sealing_key for statement in statements}) != len(statements):
             raise UnknownPeerError("sealing keys must differ", "one that comes twice")
         return tuple(statements)
 
-    def _check_statement(
-        self, statement: KeyStatement, fingerprint: bytes, record: RunRecord
-    ) -> None:
-        if fingerprint != self._me and fingerprint not in self._known_peers:
+    def _require_coordinator(self, fingerprint: bytes) -> None:
+        if fingerprint != self._coordinator.fingerprint:
             raise UnknownPeerError(
-                "every party must be known here", "one that is not", peer=fingerprint.hex()
+                "the coordinator must be the pinned one", "another", peer=COORDINATOR
             )
-        fits = (
-            statement.offer_digest == record.offer_digest
-            and statement.role == ROLE_PARTY
-            and statement.expires_at == record.expires_at
-        )
-        if not fits:
-            raise UnexpectedMessageError("every statement must be for this offer", "another")
 
-    def _check_keys(
-        self,
-        statement: KeyStatement,
-        fingerprint: bytes,
-        record: RunRecord,
-        counters: Mapping[bytes, int],
-    ) -> None:
-        try:
-            require_key_of(record.suite, statement.sealing_key)
-        except SuiteError as error:
-            raise error.from_peer(fingerprint.hex()) from error
-        if statement.journal_counter < counters.get(fingerprint, 0):
-            raise HistoryError(
-                "a party's journal must not be older than what it signed",
-                "an older one",
-                pair=(fingerprint.hex(), COORDINATOR),  # which may have held the statement back
+    def _form_of(self, message: RunOffer | RunInquiry) -> SecureSum:
+        form = self._forms.get(message.form)
+        if form is None or message.ring_bits != form.ring.bits:
+            raise UnexpectedMessageError(
+                "the form and its ring must be known to this party", "others", peer=COORDINATOR
             )
+        if message.suite not in self._suites:
+            raise SuiteError(
+                "the suite must be one that this party accepts", "another", peer=COORDINATOR
+            )
+        return form
+
+    def _require_seats(self, seats: Sequence[bytes]) -> None:
+        for seat in seats:
+            if seat != self._me and seat not in self._known_peers:
+                raise UnknownPeerError("every party must be known here", "one not", peer=seat.hex())
+        if list(seats) != sorted(set(seats)):
+            raise UnknownPeerError(
+                "seats must be in the order of fingerprints, none twice", "others"
+            )
+        if self._me not in seats:
+            raise UnknownPeerError("our own seat must be in the run", "none", peer=COORDINATOR)
 
     def seal(self, seating: Seating) -> bytes:
         """Agree to the run: seal a half of each pair's root; return the frame.
@@ -337,6 +340,24 @@ class PartySetup:
         self._sealing_key = None
 
 
+def require_statement(
+    statement: KeyStatement, sender: bytes, *, offer_digest: bytes, suite: str, expires_at: int
+) -> None:
+    """Check that a party's keys, which it signed, are for this offer.
+
+    Raises:
+        UnexpectedMessageError: they are for another.
+        SuiteError: a key of another suite; names the party.
+    """
+    said = (statement.offer_digest, statement.role, statement.expires_at)
+    if said != (offer_digest, ROLE_PARTY, expires_at):
+        raise UnexpectedMessageError("a key statement must be for this offer", "another")
+    try:
+        require_key_of(suite, statement.sealing_key)
+    except SuiteError as error:
+        raise error.from_peer(sender.hex()) from error
+
+
 class CoordinatorSetup:
     """The coordinator's end: collects statements, envelopes and confirmations, and relays them.
 
@@ -393,17 +414,13 @@ class CoordinatorSetup:
             HistoryError: its journal's counter is below `least_counter`, which it signed before.
         """
         offer = wire.expect(self.offer, RunOffer)
-        fits = (
-            statement.offer_digest == self.offer.digest
-            and statement.role == ROLE_PARTY
-            and statement.expires_at == offer.expires_at
+        require_statement(
+            statement,
+            sender,
+            offer_digest=self.offer.digest,
+            suite=offer.suite,
+            expires_at=offer.expires_at,
         )
-        if not fits:
-            raise UnexpectedMessageError("a key statement must be for this offer", "another")
-        try:
-            require_key_of(offer.suite, statement.sealing_key)
-        except SuiteError as error:
-            raise error.from_peer(sender.hex()) from error
         if statement.journal_counter < least_counter:
             raise HistoryError(
                 "a party's journal must not be older than what it signed",

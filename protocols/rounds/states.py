@@ -199,3 +199,22 @@ def next_state(table: Mapping[S, Mapping[type[Message], S]], state: S, message: 
             f"in state '{state.value}' a message must be: {allowed}", type(message).__name__
         )
     return row[type(message)]
+
+
+def subject_of(message: Message) -> object:
+    """Return what a message is about, beside its kind: two bodies for it are a conflict."""
+    match message:
+        case RunOffer():
+            return message.nonce
+        case RunRecord():
+            return message.offer_digest
+        case Plan():
+            return message.epoch
+        case SetProposal():
+            return message.plan_digest, bool(message.survivors)  # one set, one attempt to close
+        case Reveal():
+            return message.opening_digest
+        case Ready():
+            return message.stage
+        case _:
+            return getattr(message, "plan_digest", None)

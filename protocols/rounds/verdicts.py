@@ -32,7 +32,7 @@ from protocols.pair_keys import PairRoots
 from protocols.rounds.bounds import SetBound
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.seating import COORDINATOR, Seating
+from protocols.rounds.seating import COORDINATOR, SeatedRun
 from protocols.wire import Signed
 
 VERDICT_STAGE = "verdict"
@@ -41,36 +41,24 @@ VERDICT_STAGE = "verdict"
 # A party's verdict --------------------------------------------------------------------------------
 
 
-def give_verdict(
-    proposal: SetProposal,
-    plan: PartyPlan,
-    *,
-    seating: Seating,
-    least: int,
-    identity: SigningIdentity,
-    roots: PairRoots,
-    journal: RoundJournal,
-) -> tuple[bytes, ...]:
+def give_verdict(proposal: SetProposal, plan: PartyPlan, *, run: SeatedRun) -> tuple[bytes, ...]:
     """Give a party's one verdict on a plan: journalled first, then signed.
 
     Args:
         proposal: The coordinator's proposal for this plan.
         plan: The plan; gets the verdict.
-        seating: The run.
-        least: Fewest parties whose sum this party helps to open.
-        identity: Of this party.
-        roots: Its roots, at the plan's epoch.
-        journal: Its journal.
+        run: The run; its roots are at the plan's epoch.
 
     Returns:
         The frames to send: the verdict, behind its MACs where a set is to open.
 
     Raises:
         VerdictError: the set must not open, or the party gave another verdict.
-        TooFewSharesError: fewer parties than `least`.
+        TooFewSharesError: fewer parties than the form or this party's floor needs.
         UnexpectedMessageError: not a set of seats.
         RestoredJournalError: the journal was halted: it cannot promise.
     """
+    seating = run.known
     if proposal.survivors:
         if plan.sent is None:
             raise VerdictError("we must have sent our y for a set to open", "none")
@@ -78,16 +66,16 @@ def give_verdict(
             proposal.survivors,
             me=seating.me,
             seats=seating.fingerprints,
-            least=least,
+            least=run.least_survivors,
             bound=plan.bound,
         )
     verdict = Verdict(plan.digest, proposal.survivors)
-    frame = sign_verdict(verdict, run_id=seating.run_id, identity=identity, journal=journal)
+    frame = sign_verdict(verdict, run_id=run.run_id, identity=run.identity, journal=run.journal)
     plan.verdict = verdict
     if not proposal.survivors:
         plan.holder = None  # nothing will be shown for it
         return (frame,)
-    macs = verdict_macs(verdict, peers=seating.peers, roots=roots)
+    macs = verdict_macs(verdict, peers=seating.peers, roots=run.roots)
     return (wire.contain(macs), frame)
 
 
@@ -109,26 +97,23 @@ def sign_verdict(
     return wire.sign(verdict, identity).frame
 
 
-def take_proof(
-    proof: VerdictMacs | Certificate, plan: PartyPlan, *, seating: Seating, roots: PairRoots
-) -> None:
+def take_proof(proof: VerdictMacs | Certificate, plan: PartyPlan, *, run: SeatedRun) -> None:
     """Take the proof that enough parties gave this party's own verdict on a plan.
 
     Raises:
         FalseCertificateError: it proves nothing, or another verdict, or the plan is closed.
     """
-    verdict = plan.verdict
+    verdict, seating = plan.verdict, run.known
     if verdict is None or not verdict.survivors:
         raise FalseCertificateError("a closed plan must not open", "a proof", peer=COORDINATOR)
-    threshold = seating.threshold
     if isinstance(proof, VerdictMacs):
-        require_macs(proof, verdict, peers=seating.peers, roots=roots, threshold=threshold)
+        require_macs(proof, verdict, run=run)
     elif proof.verdict != verdict:
         raise FalseCertificateError(
             "a certificate must be for our own verdict", "another", peer=COORDINATOR
         )
     else:
-        require_certificate(proof, identities=seating.identities, threshold=threshold)
+        require_certificate(proof, identities=seating.identities, threshold=seating.threshold)
     plan.is_certified = True
 
 
@@ -233,54 +218,31 @@ def require_certificate(
 
 
 def verdict_macs(verdict: Verdict, *, peers: Sequence[bytes], roots: PairRoots) -> VerdictMacs:
-    """Authenticate a party's verdict to each of its peers.
-
-    Args:
-        verdict: The verdict.
-        peers: Fingerprints of all other parties, in seat order.
-        roots: The party's roots, at the plan's epoch.
-    """
+    """Authenticate a party's verdict to each of its peers, under roots at the plan's epoch."""
     digest = wire.digest_of(verdict)
     plan = verdict.plan_digest
     keys = (roots.sending_key(peer, plan_digest=plan, stage=VERDICT_STAGE) for peer in peers)
     return VerdictMacs(plan, tuple(_verdict_mac(key, digest) for key in keys))
 
 
-def require_macs(
-    message: VerdictMacs,
-    verdict: Verdict,
-    *,
-    peers: Sequence[bytes],
-    roots: PairRoots,
-    threshold: int,
-) -> None:
-    """Check that enough peers gave this party's own verdict, by their MACs.
+def require_macs(message: VerdictMacs, verdict: Verdict, *, run: SeatedRun) -> None:
+    """Check that enough peers gave this party's own verdict for a set, by their MACs.
 
     It proves to this party the same as a certificate proves to everybody: an honest peer
     authenticates one verdict, to all.
 
-    Args:
-        message: A MAC of each peer in seat order, empty where there is none.
-        verdict: This party's own verdict, for a set of survivors.
-        peers: Fingerprints of all other parties, in seat order.
-        roots: The party's roots, at the plan's epoch.
-        threshold: Verdicts that must be equal, this party's own among them.
-
     Raises:
         FalseCertificateError: too few of them are right.
     """
+    peers, threshold = run.known.peers, run.known.threshold
     plan, digest = verdict.plan_digest, wire.digest_of(verdict)
     if message.plan_digest != plan or len(message.macs) != len(peers):
         raise FalseCertificateError("one MAC or none must come of each peer", "others")
-    survivors = set(verdict.survivors)
-    agreed = 1 + sum(
-        hmac.compare_digest(
-            mac,
-            _verdict_mac(roots.receiving_key(peer, plan_digest=plan, stage=VERDICT_STAGE), digest),
-        )
-        for peer, mac in zip(peers, message.macs, strict=True)
-        if mac and peer in survivors
-    )
+    survivors, agreed = set(verdict.survivors), 1  # this party itself
+    for peer, mac in zip(peers, message.macs, strict=True):
+        if mac and peer in survivors:
+            key = run.roots.receiving_key(peer, plan_digest=plan, stage=VERDICT_STAGE)
+            agreed += hmac.compare_digest(mac, _verdict_mac(key, digest))
     if agreed < threshold:
         raise FalseCertificateError(f"{threshold} parties must have agreed", agreed)
 
@@ -289,10 +251,10 @@ def _verdict_mac(key: bytes, digest: bytes) -> bytes:
     return hmac.digest(key, digest, "sha256")[:VERDICT_MAC_BYTES]
 
 
-# The coordinator's ballots ------------------------------------------------------------------------
+# At the coordinator -------------------------------------------------------------------------------
 
 
-class Ballots:
+class VerdictCollector:
     """The verdicts that the coordinator holds on one plan.
 
     Args:
@@ -380,4 +342,4 @@ class Ballots:
         }
 
     def __repr__(self) -> str:
-        return f"Ballots(given={len(self._given)})"
+        return f"VerdictCollector(given={len(self._given)})"

@@ -46,7 +46,7 @@ from protocols.messages import (
 from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
 from protocols.rounds.journal import MOST_UNSERVED
 from protocols.rounds.opening import ShareFault
-from protocols.rounds.verdicts import Ballots
+from protocols.rounds.verdicts import VerdictCollector
 from tests.support.cheating import EXPIRED, Cheat
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
@@ -1236,7 +1236,7 @@ def test_a_run_that_a_party_refused_is_unknown_to_it() -> None:
     assert journal.counter == counter
 
 
-# The coordinator's ballots ---------------------------------------------------------------------
+# The coordinator's verdicts ---------------------------------------------------------------------
 
 
 def agreeing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
@@ -1360,24 +1360,26 @@ def test_a_party_that_sends_wrong_macs_does_not_hinder_the_others() -> None:
     run.settle()
 
 
-def test_ballots_certify_with_as_few_verdicts_as_prove_it() -> None:
+def test_a_collector_certifies_with_as_few_verdicts_as_prove_it() -> None:
     identities = sorted(
         (SigningIdentity.generate() for _ in range(7)), key=lambda each: each.fingerprint
     )
     seats = tuple(each.fingerprint for each in identities)
     plan = bytes(32)
-    ballots = Ballots(plan, identities={e.fingerprint: e.public for e in identities}, threshold=5)
+    verdicts = VerdictCollector(
+        plan, identities={e.fingerprint: e.public for e in identities}, threshold=5
+    )
     for place, identity in enumerate(identities):
         survivors = seats if place != 1 else ()
-        ballots.take(wire.sign(Verdict(plan, survivors), identity), identity.fingerprint)
-        certificate = ballots.certificate(seats)
+        verdicts.take(wire.sign(Verdict(plan, survivors), identity), identity.fingerprint)
+        certificate = verdicts.certificate(seats)
         assert (certificate is None) == (place < 5)
-        assert ballots.certificate(()) is None
+        assert verdicts.certificate(()) is None
     assert certificate is not None
     assert certificate.signers == (seats[0], *seats[2:6])
-    assert ballots.of(()) == (seats[1],)
+    assert verdicts.of(()) == (seats[1],)
     with pytest.raises(ConflictingMessageError) as caught:
-        ballots.take(wire.sign(Verdict(plan, ()), identities[0]), seats[0])
+        verdicts.take(wire.sign(Verdict(plan, ()), identities[0]), seats[0])
     assert caught.value.peer == seats[0].hex()
 
 

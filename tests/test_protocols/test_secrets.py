@@ -110,7 +110,7 @@ def test_a_party_of_a_masked_run_shows_no_share(state: PartyState) -> None:
         coordinator,
         tally,
         tally.shares,
-        tally.ballots,
+        tally.verdicts,
     )
     for part in parts:
         assert_hidden(shown(part), secrets)

@@ -19,14 +19,13 @@ from protocols.messages import (
     SetProposal,
     Settlement,
     ShareBundle,
-    StreamSums,
     Verdict,
     VerdictMacs,
 )
 from protocols.rounds.batch.tally import Tally
 from protocols.rounds.blame import Blame, BlameCase, require_rows
 from protocols.rounds.bounds import PlanClaim
-from protocols.rounds.contribution import Contribution
+from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
     PlanCertified,
     PlanOpened,
@@ -177,9 +176,9 @@ class CoordinatorBatch:
                 before = self._signed_before(sender)
                 tally.take_shares(bundle, sender=sender, before=before)
             case VerdictMacs() as macs:
-                tally.ballots.take_macs(macs, sender)
+                tally.verdicts.take_macs(macs, sender)
             case Verdict():
-                tally.ballots.take(signed, sender)
+                tally.verdicts.take(signed, sender)
             case Reveal():
                 assert tally.shares is not None
                 tally.shares.take_reveal(signed)
@@ -244,7 +243,7 @@ class CoordinatorBatch:
             run.do(PlanProposed(frame, (None,) * len(run.seats)))
             plan = run.open_plan
         assert plan.closing is not None
-        agreed = self.known_tally.ballots.of(plan.survivors) if plan.survivors else ()
+        agreed = self.known_tally.verdicts.of(plan.survivors) if plan.survivors else ()
         asked = tuple(seat for seat in run.seats if seat not in agreed)
         run.exchange.begin(CoordinatorState.AGREEING, asked)
         return dict.fromkeys(asked, plan.closing.frame)
@@ -266,10 +265,10 @@ class CoordinatorBatch:
         if survivors is None:
             raise WrongStateError("a certificate must follow a proposal", run.exchange.state.value)
         if not plan.certificate_frame:
-            certificate = tally.ballots.certificate(survivors)
+            certificate = tally.verdicts.certificate(survivors)
             if certificate is None:
                 raise TooFewSharesError(
-                    received=len(tally.ballots.of(survivors)),
+                    received=len(tally.verdicts.of(survivors)),
                     threshold=run.form.threshold(len(run.seats)),
                 )
             run.do(PlanCertified(wire.contain(certificate)))
@@ -281,7 +280,7 @@ class CoordinatorBatch:
         assert tally.shares is not None
         bundles = tally.shares.fix(certificate.verdict)
         run.exchange.begin(CoordinatorState.REVEALING, certificate.survivors)
-        proofs = tally.ballots.proofs(certificate)
+        proofs = tally.verdicts.proofs(certificate)
         return {holder: [proofs[holder], bundle] for holder, bundle in bundles.items()}
 
     def certify_by_signatures(self) -> dict[bytes, list[bytes]]:
@@ -333,12 +332,13 @@ class CoordinatorBatch:
         plan = run.open_plan
         if released and not plan.opened:
             raise WrongStateError("a release must follow an opened sum", run.exchange.state.value)
+        added = plan.opened or tally.contributions
         settlement = Settlement(
             run_id=run.run_id,
             plan_digest=plan.digest,
             state="released" if released else "void",
             words=plan.plan.words,
-            contributions=tally.entries(plan.opened or tally.contributions),
+            contributions=tuple(entry_of(added.get(seat)) for seat in run.seats),
             # A party that refuses after the sum was opened has sent all the same.
             refusals=() if plan.opened else tally.refusals,
             certificate=plan.certificate_frame,
@@ -371,10 +371,6 @@ class CoordinatorBlame:
         self.case: BlameCase | None = None
         self.request_digest = b""
 
-    def take(self, message: StreamSums) -> None:
-        """Keep a party's statement; see `BlameCase.take`."""
-        self._known_case.take(message)
-
     def ask(self, row: int) -> bytes:
         """Ask who spoiled a row of the plan that was settled as void, once.
 
@@ -389,8 +385,8 @@ class CoordinatorBlame:
                 be traced, or it has no such row.
         """
         self._run.require_settled()
-        request = self._known_case.ask(row, run_id=self._run.run_id)
-        self._run.exchange.begin(CoordinatorState.BLAMING, self._known_case.asked)
+        request = self.known_case.ask(row, run_id=self._run.run_id)
+        self._run.exchange.begin(CoordinatorState.BLAMING, self.known_case.asked)
         signed = wire.sign(request, self._run.identity)
         self.request_digest = signed.digest
         return signed.frame
@@ -407,13 +403,18 @@ class CoordinatorBlame:
         exchange = self._run.exchange
         if exchange.state is not CoordinatorState.BLAMING:  # where some party is silent
             exchange.require(CoordinatorState.READY)
-        blame = self._known_case.name(quotas)
+        blame = self.known_case.name(quotas)
         self.case = None
         self._run.exchange.begin(CoordinatorState.READY)
         return blame
 
     @property
-    def _known_case(self) -> BlameCase:
+    def known_case(self) -> BlameCase:
+        """The evidence.
+
+        Raises:
+            WrongStateError: there is none.
+        """
         if self.case is None:
             raise WrongStateError("a row of a void plan must be asked about", "none")
         return self.case
