@@ -184,7 +184,7 @@ def disclose(
     """
     parties = dealing.parties
     if len(column) != column_bytes(parties):
-        raise WrongShareError("one share must be of each secret", "another length")
+        raise WrongShareError("one share must be of each secret", len(column))
     labels = Labels.of(dealing, dealer=dealer)
     opened = b"".join(_share_in(column, place) for place in (dealer, *dropped))
     split_shares(opened)
@@ -196,7 +196,7 @@ def disclose(
         as_signed = as_signed and _keys_digest(hashes, dealer) == keys_digest
         rest = b"".join(hashes[place] for place in _kept(parties, dealer, dropped))
     if not as_signed:
-        raise WrongShareError("shares must be the ones that their dealer signed", "others")
+        raise WrongShareError("shares must be the ones that their dealer signed")
     return opened + rest
 
 
@@ -224,7 +224,7 @@ def read_disclosure(
     """
     parties = dealing.parties
     if len(disclosed) != disclosed_bytes(parties, len(dropped)):
-        raise WrongShareError("a disclosure must have its length", "another")
+        raise WrongShareError("a disclosure must have its length", len(disclosed))
     places = (dealer, *dropped)
     opened_bytes = disclosed[: SHARE_BYTES * len(places)]
     rest = disclosed[len(opened_bytes) :]
@@ -239,7 +239,7 @@ def read_disclosure(
         hashes = opened | dict(kept)
         keys_digest = _keys_digest([hashes[place] for place in range(parties)], dealer)
     if _root_above(opened[dealer], keys_digest) != dealing.column_root(holder):
-        raise WrongShareError("shares must be the ones that their dealer signed", "others")
+        raise WrongShareError("shares must be the ones that their dealer signed")
     return split_shares(opened_bytes)
 
 

@@ -82,7 +82,7 @@ class SealingKey:
             )
         except (InvalidTag, ValueError) as error:
             raise BrokenEnvelopeError(
-                "an envelope must open under its run, sender and receiver", "one that does not"
+                "an envelope must open under its run, sender and receiver"
             ) from error
 
     def __repr__(self) -> str:
@@ -122,7 +122,7 @@ def seal(
         return chosen.hpke.encrypt(plaintext, key, _info(run_id, sender, receiver))
     except ValueError as error:
         raise MalformedMessageError(
-            "a sealing key must be a usable key of the run's suite", "another"
+            "a sealing key must be a usable key of the run's suite"
         ) from error
 
 
@@ -215,7 +215,7 @@ SUITES = tuple(_SUITES)
 def _suite_named(name: str) -> _Suite:
     suite = _SUITES.get(name)
     if suite is None:
-        raise SuiteError("a sealing suite must be known", "another")
+        raise SuiteError("a sealing suite must be known", name)
     return suite
 
 

@@ -156,23 +156,19 @@ def _check(value: object, allowed: _Allowed, name: str) -> None:
         )
     if isinstance(bound, Letters):
         if isinstance(value, str) and not is_party_name(value):
-            raise MalformedMessageError(
-                f"{name} must be a name of letters of any script", "another text"
-            )
+            raise MalformedMessageError(f"{name} must be a name of letters of any script")
     elif isinstance(bound, Line):
         if isinstance(value, str) and not value.isprintable():  # it reaches screens
-            raise MalformedMessageError(f"{name} must be one printable line", "another text")
+            raise MalformedMessageError(f"{name} must be one printable line")
     elif isinstance(value, str) and not (value.isascii() and value.isprintable()):
         # A name reaches logs and screens: no control characters, no letters that look alike.
-        raise MalformedMessageError(f"{name} must be printable ASCII", "another character")
+        raise MalformedMessageError(f"{name} must be printable ASCII")
     if (
         isinstance(bound, Between)
         and isinstance(value, int)
         and not bound.least <= value <= bound.most
     ):
-        raise MalformedMessageError(
-            f"{name} must be between {bound.least} and {bound.most}", "a number outside"
-        )
+        raise MalformedMessageError(f"{name} must be between {bound.least} and {bound.most}", value)
     if item is not None and isinstance(value, tuple) and not _are_bytes_that_fit(value, item):
         for element in value:
             _check(element, item, name)

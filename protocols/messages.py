@@ -307,7 +307,7 @@ class MaskedVector(Message):
     def __post_init__(self) -> None:
         Message.__post_init__(self)
         if type(self.body) is memoryview and not (self.body.readonly and self.body.format == "B"):
-            raise MalformedMessageError("a view of a body must be of bytes", "another")
+            raise MalformedMessageError("a view of a body must be of bytes")
 
     @property
     def head(self) -> VectorHead:

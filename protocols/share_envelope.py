@@ -38,6 +38,5 @@ def open_shares(sealed: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
         return AESGCM(key).decrypt(_NONCE, sealed, dealing_digest)
     except (InvalidTag, ValueError) as error:
         raise BrokenEnvelopeError(
-            "an envelope must open under its plan, stage, sender, receiver and dealing",
-            "one that does not",
+            "an envelope must open under its plan, stage, sender, receiver and dealing"
         ) from error

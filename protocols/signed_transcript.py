@@ -128,7 +128,7 @@ def altered_file(
     said = json.loads(seal)
     verify_seal(said, coordinator=coordinator)
     if said["head"] != json.loads(transcript.splitlines()[-1])["head"]:
-        raise BadSignatureError("the seal must be of this run", "another's")
+        raise BadSignatureError("the seal must be of this run")
     differing = (name for name, digest in said["files"].items() if digests.get(name) != digest)
     return min(differing, default="")
 

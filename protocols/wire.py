@@ -182,14 +182,14 @@ def decode(frame: bytes) -> Signed:
             return vector
     body, signature = _parts(frame)[2:]
     if type(body) is not list or len(body) != len(field_types(message_type)):  # type: ignore[arg-type]
-        raise MalformedMessageError(f"a {message_type.__name__} must have its fields", "others")
+        raise MalformedMessageError(f"a {message_type.__name__} must have its fields")
     message = message_type(*(tuple(x) if type(x) is list else x for x in body))
     expected = SIGNATURE_BYTES if message_type.PURPOSE else 0
     if type(signature) is not bytes or len(signature) != expected:
-        raise MalformedMessageError(f"a signature must have {expected} bytes", "another length")
+        raise MalformedMessageError(f"a signature must have {expected} bytes")
     pieces = _encoded(message)
     if not _consists_of(frame, (_FRAMED, *pieces, encode_value(signature))):
-        raise MalformedMessageError("a frame must be in canonical form", "another form")
+        raise MalformedMessageError("a frame must be in canonical form")
     return Signed(message, signature, _digest_of(message, pieces), frame)
 
 
@@ -232,12 +232,12 @@ def unpack(packet: bytes, *, max_bytes: int) -> list[bytes]:
     frames = _loads(packet)
     if type(frames) is not list or len(frames) > MAX_PACKET_FRAMES:
         raise MalformedMessageError(
-            f"a packet must be a list of at most {MAX_PACKET_FRAMES} frames", "another"
+            f"a packet must be a list of at most {MAX_PACKET_FRAMES} frames"
         )
     if not all(type(frame) is bytes for frame in frames):
-        raise MalformedMessageError("frames must be bytes", "others")
+        raise MalformedMessageError("frames must be bytes")
     if pack(frames) != packet:
-        raise MalformedMessageError("a packet must be in canonical form", "another form")
+        raise MalformedMessageError("a packet must be in canonical form")
     return frames
 
 
@@ -282,7 +282,7 @@ def decode_value(data: bytes) -> Any:
     value = _loads(data)
     _require_plain(value)
     if encode_value(value) != data:
-        raise MalformedMessageError("data must be in canonical form", "another form")
+        raise MalformedMessageError("data must be in canonical form")
     return value
 
 
@@ -393,14 +393,14 @@ def _head(major: int, size: int) -> bytes:
 def _announced_type(frame: bytes) -> type[Message]:
     """Read version and type off the first bytes: a frame's size is bounded before it is parsed."""
     if frame[:1] != _FRAMED:
-        raise MalformedMessageError("a frame must be a list of 4", "another shape")
+        raise MalformedMessageError("a frame must be a list of 4")
     if frame[1:2] != bytes((PROTOCOL_VERSION,)):
-        raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", "another")
+        raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", *frame[1:2])
     # RFC 8949, section 3: a number below 24 is its own encoding, one below 256 comes after 0x18.
     announced = frame[3:4] if frame[2:3] == b"\x18" else frame[2:3]
     message_type = MESSAGE_TYPES.get(announced[0]) if announced else None
     if message_type is None:
-        raise MalformedMessageError("a message must be of a known type", "another")
+        raise MalformedMessageError("a message must be of a known type", *announced)
     if len(frame) > message_type.MAX_BYTES:
         raise MalformedMessageError(
             f"a {message_type.__name__} must have at most {message_type.MAX_BYTES} bytes",
@@ -412,7 +412,7 @@ def _announced_type(frame: bytes) -> type[Message]:
 def _parts(frame: bytes) -> list[Any]:
     parts = _loads(frame)
     if type(parts) is not list or len(parts) != 4:
-        raise MalformedMessageError("a frame must be a list of 4", "another shape")
+        raise MalformedMessageError("a frame must be a list of 4")
     return parts
 
 
@@ -427,7 +427,7 @@ def _loads(data: bytes) -> Any:
             allow_duplicate_keys=False,
         )
     except (cbor2.CBORDecodeError, ValueError, OverflowError, RecursionError) as error:
-        raise MalformedMessageError("bytes must be deterministic CBOR", "others") from error
+        raise MalformedMessageError("bytes must be deterministic CBOR") from error
 
 
 def _require_plain(value: object) -> None:
@@ -445,7 +445,7 @@ def _require_plain(value: object) -> None:
 
 
 def _refuse_tag(*_: object) -> NoReturn:
-    raise MalformedMessageError("CBOR tags must be absent", "a tag")
+    raise MalformedMessageError("CBOR tags must be absent")
 
 
 # Tags that the library would otherwise turn into dates, regular expressions, huge fractions ...

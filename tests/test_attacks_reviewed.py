@@ -62,7 +62,7 @@ from protocols.rounds.history import heads_record
 from protocols.rounds.journal import MOST_UNSERVED
 from protocols.signed_transcript import transcript_lines
 from protocols.transcript import EntrySignature
-from protocols.transcript_verifier import render_verdict, verify_transcript
+from protocols.transcript_verifier import render_check, verify_transcript
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.hostile import (
     CLASSES,
@@ -438,7 +438,7 @@ def history(run: Run, group: Sequence[int], signers: Places, *, question: int) -
     return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
 
 
-def verdict_of(run: Run, text: str) -> transcript_verifier.Verdict:
+def verdict_of(run: Run, text: str) -> transcript_verifier.TranscriptCheck:
     """Check a transcript, all of whose fingerprints are given."""
     return verify_transcript(
         text,
@@ -487,7 +487,7 @@ def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     assert in_both == {run.fingerprint(place).hex() for place in run.liars}
     assert verdict.liars_needed == len(in_both) == needed
     line = f"a forged history of this run would also need the signatures of {needed} parties"
-    assert line in render_verdict(verdict).splitlines()
+    assert line in render_check(verdict).splitlines()
 
     run, one, other = two_histories(form, hospitals, heads, needed - 1)
     verdict, second = verdict_of(run, one), verdict_of(run, other)

@@ -100,7 +100,7 @@ class RowWitness:
         if row_words < 2 or self._words % row_words or not 0 <= row < self._words // row_words:
             raise BlameError("a row must be one of the plan", row)
         if not self._keys:
-            raise BlameError("a row must be asked about once", "again")
+            raise BlameError("a row must be asked about once")
         keys, self._keys = self._keys, {}
         return tuple(
             _row_sum(self._form, keys[seat], row, row_words=row_words) if seat in keys else 0
@@ -140,9 +140,9 @@ class PartyBlame:
         if now >= self._expires_at:
             self.witness = None
         if self.witness is None:
-            raise BlameError("keys of the plan must be here still", "none", peer=COORDINATOR)
+            raise BlameError("keys of the plan must be here still", peer=COORDINATOR)
         if request.plan_digest != self._plan_digest:
-            raise BlameError("a row must be of the void plan just before", "another")
+            raise BlameError("a row must be of the void plan just before")
         self._request = request
 
     @property
@@ -235,7 +235,7 @@ class BlameCase:
             and max(message.sums) < 1 << self._form.ring.bits
         )
         if not fits:
-            raise UnexpectedMessageError("a statement must be of the row that was asked", "another")
+            raise UnexpectedMessageError("a statement must be of the row that was asked")
         self._stated[message.sender] = message.sums
 
     def name(self, quotas: Sequence[int]) -> Blame:
@@ -251,7 +251,7 @@ class BlameCase:
             WrongStateError: no row was asked about.
         """
         if self._row < 0:
-            raise WrongStateError("a row must be asked about before somebody is named", "none")
+            raise WrongStateError("a row must be asked about before somebody is named")
         stated = {self._seats.index(party): sums for party, sums in self._stated.items()}
         known: dict[tuple[int, int], int] = {}
         for dealer, place, key in self._opened:

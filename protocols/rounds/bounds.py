@@ -171,12 +171,10 @@ def bound_on(same: Iterable[PlanClaim], near: Iterable[PlanClaim]) -> SetBound:
     bound = ANY_SET
     for claim in same:
         if not claim.is_free or claim.openable is None:
-            raise KeyReuseError("no query may be answered twice", "one that was, or may have been")
+            raise KeyReuseError("no query may be answered twice")
         bound &= claim.openable
     for claim in near:
         if claim.openable is None:
-            raise KeyReuseError(
-                "a query close to an earlier one must wait until that is settled", "an open one"
-            )
+            raise KeyReuseError("a query close to an earlier one must wait until that is settled")
         bound &= claim.openable
     return bound

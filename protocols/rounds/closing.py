@@ -50,9 +50,7 @@ class PartyClosing:
         """
         run, head = self._run, self._run.transcript.head
         if closing.head != head:
-            raise HistoryError(
-                "the coordinator must remember the same run", "another head", peer=COORDINATOR
-            )
+            raise HistoryError("the coordinator must remember the same run", peer=COORDINATOR)
         statement = HeadStatement(run.run_id, run.me, head, run.epoch, run.journal.counter)
         return wire.sign(statement, run.identity).frame
 
@@ -81,11 +79,10 @@ class PartyClosing:
             statement = wire.expect(signed, HeadStatement)
             verify_handed_over(signed, identity)
             if statement.sender != fingerprint or statement.run_id != seating.run_id:
-                raise UnexpectedMessageError("a head must be its seat's", "another")
+                raise UnexpectedMessageError("a head must be its seat's")
             if statement.head != run.transcript.head:
                 raise HistoryError(
                     "all parties must remember the same run",
-                    "another head",
                     pair=(fingerprint.hex(), COORDINATOR),
                 )
             counters[fingerprint] = statement.journal_counter
@@ -106,7 +103,7 @@ def require_head(statement: HeadStatement, *, run_id: bytes, head: bytes, epoch:
     """
     require_run(statement.run_id, run_id)
     if statement.head != head:
-        raise HistoryError("a party must remember the same run", "another head")
+        raise HistoryError("a party must remember the same run")
     if statement.epoch != epoch:
         raise HistoryError("the epoch must be the run's", statement.epoch)
 
@@ -163,7 +160,7 @@ class CoordinatorClosing:
         """
         run, exchange = self._run, self._run.exchange
         if self.heads_frame:
-            raise WrongStateError("heads must be compared once", "a second time")
+            raise WrongStateError("heads must be compared once")
         if exchange.state is not CoordinatorState.CLOSING:
             exchange.require(CoordinatorState.COMPARING)
         heads = exchange.frames_of(run.seats)

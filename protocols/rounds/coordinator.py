@@ -105,7 +105,7 @@ class CoordinatorRound(LiveRun):
         require_suite(suite)
         journal = MemoryCoordinatorJournal() if journal is None else journal
         if journal.steps():
-            raise WrongStateError("a run must begin with an empty journal", "one with steps")
+            raise WrongStateError("a run must begin with an empty journal")
         offer = RunOffer(
             coordinator_key=identity.public.key,
             nonce=nonce,
@@ -214,7 +214,7 @@ class CoordinatorRound(LiveRun):
         message = signed.message
         sender = _sender_of(message, peer)
         if sender not in self.parties or peer not in (None, sender):
-            raise UnknownPeerError("a message must be of the party it came from", "another")
+            raise UnknownPeerError("a message must be of the party it came from")
         if message.PURPOSE:
             signed.verify(self.parties[sender])
         key = (type(message), sender, subject_of(message))
@@ -232,7 +232,7 @@ class CoordinatorRound(LiveRun):
         exchange = self.exchange
         if sender not in exchange.missing:
             # Otherwise a party could answer an exchange that has not begun, and end it for all.
-            raise UnexpectedMessageError("a party must speak once in each exchange", "more")
+            raise UnexpectedMessageError("a party must speak once in each exchange")
         self._check(signed, sender)
         self._answered[key] = signed.digest
         if isinstance(message, ShareBundle | VerdictMacs):  # another message ends the exchange
@@ -274,9 +274,9 @@ class CoordinatorRound(LiveRun):
     def _check_ready(self, message: Ready) -> None:
         require_run(message.run_id, self.run_id)
         if message.stage != _READY_STAGES[self.state]:
-            raise UnexpectedMessageError("a party must be ready with this stage", "another")
+            raise UnexpectedMessageError("a party must be ready with this stage")
         if message.head != self.transcript.head:
-            raise HistoryError("a party must remember the same run", "another head")
+            raise HistoryError("a party must remember the same run")
 
     def _note_refusal(self, signed: Signed, refusal: Refusal) -> None:
         """Keep a promise about the open plan: it is shown to all if the plan is void."""
@@ -315,7 +315,7 @@ class CoordinatorRound(LiveRun):
             elif not self.form.survives_dropouts:
                 is_shut = False
             if is_shut or any(plan == each.plan_digest for each in self.settled):
-                raise LateMessageError("an answer must come before its plan is over", "a late one")
+                raise LateMessageError("an answer must come before its plan is over")
 
     def _require_current(self, subject: bytes) -> None:
         current = {self.run_id or self.setup.offer.digest}
@@ -324,9 +324,7 @@ class CoordinatorRound(LiveRun):
         if self.state is CoordinatorState.BLAMING:
             current.add(self.blame.request_digest)
         if subject not in current:
-            raise UnexpectedMessageError(
-                "a refusal must be of this run or its open plan", "another's"
-            )
+            raise UnexpectedMessageError("a refusal must be of this run or its open plan")
 
 
 def _sender_of(message: Message, peer: bytes | None) -> bytes:
@@ -336,7 +334,7 @@ def _sender_of(message: Message, peer: bytes | None) -> bytes:
             return PublicIdentity(message.identity_key).fingerprint
         case EnvelopeBundle() | ShareBundle() | Verdict() | VerdictMacs():
             if peer is None:
-                raise UnknownPeerError("the sender of this message must be known", "none")
+                raise UnknownPeerError("the sender of this message must be known")
             return peer
         case Confirmations() | Ready() | MaskedVector() | Refusal() | Reveal() | StreamSums():
             return message.sender

@@ -182,7 +182,7 @@ def step_from_record(record: list[Any]) -> Step:
     word, *values = record or [None]
     kind = _WORDS.get(word) if isinstance(word, str) else None
     if kind is None or len(values) != len(fields(kind)):
-        raise BrokenJournalError("a step must be of a known kind, with its fields", "another")
+        raise BrokenJournalError("a step must be of a known kind, with its fields")
     readers = {"bytes": _bytes, "Frames": _frames, "Contributions": _contributions}
     named = zip(fields(kind), values, strict=True)
     step: Step = kind(*(readers[str(each.type)](value) for each, value in named))
@@ -202,7 +202,7 @@ def _frames(value: object) -> Frames:
 def _contributions(value: object) -> Contributions:
     digests = [_frames(each) for each in _listed(value)]
     if not {len(each) for each in digests} <= {0, 3}:
-        raise BrokenJournalError("a contribution must be three digests, or none", "another")
+        raise BrokenJournalError("a contribution must be three digests, or none")
     return tuple(Contribution(*each) if each else None for each in digests)
 
 

@@ -161,7 +161,7 @@ class StepRules:
             except ProtocolError as error:
                 raise BrokenJournalError(error.must, error.got) from error
         if run is None:
-            raise UnfinishedSetupError("a run must have been set up to go on", "no step")
+            raise UnfinishedSetupError("a run must have been set up to go on")
         return run
 
     def apply(self, run: RunHistory | None, step: Step) -> RunHistory:
@@ -434,10 +434,10 @@ def _with_verdict(transcript: Transcript, certificate: Certificate) -> Transcrip
 
 def _open_plan(run: RunHistory, digest: bytes | None = None) -> OpenPlan:
     if run.plan is None or digest not in (None, run.plan.digest):
-        raise BrokenJournalError("a step must be of the open plan", "another")
+        raise BrokenJournalError("a step must be of the open plan")
     return run.plan
 
 
 def _require(must: str, holds: bool) -> None:
     if not holds:
-        raise BrokenJournalError(must, "otherwise")
+        raise BrokenJournalError(must)

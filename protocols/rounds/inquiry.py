@@ -65,7 +65,7 @@ class PartyInquiry:
     @property
     def _waiting(self) -> bytes:
         if not self._subject:
-            raise WrongStateError("an inquiry must wait for an answer", "none")
+            raise WrongStateError("an inquiry must wait for an answer")
         return self._subject
 
 
@@ -106,7 +106,7 @@ class CoordinatorInquiry:
         """
         message = _answer_in(frame, parties=self._run.parties)
         if isinstance(message, RunReadiness):
-            raise UnexpectedMessageError("an answer must be of a plan", "one of a run")
+            raise UnexpectedMessageError("an answer must be of a plan")
         # A party that refuses a frame before the inquiry reads no further.
         of_run = isinstance(message, Refusal) and message.subject == self._run.run_id
         if not of_run:
@@ -129,7 +129,7 @@ def read_run_answer(
     """
     message = _answer_in(frame, parties=parties)
     if isinstance(message, Readiness):
-        raise UnexpectedMessageError("an answer must be of a run", "one of a plan")
+        raise UnexpectedMessageError("an answer must be of a run")
     _require_answer_to(inquiry, message)
     return message
 
@@ -142,11 +142,11 @@ def _answer_in(
     if not isinstance(message, RunReadiness | Readiness | Refusal):
         raise UnexpectedMessageError("an answer must be that to an inquiry", type(message).__name__)
     if message.sender not in parties:
-        raise UnknownPeerError("an answer must be a party's", "another's")
+        raise UnknownPeerError("an answer must be a party's")
     signed.verify(parties[message.sender])
     return message
 
 
 def _require_answer_to(inquiry: bytes, message: RunReadiness | Readiness | Refusal) -> None:
     if message.subject != wire.decode(inquiry).digest:
-        raise UnexpectedMessageError("an answer must be to this inquiry", "another")
+        raise UnexpectedMessageError("an answer must be to this inquiry")

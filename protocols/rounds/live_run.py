@@ -194,4 +194,4 @@ class LiveRun:
         """
         self.exchange.require(CoordinatorState.READY)
         if self.has_open_plan:
-            raise WrongStateError("the last plan must be settled", "an open plan")
+            raise WrongStateError("the last plan must be settled")

@@ -164,7 +164,7 @@ class ShareHolder:
         )
         if not fits:
             raise UnexpectedMessageError(
-                "a dealing must be its survivor's, of this plan", "another", peer=COORDINATOR
+                "a dealing must be its survivor's, of this plan", peer=COORDINATOR
             )
         return signed
 
@@ -273,7 +273,7 @@ class ShareCollector:
             UnexpectedMessageError: not of this plan, or not one share for each peer.
         """
         if len(bundle.dealings) != 1:
-            raise UnexpectedMessageError("a bundle must have its sender's dealing", "others")
+            raise UnexpectedMessageError("a bundle must have its sender's dealing")
         signed = wire.decode(bundle.dealings[0])
         dealing = wire.expect(signed, Dealing)
         # A holder that meets a bad signature may then blame the coordinator.
@@ -286,9 +286,9 @@ class ShareCollector:
             and {len(envelope) for envelope in bundle.envelopes} == {self._envelope_bytes}
         )
         if not fits:
-            raise UnexpectedMessageError("shares must be of this plan, one for each peer", "others")
+            raise UnexpectedMessageError("shares must be of this plan, one for each peer")
         if known_digest not in (b"", signed.digest):
-            raise ConflictingMessageError("a party must deal once for a plan", "otherwise")
+            raise ConflictingMessageError("a party must deal once for a plan")
         peers = [seat for seat in self._seats if seat != sender]
         envelopes = dict(zip(peers, bundle.envelopes, strict=True))
         self._dealt[sender] = _Dealt(signed, dealing, envelopes)
@@ -302,7 +302,7 @@ class ShareCollector:
             WrongStateError: they are fixed already.
         """
         if self.is_fixed:
-            raise WrongStateError("survivors must be fixed once", "a second time")
+            raise WrongStateError("survivors must be fixed once")
         self._survivors = survivors = verdict.survivors
         self._dropped = [place for place, seat in enumerate(self._seats) if seat not in survivors]
         self._shares = {dealer: {} for dealer in survivors}
@@ -332,10 +332,12 @@ class ShareCollector:
         reveal = wire.expect(signed, Reveal)
         if reveal.opening_digest != self._opening_digest:
             raise UnexpectedMessageError(
-                "shares must be for the certified set, of the dealings that were relayed", "another"
+                "shares must be for the certified set, of the dealings that were relayed"
             )
         if len(reveal.disclosures) != len(self._survivors):
-            raise UnexpectedMessageError("one disclosure must be of each survivor", "others")
+            raise UnexpectedMessageError(
+                "one disclosure must be of each survivor", len(reveal.disclosures)
+            )
         self._reveals[reveal.sender] = signed.digest
         holder = self._seats.index(reveal.sender)
         for dealer, disclosed in zip(self._survivors, reveal.disclosures, strict=True):
@@ -405,7 +407,7 @@ class ShareCollector:
         for place, secret in secrets.items():
             if labels.of_secret(place, secret) != dealing.secret_hash(place):
                 raise WrongShareError(
-                    "shares must join to the secret that was signed", "another", peer=dealer.hex()
+                    "shares must join to the secret that was signed", peer=dealer.hex()
                 )
         return secrets
 

@@ -153,7 +153,7 @@ def require_fresh(expires_at: int, *, now: float) -> None:
         UnexpectedMessageError: it has.
     """
     if now >= expires_at:
-        raise UnexpectedMessageError("a message must not have expired", "one that has")
+        raise UnexpectedMessageError("a message must not have expired", expires_at)
 
 
 def require_run(run_id: bytes, wanted: bytes) -> None:
@@ -163,7 +163,7 @@ def require_run(run_id: bytes, wanted: bytes) -> None:
         UnexpectedMessageError: it is.
     """
     if run_id != wanted:
-        raise UnexpectedMessageError("a message must be of this run", "another")
+        raise UnexpectedMessageError("a message must be of this run")
 
 
 def least_heads(form: SecureSum, *, parties: int) -> int:

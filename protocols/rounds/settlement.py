@@ -52,22 +52,22 @@ def certificate_of(
     released = settlement.state == "released"
     listed = listed_in(settlement, tuple(identities))
     if released and not form.survives_dropouts and len(listed) < len(identities):
-        raise HistoryError("a release must list every party", "fewer", peer=COORDINATOR)
+        raise HistoryError("a release must list every party", len(listed), peer=COORDINATOR)
     if not settlement.certificate:
         if released and form.survives_dropouts:
-            raise FalseCertificateError("a release must have its certificate", "none")
+            raise FalseCertificateError("a release must have its certificate")
         return None
     if not form.survives_dropouts:
-        raise FalseCertificateError("this form must have no certificate", "one")
+        raise FalseCertificateError("this form must have no certificate")
     certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
     if certificate.plan_digest != settlement.plan_digest:
-        raise FalseCertificateError("a certificate must be of the settled plan", "another's")
+        raise FalseCertificateError("a certificate must be of the settled plan")
     threshold = form.threshold(len(identities))
     verdict = certificate.verdict
     if verdict != known:
         require_certificate(certificate, identities=identities, threshold=threshold)
     if released and verdict.survivors != listed:
-        raise FalseCertificateError("a release must list the certified set", "another")
+        raise FalseCertificateError("a release must list the certified set")
     return verdict
 
 
@@ -88,7 +88,7 @@ def refusers_of(
         BadSignatureError: its sender did not sign it; names the coordinator, which relayed it.
     """
     if settlement.refusals and settlement.state != "void":
-        raise FalseRefusalError("a released plan must have no refusals", "one", peer=COORDINATOR)
+        raise FalseRefusalError("a released plan must have no refusals", peer=COORDINATOR)
     waiting, refusers = list(identities), []
     listed = listed_in(settlement, tuple(identities))
     for frame in settlement.refusals:
@@ -96,20 +96,16 @@ def refusers_of(
         plan_digest, sender = _subject_of(signed)
         if plan_digest != settlement.plan_digest or sender not in waiting:
             raise FalseRefusalError(
-                "refusals must be of this plan, in the order of seats", "another", peer=COORDINATOR
+                "refusals must be of this plan, in the order of seats", peer=COORDINATOR
             )
         del waiting[: waiting.index(sender) + 1]
         verify_handed_over(signed, identities[sender])
         if sender in listed:
-            raise FalseRefusalError(
-                "a party that refused must have sent nothing", "a vector", peer=COORDINATOR
-            )
+            raise FalseRefusalError("a party that refused must have sent nothing", peer=COORDINATOR)
         if isinstance(signed.message, VectorHead):
             if signed.message.size == y_bytes:
                 raise FalseRefusalError(
-                    "a vector that counts as a refusal must be of a wrong length",
-                    "the plan's length",
-                    peer=COORDINATOR,
+                    "a vector that counts as a refusal must be of a wrong length", peer=COORDINATOR
                 )
             if y_bytes is None:
                 continue
@@ -210,11 +206,11 @@ def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, 
         MalformedMessageError: not one digest or none for each seat, or no such state.
     """
     if settlement.state not in ("released", "void"):
-        raise MalformedMessageError("a plan is released or void", "another state")
+        raise MalformedMessageError("a plan is released or void", settlement.state)
     if len(settlement.contributions) != len(seats):
-        raise MalformedMessageError("every seat must be listed", "others")
+        raise MalformedMessageError("every seat must be listed", len(settlement.contributions))
     if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.contributions):
-        raise MalformedMessageError("a seat must have a digest or none", "another length")
+        raise MalformedMessageError("a seat must have a digest or none")
     listed = zip(seats, settlement.contributions, strict=True)
     return tuple(seat for seat, digest in listed if digest)
 
@@ -228,25 +224,23 @@ def require_settlement(settlement: Settlement, plan: PartyPlan, *, run: SeatedRu
     seating = run.known
     listed = listed_in(settlement, seating.fingerprints)
     if settlement.plan_digest != plan.digest:
-        raise UnexpectedMessageError(
-            "a settlement must be of the open plan", "another", peer=COORDINATOR
-        )
+        raise UnexpectedMessageError("a settlement must be of the open plan", peer=COORDINATOR)
     if plan.plan is not None and settlement.words != plan.plan.words:
-        raise HistoryError("a settlement must be of the plan's length", "another", peer=COORDINATOR)
+        raise HistoryError(
+            "a settlement must be of the plan's length", settlement.words, peer=COORDINATOR
+        )
     released = settlement.state == "released"
     entry = settlement.contributions[seating.seat]
     may_be_left_out = seating.form.survives_dropouts or not released
     if entry not in plan.entries and (entry or not may_be_left_out):
-        raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
+        raise HistoryError("what we sent must be listed", peer=COORDINATOR)
     if released and len(listed) < run.least_survivors:
-        raise HistoryError("a release must have enough parties' vectors", "a missing one")
+        raise HistoryError("a release must have enough parties' vectors", len(listed))
     agreed = plan.verdict.survivors if plan.verdict is not None else ()
     if released and agreed and listed != agreed:
-        raise HistoryError(
-            "a release must be of the set that we agreed to", "another", peer=COORDINATOR
-        )
+        raise HistoryError("a release must be of the set that we agreed to", peer=COORDINATOR)
     names_us = any(
         _subject_of(wire.decode(frame))[1] == seating.me for frame in settlement.refusals
     )
     if names_us and not plan.is_refused:
-        raise FalseRefusalError("we must have refused", "a refusal in our name", peer=COORDINATOR)
+        raise FalseRefusalError("we must have refused", peer=COORDINATOR)

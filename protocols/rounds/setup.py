@@ -143,7 +143,7 @@ class PartySetup:
         assert self._offer is not None
         offer = wire.expect(self._offer, RunOffer)
         if record.suite != offer.suite:
-            raise SuiteError("a run must keep to its offer's suite", "another", peer=COORDINATOR)
+            raise SuiteError("a run must keep to its offer's suite", record.suite, peer=COORDINATOR)
         same = (
             record.offer_digest == self._offer.digest
             and record.coordinator == self._coordinator.fingerprint
@@ -153,9 +153,7 @@ class PartySetup:
             and record.simulated == offer.simulated
         )
         if not same:
-            raise UnexpectedMessageError(
-                "a run record must keep to its offer", "another", peer=COORDINATOR
-            )
+            raise UnexpectedMessageError("a run record must keep to its offer", peer=COORDINATOR)
         require_fresh(record.expires_at, now=now)
         form = self._forms[record.form]
         form.require_enough(len(record.statements))
@@ -167,7 +165,7 @@ class PartySetup:
     def _checked_statements(self, record: RunRecord) -> tuple[KeyStatement, ...]:
         assert self._statement is not None
         if self._statement.frame not in record.statements:
-            raise UnknownPeerError("our own statement must be in the run record", "none")
+            raise UnknownPeerError("our own statement must be in the run record")
         stated = [wire.decode(frame) for frame in record.statements]
         statements = [wire.expect(signed, KeyStatement) for signed in stated]
         identities = [PublicIdentity(statement.identity_key) for statement in statements]
@@ -187,41 +185,36 @@ class PartySetup:
             if statement.journal_counter < counters.get(peer, 0):
                 raise HistoryError(
                     "a party's journal must not be older than what it signed",
-                    "an older one",
                     pair=(peer.hex(), COORDINATOR),  # which may have held the statement back
                 )
         if len({statement.sealing_key for statement in statements}) != len(statements):
-            raise UnknownPeerError("sealing keys must differ", "one that comes twice")
+            raise UnknownPeerError("sealing keys must differ")
         return tuple(statements)
 
     def _require_coordinator(self, fingerprint: bytes) -> None:
         if fingerprint != self._coordinator.fingerprint:
-            raise UnknownPeerError(
-                "the coordinator must be the pinned one", "another", peer=COORDINATOR
-            )
+            raise UnknownPeerError("the coordinator must be the pinned one", peer=COORDINATOR)
 
     def _form_of(self, message: RunOffer | RunInquiry) -> SecureSum:
         form = self._forms.get(message.form)
         if form is None or message.ring_bits != form.ring.bits:
             raise UnexpectedMessageError(
-                "the form and its ring must be known to this party", "others", peer=COORDINATOR
+                "the form and its ring must be known to this party", message.form, peer=COORDINATOR
             )
         if message.suite not in self._suites:
             raise SuiteError(
-                "the suite must be one that this party accepts", "another", peer=COORDINATOR
+                "the suite must be one that this party accepts", message.suite, peer=COORDINATOR
             )
         return form
 
     def _require_seats(self, seats: Sequence[bytes]) -> None:
         for seat in seats:
             if seat != self._me and seat not in self._known_peers:
-                raise UnknownPeerError("every party must be known here", "one not", peer=seat.hex())
+                raise UnknownPeerError("every party must be known here", peer=seat.hex())
         if list(seats) != sorted(set(seats)):
-            raise UnknownPeerError(
-                "seats must be in the order of fingerprints, none twice", "others"
-            )
+            raise UnknownPeerError("seats must be in the order of fingerprints, none twice")
         if self._me not in seats:
-            raise UnknownPeerError("our own seat must be in the run", "none", peer=COORDINATOR)
+            raise UnknownPeerError("our own seat must be in the run", peer=COORDINATOR)
 
     def seal(self, seating: Seating) -> bytes:
         """Agree to the run: seal a half of each pair's root; return the frame.
@@ -263,12 +256,12 @@ class PartySetup:
             envelope = wire.expect(signed, Envelope)
             sender = envelope.sender
             if sender not in self._halves or sender in roots:
-                raise UnexpectedMessageError("one envelope must come from each peer", "another")
+                raise UnexpectedMessageError("one envelope must come from each peer")
             verify_handed_over(signed, seating.identities[sender])
             if envelope.run_id != seating.run_id or envelope.receiver != self._me:
                 # Its sender signed where it must go: the coordinator delivered it wrongly.
                 raise UnexpectedMessageError(
-                    "an envelope must be for this run and party", "another", peer=COORDINATOR
+                    "an envelope must be for this run and party", peer=COORDINATOR
                 )
             try:
                 roots[sender] = self._root_with(seating, sender, envelope.sealed)
@@ -325,11 +318,10 @@ class PartySetup:
             if not hmac.compare_digest(mac, expected):
                 raise KeyConfirmationError(
                     "both ends must hold the same root",
-                    "another",
                     pair=(peer.hex(), COORDINATOR),
                 )
         if closing.confirmation_digests[seating.seat] != self._confirmations.digest:
-            raise HistoryError("our own confirmations must be listed", "others", peer=COORDINATOR)
+            raise HistoryError("our own confirmations must be listed", peer=COORDINATOR)
         roots, self._unconfirmed = PairRoots(self._me, self._unconfirmed), {}
         return roots, setup_digest(closing.confirmation_digests)
 
@@ -351,7 +343,7 @@ def require_statement(
     """
     said = (statement.offer_digest, statement.role, statement.expires_at)
     if said != (offer_digest, ROLE_PARTY, expires_at):
-        raise UnexpectedMessageError("a key statement must be for this offer", "another")
+        raise UnexpectedMessageError("a key statement must be for this offer")
     try:
         require_key_of(suite, statement.sealing_key)
     except SuiteError as error:
@@ -382,7 +374,7 @@ class CoordinatorSetup:
             WrongStateError: it is not made yet.
         """
         if self._run.record is None:
-            raise WrongStateError("a run must be recorded", "an offer")
+            raise WrongStateError("a run must be recorded")
         return self._run.record
 
     @property
@@ -423,9 +415,7 @@ class CoordinatorSetup:
         )
         if statement.journal_counter < least_counter:
             raise HistoryError(
-                "a party's journal must not be older than what it signed",
-                "an older one",
-                peer=sender.hex(),
+                "a party's journal must not be older than what it signed", peer=sender.hex()
             )
 
     def make_record(self, *, terms: bytes, colluders: int, dropouts: int) -> bytes:
@@ -472,12 +462,10 @@ class CoordinatorSetup:
             envelope = wire.expect(signed, Envelope)
             signed.verify(self._run.parties[sender])
             if envelope.sender != sender or envelope.run_id != self._run.run_id:
-                raise UnexpectedMessageError(
-                    "an envelope must be its sender's, of this run", "another"
-                )
+                raise UnexpectedMessageError("an envelope must be its sender's, of this run")
             receivers.append(envelope.receiver)
         if receivers != [seat for seat in self._run.seats if seat != sender]:
-            raise UnexpectedMessageError("one envelope must be for each peer", "others")
+            raise UnexpectedMessageError("one envelope must be for each peer", len(receivers))
 
     def check_confirmations(self, message: Confirmations) -> None:
         """Check that a party's confirmations have one MAC for each peer.
@@ -487,7 +475,7 @@ class CoordinatorSetup:
         """
         require_run(message.run_id, self._run.run_id)
         if len(message.macs) != len(self._run.seats) - 1:
-            raise UnexpectedMessageError("one MAC must be for each peer", "others")
+            raise UnexpectedMessageError("one MAC must be for each peer", len(message.macs))
 
     def deliver(self) -> dict[bytes, bytes]:
         """Return, by receiver, the frame with the envelopes addressed to it.
@@ -564,6 +552,6 @@ class CoordinatorSetup:
                     "an answer must be that to a run record", type(signed.message).__name__
                 )
         if sender not in self._run.parties:
-            raise UnknownPeerError("an answer must be a party's", "another's")
+            raise UnknownPeerError("an answer must be a party's")
         signed.verify(self._run.parties[sender])
         return sender

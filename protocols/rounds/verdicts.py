@@ -61,7 +61,7 @@ def give_verdict(proposal: SetProposal, plan: PartyPlan, *, run: SeatedRun) -> t
     seating = run.known
     if proposal.survivors:
         if plan.sent is None:
-            raise VerdictError("we must have sent our y for a set to open", "none")
+            raise VerdictError("we must have sent our y for a set to open")
         require_open_set(
             proposal.survivors,
             me=seating.me,
@@ -89,11 +89,11 @@ def sign_verdict(
         RestoredJournalError: the journal was halted: it cannot promise.
     """
     if journal.run_of(verdict.plan_digest) not in (b"", run_id):
-        raise VerdictError("a verdict must be on a plan of its run", "another run's")
+        raise VerdictError("a verdict must be on a plan of its run")
     try:
         journal.decide(verdict.plan_digest, wire.digest_of(verdict), run_id=run_id)
     except KeyReuseError as error:
-        raise VerdictError("we must give one verdict on a plan", "another asked") from error
+        raise VerdictError("we must give one verdict on a plan") from error
     return wire.sign(verdict, identity).frame
 
 
@@ -105,13 +105,11 @@ def take_proof(proof: VerdictMacs | Certificate, plan: PartyPlan, *, run: Seated
     """
     verdict, seating = plan.verdict, run.known
     if verdict is None or not verdict.survivors:
-        raise FalseCertificateError("a closed plan must not open", "a proof", peer=COORDINATOR)
+        raise FalseCertificateError("a closed plan must not open", peer=COORDINATOR)
     if isinstance(proof, VerdictMacs):
         require_macs(proof, verdict, run=run)
     elif proof.verdict != verdict:
-        raise FalseCertificateError(
-            "a certificate must be for our own verdict", "another", peer=COORDINATOR
-        )
+        raise FalseCertificateError("a certificate must be for our own verdict", peer=COORDINATOR)
     else:
         require_certificate(proof, identities=seating.identities, threshold=seating.threshold)
     plan.is_certified = True
@@ -126,7 +124,7 @@ def require_seats(survivors: Sequence[bytes], seats: Sequence[bytes]) -> None:
     chosen = set(survivors)
     if tuple(survivors) != tuple(seat for seat in seats if seat in chosen):
         raise UnexpectedMessageError(
-            "survivors must be seats, in order, none twice", "others", peer=COORDINATOR
+            "survivors must be seats, in order, none twice", peer=COORDINATOR
         )
 
 
@@ -156,11 +154,9 @@ def require_open_set(
     if len(survivors) < least:
         raise TooFewSharesError(received=len(survivors), threshold=least)
     if me not in survivors:
-        raise VerdictError("we must be in a set that we agree to", "a set without us")
+        raise VerdictError("we must be in a set that we agree to")
     if not bound.allows(survivors):
-        raise VerdictError(
-            "an earlier plan with one of these queries must leave this set possible", "another"
-        )
+        raise VerdictError("an earlier plan with one of these queries must leave this set possible")
 
 
 def require_signers(
@@ -173,7 +169,7 @@ def require_signers(
     """
     allowed = set(survivors or seats)
     if tuple(signers) != tuple(seat for seat in seats if seat in set(signers) & allowed):
-        raise FalseCertificateError("signers must be seats of the set, in order", "others")
+        raise FalseCertificateError("signers must be seats of the set, in order")
     if len(signers) < threshold:
         raise FalseCertificateError(f"a certificate needs {threshold} verdicts", len(signers))
 
@@ -203,7 +199,7 @@ def require_certificate(
         threshold=threshold,
     )
     if len(certificate.signatures) != len(certificate.signers):
-        raise FalseCertificateError("each signer must have signed", "others")
+        raise FalseCertificateError("each signer must have signed", len(certificate.signatures))
     digest = wire.digest_of(certificate.verdict)
     signed = zip(certificate.signers, certificate.signatures, strict=True)
     try:
@@ -211,9 +207,7 @@ def require_certificate(
         for signer, signature in list(signed)[:threshold]:
             identities[signer].verify(purpose=Verdict.PURPOSE, digest=digest, signature=signature)
     except BadSignatureError as error:
-        raise FalseCertificateError(
-            "each signer must have signed the verdict", "a wrong signature"
-        ) from error
+        raise FalseCertificateError("each signer must have signed the verdict") from error
     return certificate.verdict
 
 
@@ -237,7 +231,7 @@ def require_macs(message: VerdictMacs, verdict: Verdict, *, run: SeatedRun) -> N
     peers, threshold = run.known.peers, run.known.threshold
     plan, digest = verdict.plan_digest, wire.digest_of(verdict)
     if message.plan_digest != plan or len(message.macs) != len(peers):
-        raise FalseCertificateError("one MAC or none must come of each peer", "others")
+        raise FalseCertificateError("one MAC or none must come of each peer", len(message.macs))
     survivors, agreed = set(verdict.survivors), 1  # this party itself
     for peer, mac in zip(peers, message.macs, strict=True):
         if mac and peer in survivors:
@@ -280,7 +274,9 @@ class VerdictCollector:
         """
         fits = message.plan_digest == self._plan_digest and all(message.macs)
         if not fits or len(message.macs) != len(self._identities) - 1:
-            raise UnexpectedMessageError("a verdict must have one MAC for each peer", "others")
+            raise UnexpectedMessageError(
+                "a verdict must have one MAC for each peer", len(message.macs)
+            )
         self._macs[sender] = message.macs
 
     def take(self, signed: Signed, sender: bytes) -> None:
@@ -292,11 +288,11 @@ class VerdictCollector:
         """
         verdict = wire.expect(signed, Verdict)
         if verdict.plan_digest != self._plan_digest:
-            raise UnexpectedMessageError("a verdict must be on the open plan", "another")
+            raise UnexpectedMessageError("a verdict must be on the open plan")
         earlier = self._given.get(sender)
         if earlier is not None and earlier[0] != verdict:
             raise ConflictingMessageError(
-                "a party must give one verdict on a plan", "another", peer=sender.hex()
+                "a party must give one verdict on a plan", peer=sender.hex()
             )
         self._given[sender] = verdict, signed.signature
 

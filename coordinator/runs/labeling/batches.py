@@ -230,7 +230,7 @@ class Batches:
         if is_freed:
             self._asked.difference_update(batch.indices)
         must = "every party must keep to the protocol for a batch to be released"
-        got = f"{error.must}, got {error.got}"
+        got = f"{error.must}, got {error.got or 'another'}"
         reservation = "cancelled" if comes_back else "forfeited"
         is_traced = isinstance(error, RowSumError) and self._round.blame.case is not None
         if is_traced:

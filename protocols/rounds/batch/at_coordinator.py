@@ -208,9 +208,7 @@ class CoordinatorBatch:
         if tally.shares is None:
             raise WrongStateError("only a form that survives drop-outs proposes", run.form.name)
         if tally.shares.is_fixed or not plan.may_open:
-            raise WrongStateError(
-                "a set must be proposed before the plan is closed or opens", "after"
-            )
+            raise WrongStateError("a set must be proposed before the plan is closed or opens")
         if plan.proposal is None:
             run.form.require_survivors(len(tally.senders), parties=len(run.seats))
             proposal = SetProposal(run.run_id, plan.digest, tally.senders)
@@ -236,7 +234,7 @@ class CoordinatorBatch:
         """
         run, plan = self._run, self._run.open_plan
         if not run.form.survives_dropouts or plan.opens_a_set:
-            raise WrongStateError("only a plan that has not opened can be closed", "another")
+            raise WrongStateError("only a plan that has not opened can be closed")
         if plan.closing is None:
             proposal = SetProposal(run.run_id, plan.digest, ())
             frame = wire.sign(proposal, run.identity).frame
@@ -416,5 +414,5 @@ class CoordinatorBlame:
             WrongStateError: there is none.
         """
         if self.case is None:
-            raise WrongStateError("a row of a void plan must be asked about", "none")
+            raise WrongStateError("a row of a void plan must be asked about")
         return self.case

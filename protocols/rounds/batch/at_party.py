@@ -86,13 +86,11 @@ class PartyBatch:
         require_fresh(plan.expires_at, now=now)
         if plan.expires_at > run.known.record.expires_at:
             raise UnexpectedMessageError(
-                "a plan must expire with its run at the latest", "later", peer=COORDINATOR
+                "a plan must expire with its run at the latest", peer=COORDINATOR
             )
         if plan.previous_head != run.transcript.head:
             raise HistoryError(
-                "a plan must continue the history that this party remembers",
-                "another head",
-                peer=COORDINATOR,
+                "a plan must continue the history that this party remembers", peer=COORDINATOR
             )
         if not run.epoch < plan.epoch <= run.epoch + MAX_SKIPPED_EPOCHS:
             raise UnexpectedMessageError(
@@ -108,7 +106,7 @@ class PartyBatch:
         """Hide this party's vector; see `PartyRound.contribute`."""
         run, plan = self._run, self.known
         if not bound.leaves_room(run.known.fingerprints, threshold=run.known.threshold):
-            raise KeyReuseError("a plan must leave a set that may open", "none")
+            raise KeyReuseError("a plan must leave a set that may open")
         try:
             frames = self._hide(plan, vector)
         finally:
@@ -122,7 +120,7 @@ class PartyBatch:
         run, seating, plan = self._run, self._run.known, open_plan.known
         form, digest = seating.form, open_plan.digest
         if vector.shape != (plan.words,):
-            raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
+            raise InvalidVectorError(f"the vector must have {plan.words} words", str(vector.shape))
         answer = wire.VectorFrame(
             plan_digest=digest, sender=seating.me, size=form.ring.size_of(plan.words)
         )
@@ -172,14 +170,12 @@ class PartyBatch:
         """
         run = self._run
         if not run.known.form.survives_dropouts:
-            raise UnexpectedMessageError(
-                "a proposal must be for a form that survives drop-outs", "another form"
-            )
+            raise UnexpectedMessageError("a proposal must be for a form that survives drop-outs")
         plan = self.open
         if plan is None and not proposal.survivors:
             plan = PartyPlan(proposal.plan_digest)  # it never came here, and never will
         if plan is None or proposal.plan_digest != plan.digest:
-            raise UnexpectedMessageError("a message must be of the open plan", "another")
+            raise UnexpectedMessageError("a message must be of the open plan")
         if plan.plan is not None:
             require_fresh(plan.plan.expires_at, now=now)
         replies = give_verdict(proposal, plan, run=run)
@@ -194,7 +190,7 @@ class PartyBatch:
         """
         plan = self.known
         if plan_digest != plan.digest:
-            raise UnexpectedMessageError("a message must be of the open plan", "another")
+            raise UnexpectedMessageError("a message must be of the open plan")
         if plan.plan is not None:
             require_fresh(plan.plan.expires_at, now=now)
 

@@ -98,7 +98,7 @@ class Tally:
     ) -> None:
         """Keep a party's shares; `before` as in `add`. See `ShareCollector.take_dealing`."""
         if self.shares is None:
-            raise UnexpectedMessageError("this form must have no shares", "some")
+            raise UnexpectedMessageError("this form must have no shares")
         known = b"" if before is None else before.dealing
         identity = self._identities[sender]
         self.shares.take_dealing(bundle, sender=sender, identity=identity, known_digest=known)
@@ -117,17 +117,15 @@ class Tally:
         """
         vector = wire.expect(signed, MaskedVector)
         if vector.plan_digest != self._plan_digest:
-            raise UnexpectedMessageError("a vector must be for the open plan", "another")
+            raise UnexpectedMessageError("a vector must be for the open plan")
         if vector.sender in self.declined:
-            raise ConflictingMessageError(
-                "a party that refused a plan must not send for it", "a vector"
-            )
+            raise ConflictingMessageError("a party that refused a plan must not send for it")
         if before is not None and before.vector != signed.digest:
             raise ConflictingMessageError(
-                "a y must be the one that was added before", "another", peer=vector.sender.hex()
+                "a y must be the one that was added before", peer=vector.sender.hex()
             )
         if self.shares is not None and not self.shares.has_dealt(vector.sender):
-            raise UnexpectedMessageError("shares must come before a vector", "none")
+            raise UnexpectedMessageError("shares must come before a vector")
         if len(vector.body) != self.y_bytes:
             self.declined[vector.sender] = wire.head_frame(signed)
             raise WrongLengthError(f"y must have {self.y_bytes} bytes", len(vector.body))
@@ -167,7 +165,7 @@ class Tally:
             WrongStateError: some y or share is missing, or the sum was opened before.
         """
         if not self.can_open or self._total is None:
-            raise WrongStateError("every y must be in, and the sum opened once", "another state")
+            raise WrongStateError("every y must be in, and the sum opened once")
         if self.case is not None and streams:
             alive = [self._seats.index(seat) for seat in self.senders]
             left = self._form.leftovers(alive, parties=len(self._seats))
