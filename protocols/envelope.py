@@ -1,4 +1,6 @@
-"""Sealed envelopes: HPKE (RFC 9180) from one party to another, relayed by the coordinator (R6).
+"""Sealed envelopes from one party to another, relayed by the coordinator (rule R6).
+
+Before a run has keys they are HPKE (RFC 9180), inside a batch AES-256-GCM under a key of its own.
 
 HPKE's base mode does not authenticate the sealer: the sender signs the message with the envelope.
 Sender, receiver, run and role are bound in, so an envelope opens nowhere else. A run has one suite,
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hpke import (
     AEAD,
     KDF,
@@ -65,13 +68,7 @@ class SealingKey:
         return self._public_bytes
 
     def open(self, sealed: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
-        """Open an envelope.
-
-        Args:
-            sealed: Encapsulated key and ciphertext, as `seal` returned them.
-            run_id: Required run.
-            sender: Required fingerprint of the sealing party.
-            receiver: Required fingerprint of the receiving party.
+        """Open an envelope; see `seal`.
 
         Raises:
             BrokenEnvelopeError: it was sealed to another key, suite, run or pair, or was changed.
@@ -98,7 +95,7 @@ def seal(
     sender: bytes,
     receiver: bytes,
 ) -> bytes:
-    """Seal bytes to a receiver's sealing key; see `SealingKey.open` for the other arguments.
+    """Seal bytes to a receiver's sealing key.
 
     Args:
         plaintext: The bytes to seal.
@@ -222,3 +219,35 @@ def _suite_named(name: str) -> _Suite:
 def _info(run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
     # All three have 32 bytes, so their places cannot be mixed up.
     return _DOMAIN + b"pair root" + b"\0" + run_id + sender + receiver
+
+
+# Inside a batch -----------------------------------------------------------------------------------
+
+TAG_BYTES = 16
+_NONCE = bytes(12)  # the same in all: each key seals one envelope
+
+
+def seal_shares(plaintext: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
+    """Seal a holder's shares to it with AES-256-GCM (rule R6); `TAG_BYTES` longer.
+
+    Args:
+        plaintext: The shares.
+        key: Of this one envelope: `pair_keys.envelope_key`, of its root, plan, stage and direction.
+        dealing_digest: Digest of the dealing that it goes with; authenticated, too.
+    """
+    return AESGCM(key).encrypt(_NONCE, plaintext, dealing_digest)
+
+
+def open_shares(sealed: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
+    """Open an envelope of `seal_shares`.
+
+    Raises:
+        BrokenEnvelopeError: it was sealed for another pair, direction, plan or stage, with
+            another dealing, or changed.
+    """
+    try:
+        return AESGCM(key).decrypt(_NONCE, sealed, dealing_digest)
+    except (InvalidTag, ValueError) as error:
+        raise BrokenEnvelopeError(
+            "an envelope must open under its plan, stage, sender, receiver and dealing"
+        ) from error

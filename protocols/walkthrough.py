@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocols import messages, wire
 from protocols.dealing import Labels, deal, disclose, read_disclosure
-from protocols.envelope import DEFAULT_SUITE, SealingKey, seal
+from protocols.envelope import DEFAULT_SUITE, SealingKey, open_shares, seal, seal_shares
 from protocols.identity import SigningIdentity
 from protocols.pair_keys import Pair, PairRoots, confirmation, make_root
 from protocols.rounds.bounds import ANY_SET
@@ -25,7 +25,6 @@ from protocols.rounds.seating import setup_digest
 from protocols.rounds.verdicts import require_certificate, require_open_set
 from protocols.secure_sum import SecureSum
 from protocols.shamir import Elements, Shamir, elements_to_secrets
-from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript import Transcript
 
 

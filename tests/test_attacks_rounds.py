@@ -10,6 +10,7 @@ import pytest
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.dealing import deal, read_disclosure
+from protocols.envelope import seal_shares
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -23,7 +24,6 @@ from protocols.rounds import PartyState
 from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.rounds.opening import STAGE
 from protocols.secure_sum import SecureSum
-from protocols.share_envelope import seal_shares
 from tests.support.cheating import Cheat
 from tests.support.markers import sampled
 from tests.support.rounds import NOW, MemoryRun, ready_run

@@ -27,7 +27,7 @@ from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.dealing import Dealt, deal, disclose, read_disclosure
-from protocols.envelope import SUITES, SealingKey, seal
+from protocols.envelope import SUITES, SealingKey, open_shares, seal, seal_shares
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
@@ -35,7 +35,6 @@ from protocols.messages import BlameRequest, Certificate, Plan, ShareBundle, Ver
 from protocols.rounds import PartyState, PlanClaim
 from protocols.rounds.journal import MOST_UNSERVED
 from protocols.shamir import elements_to_secrets
-from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
 from protocols.wire import MESSAGE_TYPES
 from tests.support.federation import Federation, ready_federation

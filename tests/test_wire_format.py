@@ -16,7 +16,7 @@ from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.releases import NoisyRelease, Outcome
-from protocols import dealing, envelope, pair_keys, shamir, share_envelope
+from protocols import dealing, envelope, pair_keys, shamir
 from protocols.fields import VERDICT_MAC_BYTES
 from protocols.masked import MaskedSum
 from protocols.rounds.opening import STAGE
@@ -176,7 +176,7 @@ def test_sizes_of_shares_are_those_of_the_code() -> None:
     text = prose("Shares of a batch's keys")
     assert f"integers modulo {shamir.PRIME}" in text
     assert f"A share has {shamir.SHARE_BYTES} bytes" in text
-    sealed = dealing.DIGEST_BYTES + share_envelope.TAG_BYTES
+    sealed = dealing.DIGEST_BYTES + envelope.TAG_BYTES
     assert f"{sealed} + {shamir.SHARE_BYTES} n bytes" in text
     assert dealing.disclosed_bytes(5, 0) == 34 + 32
     assert dealing.disclosed_bytes(5, 1) == 34 + 34 + 3 * 32

@@ -95,19 +95,6 @@ class PartyClosing:
         self.heads_compared = tuple(each for each in seating.fingerprints if each in heard)
 
 
-def require_head(statement: HeadStatement, *, run_id: bytes, head: bytes, epoch: int) -> None:
-    """Check a party's last head at the coordinator.
-
-    Raises:
-        HistoryError: of another history.
-    """
-    require_run(statement.run_id, run_id)
-    if statement.head != head:
-        raise HistoryError("a party must remember the same run")
-    if statement.epoch != epoch:
-        raise HistoryError("the epoch must be the run's", statement.epoch)
-
-
 class CoordinatorClosing:
     """The coordinator's end: shows all heads to each party, and writes the transcript down.
 
@@ -117,6 +104,19 @@ class CoordinatorClosing:
 
     def __init__(self, run: LiveRun) -> None:
         self._run = run
+
+    def check_head(self, statement: HeadStatement) -> None:
+        """Check a party's last head.
+
+        Raises:
+            HistoryError: of another history.
+        """
+        run = self._run
+        require_run(statement.run_id, run.run_id)
+        if statement.head != run.transcript.head:
+            raise HistoryError("a party must remember the same run")
+        if statement.epoch != run.known.epoch:
+            raise HistoryError("the epoch must be the run's", statement.epoch)
 
     @property
     def frame(self) -> bytes:

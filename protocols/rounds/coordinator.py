@@ -42,7 +42,7 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds.batch import CoordinatorBatch, CoordinatorBlame
-from protocols.rounds.closing import CoordinatorClosing, require_head
+from protocols.rounds.closing import CoordinatorClosing
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
 from protocols.rounds.history import counter_in, newest
 from protocols.rounds.inquiry import CoordinatorInquiry
@@ -266,8 +266,7 @@ class CoordinatorRound(LiveRun):
             case Ready():
                 self._check_ready(message)
             case HeadStatement():
-                head, epoch = self.transcript.head, self.known.epoch
-                require_head(message, run_id=self.run_id, head=head, epoch=epoch)
+                self.closing.check_head(message)
             case _:
                 raise AssertionError(type(message).__name__)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from protocols import wire
 from protocols.dealing import Dealt, Labels, column_bytes, deal, disclose, read_disclosure
+from protocols.envelope import TAG_BYTES, open_shares, seal_shares
 from protocols.errors import (
     BrokenEnvelopeError,
     ConflictingMessageError,
@@ -33,7 +34,6 @@ from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.shamir import Elements, Shamir, elements_to_secrets
-from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
 from protocols.wire import Signed
 
 STAGE = "shares"

@@ -128,12 +128,11 @@ class PartyRound:
         self._run = SeatedRun(identity, journal=journal, least_survivors=least_survivors)
         self._coordinator = coordinator
         self._setup = PartySetup(
-            identity=identity,
+            self._run,
             coordinator=coordinator,
             known_peers=known_peers,
             forms=forms,
             suites=suites,
-            journal=journal,
             random_bytes=random_bytes,
         )
         self._lost_runs = LostRuns(identity, coordinator=coordinator, journal=journal)
@@ -250,10 +249,9 @@ class PartyRound:
             MalformedMessageError: a peer's sealing key is unusable; names the peer.
         """
         self._require(PartyState.REVIEWING_RUN)
-        seating = self._run.known
-        replies = (self._setup.seal(seating),)
+        replies = (self._setup.seal(),)
         self._run.extend("run record", self.run_id)
-        return self._decided(seating.record, replies, PartyState.SEALED)
+        return self._decided(self._run.known.record, replies, PartyState.SEALED)
 
     def contribute(
         self, vector: NDArray[np.int64], *, bound: SetBound = ANY_SET
@@ -338,13 +336,12 @@ class PartyRound:
             case RunOffer():
                 return Received((self._setup.state(signed, message, now=now),))
             case RunRecord():
-                run.seating = self._setup.read_record(signed, message, now=now)
+                self._setup.read_record(signed, message, now=now)
                 return Received(event=message)
             case EnvelopeBundle():
-                return Received((self._setup.confirm(run.known, message),))
+                return Received((self._setup.confirm(message),))
             case SetupClosing():
-                run.roots, digest = self._setup.finish(run.known, message)
-                run.extend("setup", digest)
+                self._setup.finish(message)
                 return Received((run.ready("setup"),))
             case Plan():
                 self.batch.take_plan(signed, message, now=now)

@@ -23,7 +23,7 @@ from protocols.errors import (
     UnknownPeerError,
     WrongStateError,
 )
-from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.identity import PublicIdentity
 from protocols.messages import (
     Confirmations,
     Envelope,
@@ -37,10 +37,10 @@ from protocols.messages import (
 )
 from protocols.pair_keys import Pair, PairRoots, confirmation, make_root
 from protocols.rounds.coordinator_journal import SetupFinished
-from protocols.rounds.journal import RoundJournal
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import (
     COORDINATOR,
+    SeatedRun,
     Seating,
     require_fresh,
     require_run,
@@ -61,33 +61,29 @@ class PartySetup:
     """A party's end: from the offer to confirmed roots.
 
     Args:
-        identity: This party's identity.
+        run: The run; gets its seating.
         coordinator: The pinned coordinator.
         known_peers: Identities of peers by fingerprint; may contain this party.
         forms: Secure sums that this party knows, by name.
         suites: Names of the sealing suites that it accepts.
-        journal: Has this party's counter, and the highest that each peer signed.
         random_bytes: Cryptographic random numbers.
     """
 
     def __init__(
         self,
+        run: SeatedRun,
         *,
-        identity: SigningIdentity,
         coordinator: PublicIdentity,
         known_peers: Mapping[bytes, PublicIdentity],
         forms: Mapping[str, SecureSum],
         suites: frozenset[str],
-        journal: RoundJournal,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        self._identity = identity
-        self._me = identity.fingerprint
+        self._run = run
         self._coordinator = coordinator
         self._known_peers = dict(known_peers)
         self._forms = dict(forms)
         self._suites = suites
-        self._journal = journal
         self._random_bytes = random_bytes
         self._sealing_key: SealingKey | None = None
         self._offer: Signed | None = None
@@ -122,18 +118,18 @@ class PartySetup:
         self._sealing_key = SealingKey(offer.suite)
         statement = KeyStatement(
             offer_digest=signed.digest,
-            identity_key=self._identity.public.key,
+            identity_key=self._run.identity.public.key,
             sealing_key=self._sealing_key.public_bytes,
             nonce=self._random_bytes(32),
             role=ROLE_PARTY,
             expires_at=offer.expires_at,
-            journal_counter=self._journal.counter,
+            journal_counter=self._run.journal.counter,
         )
         self._offer = signed
-        self._statement = wire.sign(statement, self._identity)
+        self._statement = wire.sign(statement, self._run.identity)
         return self._statement.frame
 
-    def read_record(self, signed: Signed, record: RunRecord, *, now: float) -> Seating:
+    def read_record(self, signed: Signed, record: RunRecord, *, now: float) -> None:
         """Check the run's record; nothing is agreed to yet.
 
         Raises:
@@ -160,7 +156,7 @@ class PartySetup:
         self._statements = self._checked_statements(record)
         keys = (PublicIdentity(each.identity_key) for each in self._statements)
         identities = {identity.fingerprint: identity for identity in keys}
-        return Seating(signed.digest, record, form, identities, self._me)
+        self._run.seating = Seating(signed.digest, record, form, identities, self._run.me)
 
     def _checked_statements(self, record: RunRecord) -> tuple[KeyStatement, ...]:
         assert self._statement is not None
@@ -170,7 +166,7 @@ class PartySetup:
         statements = [wire.expect(signed, KeyStatement) for signed in stated]
         identities = [PublicIdentity(statement.identity_key) for statement in statements]
         self._require_seats([identity.fingerprint for identity in identities])
-        counters = self._journal.witnessed()
+        counters = self._run.journal.witnessed()
         for signed, statement, identity in zip(stated, statements, identities, strict=True):
             # Its signature first: what follows names the party that stated it.
             verify_handed_over(signed, identity)
@@ -209,19 +205,20 @@ class PartySetup:
 
     def _require_seats(self, seats: Sequence[bytes]) -> None:
         for seat in seats:
-            if seat != self._me and seat not in self._known_peers:
+            if seat != self._run.me and seat not in self._known_peers:
                 raise UnknownPeerError("every party must be known here", peer=seat.hex())
         if list(seats) != sorted(set(seats)):
             raise UnknownPeerError("seats must be in the order of fingerprints, none twice")
-        if self._me not in seats:
+        if self._run.me not in seats:
             raise UnknownPeerError("our own seat must be in the run", peer=COORDINATOR)
 
-    def seal(self, seating: Seating) -> bytes:
+    def seal(self) -> bytes:
         """Agree to the run: seal a half of each pair's root; return the frame.
 
         Raises:
             MalformedMessageError: a peer's sealing key is unusable; names the peer.
         """
+        seating = self._run.known
         keys = dict(zip(seating.fingerprints, self._statements, strict=True))
         frames = []
         for peer in seating.peers:
@@ -233,24 +230,24 @@ class PartySetup:
                     keys[peer].sealing_key,
                     suite=seating.record.suite,
                     run_id=seating.run_id,
-                    sender=self._me,
+                    sender=self._run.me,
                     receiver=peer,
                 )
             except MalformedMessageError as error:
                 raise error.from_peer(peer.hex()) from error
-            envelope = Envelope(seating.run_id, self._me, peer, sealed)
-            frames.append(wire.sign(envelope, self._identity).frame)
-        self._journal.enter(seating.note)
-        self._journal.witness({peer: keys[peer].journal_counter for peer in seating.peers})
+            envelope = Envelope(seating.run_id, self._run.me, peer, sealed)
+            frames.append(wire.sign(envelope, self._run.identity).frame)
+        self._run.journal.enter(seating.note)
+        self._run.journal.witness({peer: keys[peer].journal_counter for peer in seating.peers})
         return wire.contain(EnvelopeBundle(seating.run_id, tuple(frames)))
 
-    def confirm(self, seating: Seating, bundle: EnvelopeBundle) -> bytes:
+    def confirm(self, bundle: EnvelopeBundle) -> bytes:
         """Open the peers' halves and confirm each root to its peer; return the frame.
 
         Raises:
             RemoteProtocolError: an envelope is missing, misdelivered or does not open.
         """
-        roots = {}
+        seating, roots = self._run.known, {}
         for frame in bundle.envelopes:
             signed = wire.decode(frame)
             envelope = wire.expect(signed, Envelope)
@@ -258,13 +255,13 @@ class PartySetup:
             if sender not in self._halves or sender in roots:
                 raise UnexpectedMessageError("one envelope must come from each peer")
             verify_handed_over(signed, seating.identities[sender])
-            if envelope.run_id != seating.run_id or envelope.receiver != self._me:
+            if envelope.run_id != seating.run_id or envelope.receiver != self._run.me:
                 # Its sender signed where it must go: the coordinator delivered it wrongly.
                 raise UnexpectedMessageError(
                     "an envelope must be for this run and party", peer=COORDINATOR
                 )
             try:
-                roots[sender] = self._root_with(seating, sender, envelope.sealed)
+                roots[sender] = self._root_with(sender, envelope.sealed)
             except RemoteProtocolError as error:
                 raise error.from_peer(sender.hex()) from error
         if len(roots) != len(self._halves):
@@ -273,34 +270,26 @@ class PartySetup:
         self._sealing_key = None
         self._unconfirmed = roots
         macs = tuple(
-            confirmation(roots[peer], run_id=seating.run_id, sender=self._me, receiver=peer)
+            confirmation(roots[peer], run_id=seating.run_id, sender=self._run.me, receiver=peer)
             for peer in seating.peers
         )
-        message = Confirmations(seating.run_id, self._me, macs)
-        self._confirmations = wire.sign(message, self._identity)
+        message = Confirmations(seating.run_id, self._run.me, macs)
+        self._confirmations = wire.sign(message, self._run.identity)
         return self._confirmations.frame
 
-    def _root_with(self, seating: Seating, peer: bytes, sealed: bytes) -> bytes:
+    def _root_with(self, peer: bytes, sealed: bytes) -> bytes:
         assert self._sealing_key is not None
-        theirs = self._sealing_key.open(
-            sealed, run_id=seating.run_id, sender=peer, receiver=self._me
-        )
+        run_id, me = self._run.run_id, self._run.me
+        theirs = self._sealing_key.open(sealed, run_id=run_id, sender=peer, receiver=me)
         if len(theirs) != _HALF_BYTES:
             raise BrokenEnvelopeError(f"a half must have {_HALF_BYTES} bytes", len(theirs))
         ours = self._halves[peer]
-        lower, higher = (ours, theirs) if self._me < peer else (theirs, ours)
-        return make_root(
-            run_id=seating.run_id,
-            pair=Pair.of(self._me, peer),
-            lower_half=lower,
-            higher_half=higher,
-        )
+        lower, higher = (ours, theirs) if me < peer else (theirs, ours)
+        pair = Pair.of(me, peer)
+        return make_root(run_id=run_id, pair=pair, lower_half=lower, higher_half=higher)
 
-    def finish(self, seating: Seating, closing: SetupClosing) -> tuple[PairRoots, bytes]:
-        """Check the peers' confirmations.
-
-        Returns:
-            The roots, and the digest of the setup for the transcript.
+    def finish(self, closing: SetupClosing) -> None:
+        """Check the peers' confirmations: the run has its roots.
 
         Raises:
             KeyConfirmationError: a MAC is wrong. Names the peer and the coordinator, which relayed
@@ -308,12 +297,13 @@ class PartySetup:
             HistoryError: our own confirmations are not listed.
         """
         assert self._confirmations is not None
+        seating = self._run.known
         counts = len(closing.macs), len(closing.confirmation_digests)
         if counts != (len(seating.peers), len(seating.identities)):
             raise UnexpectedMessageError("one MAC must come from each peer", len(closing.macs))
         for peer, mac in zip(seating.peers, closing.macs, strict=True):
             expected = confirmation(
-                self._unconfirmed[peer], run_id=seating.run_id, sender=peer, receiver=self._me
+                self._unconfirmed[peer], run_id=seating.run_id, sender=peer, receiver=self._run.me
             )
             if not hmac.compare_digest(mac, expected):
                 raise KeyConfirmationError(
@@ -322,8 +312,8 @@ class PartySetup:
                 )
         if closing.confirmation_digests[seating.seat] != self._confirmations.digest:
             raise HistoryError("our own confirmations must be listed", peer=COORDINATOR)
-        roots, self._unconfirmed = PairRoots(self._me, self._unconfirmed), {}
-        return roots, setup_digest(closing.confirmation_digests)
+        self._run.roots, self._unconfirmed = PairRoots(self._run.me, self._unconfirmed), {}
+        self._run.extend("setup", setup_digest(closing.confirmation_digests))
 
     def forget(self) -> None:
         """Drop all secrets."""
@@ -379,20 +369,12 @@ class CoordinatorSetup:
 
     @property
     def record(self) -> RunRecord:
-        """The run record.
-
-        Raises:
-            WrongStateError: it is not made yet.
-        """
+        """The run record; see `signed_record`."""
         return wire.expect(self.signed_record, RunRecord)
 
     @property
     def scope(self) -> RunScope:
-        """The facts of the run that a person at a hospital approves.
-
-        Raises:
-            WrongStateError: the record is not made yet.
-        """
+        """The facts of the run that a person at a hospital approves; see `signed_record`."""
         return RunScope.of(self.record, seats=self._run.seats)
 
     def check_statement(

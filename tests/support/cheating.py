@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from protocols import wire
 from protocols.dealing import DIGEST_BYTES, Dealt, read_disclosure
+from protocols.envelope import open_shares
 from protocols.errors import FalseCertificateError, VerdictError
 from protocols.fields import Message
 from protocols.masked import MaskedSum
@@ -32,7 +33,6 @@ from protocols.rounds.opening import STAGE
 from protocols.rounds.verdicts import verdict_macs
 from protocols.secure_sum import SecureSum
 from protocols.shamir import Shamir, elements_to_secrets, split_shares
-from protocols.share_envelope import open_shares
 from tests.support import reference_sharing as sharing
 from tests.support.rounds import EXPIRES_AT, NOW, ready_run
 

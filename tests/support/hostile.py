@@ -38,7 +38,7 @@ from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.dealing import DIGEST_BYTES, Labels, read_disclosure
-from protocols.envelope import SUITES
+from protocols.envelope import SUITES, open_shares
 from protocols.errors import WrongShareError
 from protocols.fields import VERDICT_MAC_BYTES, Message
 from protocols.forms import FORMS
@@ -63,7 +63,6 @@ from protocols.rounds.opening import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
 from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets, split_shares
-from protocols.share_envelope import open_shares
 
 CLASSES = 3
 TEACHERS = 7
