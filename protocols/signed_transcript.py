@@ -17,27 +17,13 @@ from typing import Any
 from protocols import wire
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import HeadStatement, KeyStatement, Ready
 from protocols.transcript import Transcript, TranscriptEntry
 
 FORMAT_VERSION = 2
 _IDENTITIES_DOMAIN = b"pate-fed/1/transcript identities\0"
 _RESULTS = "results"
 _HEADS_DOMAIN = b"pate-fed/1/transcript heads\0"
-
-
-@dataclass(frozen=True, slots=True)
-class HeadSignature:
-    """A party's signature over the head that it remembers.
-
-    Attributes:
-        sender: Fingerprint of the party.
-        journal_counter: Counter of its journal, which it signed with the head.
-        signature: 64 bytes.
-    """
-
-    sender: bytes
-    journal_counter: int
-    signature: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +34,13 @@ class HeadsRecord:
         stage: "setup" (`Ready` messages) or "closing" (`HeadStatement` messages).
         after: Number of entries before it.
         epoch: Epoch of the run then.
-        signatures: One per party that was heard, in seat order.
+        signed: Statement of each party that was heard, by fingerprint in seat order.
     """
 
     stage: str
     after: int
     epoch: int
-    signatures: tuple[HeadSignature, ...]
+    signed: Mapping[bytes, wire.Signed]
 
 
 def transcript_lines(
@@ -171,7 +157,7 @@ def _entry(entry: TranscriptEntry, coordinator: SigningIdentity) -> dict[str, An
 
 def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> dict[str, Any]:
     # Otherwise a holder of the file could drop a party's signature unseen.
-    said = b"".join(item.sender + item.signature for item in record.signatures)
+    said = b"".join(sender + each.signature for sender, each in record.signed.items())
     digest = hashlib.sha256(_HEADS_DOMAIN + head + said).digest()
     return {
         "kind": "heads",
@@ -180,11 +166,17 @@ def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> di
         "epoch": record.epoch,
         "signatures": [
             {
-                "sender": item.sender.hex(),
-                "journal_counter": item.journal_counter,
-                "signature": item.signature.hex(),
+                "sender": sender.hex(),
+                "journal_counter": counter_in(each),
+                "signature": each.signature.hex(),
             }
-            for item in record.signatures
+            for sender, each in record.signed.items()
         ],
         "signature": coordinator.sign(purpose="transcript heads", digest=digest).hex(),
     }
+
+
+def counter_in(signed: wire.Signed) -> int:
+    """Return the counter of its journal that a party stated."""
+    assert isinstance(signed.message, KeyStatement | Ready | HeadStatement)
+    return signed.message.journal_counter

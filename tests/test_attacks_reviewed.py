@@ -58,9 +58,8 @@ from protocols.rounds import (
     setup,
     verdicts,
 )
-from protocols.rounds.history import heads_record
 from protocols.rounds.journal import MOST_UNSERVED
-from protocols.signed_transcript import transcript_lines
+from protocols.signed_transcript import HeadsRecord, transcript_lines
 from protocols.transcript import EntrySignature
 from protocols.transcript_verifier import render_check, verify_transcript
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
@@ -431,7 +430,7 @@ def history(run: Run, group: Sequence[int], signers: Places, *, question: int) -
     assert run.coordinator.history is not None
     records = [
         *run.coordinator.history.heads,
-        heads_record("closing", statements, transcript, epoch=epoch),
+        HeadsRecord("closing", len(transcript.entries), epoch, statements),
     ]
     parties = [run.key_of(place).public for place in run.places]
     lines = transcript_lines(transcript, records, parties=parties, coordinator=run.identity)

@@ -85,11 +85,7 @@ class RowWitness:
         self._keys = {**pair_keys, **({seat: self_key} if self_key else {})}
 
     def sums(self, row: int, *, row_words: int) -> tuple[int, ...]:
-        """Add each stream over one row, modulo the ring; use it up.
-
-        Args:
-            row: Which row.
-            row_words: Words of a row, from the terms that this party agreed to.
+        """Add each stream over one row of `row_words`, modulo the ring; use it up.
 
         Returns:
             One for each seat; at this party's own the sum of its self mask, 0 where it has none.

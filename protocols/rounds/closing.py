@@ -13,7 +13,6 @@ from protocols import wire
 from protocols.errors import HistoryError, TooFewHeadsError, UnexpectedMessageError, WrongStateError
 from protocols.messages import Closing, HeadBundle, HeadStatement
 from protocols.rounds.coordinator_journal import HeadsCollected, RunEnded, RunFinished
-from protocols.rounds.history import heads_record
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import (
     COORDINATOR,
@@ -24,14 +23,11 @@ from protocols.rounds.seating import (
     verify_handed_over,
 )
 from protocols.rounds.states import CoordinatorState
-from protocols.signed_transcript import seal_files, transcript_lines
+from protocols.signed_transcript import HeadsRecord, seal_files, transcript_lines
 
 
 class PartyClosing:
     """A party's end.
-
-    Args:
-        run: The run.
 
     Attributes:
         heads_compared: Parties whose last head equals ours, in seat order; ours is among them.
@@ -56,9 +52,6 @@ class PartyClosing:
 
     def compare(self, bundle: HeadBundle) -> None:
         """Compare all parties' heads with this party's own, and witness their journals' counters.
-
-        Args:
-            bundle: All parties' signed heads, empty for a lost party.
 
         Raises:
             HistoryError: a party signed another head. It names that party and the coordinator,
@@ -96,11 +89,7 @@ class PartyClosing:
 
 
 class CoordinatorClosing:
-    """The coordinator's end: shows all heads to each party, and writes the transcript down.
-
-    Args:
-        run: The run.
-    """
+    """The coordinator's end: shows all heads to each party, and writes the transcript down."""
 
     def __init__(self, run: LiveRun) -> None:
         self._run = run
@@ -180,7 +169,8 @@ class CoordinatorClosing:
         if not known.head_frames and known.closing:  # those that came, to show whose are missing
             came = ((seat, run.exchange.message_of(seat)) for seat in run.seats)
             signed = {seat: each for seat, each in came if each is not None}
-            heads.append(heads_record("closing", signed, known.transcript, epoch=known.epoch))
+            entries = len(known.transcript.entries)
+            heads.append(HeadsRecord("closing", entries, known.epoch, signed))
         parties = list(run.parties.values())
         return transcript_lines(known.transcript, heads, parties=parties, coordinator=run.identity)
 

@@ -44,7 +44,7 @@ from protocols.messages import (
 from protocols.rounds.batch import CoordinatorBatch, CoordinatorBlame
 from protocols.rounds.closing import CoordinatorClosing
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
-from protocols.rounds.history import counter_in, newest
+from protocols.rounds.history import newest
 from protocols.rounds.inquiry import CoordinatorInquiry
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import require_run
@@ -56,6 +56,7 @@ from protocols.rounds.states import (
     subject_of,
 )
 from protocols.secure_sum import SecureSum
+from protocols.signed_transcript import counter_in
 from protocols.wire import Signed
 
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}

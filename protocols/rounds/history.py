@@ -51,7 +51,7 @@ from protocols.rounds.seating import require_enough_heads, setup_digest
 from protocols.rounds.states import CoordinatorState
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum
-from protocols.signed_transcript import HeadSignature, HeadsRecord
+from protocols.signed_transcript import HeadsRecord, counter_in
 from protocols.transcript import EntrySignature, Transcript
 from protocols.wire import Signed
 
@@ -89,16 +89,11 @@ class RunHistory:
 
 
 def unheard(steps: Sequence[Step]) -> dict[bytes, list[bytes]]:
-    """Return the settlements of a run that a party may not have heard of, oldest first.
+    """Return the settlements of a run that a party may not have heard of, oldest first, by party.
 
     A party that sent a y knew all settlements before that plan, and one whose head was compared
-    knew all of them. A settlement that comes twice changes nothing.
-
-    Args:
-        steps: The run's journal. It is the coordinator's own: no signature is verified.
-
-    Returns:
-        Their frames, by party; no parties where the run was not set up.
+    knew all of them. A settlement that comes twice changes nothing. The journal is the
+    coordinator's own: no signature is verified. No parties where the run was not set up.
     """
     frames: dict[bytes, list[bytes]] = {}
     for step in steps:
@@ -218,7 +213,7 @@ class StepRules:
             offer=offer,
             record=record,
             transcript=transcript,
-            heads=(heads_record("setup", ready, transcript, epoch=0),),
+            heads=(HeadsRecord("setup", len(transcript.entries), 0, ready),),
             statements=newest(dict(zip(self.seats, stated, strict=True)), ready),
         )
 
@@ -319,11 +314,12 @@ class StepRules:
             given = (message.sender, message.run_id, message.head, message.epoch)
             wanted = (seat, run.record.digest, run.transcript.head, run.epoch)
             _require("a head must be of this run", given == wanted)
+        heads = HeadsRecord("closing", len(run.transcript.entries), run.epoch, signed)
         return replace(
             run,
             state=CoordinatorState.COMPARING,
             head_frames=step.heads,
-            heads=(*run.heads, heads_record("closing", signed, run.transcript, epoch=run.epoch)),
+            heads=(*run.heads, heads),
             statements=newest(run.statements, signed),
         )
 
@@ -404,24 +400,6 @@ def newest(known: Mapping[bytes, Signed], signed: Mapping[bytes, Signed]) -> dic
         if party not in known or counter_in(each) >= counter_in(known[party])
     }
     return {**known, **later}
-
-
-def counter_in(signed: Signed) -> int:
-    """Return the counter of its journal that a party stated."""
-    assert isinstance(signed.message, KeyStatement | Ready | HeadStatement)
-    return signed.message.journal_counter
-
-
-def heads_record(
-    stage: str, signed: Mapping[bytes, Signed], transcript: Transcript, *, epoch: int
-) -> HeadsRecord:
-    """Return the signed heads of a run, as the written transcript has them."""
-    signatures = []
-    for seat, each in signed.items():
-        message: Message = each.message
-        assert isinstance(message, Ready | HeadStatement)
-        signatures.append(HeadSignature(seat, message.journal_counter, each.signature))
-    return HeadsRecord(stage, len(transcript.entries), epoch, tuple(signatures))
 
 
 def _with_verdict(transcript: Transcript, certificate: Certificate) -> Transcript:

@@ -18,11 +18,7 @@ from protocols.wire import Signed
 
 
 class PartyInquiry:
-    """A party's end: its node says which of the queries it would serve.
-
-    Args:
-        run: The run.
-    """
+    """A party's end: its node says which of the queries it would serve."""
 
     def __init__(self, run: SeatedRun) -> None:
         self._run = run
@@ -70,20 +66,13 @@ class PartyInquiry:
 
 
 class CoordinatorInquiry:
-    """The coordinator's end.
-
-    Args:
-        run: The run.
-    """
+    """The coordinator's end."""
 
     def __init__(self, run: LiveRun) -> None:
         self._run = run
 
     def ask(self, terms: bytes) -> bytes:
-        """Return the frame that asks parties whether they would serve a plan; changes nothing.
-
-        Args:
-            terms: The terms of the plan; canonical bytes that this library does not read.
+        """Return the frame that asks whether parties would serve a plan of these terms.
 
         Raises:
             WrongStateError: a plan is open, or the run is not set up.
@@ -92,11 +81,7 @@ class CoordinatorInquiry:
         return wire.sign(Inquiry(self._run.run_id, terms), self._run.identity).frame
 
     def read(self, frame: bytes, *, inquiry: bytes) -> tuple[bytes, Readiness | Refusal]:
-        """Read a party's answer to an inquiry; changes nothing.
-
-        Args:
-            frame: The answer.
-            inquiry: The frame that was sent.
+        """Read a party's answer to an inquiry, given the frame that was sent; changes nothing.
 
         Returns:
             The party's fingerprint, and its signed answer.
@@ -117,12 +102,7 @@ class CoordinatorInquiry:
 def read_run_answer(
     frame: bytes, *, inquiry: bytes, parties: Mapping[bytes, PublicIdentity]
 ) -> RunReadiness | Refusal:
-    """Read a party's answer to a `RunInquiry` at the coordinator.
-
-    Args:
-        frame: The answer.
-        inquiry: The frame that was sent.
-        parties: The run's parties, by fingerprint.
+    """Read a party's answer to a `RunInquiry` at the coordinator, given the frame that was sent.
 
     Raises:
         RemoteProtocolError: it is no party's answer to this inquiry.

@@ -16,11 +16,7 @@ from protocols.wire import Signed
 
 
 class Exchange:
-    """The exchange that the coordinator is in.
-
-    Args:
-        state: Which messages may come.
-        parties: Who has to send one, in seat order.
+    """The exchange that the coordinator is in: which messages may come, and from whom.
 
     Attributes:
         state: Which messages may come.
@@ -83,12 +79,6 @@ class Exchange:
 class LiveRun:
     """State that all phases of a run share at its coordinator.
 
-    Args:
-        identity: The coordinator's identity.
-        form: Secure sum of the run.
-        parties: Pinned parties by fingerprint: all of them take part.
-        journal: Memory across restarts.
-
     Attributes:
         identity: The coordinator's identity.
         form: Secure sum of the run.
@@ -96,7 +86,7 @@ class LiveRun:
         seats: Fingerprints of all parties, in seat order.
         exchange: The current exchange.
         record: The run record; None before it is made.
-        history: The journal's entries; None before the run is set up.
+        history: The run as its journal tells it; None before it is set up.
     """
 
     def __init__(

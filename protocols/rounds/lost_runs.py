@@ -22,10 +22,7 @@ from protocols.wire import Signed
 class LostRuns:
     """The runs whose keys a party lost; it has their journal.
 
-    Args:
-        identity: This party's identity.
-        coordinator: The pinned coordinator: runs of another one's federation are not known here.
-        journal: Memory across restarts.
+    Runs of another coordinator's federation are not known here.
     """
 
     def __init__(
@@ -37,10 +34,6 @@ class LostRuns:
 
     def answer(self, signed: Signed, *, now: float) -> tuple[bytes, ...] | None:
         """Answer a message of an earlier run, which the coordinator signed.
-
-        Args:
-            signed: The message.
-            now: Unix time, in seconds.
 
         Returns:
             The frames to send. None if no earlier run can answer: it is unknown, the plan has
@@ -66,9 +59,6 @@ class LostRuns:
 
     def learn(self, settlement: Settlement) -> tuple[bool, PlanClaim | None]:
         """Learn how a plan of an earlier run ended. No complaint: a plan may follow it.
-
-        Args:
-            settlement: The settlement, which the coordinator signed.
 
         Returns:
             Whether that run is known here, and the claim that the settlement proves about the plan.

@@ -47,9 +47,7 @@ _FRAME_ROOM = 128
 class ShareHolder:
     """One party's shares in one plan. Secret, in memory only, gone with the plan.
 
-    Args:
-        run: The run; its roots are at the plan's epoch.
-        plan_digest: The plan.
+    The roots of the run are at the plan's epoch.
     """
 
     def __init__(self, run: SeatedRun, *, plan_digest: bytes) -> None:
@@ -65,15 +63,12 @@ class ShareHolder:
         self_key: bytes,
         random_bytes: Callable[[int], bytes],
     ) -> bytes:
-        """Share this plan's keys among all parties, one by one; once.
+        """Share this plan's keys among all parties, one by one, once; return the frame before y.
 
         Args:
             keys: Key with every other seat.
             self_key: This party's self mask.
             random_bytes: Cryptographic random numbers.
-
-        Returns:
-            The frame to send in front of y.
         """
         seating = self._run.known
         own = seating.seat
@@ -98,10 +93,6 @@ class ShareHolder:
 
     def reveal(self, verdict: Verdict, bundle: ShareBundle) -> tuple[Reveal, tuple[bytes, ...]]:
         """Show the shares that a certified verdict allows; name the dealings that they must fit.
-
-        Args:
-            verdict: The certified verdict of this plan, this party's own.
-            bundle: Dealings and shares of the other survivors.
 
         Returns:
             The message to sign, with an empty disclosure for each share that differs from its
@@ -214,11 +205,6 @@ class _Dealt:
 class ShareCollector:
     """The shares of one plan at the coordinator, from the first dealing to the opened sum.
 
-    Args:
-        form: Secure sum, one that survives drop-outs.
-        seats: Fingerprints of all parties, in seat order.
-        plan_digest: The plan.
-
     Attributes:
         faults: Shares that were dropped.
     """
@@ -259,13 +245,7 @@ class ShareCollector:
         identity: PublicIdentity,
         known_digest: bytes = b"",
     ) -> None:
-        """Keep a party's dealing.
-
-        Args:
-            bundle: Its dealing, and a sealed share for each peer.
-            sender: Fingerprint of the party.
-            identity: Its identity.
-            known_digest: Digest of its dealing that others heard of before a restart, if any.
+        """Keep a party's dealing; `known_digest` is its digest from before a restart, if any.
 
         Raises:
             ConflictingMessageError: it dealt otherwise before.

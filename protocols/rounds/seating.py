@@ -70,11 +70,6 @@ class Seating:
 class SeatedRun:
     """State that all phases of a run share at a party.
 
-    Args:
-        identity: This party's identity.
-        journal: Memory across restarts.
-        least_survivors: Fewest parties whose sum this party helps to open.
-
     Attributes:
         identity: This party's identity.
         me: Its fingerprint.

@@ -103,8 +103,9 @@ class PartySetup:
         """
         verify_handed_over(signed, self._coordinator)
         self._require_coordinator(inquiry.coordinator)
-        self._form_of(inquiry).require_enough(len(inquiry.seats))
+        form = self._form_of(inquiry)
         self._require_seats(inquiry.seats)
+        form.require_enough(len(inquiry.seats))
 
     def state(self, signed: Signed, offer: RunOffer, *, now: float) -> bytes:
         """Answer the offer with this party's keys for the run; return the frame.
@@ -342,10 +343,6 @@ def require_statement(
 
 class CoordinatorSetup:
     """The coordinator's end: collects statements, envelopes and confirmations, and relays them.
-
-    Args:
-        run: The run.
-        offer: The offer, signed.
 
     Attributes:
         offer: The offer, the same frame for every party.

@@ -42,12 +42,7 @@ VERDICT_STAGE = "verdict"
 
 
 def give_verdict(proposal: SetProposal, plan: PartyPlan, *, run: SeatedRun) -> tuple[bytes, ...]:
-    """Give a party's one verdict on a plan: journalled first, then signed.
-
-    Args:
-        proposal: The coordinator's proposal for this plan.
-        plan: The plan; gets the verdict.
-        run: The run; its roots are at the plan's epoch.
+    """Give a party's one verdict on a plan, which is noted there: journalled first, then signed.
 
     Returns:
         The frames to send: the verdict, behind its MACs where a set is to open.
@@ -142,7 +137,7 @@ def require_open_set(
         survivors: The proposed set.
         me: Fingerprint of the party that decides.
         seats: All parties of the run, in seat order.
-        least: Fewest parties whose sum it helps to open: the form's threshold or its own floor.
+        least: Fewest parties whose sum it helps to open.
         bound: The journal's bound for the plan's queries (rule R3).
 
     Raises:
@@ -162,7 +157,7 @@ def require_open_set(
 def require_signers(
     signers: Sequence[bytes], *, survivors: Sequence[bytes], seats: Sequence[bytes], threshold: int
 ) -> None:
-    """Check who signed a certificate: enough seats, and of a set that opens only its own members.
+    """Check who signed a certificate: enough seats, and of a set that opens its own members alone.
 
     Raises:
         FalseCertificateError: fewer, others, or one twice.
@@ -179,10 +174,7 @@ def require_certificate(
 ) -> Verdict:
     """Check a certificate; return the verdict that it proves.
 
-    Args:
-        certificate: The certificate.
-        identities: All parties of the run in seat order, by fingerprint.
-        threshold: Verdicts that it needs, also the fewest parties that open.
+    `threshold` is both the verdicts that it needs and the fewest parties that open.
 
     Raises:
         UnexpectedMessageError: its set is not of seats.
@@ -249,13 +241,7 @@ def _verdict_mac(key: bytes, digest: bytes) -> bytes:
 
 
 class VerdictCollector:
-    """The verdicts that the coordinator holds on one plan.
-
-    Args:
-        plan_digest: The plan.
-        identities: All parties of the run in seat order, by fingerprint.
-        threshold: Equal verdicts that make a certificate.
-    """
+    """The verdicts that the coordinator holds on one plan; `threshold` equal ones prove it."""
 
     def __init__(
         self, plan_digest: bytes, *, identities: Mapping[bytes, PublicIdentity], threshold: int

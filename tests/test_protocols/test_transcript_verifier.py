@@ -243,7 +243,7 @@ def rewritten(change: Callable[[Transcript, list[HeadsRecord]], Transcript]) -> 
     fresh = Transcript()
     for entry in chain.entries:
         fresh = fresh.append(entry.kind, entry.digest, entry.signatures)
-    last = HeadsRecord("closing", len(fresh.entries), heads[-1].epoch, heads[-1].signatures)
+    last = HeadsRecord("closing", len(fresh.entries), heads[-1].epoch, heads[-1].signed)
     rows = transcript_lines(
         fresh,
         [heads[0], last],

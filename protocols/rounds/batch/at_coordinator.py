@@ -44,10 +44,6 @@ from protocols.wire import Signed
 class CoordinatorBatch:
     """The coordinator's end: plans, proposes, opens and settles, one plan at a time.
 
-    Args:
-        run: The run.
-        blame: Gets the evidence of who spoiled a row of the plan.
-
     Attributes:
         tally: The open plan's sum; None while no plan is open.
     """
@@ -143,12 +139,7 @@ class CoordinatorBatch:
         return signed.frame
 
     def begin(self, plan: OpenPlan, *, row_words: int = 0) -> None:
-        """Wait for the y's of a plan, from the beginning.
-
-        Args:
-            plan: The plan; after a restart one that was opened before.
-            row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
-        """
+        """Wait for a plan's y's from the beginning, also after a restart; see `plan`."""
         run = self._run
         self.tally = Tally(
             run.form,
@@ -317,11 +308,7 @@ class CoordinatorBatch:
         return tally.open(streams)
 
     def settle(self, *, released: bool, result: bytes) -> bytes:
-        """Close the open plan and return the frame that tells every party.
-
-        Args:
-            released: Whether its result was released; otherwise it is void.
-            result: The release.
+        """Close the open plan, as released with a result or as void; return the frame that says so.
 
         Raises:
             WrongStateError: no plan is open, or a release came before its sum was opened.
@@ -355,9 +342,6 @@ class CoordinatorBatch:
 class CoordinatorBlame:
     """The coordinator's questions about one wrong row of the plan that was settled as void.
 
-    Args:
-        run: The run.
-
     Attributes:
         case: Evidence about the last plan's rows; None if they cannot be traced, as after a
             restart.
@@ -371,9 +355,6 @@ class CoordinatorBlame:
 
     def ask(self, row: int) -> bytes:
         """Ask who spoiled a row of the plan that was settled as void, once.
-
-        Args:
-            row: Which row.
 
         Returns:
             The frame for every party whose y was in the sum: those in `missing`.

@@ -40,11 +40,6 @@ _SELF_KEY_BYTES = 32
 class PartyBatch:
     """A party's end: it answers one plan at a time, until the plan is settled.
 
-    Args:
-        run: The run.
-        blame: Gets the rows of a void plan, for questions about them.
-        random_bytes: Cryptographic random numbers: self masks and shares.
-
     Attributes:
         open: The open plan, if any.
         wrong_dealers: Dealers whose shares did not fit their signed hashes, of the last plan that
@@ -71,11 +66,6 @@ class PartyBatch:
 
     def take_plan(self, signed: Signed, plan: Plan, *, now: float) -> None:
         """Check that a plan continues this party's history, and let it wait for a decision.
-
-        Args:
-            signed: The plan, signed.
-            plan: The plan.
-            now: Unix time, in seconds.
 
         Raises:
             UnexpectedMessageError: it has expired, outlives its run, or is of a wrong epoch.

@@ -104,11 +104,9 @@ class Tally:
         self.shares.take_dealing(bundle, sender=sender, identity=identity, known_digest=known)
 
     def add(self, signed: Signed, *, before: Contribution | None) -> None:
-        """Add a party's y to the total.
+        """Add a party's verified y to the total.
 
-        Args:
-            signed: The `MaskedVector`, verified.
-            before: The party's signed contribution from before a restart, if others heard of it.
+        `before` is the party's signed contribution from before a restart, if others heard of it.
 
         Raises:
             UnexpectedMessageError: of another plan, or without shares where the form has them.
