@@ -145,10 +145,6 @@ def token_digest(token: bytes) -> bytes:
 def read_audit_head(frame: bytes, site: PublicIdentity) -> AuditHead:
     """Read where a hospital's audit log stands, as it once signed it.
 
-    Args:
-        frame: The signed head, as others hold it.
-        site: The hospital.
-
     Raises:
         ProtocolError: it is none, or another's.
     """

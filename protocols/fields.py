@@ -31,20 +31,41 @@ VERDICT_MAC_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Allowed length of bytes or text, or number of items of a tuple: `least` to `most`."""
+    """Allowed length of bytes or text, or number of items of a tuple: `least` to `most`.
+
+    Text is printable ASCII: it reaches logs and screens, where letters may look alike.
+    """
 
     least: int
     most: int
+
+    def require(self, value: Any, name: str) -> None:
+        """Check a field's value."""
+        if not self.least <= len(value) <= self.most:
+            raise MalformedMessageError(
+                f"{name} must have length {self.least} to {self.most}", len(value)
+            )
+        if isinstance(value, str) and not self._is_text(value):
+            raise MalformedMessageError(f"{name} must be text of its kind")
+
+    def _is_text(self, value: str) -> bool:
+        return value.isascii() and value.isprintable()
 
 
 @dataclass(frozen=True, slots=True)
 class Letters(Length):
     """Name of a hospital or federation, of letters of any script; see `protocols.party_names`."""
 
+    def _is_text(self, value: str) -> bool:
+        return is_party_name(value)
+
 
 @dataclass(frozen=True, slots=True)
 class Line(Length):
     """One line that a person wrote, in letters of any script: it may be empty."""
+
+    def _is_text(self, value: str) -> bool:
+        return value.isprintable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +74,13 @@ class Between:
 
     least: int
     most: int
+
+    def require(self, value: Any, name: str) -> None:
+        """Check a field's value."""
+        if not self.least <= value <= self.most:
+            raise MalformedMessageError(
+                f"{name} must be between {self.least} and {self.most}", value
+            )
 
 
 DIGEST_BYTES = 32
@@ -146,29 +174,8 @@ def _check(value: object, allowed: _Allowed, name: str) -> None:
     bases, bound, item = allowed.bases, allowed.bound, allowed.item
     if type(value) not in bases:
         raise MalformedMessageError(f"{name} must be {bases[0].__name__}", type(value).__name__)
-    if (
-        isinstance(bound, Length)
-        and isinstance(value, bytes | memoryview | str | tuple)
-        and not bound.least <= len(value) <= bound.most
-    ):
-        raise MalformedMessageError(
-            f"{name} must have length {bound.least} to {bound.most}", len(value)
-        )
-    if isinstance(bound, Letters):
-        if isinstance(value, str) and not is_party_name(value):
-            raise MalformedMessageError(f"{name} must be a name of letters of any script")
-    elif isinstance(bound, Line):
-        if isinstance(value, str) and not value.isprintable():  # it reaches screens
-            raise MalformedMessageError(f"{name} must be one printable line")
-    elif isinstance(value, str) and not (value.isascii() and value.isprintable()):
-        # A name reaches logs and screens: no control characters, no letters that look alike.
-        raise MalformedMessageError(f"{name} must be printable ASCII")
-    if (
-        isinstance(bound, Between)
-        and isinstance(value, int)
-        and not bound.least <= value <= bound.most
-    ):
-        raise MalformedMessageError(f"{name} must be between {bound.least} and {bound.most}", value)
+    if bound is not None:
+        bound.require(value, name)
     if item is not None and isinstance(value, tuple) and not _are_bytes_that_fit(value, item):
         for element in value:
             _check(element, item, name)
@@ -176,12 +183,8 @@ def _check(value: object, allowed: _Allowed, name: str) -> None:
 
 def _are_bytes_that_fit(items: tuple[object, ...], allowed: _Allowed) -> bool:
     """Check many byte strings at once: there may be thousands in a message."""
-    bound = allowed.bound
-    if (
-        allowed.bases != (bytes,)
-        or not isinstance(bound, Length)
-        or set(map(type, items)) != {bytes}
-    ):
+    bound, kinds = allowed.bound, set(map(type, items))
+    if allowed.bases != (bytes,) or not isinstance(bound, Length) or kinds != {bytes}:
         return False
     sizes = set(map(len, items))  # type: ignore[arg-type]  # all are bytes
     return bound.least <= min(sizes) and max(sizes) <= bound.most

@@ -39,17 +39,7 @@ class Pair:
 
 
 def make_root(*, run_id: bytes, pair: Pair, lower_half: bytes, higher_half: bytes) -> bytes:
-    """Mix both ends' halves into the root of a run.
-
-    Args:
-        run_id: Digest of the run record, 32 bytes.
-        pair: Who.
-        lower_half: 32 random bytes from the party with the lower fingerprint.
-        higher_half: 32 random bytes from the other.
-
-    Returns:
-        Root of epoch 0, 32 bytes.
-    """
+    """Mix both ends' halves, 32 random bytes each, into the root of epoch 0 of a run, 32 bytes."""
     label = b"root\0" + pair.lower + pair.higher
     return _derive(lower_half + higher_half, salt=run_id, label=label)
 
@@ -113,23 +103,13 @@ class PairRoots:
 
     def sending_key(self, peer: bytes, *, plan_digest: bytes, stage: str) -> bytes:
         """Derive this epoch's key for the envelope of a stage to a peer."""
-        return envelope_key(
-            self._roots[peer],
-            plan_digest=plan_digest,
-            stage=stage,
-            sender=self._me,
-            receiver=peer,
-        )
+        root, ends = self._roots[peer], {"sender": self._me, "receiver": peer}
+        return envelope_key(root, plan_digest=plan_digest, stage=stage, **ends)
 
     def receiving_key(self, peer: bytes, *, plan_digest: bytes, stage: str) -> bytes:
         """Derive this epoch's key for the envelope of a stage from a peer."""
-        return envelope_key(
-            self._roots[peer],
-            plan_digest=plan_digest,
-            stage=stage,
-            sender=peer,
-            receiver=self._me,
-        )
+        root, ends = self._roots[peer], {"sender": peer, "receiver": self._me}
+        return envelope_key(root, plan_digest=plan_digest, stage=stage, **ends)
 
     def erase(self) -> None:
         """Drop all roots."""

@@ -50,13 +50,9 @@ def transcript_lines(
     parties: Sequence[PublicIdentity],
     coordinator: SigningIdentity,
 ) -> list[dict[str, Any]]:
-    """Return a transcript as lines of plain data.
+    """Return the coordinator's chain, with the parties' heads in order, as lines of plain data.
 
-    Args:
-        transcript: The coordinator's chain.
-        heads: The parties' signed heads, in order.
-        parties: All parties, in seat order.
-        coordinator: Signs every head.
+    The parties are in seat order; the coordinator signs every head.
     """
     waiting = list(heads)
     lines = [_identities(parties, coordinator)]

@@ -103,17 +103,14 @@ def verify_transcript(
     parties: Sequence[str] = (),
     may_be_open: bool = False,
 ) -> TranscriptCheck:
-    """Check a transcript.
+    """Check the content of a `transcript.jsonl`; never raises.
 
     Args:
-        text: Content of a `transcript.jsonl`.
+        text: The content.
         coordinator: Fingerprint that the coordinator must have, in hex; None: any.
         parties: Fingerprints that must be those of all parties, in hex; none: any.
         may_be_open: Whether the parties' last heads may be missing, or too few: something may
             then have been cut off at the end.
-
-    Returns:
-        The result. Never raises for any `text`.
     """
     chain = _Chain(coordinator, frozenset(parties), may_be_open)
     *lines, rest = text.split("\n")
@@ -187,15 +184,7 @@ def render_check(check: TranscriptCheck) -> str:
 
 @dataclass(slots=True)
 class _Chain:
-    """The check so far.
-
-    Attributes:
-        pinned: Fingerprint that the coordinator must have, or None.
-        pinned_parties: Fingerprints that the parties must have, or none.
-        may_be_open: Whether fewer heads than are needed may have been signed at the end.
-        kind: Kind of the line at hand, as far as it was read.
-        last: Kind of the last good line.
-    """
+    """The check so far: what is pinned, the kind of the line at hand, that of the last good one."""
 
     pinned: str | None
     pinned_parties: frozenset[str]

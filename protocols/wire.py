@@ -109,14 +109,9 @@ def head_frame(signed: Signed) -> bytes:
 
 
 class VectorFrame:
-    """The frame of a `MaskedVector` in the making, in one buffer.
+    """The frame of a `MaskedVector` in the making, in one buffer, for a y of `size` bytes.
 
     y may have many megabytes: it is written where it is sent from, and copied nowhere.
-
-    Args:
-        plan_digest: Plan that y answers.
-        sender: Fingerprint of the party.
-        size: Bytes of y.
 
     Raises:
         MalformedMessageError: a field out of bounds.

@@ -59,13 +59,6 @@ class RowWitness:
     it holds the self mask b. A thief of this memory who also has the void batch's y can open it.
     Without b the thief would need shares of b from as many holders as open a sum. The pair keys
     follow from roots that are held until the next plan in any case.
-
-    Args:
-        form: Secure sum of the run.
-        words: Length of the plan's vector.
-        seat: This party's place.
-        pair_keys: Key of the plan with each other seat.
-        self_key: b, where the form has one.
     """
 
     __slots__ = ("_form", "_keys", "_parties", "_words")

@@ -132,13 +132,7 @@ class CoordinatorRound(LiveRun):
         parties: Mapping[bytes, PublicIdentity],
         journal: CoordinatorJournal,
     ) -> Self:
-        """Go on with a run after a restart.
-
-        Args:
-            identity: The coordinator's identity.
-            form: Secure sum of the run.
-            parties: Pinned parties by fingerprint: all that take part.
-            journal: Where the run's steps were written, and more will be.
+        """Go on with a run after a restart, from the journal where its steps were written.
 
         Raises:
             UnfinishedSetupError: the run was not set up: it is given up.

@@ -71,8 +71,7 @@ class RunHistory:
         plan: The open plan, if any.
         settled: Every settled plan, in order.
         closing: Frame of the closing; empty before it.
-        head_frames: Frames of the parties' heads, in seat order, empty for a lost party; none
-            before the comparison.
+        head_frames: Frames of the parties' heads, empty for a lost party; none before.
     """
 
     state: CoordinatorState
@@ -123,13 +122,7 @@ def _seats_of(record: RunRecord) -> list[bytes]:
 
 @dataclass(frozen=True)
 class StepRules:
-    """How each step changes a run.
-
-    Attributes:
-        coordinator: The coordinator, which signs plans, proposals, settlements and the closing.
-        parties: Pinned parties in seat order, by fingerprint: all that take part.
-        form: Secure sum of the run.
-    """
+    """How each step changes a run of a coordinator and its parties, these in seat order."""
 
     coordinator: PublicIdentity
     parties: Mapping[bytes, PublicIdentity]

@@ -58,16 +58,7 @@ _HALF_BYTES = 32
 
 
 class PartySetup:
-    """A party's end: from the offer to confirmed roots.
-
-    Args:
-        run: The run; gets its seating.
-        coordinator: The pinned coordinator.
-        known_peers: Identities of peers by fingerprint; may contain this party.
-        forms: Secure sums that this party knows, by name.
-        suites: Names of the sealing suites that it accepts.
-        random_bytes: Cryptographic random numbers.
-    """
+    """A party's end: from the offer to confirmed roots; see `PartyRound` for its arguments."""
 
     def __init__(
         self,
@@ -398,12 +389,9 @@ class CoordinatorSetup:
             )
 
     def make_record(self, *, terms: bytes, colluders: int, dropouts: int) -> bytes:
-        """Fix the run and return its record, for every party.
+        """Fix the run under its terms and return its record, for every party.
 
-        Args:
-            terms: The run's terms.
-            colluders: Parties that may collude with the coordinator.
-            dropouts: Parties that may be lost.
+        `colluders` may collude with the coordinator, `dropouts` may be lost.
 
         Raises:
             WrongStateError: some party has not stated its keys.
@@ -511,9 +499,6 @@ class CoordinatorSetup:
         """Tell which party answered a run record that was sent again; changes nothing.
 
         A party that is still in the run repeats its answer. Any other party refuses. Both sign.
-
-        Returns:
-            The party's fingerprint.
 
         Raises:
             RemoteProtocolError: it is no party's answer to a run record.

@@ -1,31 +1,10 @@
 """States and transitions of both ends. An unlisted message is an error and changes nothing.
 
-A party::
-
-    NEW -RunOffer-> STATED -RunRecord-> REVIEWING_RUN =accept=> SEALED -EnvelopeBundle-> CONFIRMED
-    CONFIRMED -SetupClosing-> READY -Plan-> REVIEWING_PLAN =contribute=> SENT -Settlement-> READY
-    REVIEWING_PLAN =refuse=> REFUSED -Settlement-> READY -Closing-> CLOSED -HeadBundle-> DONE
-
-Where the form survives drop-outs, two more exchanges open the sum of the survivors. A
-`Certificate` may come in place of the MACs::
-
-    SENT -SetProposal-> JUDGED -VerdictMacs-> CERTIFIED -ShareBundle-> REVEALED -Settlement-> READY
-
-Or the plan is closed, also at a party that refused, was silent or never saw the plan::
-
-    SENT, REFUSED, REVIEWING_PLAN, READY -SetProposal-> JUDGED -Settlement-> READY
-
-Before a plan the coordinator may ask whether it would be served::
-
-    READY -Inquiry-> READY
-
-After a void batch the coordinator may ask once who spoiled a row of it::
-
-    READY -BlameRequest-> REVIEWING_ROW =state_sums, refuse=> READY
-
-A party that missed a part of a batch goes on after its settlement. Double arrows are calls by the
-node: its guard decides between a message and the answer. From REVIEWING_RUN =refuse=>, and from
-every state a broken promise, leads to STOPPED, which has no way out.
+A message moves a party on by `PARTY_TRANSITIONS`. Between a message and its answer the guard of
+its node decides: from REVIEWING_RUN to SEALED or STOPPED, from REVIEWING_PLAN to SENT or REFUSED,
+from REVIEWING_ROW to READY. A broken promise leads from every state to STOPPED, which has no way
+out. Only a form that survives drop-outs has JUDGED, CERTIFIED and REVEALED. A party that missed a
+part of a batch goes on after its settlement.
 """
 
 from __future__ import annotations
