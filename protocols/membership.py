@@ -35,7 +35,6 @@ class JoinRequest(Message):
         party_name: The hospital's name, from the invitation.
         identity_key: Its Ed25519 key, compared by telephone.
         node_key: Its EC key for Flower, PEM: bound under the identity by this signature.
-        asked_at: When.
     """
 
     coordinator: Digest
@@ -54,9 +53,6 @@ class MembershipQuery(Message):
     """A hospital asks for the state of its request, and for the other members.
 
     Attributes:
-        coordinator: Fingerprint of the coordinator that it joined.
-        sender: Its own.
-        asked_at: When.
         audit_head: Frame of its `AuditHead`, to be kept; empty if it has none to give.
         goes_on_from: SHA-256 of the frame that it was given back and found in its log; empty if
             there is none. A head that is kept gives way to nobody who did not find it.
@@ -76,7 +72,6 @@ class Membership(Message):
     """The coordinator's answer to a request or a query.
 
     Attributes:
-        party: Fingerprint of the hospital that it is for.
         federation: Name of the federation.
         state: "requested", "member", "suspended" or "revoked".
         teachers: With how many teachers it was approved; 0 until it is a member.
@@ -138,7 +133,6 @@ class AuditHead(Message):
     """Where a hospital's audit log stands, given away so that its end cannot be cut unnoticed.
 
     Attributes:
-        party: Fingerprint of the hospital.
         records: How many there are.
         head: Link of the last of them: it commits to all.
     """

@@ -30,7 +30,8 @@ One run, in order (C the coordinator, P a party; `*` relayed between parties)::
               P -> C  Ready
 
 `membership` has the messages outside a run, `fields` the types of the fields, which carry their
-bounds; `wire` gives the bytes.
+bounds; `wire` gives the bytes. Parties are named by fingerprint (`sender`, `coordinator`), a run, a
+plan and the subject of an answer by their digest.
 """
 
 from __future__ import annotations
@@ -79,7 +80,6 @@ class RunInquiry(Message):
     enters no run; a party that has not decided asks its people.
 
     Attributes:
-        coordinator: Fingerprint of the coordinator.
         seats: Fingerprints of all parties, ascending.
         form, ring_bits, suite, threshold, colluders, dropouts, simulated, terms: As in the
             `RunRecord` that would follow.
@@ -102,8 +102,6 @@ class RunReadiness(Message):
     """A party's answer to a `RunInquiry`, from its rules and decisions: no promise.
 
     Attributes:
-        subject: Digest of the inquiry.
-        sender: Fingerprint of the party.
         reason: Public code of a refusal; empty if it would take part.
         at: When its people decided, or were first asked where they have not; 0 where nobody is
             asked.
@@ -136,7 +134,6 @@ class KeyStatement(Message):
 
     Attributes:
         offer_digest: The offer that it answers.
-        identity_key: Ed25519 key of the party.
         sealing_key: Key of the run's suite, for envelopes of this run.
         nonce: Fresh random bytes.
         role: "party".
@@ -159,7 +156,6 @@ class RunRecord(Message):
 
     Attributes:
         offer_digest: The offer that it follows.
-        coordinator: Fingerprint of the coordinator.
         statements: Signed `KeyStatement` frames, in the order of the parties' fingerprints: a
             party's place is its seat, and decides the sign of its shares.
         form, ring_bits, suite, expires_at, simulated: As in the offer.
@@ -257,7 +253,6 @@ class Readiness(Message):
     It is no promise: an answer meanwhile, in another federation, may change it.
 
     Attributes:
-        subject: Digest of the inquiry.
         refused: Places of the items that it would refuse, ascending, in the inquiry's terms.
     """
 
@@ -271,11 +266,8 @@ class Plan(Message):
     """One attempt at one batch (rule R1). Every signature and key of the attempt binds to it.
 
     Attributes:
-        run_id: Run.
         epoch: Counter of attempts over the run: the pair roots move forward with it.
-        batch: Number of the batch.
         previous_head: Transcript head before this plan.
-        words: Length of the vector.
         expires_at: After this, nobody sends for it.
         terms: The plan's terms; canonical bytes that this library does not read.
     """
@@ -294,8 +286,6 @@ class MaskedVector(Message):
     """y: a party's vector under its pair keys. Looks uniform to the coordinator.
 
     Attributes:
-        plan_digest: Plan that it answers.
-        sender: Fingerprint of the party.
         body: Ring elements, little-endian. One that came is a view into its frame: it may have many
             megabytes, and is copied nowhere.
     """
@@ -327,9 +317,6 @@ class VectorHead(Message):
     prove its sender's fault to everybody, in two hundred bytes.
 
     Attributes:
-        plan_digest: Plan that the y answers.
-        sender: Fingerprint of the party.
-        size: Bytes of the y's body.
         body_digest: SHA-256 of the body.
     """
 
@@ -356,8 +343,6 @@ class Settlement(Message):
     """The end of a plan: released or void, with every party's contribution.
 
     Attributes:
-        run_id: Run.
-        plan_digest: The plan that is settled.
         state: "released" or "void".
         words: Length of the plan's vector, for a party that the plan never reached.
         contributions: Each party's signed contribution to the plan (`rounds.contribution`), in seat
@@ -391,8 +376,6 @@ class Dealing(Message):
     """A dealer's hashes of the shares of one attempt; see `dealing`.
 
     Attributes:
-        plan_digest: Plan whose keys are shared.
-        sender: Fingerprint of the dealer.
         salt: Fresh for each dealing; in every hash.
         secret_hashes: Of its self mask at its own seat, of its key with every other seat; 32 bytes
             each, one behind the other. A holder reads one of every party: in one piece.
@@ -428,7 +411,6 @@ class ShareBundle(Message):
     """Shares on their way: all of one dealer, or all for one holder.
 
     Attributes:
-        plan_digest: Plan whose keys are shared.
         dealings: Signed `Dealing` frames: the sender's own, or in seat order those of all other
             survivors.
         envelopes: Sealed columns in seat order: to every other party, or from all other survivors.
@@ -499,7 +481,6 @@ class VerdictMacs(Message):
     settlement's `Certificate`, for parties that were not there and for the transcript.
 
     Attributes:
-        plan_digest: The plan.
         macs: One for each other party in seat order, under the pair's keys of the plan; empty where
             there is none.
     """
@@ -515,7 +496,6 @@ class Reveal(Message):
     Attributes:
         opening_digest: Which verdict it follows, and which dealings it was held against:
             `rounds.contribution.opening_digest`.
-        sender: Fingerprint of the holder.
         disclosures: For each survivor in seat order, `dealing.disclose` of its shares; empty where
             its shares differed from its signed hashes.
     """
@@ -550,8 +530,6 @@ class StreamSums(Message):
     """A party states the sum of each of its streams over one whole row of a void plan.
 
     Attributes:
-        plan_digest: The plan.
-        sender: Fingerprint of the party.
         row: Which row.
         sums: Modulo the ring, one for each seat in order; at the sender's own that of its self
             mask, 0 where the form has none.

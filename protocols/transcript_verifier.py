@@ -211,11 +211,8 @@ class _Chain:
         is_known = type(name) is str and name in FOLLOWERS and name.startswith("heads") == is_heads
         self.kind = str(name) if is_known else ""
         allowed = FOLLOWERS[self.last]
-        _require(
-            bool(self.kind) and self.kind in allowed,
-            f"a line must be: {' or '.join(allowed) or 'the end'}",
-            self.kind or "another kind",
-        )
+        must = f"a line must be: {' or '.join(allowed) or 'the end'}"
+        _require(bool(self.kind) and self.kind in allowed, must, self.kind)
         if is_heads:
             self._heads(content)
         elif self.kind == "identities":
@@ -247,18 +244,12 @@ class _Chain:
         digest = _sha256(_DOMAIN + b"transcript identities\0" + mine + b"".join(keys))
         _verify(mine, "transcript identities", digest, _hex(content["signature"], 64))
         seats = [_fingerprint(key) for key in keys]
-        _require(
-            bool(seats) and seats == sorted(set(seats)),
-            "parties must be in the order of fingerprints, none twice",
-        )
-        _require(
-            self.pinned in (None, _fingerprint(mine).hex()),
-            "the coordinator must be the one that was given",
-        )
-        _require(
-            not self.pinned_parties or self.pinned_parties == {seat.hex() for seat in seats},
-            "the parties must be those that were given",
-        )
+        in_order = bool(seats) and seats == sorted(set(seats))
+        _require(in_order, "parties must be in the order of fingerprints, none twice")
+        is_pinned = self.pinned in (None, _fingerprint(mine).hex())
+        _require(is_pinned, "the coordinator must be the one that was given")
+        are_pinned = self.pinned_parties in (frozenset(), {seat.hex() for seat in seats})
+        _require(are_pinned, "the parties must be those that were given")
         self.coordinator, self.seats = _fingerprint(mine), tuple(seats)
         self.keys = {self.coordinator: mine, **dict(zip(seats, keys, strict=True))}
 
@@ -285,18 +276,14 @@ class _Chain:
 
     def _signatures(self, items: Any, digest: bytes) -> None:
         """Check who signed an entry: the coordinator its message, or each party its own."""
-        by_all = self.kind == "setup"
-        purpose = "confirmations" if by_all else self.kind
-        digests = []
-        for sender, item in self._by(self.seats if by_all else (self.coordinator,), items):
-            _fields(item, {"sender", "digest", "signature"})
-            digests.append(_hex(item["digest"], 32))
-            _verify(self.keys[sender], purpose, digests[-1], _hex(item["signature"], 64))
-        if by_all:
-            told = b"\x82" + _text("setup") + _head_of(4, len(digests))
-            expected = _sha256(_DOMAIN + b"message\0" + told + b"".join(map(_bytes, digests)))
+        if self.kind == "setup":
+            by_all = self._by(self.seats, items)
+            digests = [self._signed(sender, item, "confirmations") for sender, item in by_all]
+            told = b"\x82" + _text("setup") + _list_of(digests)
+            expected = _sha256(_DOMAIN + b"message\0" + told)
         else:
-            (expected,) = digests
+            ((sender, item),) = self._by((self.coordinator,), items)
+            expected = self._signed(sender, item, self.kind)
         _require(digest == expected, "an entry must be the signed message")
 
     def _certificate(self, content: dict[str, Any], digest: bytes) -> None:
@@ -304,36 +291,32 @@ class _Chain:
         survivors = [_hex(each, 32) for each in _list(content["survivors"])]
         chosen = [seat for seat in self.seats if seat in survivors]
         _require(survivors == chosen, "survivors must be parties, in order, none twice")
-        told = bytes((0x83, _VERSION, 0x18, _VERDICT, 0x82)) + _bytes(self.plan)
-        told += _head_of(4, len(survivors)) + b"".join(map(_bytes, survivors))
-        _require(
-            digest == _sha256(_DOMAIN + b"message\0" + told),
-            "a verdict must be on the plan before it",
-        )
+        told = b"\x18" + bytes((_VERDICT, 0x82)) + _bytes(self.plan) + _list_of(survivors)
+        _require(digest == _digest_of(told), "a verdict must be on the plan before it")
         # A set that opens needs the verdicts of its own members; a closed plan those of anybody.
+        signers = _listed(content["signatures"], survivors or self.seats)
         least = 2 * len(self.seats) // 3 + 1
-        listed = [
-            item.get("sender") for item in _list(content["signatures"]) if isinstance(item, dict)
-        ]
-        signers = tuple(seat for seat in survivors or self.seats if seat.hex() in listed)
-        _require(
-            len(signers) >= least, f"{least} parties must have given the verdict", str(len(signers))
-        )
+        enough = len(signers) >= least
+        _require(enough, f"{least} parties must have given the verdict", len(signers))
         for signer, item in self._by(signers, content["signatures"]):
-            _fields(item, {"sender", "digest", "signature"})
-            _require(_hex(item["digest"], 32) == digest, "all verdicts must be equal")
-            _verify(self.keys[signer], "verdict", digest, _hex(item["signature"], 64))
+            given = self._signed(signer, item, "verdict")
+            _require(given == digest, "all verdicts must be equal")
+
+    def _signed(self, sender: bytes, item: Any, purpose: str) -> bytes:
+        """Check a signature; return the digest that it is of."""
+        _fields(item, {"sender", "digest", "signature"})
+        digest = _hex(item["digest"], 32)
+        _verify(self.keys[sender], purpose, digest, _hex(item["signature"], 64))
+        return digest
 
     def _heads(self, content: dict[str, Any]) -> None:
         _fields(content, {"kind", "stage", "head", "epoch", "signatures", "signature"})
-        _require(
-            _hex(content["head"], 32) == self.head,
-            "the parties must have signed the head of this chain",
-        )
-        epoch = _count(content["epoch"])
+        is_ours = _hex(content["head"], 32) == self.head
+        _require(is_ours, "the parties must have signed the head of this chain")
+        epoch, is_setup = _count(content["epoch"]), content["stage"] == "setup"
         # The setup's statements do not sign it, and nothing was attempted yet.
-        _require(content["stage"] != "setup" or epoch == 0, "a setup must be before epoch 1")
-        heard = self._heard(content)
+        _require(not is_setup or epoch == 0, "a setup must be before epoch 1")
+        heard = self.seats if is_setup else self._heard(content["signatures"])
         said = b""
         for sender, item in self._by(heard, content["signatures"]):
             _fields(item, {"sender", "journal_counter", "signature"})
@@ -342,43 +325,40 @@ class _Chain:
         mine = self.keys[self.coordinator]
         _verify(mine, "transcript heads", digest, _hex(content["signature"], 64))
         for sender, item in self._by(heard, content["signatures"]):
+            told = _bytes(self.run_id) + _bytes(sender)
             counter = _head_of(0, _count(item["journal_counter"]))
-            said = _bytes(self.run_id) + _bytes(sender)
-            if content["stage"] == "setup":
+            if is_setup:
                 purpose, number = "ready", _READY
-                said += _text("setup") + _bytes(self.head) + counter
+                told += _text("setup") + _bytes(self.head) + counter
             else:
                 purpose, number = "head statement", _HEAD_STATEMENT
-                said += _bytes(self.head) + _head_of(0, epoch) + counter
-            told = bytes((0x83, _VERSION, number, 0x85)) + said
-            digest = _sha256(_DOMAIN + b"message\0" + told)
+                told += _bytes(self.head) + _head_of(0, epoch) + counter
+            digest = _digest_of(bytes((number, 0x85)) + told)
             _verify(self.keys[sender], purpose, digest, _hex(item["signature"], 64))
-        if content["stage"] == "closing":
+        if not is_setup:
             self.compared = heard
 
-    def _heard(self, content: dict[str, Any]) -> tuple[bytes, ...]:
-        """Return who signed a head: all parties, at the closing at least more than half."""
-        if content["stage"] == "setup":
-            return self.seats
-        listed = [
-            item.get("sender") for item in _list(content["signatures"]) if isinstance(item, dict)
-        ]
-        heard = tuple(seat for seat in self.seats if seat.hex() in listed)
+    def _heard(self, items: Any) -> tuple[bytes, ...]:
+        """Return who signed the last head: at least three, and more than half of all."""
+        heard = _listed(items, self.seats)
         least = 0 if self.may_be_open else _least_heads(len(self.seats))
-        _require(
-            len(heard) >= least, f"{least} parties must have signed the last head", str(len(heard))
-        )
+        enough = len(heard) >= least
+        _require(enough, f"{least} parties must have signed the last head", len(heard))
         return heard
 
     def _by(self, senders: tuple[bytes, ...], items: Any) -> list[tuple[bytes, dict[str, Any]]]:
         """Pair signatures with those who must have made them, in order."""
         listed = _list(items)
-        _require(
-            [item.get("sender") for item in listed if isinstance(item, dict)]
-            == [sender.hex() for sender in senders],
-            "each who must sign must have signed, in order",
-        )
+        came = [item.get("sender") for item in listed if isinstance(item, dict)]
+        in_order = came == [sender.hex() for sender in senders]
+        _require(in_order, "each who must sign must have signed, in order")
         return list(zip(senders, listed, strict=True))
+
+
+def _listed(items: Any, seats: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return those of these parties that are named as senders, in their order."""
+    named = [item.get("sender") for item in _list(items) if isinstance(item, dict)]
+    return tuple(seat for seat in seats if seat.hex() in named)
 
 
 def _least_heads(parties: int) -> int:
@@ -441,6 +421,15 @@ def _sha256(data: bytes) -> bytes:
 
 def _bytes(value: bytes) -> bytes:
     return _head_of(2, len(value)) + value
+
+
+def _list_of(values: Sequence[bytes]) -> bytes:
+    return _head_of(4, len(values)) + b"".join(map(_bytes, values))
+
+
+def _digest_of(told: bytes) -> bytes:
+    """Digest of a message, from its type on."""
+    return _sha256(_DOMAIN + b"message\0" + bytes((0x83, _VERSION)) + told)
 
 
 def _text(value: str) -> bytes:

@@ -175,7 +175,10 @@ def decode(frame: bytes) -> Signed:
         vector = _vector_in(frame)
         if vector is not None:
             return vector
-    body, signature = _parts(frame)[2:]
+    parts = _loads(frame)
+    if type(parts) is not list or len(parts) != 4:
+        raise MalformedMessageError("a frame must be a list of 4")
+    body, signature = parts[2:]
     if type(body) is not list or len(body) != len(field_types(message_type)):  # type: ignore[arg-type]
         raise MalformedMessageError(f"a {message_type.__name__} must have its fields")
     message = message_type(*(tuple(x) if type(x) is list else x for x in body))
@@ -289,28 +292,18 @@ def _vector_in(frame: bytes) -> Signed | None:
     Returns:
         None if the frame has another shape: then it is none, or was made by others.
     """
-    start = len(_VECTOR_HEAD) + 2 * (len(_DIGEST_HEAD) + DIGEST_BYTES)
-    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
-    # A head of 3 or 5 bytes says the length: which one, `_bytes_head` knows.
-    size = next((n for n in (stop - start - 3, stop - start - 5) if _fills(n, stop - start)), -1)
     plan = len(_VECTOR_HEAD) + len(_DIGEST_HEAD)
     sender = plan + DIGEST_BYTES + len(_DIGEST_HEAD)
-    is_in_shape = (
-        size > 0
-        and frame.startswith(_VECTOR_HEAD)
-        and frame.startswith(_DIGEST_HEAD, plan - len(_DIGEST_HEAD))
-        and frame.startswith(_DIGEST_HEAD, sender - len(_DIGEST_HEAD))
-        and frame.startswith(_bytes_head(size), start)
-        and frame.startswith(_SIGNATURE_HEAD, stop)
-    )
-    if not is_in_shape:
+    start = sender + DIGEST_BYTES
+    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
+    # A head of 3 or 5 bytes says the length: which one, `_bytes_head` knows.
+    size = next((n for n in (stop - start - 3, stop - start - 5) if _fills(n, stop - start)), 0)
+    digests = frame[plan : plan + DIGEST_BYTES], frame[sender:start]
+    heads = (_VECTOR_HEAD, _DIGEST_HEAD, digests[0], _DIGEST_HEAD, digests[1], _bytes_head(size))
+    is_in_shape = frame.startswith(b"".join(heads)) and frame.startswith(_SIGNATURE_HEAD, stop)
+    if not size or not is_in_shape:
         return None
-    view = memoryview(frame)
-    message = MaskedVector(
-        frame[plan : plan + DIGEST_BYTES],
-        frame[sender : sender + DIGEST_BYTES],
-        view[stop - size : stop],
-    )
+    message = MaskedVector(*digests, memoryview(frame)[stop - size : stop])
     return Signed(message, frame[-SIGNATURE_BYTES:], digest_of(message.head), frame)
 
 
@@ -402,13 +395,6 @@ def _announced_type(frame: bytes) -> type[Message]:
             len(frame),
         )
     return message_type
-
-
-def _parts(frame: bytes) -> list[Any]:
-    parts = _loads(frame)
-    if type(parts) is not list or len(parts) != 4:
-        raise MalformedMessageError("a frame must be a list of 4")
-    return parts
 
 
 def _loads(data: bytes) -> Any:

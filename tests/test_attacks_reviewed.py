@@ -59,8 +59,7 @@ from protocols.rounds import (
     verdicts,
 )
 from protocols.rounds.journal import MOST_UNSERVED
-from protocols.signed_transcript import HeadsRecord, transcript_lines
-from protocols.transcript import EntrySignature
+from protocols.transcript import EntrySignature, HeadsRecord, transcript_lines
 from protocols.transcript_verifier import render_check, verify_transcript
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.hostile import (

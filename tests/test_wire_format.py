@@ -21,7 +21,7 @@ from protocols.fields import VERDICT_MAC_BYTES
 from protocols.masked import MaskedSum
 from protocols.rounds.opening import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
-from protocols.signed_transcript import FORMAT_VERSION
+from protocols.transcript import FORMAT_VERSION
 from protocols.transcript_verifier import FOLLOWERS
 from protocols.wire import MAX_PACKET_FRAMES, MESSAGE_TYPES, PROTOCOL_VERSION
 from tests.support.make_vectors import VECTORS

@@ -13,7 +13,7 @@ from pate_fed.regular_files import read_regular
 from pate_fed.report.run_directory import EARLIER, SEAL, digests_of
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
-from protocols.signed_transcript import altered_file
+from protocols.transcript import altered_file
 from protocols.transcript_verifier import MAX_BYTES, TranscriptCheck, separate, verify_transcript
 
 

@@ -33,7 +33,7 @@ from pate_fed.report.run_directory import (
 )
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
-from protocols.signed_transcript import altered_file, verify_seal
+from protocols.transcript import altered_file, verify_seal
 from protocols.transcript_verifier import MAX_BYTES as MAX_TRANSCRIPT_BYTES
 from protocols.transcript_verifier import TranscriptCheck, separate, verify_transcript
 

@@ -23,7 +23,7 @@ from protocols.rounds.seating import (
     verify_handed_over,
 )
 from protocols.rounds.states import CoordinatorState
-from protocols.signed_transcript import HeadsRecord, seal_files, transcript_lines
+from protocols.transcript import HeadsRecord, seal_files, transcript_lines
 
 
 class PartyClosing:

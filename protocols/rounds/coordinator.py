@@ -41,7 +41,7 @@ from protocols.messages import (
     Verdict,
     VerdictMacs,
 )
-from protocols.rounds.batch import CoordinatorBatch, CoordinatorBlame
+from protocols.rounds.batch.at_coordinator import CoordinatorBatch, CoordinatorBlame
 from protocols.rounds.closing import CoordinatorClosing
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
 from protocols.rounds.history import newest
@@ -56,7 +56,7 @@ from protocols.rounds.states import (
     subject_of,
 )
 from protocols.secure_sum import SecureSum
-from protocols.signed_transcript import counter_in
+from protocols.transcript import counter_in
 from protocols.wire import Signed
 
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}

@@ -51,8 +51,7 @@ from protocols.rounds.seating import require_enough_heads, setup_digest
 from protocols.rounds.states import CoordinatorState
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum
-from protocols.signed_transcript import HeadsRecord, counter_in
-from protocols.transcript import EntrySignature, Transcript
+from protocols.transcript import EntrySignature, HeadsRecord, Transcript, counter_in
 from protocols.wire import Signed
 
 

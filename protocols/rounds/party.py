@@ -46,7 +46,7 @@ from protocols.messages import (
     StreamSums,
     VerdictMacs,
 )
-from protocols.rounds.batch import PartyBatch
+from protocols.rounds.batch.at_party import PartyBatch
 from protocols.rounds.blame import PartyBlame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
 from protocols.rounds.closing import PartyClosing
