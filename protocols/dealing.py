@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocols.errors import WrongShareError
-from protocols.fields import MAX_PARTIES
+from protocols.fields import DIGEST_BYTES, MAX_PARTIES
 from protocols.messages import Dealing
 from protocols.prg import KEY_BYTES, ctr_keystream
 from protocols.shamir import (
@@ -39,8 +39,7 @@ from protocols.shamir import (
     write_shares,
 )
 
-SALT_BYTES = 32
-DIGEST_BYTES = 32
+_SALT_BYTES = 32
 _LABEL_BYTES = 128
 _SECRETS_AT_ONCE = 8
 """Secrets that are split in one product of matrices. This bounds memory, and keeps the product of a
@@ -91,7 +90,7 @@ def deal(
             breaking AES-256, which the masks rest on anyway.
     """
     parties = len(secrets)
-    salt, drawn = random_bytes(SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
+    salt, drawn = random_bytes(_SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
     shamir, elements = Shamir(threshold, parties), secrets_to_elements(secrets)
     shares = np.empty((parties, parties, SHARE_BYTES // 2), dtype="<u2")
     for start in range(0, parties, _SECRETS_AT_ONCE):

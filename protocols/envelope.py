@@ -54,7 +54,7 @@ class SealingKey:
     __slots__ = ("_private_key", "_public_bytes", "_suite")
 
     def __init__(self, suite: str = DEFAULT_SUITE) -> None:
-        self._suite = _suite_named(suite)
+        self._suite = suite_named(suite)
         self._private_key, self._public_bytes = self._suite.generate()
 
     @property
@@ -113,7 +113,7 @@ def seal(
         MalformedMessageError: `receiver_key` is no usable key of the suite.
     """
     require_key_of(suite, receiver_key)
-    chosen = _suite_named(suite)
+    chosen = suite_named(suite)
     try:
         key = chosen.read_public(receiver_key)
         return chosen.hpke.encrypt(plaintext, key, _info(run_id, sender, receiver))
@@ -121,15 +121,6 @@ def seal(
         raise MalformedMessageError(
             "a sealing key must be a usable key of the run's suite"
         ) from error
-
-
-def require_suite(name: str) -> None:
-    """Check that a suite is one of ours.
-
-    Raises:
-        SuiteError: it is not.
-    """
-    _suite_named(name)
 
 
 def require_key_of(suite: str, key: bytes) -> None:
@@ -145,7 +136,7 @@ def require_key_of(suite: str, key: bytes) -> None:
 
 def sealing_key_bytes(suite: str) -> int:
     """Length of a raw public key of a suite."""
-    return _suite_named(suite).key_bytes
+    return suite_named(suite).key_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +200,12 @@ SUITES = tuple(_SUITES)
 """Names of all suites, the default first."""
 
 
-def _suite_named(name: str) -> _Suite:
+def suite_named(name: str) -> _Suite:
+    """Find a suite.
+
+    Raises:
+        SuiteError: there is none of this name.
+    """
     suite = _SUITES.get(name)
     if suite is None:
         raise SuiteError("a sealing suite must be known", name)

@@ -242,51 +242,44 @@ class VerdictError(RemoteProtocolError):
     code = "PF-247"
 
 
-class TooFewPartiesError(ProtocolError):
-    """Fewer parties than the sum needs.
+class _TooFewError(ProtocolError):
+    """Fewer than there must be.
 
     Attributes:
-        received: Parties there are.
-        threshold: Parties there must be.
+        received: How many there are.
+        threshold: How many there must be.
     """
+
+    rule: ClassVar[str]
+
+    def __init__(self, *, received: int, threshold: int) -> None:
+        self.received = received
+        self.threshold = threshold
+        super().__init__(self.rule.format(threshold), received)
+
+
+class TooFewPartiesError(_TooFewError):
+    """Fewer parties than the sum needs."""
 
     code = "PF-240"
-
-    def __init__(self, *, received: int, threshold: int) -> None:
-        self.received = received
-        self.threshold = threshold
-        super().__init__(
-            f"a secure sum needs at least {threshold} parties: with fewer, one party learns "
-            "another's votes from the sum",
-            received,
-        )
+    rule = (
+        "a secure sum needs at least {} parties: with fewer, one party learns another's votes "
+        "from the sum"
+    )
 
 
-class TooFewSharesError(ProtocolError):
-    """Fewer holders of shares than the sum needs to open.
-
-    Attributes:
-        received: Shares there are.
-        threshold: Shares there must be.
-    """
+class TooFewSharesError(_TooFewError):
+    """Fewer holders of shares than the sum needs to open."""
 
     code = "PF-241"
-
-    def __init__(self, *, received: int, threshold: int) -> None:
-        self.received = received
-        self.threshold = threshold
-        super().__init__(f"at least {threshold} holders must be left to open a sum", received)
+    rule = "at least {} holders must be left to open a sum"
 
 
-class TooFewHeadsError(ProtocolError):
+class TooFewHeadsError(_TooFewError):
     """Too few parties signed the last head of a run to tell one history from two."""
 
     code = "PF-251"
-
-    def __init__(self, *, received: int, threshold: int) -> None:
-        super().__init__(
-            f"at least {threshold} parties must have signed the run's last head", received
-        )
+    rule = "at least {} parties must have signed the run's last head"
 
 
 class InvitationError(ProtocolError):

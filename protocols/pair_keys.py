@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from protocols.errors import KeyReuseError
@@ -25,23 +24,15 @@ _INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two parties, the lower fingerprint first: the order both ends agree on."""
+def make_root(halves: Mapping[bytes, bytes], *, run_id: bytes) -> bytes:
+    """Mix both ends' halves into the root of epoch 0 of a run, 32 bytes.
 
-    lower: bytes
-    higher: bytes
-
-    @classmethod
-    def of(cls, one: bytes, other: bytes) -> Pair:
-        """Order two fingerprints."""
-        return cls(min(one, other), max(one, other))
-
-
-def make_root(*, run_id: bytes, pair: Pair, lower_half: bytes, higher_half: bytes) -> bytes:
-    """Mix both ends' halves, 32 random bytes each, into the root of epoch 0 of a run, 32 bytes."""
-    label = b"root\0" + pair.lower + pair.higher
-    return _derive(lower_half + higher_half, salt=run_id, label=label)
+    Args:
+        halves: 32 random bytes of each end, by its fingerprint.
+        run_id: Digest of the run record.
+    """
+    lower, higher = sorted(halves)
+    return _derive(halves[lower] + halves[higher], salt=run_id, label=b"root\0" + lower + higher)
 
 
 def confirmation(root: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) -> bytes:

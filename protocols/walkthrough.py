@@ -17,7 +17,7 @@ from protocols import messages, wire
 from protocols.dealing import Labels, deal, disclose, read_disclosure
 from protocols.envelope import DEFAULT_SUITE, SealingKey, open_shares, seal, seal_shares
 from protocols.identity import SigningIdentity
-from protocols.pair_keys import Pair, PairRoots, confirmation, make_root
+from protocols.pair_keys import PairRoots, confirmation, make_root
 from protocols.rounds.bounds import ANY_SET
 from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.rounds.opening import STAGE
@@ -86,10 +86,8 @@ def walk_through(  # noqa: PLR0912, PLR0915 - the whole protocol in one place
         to, bound = parties[j].sealing_key, {"sender": seats[i], "receiver": seats[j]}
         sealed = seal(halves[i, j], to.public_bytes, suite=suite, run_id=run_id, **bound)
         theirs = to.open(sealed, run_id=run_id, **bound)
-        lower, higher = (theirs, halves[j, i]) if i < j else (halves[j, i], theirs)
-        pair = Pair.of(seats[i], seats[j])
-        root = make_root(run_id=run_id, pair=pair, lower_half=lower, higher_half=higher)
-        roots[j][seats[i]] = root
+        both = {seats[i]: theirs, seats[j]: halves[j, i]}
+        roots[j][seats[i]] = make_root(both, run_id=run_id)
     digests = []
     for i in range(n):
         macs = []

@@ -118,9 +118,7 @@ class VectorFrame:
     """
 
     def __init__(self, *, plan_digest: bytes, sender: bytes, size: int) -> None:
-        VectorHead(
-            plan_digest, sender, size, bytes(DIGEST_BYTES)
-        )  # a size out of bounds is refused
+        VectorHead(plan_digest, sender, size, bytes(DIGEST_BYTES))  # refuses a size out of bounds
         self._fields = plan_digest, sender
         # With one byte for y: the bytes before y do not depend on it.
         *head, _ = _encoded(MaskedVector(plan_digest, sender, b"\0"))

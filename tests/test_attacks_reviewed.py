@@ -58,6 +58,7 @@ from protocols.rounds import (
     setup,
     verdicts,
 )
+from protocols.rounds.batch import at_party
 from protocols.rounds.journal import MOST_UNSERVED
 from protocols.transcript import EntrySignature, HeadsRecord, transcript_lines
 from protocols.transcript_verifier import render_check, verify_transcript
@@ -140,9 +141,10 @@ def without_owner_of_run(patch: Patch) -> None:
 def without_run_of_settlement(patch: Patch) -> None:
     """A settlement is about any plan that it names."""
     note = settlement.note_settled
-    patch.setattr(
-        settlement, "note_settled", lambda *args, **fields: note(*args, **{**fields, **ANY_RUN})
-    )
+    for module in (at_party, lost_runs):
+        patch.setattr(
+            module, "note_settled", lambda *args, **fields: note(*args, **{**fields, **ANY_RUN})
+        )
 
 
 def without_run_of_verdict(patch: Patch) -> None:
@@ -953,12 +955,18 @@ def with_foreign_proof_of_unbegun(patch: Patch) -> None:
     note = settlement.note_settled
 
     def believe(
-        journal: RoundJournal, plan: bytes, claim: PlanClaim, *, run_id: bytes, came_here: bool
+        journal: RoundJournal,
+        plan: bytes,
+        claim: PlanClaim | None,
+        *,
+        run_id: bytes,
+        came_here: bool = False,
     ) -> None:
         is_unbegun = not journal.run_of(plan)
         note(journal, plan, claim, run_id=run_id, came_here=came_here or is_unbegun)
 
-    patch.setattr(settlement, "note_settled", believe)
+    for module in (at_party, lost_runs):
+        patch.setattr(module, "note_settled", believe)
 
 
 def settle_in_another_run(first: Run, *, federation: int) -> None:

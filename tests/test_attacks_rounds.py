@@ -101,7 +101,7 @@ def with_vectors_in() -> tuple[Cheat, dict[bytes, list[bytes]]]:
 def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
     """A second dealing that the dealer signed for one plan, and its column for the holder."""
     dealer, me = cheat.parties[DEALER], cheat.fingerprint(DEALER)
-    keys = dealer._run.roots.keys_for(cheat.plan_digest)
+    keys = dealer.roots.keys_for(cheat.plan_digest)
     dealt = deal(
         [keys.get(fp, bytes(32)) for fp in cheat.run.coordinator.seats],
         seat=DEALER,
@@ -112,7 +112,7 @@ def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
     )
     signed = wire.sign(dealt.message, cheat.run.identities[me])
     to = cheat.fingerprint(HOLDER)
-    key = dealer._run.roots.sending_key(to, plan_digest=cheat.plan_digest, stage=STAGE)
+    key = dealer.roots.sending_key(to, plan_digest=cheat.plan_digest, stage=STAGE)
     return signed.frame, seal_shares(dealt.columns[HOLDER], key, dealing_digest=signed.digest)
 
 

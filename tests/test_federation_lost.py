@@ -1011,7 +1011,7 @@ def test_a_new_offer_is_taken_in_any_state_and_the_open_batch_stays_charged(stat
     assert kinds(answer) == ["KeyStatement"]
     assert node.state is PartyState.STATED
     assert old.state is PartyState.STOPPED
-    assert old._run.roots._roots == {}
+    assert old.roots._roots == {}
     for entry in node.ledger.entries:  # it may be settled yet
         assert entry.charged == entry.reserved
 
@@ -1176,7 +1176,7 @@ def test_a_wrong_head_stops_a_run_though_enough_are_right() -> None:
     federation = ready(parties=5)
     federation.ask(0, 1)
     node = federation.nodes[CULPRIT]
-    node._round._run.transcript = node._round._run.transcript.append("plan", bytes(32))
+    node._round.transcript = node._round.transcript.append("plan", bytes(32))
     with pytest.raises(PartyFailedError, match="PF-229"):
         federation.run.close()
 

@@ -264,7 +264,7 @@ class PartyNode:
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
         self._journal.require_whole()
         run_id = self._round.run_id or bytes(32)
-        scope = RunScope.of(record, seats=self._round.seat_fingerprints)
+        scope = RunScope.of(record, seats=self._round.known.fingerprints)
         try:
             run = self._reviewed(record, scope, run_id=run_id)
             self._tell(RunAccepted(run_id, run.terms, scope))

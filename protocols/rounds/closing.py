@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocols import wire
-from protocols.errors import HistoryError, TooFewHeadsError, UnexpectedMessageError, WrongStateError
+from protocols.errors import HistoryError, UnexpectedMessageError, WrongStateError
 from protocols.messages import Closing, HeadBundle, HeadStatement
 from protocols.rounds.coordinator_journal import HeadsCollected, RunEnded, RunFinished
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import (
     COORDINATOR,
     SeatedRun,
-    least_heads,
     require_enough_heads,
     require_run,
     verify_handed_over,
@@ -79,9 +78,7 @@ class PartyClosing:
                     pair=(fingerprint.hex(), COORDINATOR),
                 )
             counters[fingerprint] = statement.journal_counter
-        least = max(least_heads(seating.form, parties=len(seating.identities)), run.floor)
-        if len(counters) < least:
-            raise TooFewHeadsError(received=len(counters), threshold=least)
+        require_enough_heads(bundle.statements, seating.form, floor=run.floor)
         heard = {*counters, run.me}
         counters.pop(run.me, None)
         run.journal.witness(counters)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE, require_suite
+from protocols.envelope import DEFAULT_SUITE, suite_named
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
@@ -103,7 +103,7 @@ class CoordinatorRound(LiveRun):
         journal: CoordinatorJournal | None = None,
     ) -> None:
         form.require_enough(len(parties))
-        require_suite(suite)
+        suite_named(suite)  # refuses an unknown one
         journal = MemoryCoordinatorJournal() if journal is None else journal
         if journal.steps():
             raise WrongStateError("a run must begin with an empty journal")

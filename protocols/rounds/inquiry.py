@@ -7,6 +7,7 @@ others are away. The one about a run belongs to no run; `PartySetup` checks it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from protocols import wire
 from protocols.errors import UnexpectedMessageError, UnknownPeerError, WrongStateError
@@ -15,6 +16,8 @@ from protocols.messages import Inquiry, Readiness, Refusal, RunReadiness
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import SeatedRun, require_fresh
 from protocols.wire import Signed
+
+Answer = TypeVar("Answer", RunReadiness, Readiness)
 
 
 class PartyInquiry:
@@ -89,9 +92,7 @@ class CoordinatorInquiry:
         Raises:
             RemoteProtocolError: it is no party's answer to this inquiry.
         """
-        message = _answer_in(frame, parties=self._run.parties)
-        if isinstance(message, RunReadiness):
-            raise UnexpectedMessageError("an answer must be of a plan")
+        message = _answer_in(frame, Readiness, parties=self._run.parties)
         # A party that refuses a frame before the inquiry reads no further.
         of_run = isinstance(message, Refusal) and message.subject == self._run.run_id
         if not of_run:
@@ -107,19 +108,17 @@ def read_run_answer(
     Raises:
         RemoteProtocolError: it is no party's answer to this inquiry.
     """
-    message = _answer_in(frame, parties=parties)
-    if isinstance(message, Readiness):
-        raise UnexpectedMessageError("an answer must be of a run")
+    message = _answer_in(frame, RunReadiness, parties=parties)
     _require_answer_to(inquiry, message)
     return message
 
 
 def _answer_in(
-    frame: bytes, *, parties: Mapping[bytes, PublicIdentity]
-) -> RunReadiness | Readiness | Refusal:
+    frame: bytes, kind: type[Answer], *, parties: Mapping[bytes, PublicIdentity]
+) -> Answer | Refusal:
     signed = wire.decode(frame)
     message = signed.message
-    if not isinstance(message, RunReadiness | Readiness | Refusal):
+    if not isinstance(message, kind | Refusal):
         raise UnexpectedMessageError("an answer must be that to an inquiry", type(message).__name__)
     if message.sender not in parties:
         raise UnknownPeerError("an answer must be a party's")

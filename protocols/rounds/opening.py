@@ -11,13 +11,13 @@ coordinator's): the pair is named, never one of them alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from protocols import wire
-from protocols.dealing import Dealt, Labels, column_bytes, deal, disclose, read_disclosure
+from protocols.dealing import Labels, column_bytes, deal, disclose, read_disclosure
 from protocols.envelope import TAG_BYTES, open_shares, seal_shares
 from protocols.errors import (
     BrokenEnvelopeError,
@@ -53,22 +53,21 @@ class ShareHolder:
     def __init__(self, run: SeatedRun, *, plan_digest: bytes) -> None:
         self._run = run
         self._plan_digest = plan_digest
-        self._own: Dealt | None = None
-        self.dealing_digest = b""
+        self._column = b""
+        self._dealing: Signed | None = None
 
-    def deal(
-        self,
-        keys: Mapping[int, bytes],
-        *,
-        self_key: bytes,
-        random_bytes: Callable[[int], bytes],
-    ) -> bytes:
+    @property
+    def dealing(self) -> Signed:
+        """The hashes that this party signed."""
+        assert self._dealing is not None
+        return self._dealing
+
+    def deal(self, keys: Mapping[int, bytes], *, self_key: bytes) -> bytes:
         """Share this plan's keys among all parties, one by one, once; return the frame before y.
 
         Args:
             keys: Key with every other seat.
             self_key: This party's self mask.
-            random_bytes: Cryptographic random numbers.
         """
         seating = self._run.known
         own = seating.seat
@@ -78,17 +77,15 @@ class ShareHolder:
             sender=seating.me,
             plan_digest=self._plan_digest,
             threshold=seating.threshold,
-            random_bytes=random_bytes,
+            random_bytes=self._run.random_bytes,
         )
-        dealing = wire.sign(dealt.message, self._run.identity)
-        self.dealing_digest = dealing.digest
+        self._dealing = dealing = wire.sign(dealt.message, self._run.identity)
         envelopes = tuple(
             seal_shares(column, self._key(peer, sending=True), dealing_digest=dealing.digest)
             for peer, column in zip(seating.fingerprints, dealt.columns, strict=True)
             if peer != seating.me
         )
-        # The other columns are the others' alone from here on.
-        self._own = replace(dealt, columns=(dealt.columns[own],))
+        self._column = dealt.columns[own]  # the others are the others' alone from here on
         return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes))
 
     def reveal(self, verdict: Verdict, bundle: ShareBundle) -> tuple[Reveal, tuple[bytes, ...]]:
@@ -110,39 +107,36 @@ class ShareHolder:
         sealed = dict(zip(others, bundle.envelopes, strict=True))
         came = zip(others, bundle.dealings, strict=True)
         dealings = {dealer: self._relayed(dealer, frame) for dealer, frame in came}
+        dealings[seating.me] = self.dealing
         places = {fp: seat for seat, fp in enumerate(seating.fingerprints)}
         alive = set(survivors)
         dropped = [seat for fp, seat in places.items() if fp not in alive]
         disclosures, wrong = [], []
         for dealer in survivors:
+            signed, column = dealings[dealer], self._column
             try:
-                if dealer == seating.me:
-                    column, dealing = self._own_column()
-                else:
-                    column, dealing = self._column_from(dealer, sealed[dealer], dealings[dealer])
+                if dealer != seating.me:
+                    key = self._key(dealer, sending=False)
+                    column = open_shares(sealed[dealer], key, dealing_digest=signed.digest)
                 disclosure = disclose(
-                    column, dealing, dealer=places[dealer], holder=seating.seat, dropped=dropped
+                    column,
+                    wire.expect(signed, Dealing),
+                    dealer=places[dealer],
+                    holder=seating.seat,
+                    dropped=dropped,
                 )
             except (BrokenEnvelopeError, WrongShareError):
                 # The coordinator is to blame if it relayed another message than the dealer's.
-                verify_handed_over(dealings[dealer], seating.identities[dealer])
+                verify_handed_over(signed, seating.identities[dealer])
                 # One dealer that cheats does not void the batch: the other shares will do.
                 wrong.append(dealer)
                 disclosures.append(b"")
                 continue
             disclosures.append(disclosure)
-        digests = [
-            self.dealing_digest if dealer == seating.me else dealings[dealer].digest
-            for dealer in survivors
-        ]
         # A coordinator that shows another dealing cannot say that this party cheated.
+        digests = [dealings[dealer].digest for dealer in survivors]
         opening = opening_digest(wire.digest_of(verdict), digests)
         return Reveal(opening, seating.me, tuple(disclosures)), tuple(wrong)
-
-    def _own_column(self) -> tuple[bytes, Dealing]:
-        assert self._own is not None
-        (column,) = self._own.columns
-        return column, self._own.message
 
     def _relayed(self, dealer: bytes, frame: bytes) -> Signed:
         """Read a survivor's hashes; its signature is checked only where a share does not fit."""
@@ -158,11 +152,6 @@ class ShareHolder:
                 "a dealing must be its survivor's, of this plan", peer=COORDINATOR
             )
         return signed
-
-    def _column_from(self, dealer: bytes, sealed: bytes, dealing: Signed) -> tuple[bytes, Dealing]:
-        key = self._key(dealer, sending=False)
-        column = open_shares(sealed, key, dealing_digest=dealing.digest)
-        return column, wire.expect(dealing, Dealing)
 
     def _key(self, peer: bytes, *, sending: bool) -> bytes:
         roots = self._run.roots

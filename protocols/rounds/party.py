@@ -63,8 +63,8 @@ from protocols.rounds.seating import (
 )
 from protocols.rounds.setup import PartySetup
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state, subject_of
+from protocols.rounds.verdicts import take_proof
 from protocols.secure_sum import SecureSum
-from protocols.transcript import Transcript
 from protocols.wire import Signed
 
 Frames = tuple[bytes, ...]
@@ -94,8 +94,8 @@ class Received:
     proven: PlanClaim | None = None
 
 
-class PartyRound:
-    """A party's state machine for one run.
+class PartyRound(SeatedRun):
+    """A party's state machine for one run: a `SeatedRun` that takes messages.
 
     Args:
         identity: This party's identity.
@@ -109,6 +109,7 @@ class PartyRound:
             `LEAST_PARTIES`.
 
     Attributes:
+        state: Where this party is.
         inquiry: Answers to the coordinator's question before a plan.
         batch: The open plan, and the result of the last one.
     """
@@ -125,55 +126,28 @@ class PartyRound:
         suites: frozenset[str] = frozenset({DEFAULT_SUITE}),
         least_survivors: int = LEAST_PARTIES,
     ) -> None:
-        self._run = SeatedRun(identity, journal=journal, least_survivors=least_survivors)
-        self._coordinator = coordinator
-        self._setup = PartySetup(
-            self._run,
+        super().__init__(
+            identity,
             coordinator=coordinator,
-            known_peers=known_peers,
-            forms=forms,
-            suites=suites,
+            journal=journal,
             random_bytes=random_bytes,
+            least_survivors=least_survivors,
         )
-        self._lost_runs = LostRuns(identity, coordinator=coordinator, journal=journal)
-        self._state = PartyState.NEW
+        self._setup = PartySetup(self, known_peers=known_peers, forms=forms, suites=suites)
+        self._lost_runs = LostRuns(self)
         self._answered: dict[tuple[type[Message], object], tuple[bytes, Frames]] = {}
         self._blame = PartyBlame()
-        self._closing = PartyClosing(self._run)
-        self.inquiry = PartyInquiry(self._run)
-        self.batch = PartyBatch(self._run, self._blame, random_bytes=random_bytes)
+        self._closing = PartyClosing(self)
+        self.state = PartyState.NEW
+        self.inquiry = PartyInquiry(self)
+        self.batch = PartyBatch(self, self._blame)
 
     # Public facts -------------------------------------------------------------------------------
 
     @property
-    def state(self) -> PartyState:
-        """Where this party is."""
-        return self._state
-
-    @property
-    def transcript(self) -> Transcript:
-        """Chain of this run as this party saw it."""
-        return self._run.transcript
-
-    @property
-    def run_id(self) -> bytes:
-        """Digest of the run record; empty before it came."""
-        return self._run.run_id
-
-    @property
     def record(self) -> RunRecord | None:
         """The run record, once it came."""
-        return None if self._run.seating is None else self._run.seating.record
-
-    @property
-    def seat_fingerprints(self) -> tuple[bytes, ...]:
-        """Fingerprints of all parties, in seat order."""
-        return () if self._run.seating is None else self._run.seating.fingerprints
-
-    @property
-    def epoch(self) -> int:
-        """Highest epoch that this party moved to."""
-        return self._run.epoch
+        return None if self.seating is None else self.seating.record
 
     @property
     def heads_compared(self) -> tuple[bytes, ...]:
@@ -208,11 +182,11 @@ class PartyRound:
         """
         signed = wire.decode(frame)
         message = signed.message
-        if _is_signed_by(signed, self._run.identity.public):
+        if _is_signed_by(signed, self.identity.public):
             self._compare_journal(message)
             return Received()
         if message.PURPOSE:
-            verify_handed_over(signed, self._coordinator)
+            verify_handed_over(signed, self.coordinator)
         if getattr(message, "run_id", self.run_id) != self.run_id:
             if isinstance(message, Settlement):
                 is_known, claim = self._lost_runs.learn(message)
@@ -222,13 +196,13 @@ class PartyRound:
                 return Received(answer)
         require_run(getattr(message, "run_id", self.run_id), self.run_id)
         if isinstance(message, Inquiry):
-            self._state = next_state(PARTY_TRANSITIONS, self._state, message)
+            self.state = next_state(PARTY_TRANSITIONS, self.state, message)
             self.inquiry.take(signed, now=now)
             return Received(event=message)
         answered = self._answered.get(_name_of(message))
         if answered is not None:
             return self._answer_again(signed, *answered, now=now)
-        state = next_state(PARTY_TRANSITIONS, self._state, message)
+        state = next_state(PARTY_TRANSITIONS, self.state, message)
         if isinstance(message, VerdictMacs | Certificate | ShareBundle):
             self.batch.require_open(message.plan_digest, now=now)  # it may only be late
         try:
@@ -237,7 +211,7 @@ class PartyRound:
             if not isinstance(message, _MAY_BE_WRONG):
                 self._stop()
             raise
-        self._state = state
+        self.state = state
         self._answered[_name_of(message)] = (signed.digest, received.replies)
         return received
 
@@ -250,8 +224,8 @@ class PartyRound:
         """
         self._require(PartyState.REVIEWING_RUN)
         replies = (self._setup.seal(),)
-        self._run.extend("run record", self.run_id)
-        return self._decided(self._run.known.record, replies, PartyState.SEALED)
+        self.extend("run record", self.run_id)
+        return self._decided(self.known.record, replies, PartyState.SEALED)
 
     def contribute(
         self, vector: NDArray[np.int64], *, bound: SetBound = ANY_SET
@@ -288,8 +262,8 @@ class PartyRound:
         """
         self._require(PartyState.REVIEWING_ROW)
         request, sums = self._blame.request, self._blame.sums(row_words=row_words)
-        message = StreamSums(request.plan_digest, self._run.me, request.row, sums)
-        replies = (wire.sign(message, self._run.identity).frame,)
+        message = StreamSums(request.plan_digest, self.me, request.row, sums)
+        replies = (wire.sign(message, self.identity).frame,)
         self._blame.drop()
         return self._decided(request, replies, PartyState.READY)
 
@@ -308,15 +282,15 @@ class PartyRound:
             RestoredJournalError: the journal was halted: it cannot promise.
         """
         replies: Frames
-        match self._state:
+        match self.state:
             case PartyState.REVIEWING_RUN:
-                replies = (self._run.refusal(self.run_id, reason),)
+                replies = (self.refusal(self.run_id, reason),)
                 self._stop()
-                return self._decided(self._run.known.record, replies, PartyState.STOPPED)
+                return self._decided(self.known.record, replies, PartyState.STOPPED)
             case PartyState.REVIEWING_ROW:
                 request = self._blame.request
                 # Its subject is the request: one of the plan would say that nothing was sent.
-                replies = (self._run.refusal(wire.digest_of(request), reason),)
+                replies = (self.refusal(wire.digest_of(request), reason),)
                 self._blame.drop()
                 return self._decided(request, replies, PartyState.READY)
             case _:
@@ -331,7 +305,7 @@ class PartyRound:
     # One case per message ---------------------------------------------------------------------
 
     def _act(self, signed: Signed, *, now: float) -> Received:  # noqa: PLR0912 - one each
-        message, run = signed.message, self._run
+        message = signed.message
         match message:
             case RunOffer():
                 return Received((self._setup.state(signed, message, now=now),))
@@ -342,14 +316,14 @@ class PartyRound:
                 return Received((self._setup.confirm(message),))
             case SetupClosing():
                 self._setup.finish(message)
-                return Received((run.ready("setup"),))
+                return Received((self.ready("setup"),))
             case Plan():
                 self.batch.take_plan(signed, message, now=now)
                 return Received(event=message)
             case SetProposal():
                 return Received(self.batch.take_proposal(message, now=now))
             case VerdictMacs() | Certificate():
-                self.batch.take_proof(message)
+                take_proof(message, self.batch.known, run=self)
                 return Received()
             case ShareBundle():
                 return Received((self.batch.reveal(message),))
@@ -362,12 +336,12 @@ class PartyRound:
                 return Received(event=message)
             case Closing():
                 frame = self._closing.state_head(message)
-                run.roots.erase()
+                self.roots.erase()
                 self._blame.witness = None
                 return Received((frame,))
             case HeadBundle():
                 self._closing.compare(message)
-                return Received((run.ready("closing"),))
+                return Received((self.ready("closing"),))
             case _:  # the transition table lists no other
                 raise AssertionError(type(message).__name__)
 
@@ -376,7 +350,7 @@ class PartyRound:
     def _compare_journal(self, shown: Message) -> None:
         """Stop if this party signed a higher counter than its journal has (rule R4)."""
         assert isinstance(shown, KeyStatement | Ready | HeadStatement)
-        journal = self._run.journal
+        journal = self.journal
         if shown.journal_counter > journal.counter:
             self._stop()
             journal.halt(shown.journal_counter)
@@ -395,7 +369,7 @@ class PartyRound:
                 f"another {type(message).__name__}",
                 peer=COORDINATOR,
             )
-        if isinstance(message, Plan) and self._state is PartyState.REVIEWING_PLAN:
+        if isinstance(message, Plan) and self.state is PartyState.REVIEWING_PLAN:
             require_fresh(message.expires_at, now=now)
             return Received(event=message)  # nobody could decide on it
         return Received(self._repeat(signed, replies, now=now))
@@ -405,14 +379,14 @@ class PartyRound:
         if isinstance(message, ShareBundle | SetProposal):
             plan = None if self.batch.open is None else self.batch.open.plan
             is_over = plan is not None and now >= plan.expires_at
-            return () if self._state is PartyState.STOPPED or is_over else replies
+            return () if self.state is PartyState.STOPPED or is_over else replies
         if not isinstance(message, Plan) or replies:
             return replies
         if now >= message.expires_at:
-            self._run.journal.erase(signed.digest)  # nobody needs it any more (rule R9)
-        if self._state is PartyState.STOPPED or now >= message.expires_at:
+            self.journal.erase(signed.digest)  # nobody needs it any more (rule R9)
+        if self.state is PartyState.STOPPED or now >= message.expires_at:
             return ()
-        stored = self._run.journal.find(signed.digest)
+        stored = self.journal.find(signed.digest)
         return () if stored is None else stored
 
     def _drop_shares(self, plan_digest: bytes) -> None:
@@ -425,19 +399,19 @@ class PartyRound:
         """Note the answer to a message that waited for a decision, and go on."""
         name = _name_of(message)
         self._answered[name] = (self._answered[name][0], replies)
-        self._state = state
+        self.state = state
         return replies
 
     def _stop(self) -> None:
-        self._state = PartyState.STOPPED
-        self._run.roots.erase()
+        self.state = PartyState.STOPPED
+        self.roots.erase()
         self._setup.forget()
         self._blame.witness = None
         self.batch.forget()
 
     def _require(self, state: PartyState) -> None:
-        if self._state is not state:
-            raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
+        if self.state is not state:
+            raise WrongStateError(f"the state must be '{state.value}'", self.state.value)
 
 
 def _name_of(message: Message) -> tuple[type[Message], object]:

@@ -149,8 +149,3 @@ class SettledPlan:
     def is_released(self) -> bool:
         """Whether its result was released."""
         return self.settlement.state == "released"
-
-    @property
-    def is_void(self) -> bool:
-        """Whether it ended without a result."""
-        return not self.is_released

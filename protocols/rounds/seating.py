@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,7 +73,9 @@ class SeatedRun:
     Attributes:
         identity: This party's identity.
         me: Its fingerprint.
+        coordinator: The pinned coordinator.
         journal: Memory across restarts.
+        random_bytes: Cryptographic random numbers.
         floor: Fewest parties of a set that it serves, whatever the form.
         seating: The run as its record fixes it; None before the record came.
         roots: Roots of the pairs; none before the setup is finished.
@@ -82,11 +84,19 @@ class SeatedRun:
     """
 
     def __init__(
-        self, identity: SigningIdentity, *, journal: RoundJournal, least_survivors: int
+        self,
+        identity: SigningIdentity,
+        *,
+        coordinator: PublicIdentity,
+        journal: RoundJournal,
+        random_bytes: Callable[[int], bytes],
+        least_survivors: int,
     ) -> None:
         self.identity = identity
         self.me = identity.fingerprint
+        self.coordinator = coordinator
         self.journal = journal
+        self.random_bytes = random_bytes
         self.floor = max(LEAST_PARTIES, least_survivors)
         self.seating: Seating | None = None
         self.roots = PairRoots(self.me, {})
@@ -161,23 +171,19 @@ def require_run(run_id: bytes, wanted: bytes) -> None:
         raise UnexpectedMessageError("a message must be of this run")
 
 
-def least_heads(form: SecureSum, *, parties: int) -> int:
-    """Fewest parties whose heads must agree at the end of a run.
+def require_enough_heads(
+    heads: Sequence[bytes], form: SecureSum, *, floor: int = LEAST_PARTIES
+) -> None:
+    """Check that enough heads came to tell one history from two; empty where none came.
 
-    More than half, or the form's threshold where it survives drop-outs; never fewer than
-    `LEAST_PARTIES`.
-    """
-    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
-    return max(most_of_them, LEAST_PARTIES)
-
-
-def require_enough_heads(heads: Sequence[bytes], form: SecureSum) -> None:
-    """Check that enough heads came to tell one history from two.
+    More than half, or the form's threshold where it survives drop-outs; never fewer than `floor`.
 
     Raises:
         TooFewHeadsError: too few.
     """
-    came, least = sum(map(bool, heads)), least_heads(form, parties=len(heads))
+    parties, came = len(heads), sum(map(bool, heads))
+    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
+    least = max(most_of_them, floor)
     if came < least:
         raise TooFewHeadsError(received=came, threshold=least)
 

@@ -156,29 +156,6 @@ def proven_claim(
     return None
 
 
-def learn_settlement(
-    journal: RoundJournal,
-    settlement: Settlement,
-    *,
-    identities: Mapping[bytes, PublicIdentity],
-    form: type[SecureSum],
-    known: Verdict | None = None,
-    y_bytes: int | None = None,
-    came_here: bool = False,
-) -> PlanClaim | None:
-    """Let a party's journal learn the claim that a settlement proves; see `proven_claim`.
-
-    `came_here` says whether the plan came in this run: the journal may know it from another.
-
-    Raises:
-        RemoteProtocolError: a refusal or the certificate is false; nothing was noted.
-    """
-    claim = proven_claim(settlement, identities=identities, form=form, known=known, y_bytes=y_bytes)
-    plan_digest, run_id = settlement.plan_digest, settlement.run_id
-    note_settled(journal, plan_digest, claim, run_id=run_id, came_here=came_here)
-    return claim
-
-
 def note_settled(
     journal: RoundJournal,
     plan_digest: bytes,
@@ -190,7 +167,8 @@ def note_settled(
     """Drop a settled plan's y and note the proven claim, if the plan was of its run.
 
     Parties of another run than the settlement's prove nothing about a plan: they may never have
-    seen it. See `learn_settlement` for the arguments.
+    seen it. `came_here` says whether the plan came in this run: the journal may know it from
+    another.
     """
     if not came_here and journal.run_of(plan_digest) != run_id:
         return

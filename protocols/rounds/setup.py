@@ -8,7 +8,7 @@ sealed under that id, and both confirm it before any batch.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from protocols import wire
 from protocols.envelope import SealingKey, require_key_of, seal
@@ -35,7 +35,7 @@ from protocols.messages import (
     RunRecord,
     SetupClosing,
 )
-from protocols.pair_keys import Pair, PairRoots, confirmation, make_root
+from protocols.pair_keys import PairRoots, confirmation, make_root
 from protocols.rounds.coordinator_journal import SetupFinished
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import (
@@ -64,18 +64,14 @@ class PartySetup:
         self,
         run: SeatedRun,
         *,
-        coordinator: PublicIdentity,
         known_peers: Mapping[bytes, PublicIdentity],
         forms: Mapping[str, SecureSum],
         suites: frozenset[str],
-        random_bytes: Callable[[int], bytes],
     ) -> None:
         self._run = run
-        self._coordinator = coordinator
         self._known_peers = dict(known_peers)
         self._forms = dict(forms)
         self._suites = suites
-        self._random_bytes = random_bytes
         self._sealing_key: SealingKey | None = None
         self._offer: Signed | None = None
         self._statement: Signed | None = None
@@ -92,7 +88,7 @@ class PartySetup:
                 in.
             TooFewPartiesError: its form needs more parties.
         """
-        verify_handed_over(signed, self._coordinator)
+        verify_handed_over(signed, self._run.coordinator)
         self._require_coordinator(inquiry.coordinator)
         form = self._form_of(inquiry)
         self._require_seats(inquiry.seats)
@@ -112,7 +108,7 @@ class PartySetup:
             offer_digest=signed.digest,
             identity_key=self._run.identity.public.key,
             sealing_key=self._sealing_key.public_bytes,
-            nonce=self._random_bytes(32),
+            nonce=self._run.random_bytes(32),
             role=ROLE_PARTY,
             expires_at=offer.expires_at,
             journal_counter=self._run.journal.counter,
@@ -134,7 +130,7 @@ class PartySetup:
             raise SuiteError("a run must keep to its offer's suite", record.suite, peer=COORDINATOR)
         same = (
             record.offer_digest == self._offer.digest
-            and record.coordinator == self._coordinator.fingerprint
+            and record.coordinator == self._run.coordinator.fingerprint
             and record.form == offer.form
             and record.ring_bits == offer.ring_bits
             and record.expires_at == offer.expires_at
@@ -180,7 +176,7 @@ class PartySetup:
         return tuple(statements)
 
     def _require_coordinator(self, fingerprint: bytes) -> None:
-        if fingerprint != self._coordinator.fingerprint:
+        if fingerprint != self._run.coordinator.fingerprint:
             raise UnknownPeerError("the coordinator must be the pinned one", peer=COORDINATOR)
 
     def _form_of(self, message: RunOffer | RunInquiry) -> SecureSum:
@@ -214,7 +210,7 @@ class PartySetup:
         keys = dict(zip(seating.fingerprints, self._statements, strict=True))
         frames = []
         for peer in seating.peers:
-            half = self._random_bytes(_HALF_BYTES)
+            half = self._run.random_bytes(_HALF_BYTES)
             self._halves[peer] = half
             try:
                 sealed = seal(
@@ -275,10 +271,7 @@ class PartySetup:
         theirs = self._sealing_key.open(sealed, run_id=run_id, sender=peer, receiver=me)
         if len(theirs) != _HALF_BYTES:
             raise BrokenEnvelopeError(f"a half must have {_HALF_BYTES} bytes", len(theirs))
-        ours = self._halves[peer]
-        lower, higher = (ours, theirs) if me < peer else (theirs, ours)
-        pair = Pair.of(me, peer)
-        return make_root(run_id=run_id, pair=pair, lower_half=lower, higher_half=higher)
+        return make_root({me: self._halves[peer], peer: theirs}, run_id=run_id)
 
     def finish(self, closing: SetupClosing) -> None:
         """Check the peers' confirmations: the run has its roots.

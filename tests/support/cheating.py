@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.dealing import DIGEST_BYTES, Dealt, read_disclosure
+from protocols.dealing import Dealt, read_disclosure
 from protocols.envelope import open_shares
 from protocols.errors import FalseCertificateError, VerdictError
-from protocols.fields import Message
+from protocols.fields import DIGEST_BYTES, Message
 from protocols.masked import MaskedSum
 from protocols.messages import (
     Certificate,
@@ -176,7 +176,7 @@ class Cheat:
                 continue
             if seat in self.colluders:
                 peers = [peer for peer in seats if peer != seats[seat]]
-                roots = self.parties[seat]._run.roots
+                roots = self.parties[seat].roots
                 macs.append(verdict_macs(verdict, peers=peers, roots=roots).macs[place])
             elif self.verdicts.get(seat, ((), b""))[0] == verdict.survivors:
                 macs.append(self.macs[seat].macs[place])
@@ -260,7 +260,7 @@ class Cheat:
 
     def column(self, party: PartyRound, dealer: int) -> bytes:
         holder = self.parties.index(party)
-        key = party._run.roots.receiving_key(
+        key = party.roots.receiving_key(
             self.fingerprint(dealer), plan_digest=self.plan_digest, stage=STAGE
         )
         digest = wire.digest_of(self.dealing(dealer))
@@ -290,7 +290,7 @@ class Cheat:
             if peer == seat:
                 continue
             if peer in self.colluders:
-                roots = self.parties[peer]._run.roots
+                roots = self.parties[peer].roots
                 keys[peer] = roots.keys_for(self.plan_digest)[self.fingerprint(seat)]
             else:
                 keys[peer] = self.secret(seat, peer) or self.secret(peer, seat)

@@ -37,10 +37,10 @@ from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols import wire
-from protocols.dealing import DIGEST_BYTES, Labels, read_disclosure
+from protocols.dealing import Labels, read_disclosure
 from protocols.envelope import SUITES, open_shares
 from protocols.errors import WrongShareError
-from protocols.fields import VERDICT_MAC_BYTES, Message
+from protocols.fields import DIGEST_BYTES, VERDICT_MAC_BYTES, Message
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 from protocols.messages import (
@@ -680,7 +680,7 @@ class Loot:
             self._take_keys(place)
 
     def _take_keys(self, liar: int) -> None:
-        run, roots = self._run, self._run.node(liar)._round._run.roots
+        run, roots = self._run, self._run.node(liar)._round.roots
         self._keys[liar] = roots.keys_for(run.plan_digest)
         for peer in run.places:
             if peer != liar:

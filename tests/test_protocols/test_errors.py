@@ -25,7 +25,9 @@ from protocols.identity import SigningIdentity
 from protocols.pair_keys import PairRoots
 
 ALL = [
-    kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
+    kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, Exception) and not name.startswith("_")
 ]
 FACTS: dict[type[ProtocolError], dict[str, object]] = {
     RefusedError: {"reason": "PF-301", "peer": ""},

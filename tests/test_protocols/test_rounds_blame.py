@@ -449,7 +449,7 @@ class TestWhatAStatementTells:
         def statements(shift: int) -> list[tuple[int, ...]]:
             run = MemoryRun(parties, form=form)
             for party in run.parties.values():
-                party.batch._random_bytes = lambda size: b"7" * size
+                party.random_bytes = lambda size: b"7" * size
             run.set_up()
             vectors = [votes(seat, shift=shift).ravel() for seat in range(parties)]
             run.sum(vectors, row_words=CLASSES)

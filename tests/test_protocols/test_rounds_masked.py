@@ -465,7 +465,7 @@ def test_a_set_that_cannot_be_gets_no_verdict(
 def test_a_party_does_not_go_below_its_own_floor() -> None:
     """The form would open the sum of four; this party's owner wants five."""
     cheat = Cheat(vectors_of(N))
-    cheat.parties[0]._run.floor = 5
+    cheat.parties[0].floor = 5
     with pytest.raises(TooFewSharesError) as caught:
         cheat.ask(0, but(ALL, 3))
     assert (caught.value.received, caught.value.threshold) == (4, 5)
@@ -1316,8 +1316,8 @@ def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
         key
         for party in cheat.parties
         for key in (
-            *party._run.roots.keys_for(cheat.plan_digest).values(),
-            *party._run.roots._roots.values(),
+            *party.roots.keys_for(cheat.plan_digest).values(),
+            *party.roots._roots.values(),
         )
     ]
     seen = b"".join(frame for frames in cheat.frames for frame in frames)

@@ -815,7 +815,7 @@ class BreakingJournal(ListJournal):
 
 def _with_journal(journal: RoundJournal) -> tuple[Walk, PartyRound]:
     walk = Walk()
-    walk.run.parties[walk.me]._run.journal = journal
+    walk.run.parties[walk.me].journal = journal
     walk.to(PartyState.REVIEWING_PLAN)
     return walk, walk.run.parties[walk.me]
 
@@ -919,7 +919,7 @@ def test_a_refused_plan_stays_refused_and_its_epoch_is_gone() -> None:
     walk, party = at(PartyState.REVIEWING_PLAN)
     (frame,) = party.refuse("PF-301")
     assert party.epoch == 1
-    assert party._run.roots.epoch == 2  # nobody can make it derive the plan's keys any more
+    assert party.roots.epoch == 2  # nobody can make it derive the plan's keys any more
     with pytest.raises(WrongStateError):
         party.contribute(vector())
     assert party.receive(_open_plan(walk), now=NOW).replies == (frame,)
@@ -1100,12 +1100,12 @@ def test_two_histories_name_a_peer_and_the_coordinator_neither_alone(place: int)
 def test_nothing_is_left_to_derive_keys_from_when_the_run_is_over_or_stopped() -> None:
     for state in (PartyState.CLOSED, PartyState.DONE):
         _, party = at(state)
-        assert party._run.roots.keys_for(bytes(32)) == {}
+        assert party.roots.keys_for(bytes(32)) == {}
     walk, party = at(PartyState.SENT)
-    assert len(party._run.roots.keys_for(bytes(32))) == 2
+    assert len(party.roots.keys_for(bytes(32))) == 2
     plan = altered(_open_plan(walk), walk.run.coordinator_identity, terms=b"something else")
     refuses(walk, plan, ConflictingMessageError, stops=True)
-    assert party._run.roots.keys_for(bytes(32)) == {}
+    assert party.roots.keys_for(bytes(32)) == {}
 
 
 def test_halves_and_sealing_key_are_gone_once_the_roots_are_made() -> None:

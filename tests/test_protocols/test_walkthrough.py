@@ -142,7 +142,7 @@ class Watched:
         self.run = MemoryRun(parties, form=form)
         for fingerprint, party in self.run.parties.items():
             draw = self._recorded(fingerprint)
-            party._setup._random_bytes = party.batch._random_bytes = draw
+            party.random_bytes = draw
 
     def _recorded(self, fingerprint: bytes) -> Callable[[int], bytes]:
         drawn = self.drawn.setdefault(fingerprint, [])

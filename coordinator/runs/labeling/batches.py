@@ -95,7 +95,7 @@ class Batches:
             for index in each.indices
         }
         # Hospitals count void batches from the setup.
-        self._voids = len({each.plan.batch for each in self._round.settled if each.is_void})
+        self._voids = len({each.plan.batch for each in self._round.settled if not each.is_released})
         self._is_unfinished = context.was_resumed
         if not context.was_resumed and any(
             each.state is BatchState.OPEN for each in asked.values()

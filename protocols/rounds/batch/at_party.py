@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +20,6 @@ from protocols.messages import (
     SetProposal,
     Settlement,
     ShareBundle,
-    VerdictMacs,
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS
 from protocols.rounds.blame import PartyBlame, RowWitness
@@ -30,8 +28,8 @@ from protocols.rounds.contribution import Contribution
 from protocols.rounds.opening import ShareHolder
 from protocols.rounds.plans import PartyPlan
 from protocols.rounds.seating import COORDINATOR, SeatedRun, require_fresh
-from protocols.rounds.settlement import learn_settlement, require_settlement
-from protocols.rounds.verdicts import give_verdict, take_proof
+from protocols.rounds.settlement import note_settled, proven_claim, require_settlement
+from protocols.rounds.verdicts import give_verdict
 from protocols.wire import Signed
 
 _SELF_KEY_BYTES = 32
@@ -48,12 +46,9 @@ class PartyBatch:
             though sent.
     """
 
-    def __init__(
-        self, run: SeatedRun, blame: PartyBlame, *, random_bytes: Callable[[int], bytes]
-    ) -> None:
+    def __init__(self, run: SeatedRun, blame: PartyBlame) -> None:
         self._run = run
         self._blame = blame
-        self._random_bytes = random_bytes
         self.open: PartyPlan | None = None
         self.wrong_dealers: tuple[bytes, ...] = ()
         self.reveal_was_lost = False
@@ -123,7 +118,7 @@ class PartyBatch:
         keys = {
             seat: by_peer[peer] for seat, peer in enumerate(seating.fingerprints) if peer in by_peer
         }
-        self_key = self._random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
+        self_key = run.random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
         words = form.ring.words_in(answer.body)
         form.hide(words, seat=seating.seat, pair_keys=keys, self_key=self_key)
         del words  # signed bytes must not change any more
@@ -132,8 +127,8 @@ class PartyBatch:
         sent = Contribution(vector_digest)
         if form.survives_dropouts:
             open_plan.holder = holder = ShareHolder(run, plan_digest=digest)
-            dealt = holder.deal(keys, self_key=self_key, random_bytes=self._random_bytes)
-            frames, sent = (dealt, frame), replace(sent, dealing=holder.dealing_digest)
+            dealt = holder.deal(keys, self_key=self_key)
+            frames, sent = (dealt, frame), replace(sent, dealing=holder.dealing.digest)
         run.journal.keep(digest, frames, expires_at=plan.expires_at)
         open_plan.sent = sent
         open_plan.witness = RowWitness(
@@ -184,10 +179,6 @@ class PartyBatch:
         if plan.plan is not None:
             require_fresh(plan.plan.expires_at, now=now)
 
-    def take_proof(self, proof: VerdictMacs | Certificate) -> None:
-        """Take the proof that enough parties gave this party's own verdict; see `take_proof`."""
-        take_proof(proof, self.known, run=self._run)
-
     def reveal(self, bundle: ShareBundle) -> bytes:
         """Show this party's shares, once; return the frame. See `ShareHolder.reveal`."""
         plan = self.known
@@ -210,15 +201,15 @@ class PartyBatch:
         run, seating = self._run, self._run.known
         plan = self.open or PartyPlan(settlement.plan_digest)  # one that never came
         require_settlement(settlement, plan, run=run)
-        claim = learn_settlement(
-            run.journal,
+        came_here = plan.plan is not None
+        claim = proven_claim(
             settlement,
             identities=seating.identities,
             form=type(seating.form),
             known=plan.verdict if plan.is_certified else None,
-            came_here=plan.plan is not None,
-            y_bytes=None if plan.plan is None else seating.form.ring.size_of(plan.plan.words),
+            y_bytes=seating.form.ring.size_of(plan.known.words) if came_here else None,
         )
+        note_settled(run.journal, plan.digest, claim, run_id=run.run_id, came_here=came_here)
         has_revealed = plan.sent is not None and bool(plan.sent.reveal)
         listed = settlement.contributions[seating.seat]
         self.reveal_was_lost = has_revealed and listed != plan.entries[0]
@@ -228,7 +219,7 @@ class PartyBatch:
             expires_at = plan.known.expires_at
             self._blame.keep(plan.witness, plan_digest=plan.digest, expires_at=expires_at)
         # A plan that never came used an epoch, too, and so did one whose answer failed.
-        run.move_to(run.epoch + 1 if plan.plan is None else plan.plan.epoch)
+        run.move_to(plan.known.epoch if came_here else run.epoch + 1)
         self.open = None
         return claim
 
