@@ -117,13 +117,7 @@ def deal(
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The hashes of one dealing, bound to its plan, its salt, its dealer and the hashed secret.
-
-    Attributes:
-        plan_digest: The plan, 32 bytes.
-        salt: The dealer's salt, 32 bytes.
-        dealer: The dealer's seat.
-    """
+    """The hashes of one dealing, bound to its plan, its salt, its dealer's seat and the secret."""
 
     plan_digest: bytes
     salt: bytes

@@ -97,13 +97,8 @@ def seal(
 ) -> bytes:
     """Seal bytes to a receiver's sealing key.
 
-    Args:
-        plaintext: The bytes to seal.
-        receiver_key: The receiver's raw public key.
-        suite: Name of the run's suite.
-        run_id: Run that it is for.
-        sender: Fingerprint of the party that seals.
-        receiver: Fingerprint of the party that may open.
+    The run's id, and the fingerprints of the party that seals and of the one that may open are
+    bound in; the key is raw.
 
     Returns:
         Encapsulated key and ciphertext.
@@ -226,10 +221,8 @@ _NONCE = bytes(12)  # the same in all: each key seals one envelope
 def seal_shares(plaintext: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
     """Seal a holder's shares to it with AES-256-GCM (rule R6); `TAG_BYTES` longer.
 
-    Args:
-        plaintext: The shares.
-        key: Of this one envelope: `pair_keys.envelope_key`, of its root, plan, stage and direction.
-        dealing_digest: Digest of the dealing that it goes with; authenticated, too.
+    `key` is of this one envelope (`pair_keys.envelope_key`). The digest of the dealing that the
+    shares go with is authenticated, too.
     """
     return AESGCM(key).encrypt(_NONCE, plaintext, dealing_digest)
 

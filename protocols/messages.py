@@ -133,11 +133,10 @@ class KeyStatement(Message):
     """A party's keys for one run, signed by its identity.
 
     Attributes:
-        offer_digest: The offer that it answers.
+        offer_digest, expires_at: Of the offer that it answers.
         sealing_key: Key of the run's suite, for envelopes of this run.
         nonce: Fresh random bytes.
         role: "party".
-        expires_at: As in the offer.
         journal_counter: Counter of the party's journal: it never goes back (rule R4).
     """
 
@@ -427,11 +426,7 @@ class ShareBundle(Message):
 
 @message(18, "proposal", most_bytes=64 * KIB)
 class SetProposal(Message):
-    """The coordinator proposes the end of a plan: a set of parties to open, or none at all.
-
-    Attributes:
-        survivors: Parties whose y's are to be opened, in seat order; empty to close the plan.
-    """
+    """The coordinator proposes the end of a plan: `survivors` to open, or none to close it."""
 
     run_id: Digest
     plan_digest: Digest
@@ -514,10 +509,8 @@ class Reveal(Message):
 class BlameRequest(Message):
     """The coordinator asks who spoiled a row of a void plan, the last one.
 
-    How wide a row is, is not asked: each party knows it from the terms that it agreed to.
-
-    Attributes:
-        row: Which row of its vector, from 0.
+    How wide a row is, is not asked: each party knows it from the terms that it agreed to. Rows
+    count from 0.
     """
 
     run_id: Digest
@@ -529,10 +522,8 @@ class BlameRequest(Message):
 class StreamSums(Message):
     """A party states the sum of each of its streams over one whole row of a void plan.
 
-    Attributes:
-        row: Which row.
-        sums: Modulo the ring, one for each seat in order; at the sender's own that of its self
-            mask, 0 where the form has none.
+    `sums` are modulo the ring, one for each seat in order; at the sender's own that of its self
+    mask, 0 where the form has none.
     """
 
     plan_digest: Digest

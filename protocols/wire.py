@@ -295,7 +295,9 @@ def _vector_in(frame: bytes) -> Signed | None:
     start = sender + DIGEST_BYTES
     stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
     # A head of 3 or 5 bytes says the length: which one, `_bytes_head` knows.
-    size = next((n for n in (stop - start - 3, stop - start - 5) if _fills(n, stop - start)), 0)
+    room = stop - start
+    sizes = (n for n in (room - 3, room - 5) if n > 0 and n + len(_bytes_head(n)) == room)
+    size = next(sizes, 0)
     digests = frame[plan : plan + DIGEST_BYTES], frame[sender:start]
     heads = (_VECTOR_HEAD, _DIGEST_HEAD, digests[0], _DIGEST_HEAD, digests[1], _bytes_head(size))
     is_in_shape = frame.startswith(b"".join(heads)) and frame.startswith(_SIGNATURE_HEAD, stop)
@@ -303,10 +305,6 @@ def _vector_in(frame: bytes) -> Signed | None:
         return None
     message = MaskedVector(*digests, memoryview(frame)[stop - size : stop])
     return Signed(message, frame[-SIGNATURE_BYTES:], digest_of(message.head), frame)
-
-
-def _fills(size: int, room: int) -> bool:
-    return size > 0 and size + len(_bytes_head(size)) == room
 
 
 def _frame_of(pieces: list[_Piece], signature: bytes) -> bytes:

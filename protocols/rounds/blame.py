@@ -149,13 +149,6 @@ class PartyBlame:
 class BlameCase:
     """The coordinator's record of one plan, to find out who spoiled a row of it.
 
-    Args:
-        form: Secure sum of the run.
-        seats: Fingerprints of all parties, in seat order.
-        plan_digest: The plan.
-        words: Length of its vector.
-        row_words: Words of a row.
-
     Raises:
         WrongStateError: rows do not fill the vector.
     """

@@ -133,9 +133,6 @@ class PlanClaim:
         the noise and to show nothing else. Then the charge may come back within a bound of each
         party's own: beyond it a liar could let the coordinator look for nothing, again and again.
         With noise at the parties the coordinator is trusted with nothing, so the charge stays.
-
-        Args:
-            noise_at_parties: Whether the parties add the noise.
         """
         if self.openable is None:  # nobody named who refused
             return False

@@ -164,8 +164,7 @@ class CoordinatorClosing:
         run, known = self._run, self._run.known
         heads = [*known.heads]
         if not known.head_frames and known.closing:  # those that came, to show whose are missing
-            came = ((seat, run.exchange.message_of(seat)) for seat in run.seats)
-            signed = {seat: each for seat, each in came if each is not None}
+            signed = {seat: each for seat in run.seats if (each := run.exchange.message_of(seat))}
             entries = len(known.transcript.entries)
             heads.append(HeadsRecord("closing", entries, known.epoch, signed))
         parties = list(run.parties.values())

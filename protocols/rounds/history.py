@@ -61,9 +61,6 @@ class RunHistory:
 
     Attributes:
         state: The message that the coordinator waits for.
-        offer: The offer.
-        record: The run record.
-        transcript: Chain of the run.
         heads: All parties' signed heads.
         statements: The last statement of each party's journal counter, by fingerprint.
         epoch: Epoch of the last plan.

@@ -131,14 +131,7 @@ class OpenPlan:
 
 @dataclass(frozen=True, slots=True)
 class SettledPlan:
-    """A plan that came to its end.
-
-    Attributes:
-        plan: The plan.
-        plan_digest: Its digest.
-        settlement: How it ended.
-        frame: The settlement as it is sent.
-    """
+    """A plan that came to its end, with the frame of its settlement."""
 
     plan: Plan
     plan_digest: bytes

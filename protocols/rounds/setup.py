@@ -48,7 +48,6 @@ from protocols.rounds.seating import (
     verify_handed_over,
 )
 from protocols.rounds.states import CoordinatorState
-from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
 
@@ -352,11 +351,6 @@ class CoordinatorSetup:
     def record(self) -> RunRecord:
         """The run record; see `signed_record`."""
         return wire.expect(self.signed_record, RunRecord)
-
-    @property
-    def scope(self) -> RunScope:
-        """The facts of the run that a person at a hospital approves; see `signed_record`."""
-        return RunScope.of(self.record, seats=self._run.seats)
 
     def check_statement(
         self, statement: KeyStatement, sender: bytes, *, least_counter: int

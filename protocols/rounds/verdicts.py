@@ -141,9 +141,7 @@ def require_open_set(
         bound: The journal's bound for the plan's queries (rule R3).
 
     Raises:
-        UnexpectedMessageError: not seats, in order.
-        TooFewSharesError: fewer than `least`.
-        VerdictError: this party is not in it, or its journal does not allow it.
+        UnexpectedMessageError, TooFewSharesError, VerdictError: it does not.
     """
     require_seats(survivors, seats)
     if len(survivors) < least:

@@ -110,12 +110,8 @@ class CoordinatorBatch:
     ) -> bytes:
         """Open an attempt at a batch and return its plan, the same for every party.
 
-        Args:
-            batch: Number of the batch.
-            words: Length of the vector.
-            expires_at: Unix time after which nobody sends for it.
-            terms: The plan's terms.
-            row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
+        Rows of `row_words` are kept to trace who spoils one; 0: they are not. The rest is as in the
+        `Plan`.
 
         Raises:
             WrongStateError: the last plan is not settled, or rows do not fill the vector.
@@ -299,7 +295,7 @@ class CoordinatorBatch:
             raise WrongStateError(
                 "every y must be in, and the sum opened once", run.exchange.state.value
             )
-        streams = tally.streams()
+        streams = [] if tally.shares is None else tally.shares.streams()
         if not run.open_plan.opened:
             # The settlement lists the contributions signed before the sum opened, also after a
             # restart.
@@ -371,14 +367,7 @@ class CoordinatorBlame:
         return signed.frame
 
     def name(self, quotas: Sequence[int]) -> Blame:
-        """Compare the parties' statements, and forget them. A party that stated nothing is named.
-
-        Args:
-            quotas: Sum of a row of each party, in seat order.
-
-        Raises:
-            WrongStateError: no row was asked about.
-        """
+        """Compare the parties' statements, and forget them; see `BlameCase.name`."""
         exchange = self._run.exchange
         if exchange.state is not CoordinatorState.BLAMING:  # where some party is silent
             exchange.require(CoordinatorState.READY)

@@ -22,6 +22,7 @@ from protocols.messages import (
     ShareBundle,
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS
+from protocols.prg import KEY_BYTES
 from protocols.rounds.blame import PartyBlame, RowWitness
 from protocols.rounds.bounds import PlanClaim, SetBound
 from protocols.rounds.contribution import Contribution
@@ -31,8 +32,6 @@ from protocols.rounds.seating import COORDINATOR, SeatedRun, require_fresh
 from protocols.rounds.settlement import note_settled, proven_claim, require_settlement
 from protocols.rounds.verdicts import give_verdict
 from protocols.wire import Signed
-
-_SELF_KEY_BYTES = 32
 
 
 class PartyBatch:
@@ -118,7 +117,7 @@ class PartyBatch:
         keys = {
             seat: by_peer[peer] for seat, peer in enumerate(seating.fingerprints) if peer in by_peer
         }
-        self_key = run.random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
+        self_key = run.random_bytes(KEY_BYTES) if form.survives_dropouts else b""
         words = form.ring.words_in(answer.body)
         form.hide(words, seat=seating.seat, pair_keys=keys, self_key=self_key)
         del words  # signed bytes must not change any more

@@ -36,13 +36,6 @@ from protocols.wire import Signed
 class Tally:
     """The coordinator's sum of one open plan; in memory only: after a restart the y's come again.
 
-    Args:
-        form: Secure sum of the run.
-        identities: All parties of the run in seat order, by fingerprint.
-        plan: The plan.
-        plan_digest: Its digest.
-        row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
-
     Attributes:
         y_bytes: Length of a y.
         declined: What each party signed that never sends, or of a y of a wrong length its head.
@@ -152,12 +145,8 @@ class Tally:
             is_whole = self.shares.is_fixed
         return is_whole and self._total is not None
 
-    def streams(self) -> list[SignedKey]:
-        """Join the keys of all streams that are still in the total; see `ShareCollector`."""
-        return [] if self.shares is None else self.shares.streams()
-
     def open(self, streams: list[SignedKey]) -> NDArray[np.int64]:
-        """Open the sum and forget the total. Secret.
+        """Open the sum, less the streams that are still in it, and forget the total. Secret.
 
         Raises:
             WrongStateError: some y or share is missing, or the sum was opened before.
