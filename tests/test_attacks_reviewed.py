@@ -940,7 +940,7 @@ def test_without_its_rule_a_statement_that_was_held_back_names_an_honest_hospita
     monkeypatch: Patch,
 ) -> None:
     monkeypatch.setattr(
-        setup, "HistoryError", lambda must, got, *, pair: HistoryError(must, got, peer=pair[0])
+        setup, "HistoryError", lambda must, *, pair: HistoryError(must, peer=pair[0])
     )
     run, error = error_at_stale_statement()
     assert error.peer == run.fingerprint(1).hex()

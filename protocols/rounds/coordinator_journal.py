@@ -6,7 +6,7 @@ y's, dealings and reveals. It never holds anything opened.
 
 A run begins with `SetupFinished`. Then come its plans, each as `PlanOpened`, in a form that
 survives drop-outs `PlanProposed` (once for a set, once to close the plan) and `PlanCertified`, then
-`SumOpened`, then `PlanSettled`, which may come sooner. At the end come `RunClosed`,
+`SumOpened`, then `PlanSettled`, which may come sooner. At the end come `RunEnded`,
 `HeadsCollected` and `RunFinished`. `history` applies them, live and after a restart.
 """
 

@@ -58,7 +58,16 @@ from protocols.messages import (
 )
 from protocols.prg import expand
 from protocols.ring import Words
-from protocols.rounds import ANY_SET, CoordinatorRound, PlanClaim, SetBound, settlement, verdicts
+from protocols.rounds import (
+    ANY_SET,
+    CoordinatorRound,
+    PlanClaim,
+    SetBound,
+    lost_runs,
+    settlement,
+    verdicts,
+)
+from protocols.rounds.batch import at_party
 from protocols.rounds.opening import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
@@ -846,7 +855,8 @@ def with_void_as_proof(patch: Patch) -> None:
             return PlanClaim(ANY_SET, is_free=True)
         return prove(settlement, **fields)
 
-    patch.setattr(settlement, "proven_claim", believe)
+    for module in (at_party, lost_runs):
+        patch.setattr(module, "proven_claim", believe)
 
 
 def without_proof_of_closing(patch: Patch) -> None:
