@@ -36,7 +36,7 @@ def decode_value(data: bytes) -> Any:
     value = loads(data)
     _require_plain(value)
     if encode_value(value) != data:
-        raise MalformedMessageError("data must be in canonical form", "another form")
+        raise MalformedMessageError("data must be in canonical form")
     return value
 
 
@@ -69,7 +69,7 @@ def loads(data: bytes) -> Any:
             allow_duplicate_keys=False,
         )
     except (cbor2.CBORDecodeError, ValueError, OverflowError, RecursionError) as error:
-        raise MalformedMessageError("bytes must be deterministic CBOR", "others") from error
+        raise MalformedMessageError("bytes must be deterministic CBOR") from error
 
 
 def _require_plain(value: object) -> None:
@@ -87,7 +87,7 @@ def _require_plain(value: object) -> None:
 
 
 def _refuse_tag(*_: object) -> NoReturn:
-    raise MalformedMessageError("CBOR tags must be absent", "a tag")
+    raise MalformedMessageError("CBOR tags must be absent")
 
 
 # Tags that the library would otherwise turn into dates, regular expressions, huge fractions ...

@@ -12,21 +12,25 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from protocols import membership, messages
 from protocols.errors import MalformedMessageError
+from protocols.fields import DIGEST_BYTES, Message, field_types
 from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
-from protocols.messages import (
-    DIGEST_BYTES,
-    MESSAGE_TYPES,
-    PROTOCOL_VERSION,
-    MaskedVector,
-    Message,
-    VectorHead,
-    field_types,
-    require_vector_size,
-)
+from protocols.messages import MaskedVector, VectorHead
 from protocols.values import Piece, digest, encode_value, loads
+
+PROTOCOL_VERSION = 2
+MESSAGE_TYPES: dict[int, type[Message]] = dict(
+    sorted(
+        (kind.TYPE, kind)
+        for module in (messages, membership)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
+    )
+)
+"""Every type of message by its number."""
 
 PACKET_FORM = "pate-fed/1/packet"
 """The form that a framework's container of bytes names where it carries a packet."""
@@ -93,21 +97,16 @@ def head_frame(signed: Signed) -> bytes:
 
 
 class VectorFrame:
-    """The frame of a `MaskedVector` in the making, in one buffer.
+    """The frame of a `MaskedVector` in the making, in one buffer, for a y of `size` bytes.
 
     y may have many megabytes: it is written where it is sent from, and copied nowhere.
-
-    Args:
-        plan_digest: Plan that y answers.
-        sender: Fingerprint of the party.
-        size: Bytes of y.
 
     Raises:
         MalformedMessageError: a field out of bounds.
     """
 
     def __init__(self, *, plan_digest: bytes, sender: bytes, size: int) -> None:
-        require_vector_size(size)
+        VectorHead(plan_digest, sender, size, bytes(DIGEST_BYTES))  # refuses a size out of bounds
         self._fields = plan_digest, sender
         # With one byte for y: the bytes before y do not depend on it.
         *head, _ = _encoded(MaskedVector(plan_digest, sender, b"\0"))
@@ -162,16 +161,19 @@ def decode(frame: bytes) -> Signed:
         vector = _vector_in(frame)
         if vector is not None:
             return vector
-    body, signature = _parts(frame)[2:]
+    parts = loads(frame)
+    if type(parts) is not list or len(parts) != 4:
+        raise MalformedMessageError("a frame must be a list of 4")
+    body, signature = parts[2:]
     if type(body) is not list or len(body) != len(field_types(message_type)):  # type: ignore[arg-type]
-        raise MalformedMessageError(f"a {message_type.__name__} must have its fields", "others")
+        raise MalformedMessageError(f"a {message_type.__name__} must have its fields")
     message = message_type(*(tuple(x) if type(x) is list else x for x in body))
     expected = SIGNATURE_BYTES if message_type.PURPOSE else 0
     if type(signature) is not bytes or len(signature) != expected:
-        raise MalformedMessageError(f"a signature must have {expected} bytes", "another length")
+        raise MalformedMessageError(f"a signature must have {expected} bytes")
     pieces = _encoded(message)
     if not _consists_of(frame, (_FRAMED, *pieces, encode_value(signature))):
-        raise MalformedMessageError("a frame must be in canonical form", "another form")
+        raise MalformedMessageError("a frame must be in canonical form")
     return Signed(message, signature, _digest_of(message, pieces), frame)
 
 
@@ -214,12 +216,12 @@ def unpack(packet: bytes, *, max_bytes: int) -> list[bytes]:
     frames = loads(packet)
     if type(frames) is not list or len(frames) > MAX_PACKET_FRAMES:
         raise MalformedMessageError(
-            f"a packet must be a list of at most {MAX_PACKET_FRAMES} frames", "another"
+            f"a packet must be a list of at most {MAX_PACKET_FRAMES} frames"
         )
     if not all(type(frame) is bytes for frame in frames):
-        raise MalformedMessageError("frames must be bytes", "others")
+        raise MalformedMessageError("frames must be bytes")
     if pack(frames) != packet:
-        raise MalformedMessageError("a packet must be in canonical form", "another form")
+        raise MalformedMessageError("a packet must be in canonical form")
     return frames
 
 
@@ -258,33 +260,21 @@ def _vector_in(frame: bytes) -> Signed | None:
     Returns:
         None if the frame has another shape: then it is none, or was made by others.
     """
-    start = len(_VECTOR_HEAD) + 2 * (len(_DIGEST_HEAD) + DIGEST_BYTES)
-    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
-    # A head of 3 or 5 bytes says the length: which one, `_bytes_head` knows.
-    size = next((n for n in (stop - start - 3, stop - start - 5) if _fills(n, stop - start)), -1)
     plan = len(_VECTOR_HEAD) + len(_DIGEST_HEAD)
     sender = plan + DIGEST_BYTES + len(_DIGEST_HEAD)
-    is_in_shape = (
-        size > 0
-        and frame.startswith(_VECTOR_HEAD)
-        and frame.startswith(_DIGEST_HEAD, plan - len(_DIGEST_HEAD))
-        and frame.startswith(_DIGEST_HEAD, sender - len(_DIGEST_HEAD))
-        and frame.startswith(_bytes_head(size), start)
-        and frame.startswith(_SIGNATURE_HEAD, stop)
-    )
-    if not is_in_shape:
+    start = sender + DIGEST_BYTES
+    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
+    # A head of 3 or 5 bytes says the length: which one, `_bytes_head` knows.
+    room = stop - start
+    sizes = (n for n in (room - 3, room - 5) if n > 0 and n + len(_bytes_head(n)) == room)
+    size = next(sizes, 0)
+    digests = frame[plan : plan + DIGEST_BYTES], frame[sender:start]
+    heads = (_VECTOR_HEAD, _DIGEST_HEAD, digests[0], _DIGEST_HEAD, digests[1], _bytes_head(size))
+    is_in_shape = frame.startswith(b"".join(heads)) and frame.startswith(_SIGNATURE_HEAD, stop)
+    if not size or not is_in_shape:
         return None
-    view = memoryview(frame)
-    message = MaskedVector(
-        frame[plan : plan + DIGEST_BYTES],
-        frame[sender : sender + DIGEST_BYTES],
-        view[stop - size : stop],
-    )
+    message = MaskedVector(*digests, memoryview(frame)[stop - size : stop])
     return Signed(message, frame[-SIGNATURE_BYTES:], digest_of(message.head), frame)
-
-
-def _fills(size: int, room: int) -> bool:
-    return size > 0 and size + len(_bytes_head(size)) == room
 
 
 def _frame_of(pieces: list[Piece], signature: bytes) -> bytes:
@@ -350,24 +340,17 @@ def _head(major: int, size: int) -> bytes:
 def _announced_type(frame: bytes) -> type[Message]:
     """Read version and type off the first bytes: a frame's size is bounded before it is parsed."""
     if frame[:1] != _FRAMED:
-        raise MalformedMessageError("a frame must be a list of 4", "another shape")
+        raise MalformedMessageError("a frame must be a list of 4")
     if frame[1:2] != bytes((PROTOCOL_VERSION,)):
-        raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", "another")
+        raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", *frame[1:2])
     # RFC 8949, section 3: a number below 24 is its own encoding, one below 256 comes after 0x18.
     announced = frame[3:4] if frame[2:3] == b"\x18" else frame[2:3]
     message_type = MESSAGE_TYPES.get(announced[0]) if announced else None
     if message_type is None:
-        raise MalformedMessageError("a message must be of a known type", "another")
+        raise MalformedMessageError("a message must be of a known type", *announced)
     if len(frame) > message_type.MAX_BYTES:
         raise MalformedMessageError(
             f"a {message_type.__name__} must have at most {message_type.MAX_BYTES} bytes",
             len(frame),
         )
     return message_type
-
-
-def _parts(frame: bytes) -> list[Any]:
-    parts = loads(frame)
-    if type(parts) is not list or len(parts) != 4:
-        raise MalformedMessageError("a frame must be a list of 4", "another shape")
-    return parts

@@ -27,7 +27,7 @@ from pate_fed.report.run_directory import digests_of
 from pate_fed.report.scores import scores_of
 from pate_fed.run_folder import ANNEXES, AUDIT, METRICS, REPORT, SEAL, SETTINGS, STUDENT
 from protocols.identity import SigningIdentity
-from protocols.signed_transcript import seal_files
+from protocols.transcript import seal_files
 
 if TYPE_CHECKING:
     from pate_fed.students import LabelFacts, Student

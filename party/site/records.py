@@ -22,8 +22,9 @@ from party.storage.schema import ApprovalRow, JournalRow, PinRow
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
 from protocols.errors import ProtocolError
+from protocols.fields import MOST_WORDS_LETTERS
 from protocols.identity import PublicIdentity
-from protocols.messages import MOST_OPEN_RUNS, MOST_WORDS_LETTERS
+from protocols.membership import MOST_OPEN_RUNS
 from protocols.values import decode_value, encode_value
 
 MOST_PENDING = 20

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.identity import SigningIdentity
-from protocols.messages import AuditHead
+from protocols.membership import AuditHead
 from protocols.values import decode_value, encode_value
 
 Detail: TypeAlias = str | int | bytes

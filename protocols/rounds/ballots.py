@@ -14,14 +14,8 @@ from protocols.messages import Certificate, Verdict, VerdictMacs
 from protocols.wire import Signed
 
 
-class Ballots:
-    """The verdicts that the coordinator holds on one plan.
-
-    Args:
-        plan_digest: The plan.
-        identities: All parties of the run in seat order, by fingerprint.
-        threshold: Equal verdicts that make a certificate.
-    """
+class VerdictCollector:
+    """The verdicts that the coordinator holds on one plan; `threshold` equal ones prove it."""
 
     def __init__(
         self, plan_digest: bytes, *, identities: Mapping[bytes, PublicIdentity], threshold: int
@@ -40,7 +34,9 @@ class Ballots:
         """
         fits = message.plan_digest == self._plan_digest and all(message.macs)
         if not fits or len(message.macs) != len(self._identities) - 1:
-            raise UnexpectedMessageError("a verdict must have one MAC for each peer", "others")
+            raise UnexpectedMessageError(
+                "a verdict must have one MAC for each peer", len(message.macs)
+            )
         self._macs[sender] = message.macs
 
     def take(self, signed: Signed, sender: bytes) -> None:
@@ -52,11 +48,11 @@ class Ballots:
         """
         verdict = wire.expect(signed, Verdict)
         if verdict.plan_digest != self._plan_digest:
-            raise UnexpectedMessageError("a verdict must be on the open plan", "another")
+            raise UnexpectedMessageError("a verdict must be on the open plan")
         earlier = self._given.get(sender)
         if earlier is not None and earlier[0] != verdict:
             raise ConflictingMessageError(
-                "a party must give one verdict on a plan", "another", peer=sender.hex()
+                "a party must give one verdict on a plan", peer=sender.hex()
             )
         self._given[sender] = verdict, signed.signature
 
@@ -102,4 +98,4 @@ class Ballots:
         }
 
     def __repr__(self) -> str:
-        return f"Ballots(given={len(self._given)})"
+        return f"VerdictCollector(given={len(self._given)})"

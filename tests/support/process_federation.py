@@ -39,7 +39,7 @@ from party.site.folder import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols import wire
-from protocols.messages import JoinRequest
+from protocols.membership import JoinRequest
 from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import true_class
 from tests.support.door import Door

@@ -48,7 +48,7 @@ from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import Membership
+from protocols.membership import Membership
 from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import make_home
 from tests.support.federation import MemoryTransport, holds_vector, kinds

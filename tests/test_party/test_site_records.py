@@ -26,7 +26,7 @@ from party.storage.audit import AuditKind
 from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.identity import SigningIdentity
-from protocols.messages import MOST_OPEN_RUNS
+from protocols.membership import MOST_OPEN_RUNS
 from protocols.values import encode_value
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public

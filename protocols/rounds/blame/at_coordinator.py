@@ -34,25 +34,8 @@ class Blame:
     silent: tuple[bytes, ...] = ()
 
 
-def require_rows(words: int, row_words: int) -> None:
-    """Check that rows fill a vector.
-
-    Raises:
-        WrongStateError: they do not, or a row is a single word, whose sum would open it.
-    """
-    if row_words < 2 or words % row_words:
-        raise WrongStateError("rows must have two words or more, and fill the vector", row_words)
-
-
 class BlameCase:
     """The coordinator's record of one plan, to find out who spoiled a row of it.
-
-    Args:
-        form: Secure sum of the run.
-        seats: Fingerprints of all parties, in seat order.
-        plan_digest: The plan.
-        words: Length of its vector.
-        row_words: Words of a row.
 
     Raises:
         WrongStateError: rows do not fill the vector.
@@ -122,7 +105,7 @@ class BlameCase:
             and max(message.sums) < 1 << self._form.ring.bits
         )
         if not fits:
-            raise UnexpectedMessageError("a statement must be of the row that was asked", "another")
+            raise UnexpectedMessageError("a statement must be of the row that was asked")
         self._stated[message.sender] = message.sums
 
     def name(self, quotas: Sequence[int]) -> Blame:
@@ -138,7 +121,7 @@ class BlameCase:
             WrongStateError: no row was asked about.
         """
         if self._row < 0:
-            raise WrongStateError("a row must be asked about before somebody is named", "none")
+            raise WrongStateError("a row must be asked about before somebody is named")
         stated = {self._seats.index(party): sums for party, sums in self._stated.items()}
         known: dict[tuple[int, int], int] = {}
         for dealer, place, key in self._opened:
@@ -178,3 +161,13 @@ class BlameCase:
 
     def __repr__(self) -> str:
         return f"BlameCase(asked={len(self._sums)}, stated={len(self._stated)})"
+
+
+def require_rows(words: int, row_words: int) -> None:
+    """Check that rows fill a vector.
+
+    Raises:
+        WrongStateError: they do not, or a row is a single word, whose sum would open it.
+    """
+    if row_words < 2 or words % row_words:
+        raise WrongStateError("rows must have two words or more, and fill the vector", row_words)

@@ -8,39 +8,34 @@ from typing import Any
 from protocols import wire
 from protocols.errors import HistoryError, WrongStateError
 from protocols.messages import Closing, HeadBundle, HeadStatement
-from protocols.rounds.coordinator_journal import HeadsCollected, RunClosed, RunFinished
-from protocols.rounds.history import heads_record
+from protocols.rounds.coordinator_journal import HeadsCollected, RunEnded, RunFinished
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import (
     require_enough_heads,
     require_run,
 )
 from protocols.rounds.states import CoordinatorState
-from protocols.signed_transcript import seal_files, transcript_lines
-
-
-def require_head(statement: HeadStatement, *, run_id: bytes, head: bytes, epoch: int) -> None:
-    """Check a party's last head at the coordinator.
-
-    Raises:
-        HistoryError: of another history.
-    """
-    require_run(statement.run_id, run_id)
-    if statement.head != head:
-        raise HistoryError("a party must remember the same run", "another head")
-    if statement.epoch != epoch:
-        raise HistoryError("the epoch must be the run's", statement.epoch)
+from protocols.transcript import HeadsRecord, seal_files, transcript_lines
 
 
 class CoordinatorClosing:
-    """The coordinator's end: shows all heads to each party, and writes the transcript down.
-
-    Args:
-        run: The run.
-    """
+    """The coordinator's end: shows all heads to each party, and writes the transcript down."""
 
     def __init__(self, run: LiveRun) -> None:
         self._run = run
+
+    def check_head(self, statement: HeadStatement) -> None:
+        """Check a party's last head.
+
+        Raises:
+            HistoryError: of another history.
+        """
+        run = self._run
+        require_run(statement.run_id, run.run_id)
+        if statement.head != run.transcript.head:
+            raise HistoryError("a party must remember the same run")
+        if statement.epoch != run.known.epoch:
+            raise HistoryError("the epoch must be the run's", statement.epoch)
 
     @property
     def frame(self) -> bytes:
@@ -69,7 +64,7 @@ class CoordinatorClosing:
         run = self._run
         run.require_settled()
         frame = wire.sign(Closing(run.run_id, run.transcript.head), run.identity).frame
-        run.do(RunClosed(frame))
+        run.do(RunEnded(frame))
         run.exchange.begin(CoordinatorState.CLOSING, run.seats)
         return frame
 
@@ -84,7 +79,7 @@ class CoordinatorClosing:
         """
         run, exchange = self._run, self._run.exchange
         if self.heads_frame:
-            raise WrongStateError("heads must be compared once", "a second time")
+            raise WrongStateError("heads must be compared once")
         if exchange.state is not CoordinatorState.CLOSING:
             exchange.require(CoordinatorState.COMPARING)
         heads = exchange.frames_of(run.seats)
@@ -102,9 +97,9 @@ class CoordinatorClosing:
         run, known = self._run, self._run.known
         heads = [*known.heads]
         if not known.head_frames and known.closing:  # those that came, to show whose are missing
-            came = ((seat, run.exchange.message_of(seat)) for seat in run.seats)
-            signed = {seat: each for seat, each in came if each is not None}
-            heads.append(heads_record("closing", signed, known.transcript, epoch=known.epoch))
+            signed = {seat: each for seat in run.seats if (each := run.exchange.message_of(seat))}
+            entries = len(known.transcript.entries)
+            heads.append(HeadsRecord("closing", entries, known.epoch, signed))
         parties = list(run.parties.values())
         return transcript_lines(known.transcript, heads, parties=parties, coordinator=run.identity)
 

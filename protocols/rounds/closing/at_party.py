@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from protocols import wire
-from protocols.errors import HistoryError, TooFewHeadsError, UnexpectedMessageError
+from protocols.errors import HistoryError, UnexpectedMessageError
 from protocols.messages import Closing, HeadBundle, HeadStatement
-from protocols.rounds.seated_run import SeatedRun
 from protocols.rounds.seating import (
     COORDINATOR,
-    least_heads,
+    SeatedRun,
+    require_enough_heads,
     verify_handed_over,
 )
 
 
 class PartyClosing:
     """A party's end.
-
-    Args:
-        run: The run.
 
     Attributes:
         heads_compared: Parties whose last head equals ours, in seat order; ours is among them.
@@ -36,17 +33,12 @@ class PartyClosing:
         """
         run, head = self._run, self._run.transcript.head
         if closing.head != head:
-            raise HistoryError(
-                "the coordinator must remember the same run", "another head", peer=COORDINATOR
-            )
+            raise HistoryError("the coordinator must remember the same run", peer=COORDINATOR)
         statement = HeadStatement(run.run_id, run.me, head, run.epoch, run.journal.counter)
         return wire.sign(statement, run.identity).frame
 
     def compare(self, bundle: HeadBundle) -> None:
         """Compare all parties' heads with this party's own, and witness their journals' counters.
-
-        Args:
-            bundle: All parties' signed heads, empty for a lost party.
 
         Raises:
             HistoryError: a party signed another head. It names that party and the coordinator,
@@ -67,17 +59,14 @@ class PartyClosing:
             statement = wire.expect(signed, HeadStatement)
             verify_handed_over(signed, identity)
             if statement.sender != fingerprint or statement.run_id != seating.run_id:
-                raise UnexpectedMessageError("a head must be its seat's", "another")
+                raise UnexpectedMessageError("a head must be its seat's")
             if statement.head != run.transcript.head:
                 raise HistoryError(
                     "all parties must remember the same run",
-                    "another head",
                     pair=(fingerprint.hex(), COORDINATOR),
                 )
             counters[fingerprint] = statement.journal_counter
-        least = max(least_heads(seating.form, parties=len(seating.identities)), run.floor)
-        if len(counters) < least:
-            raise TooFewHeadsError(received=len(counters), threshold=least)
+        require_enough_heads(bundle.statements, seating.form, floor=run.floor)
         heard = {*counters, run.me}
         counters.pop(run.me, None)
         run.journal.witness(counters)

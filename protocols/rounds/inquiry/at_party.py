@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from protocols import wire
 from protocols.errors import WrongStateError
 from protocols.messages import Readiness
-from protocols.rounds.seated_run import SeatedRun
-from protocols.rounds.seating import require_fresh
+from protocols.rounds.seating import SeatedRun, require_fresh
 from protocols.wire import Signed
 
 
 class PartyInquiry:
-    """A party's end: its node says which of the queries it would serve.
-
-    Args:
-        run: The run.
-    """
+    """A party's end: its node says which of the queries it would serve."""
 
     def __init__(self, run: SeatedRun) -> None:
         self._run = run
@@ -60,5 +55,5 @@ class PartyInquiry:
     @property
     def _waiting(self) -> bytes:
         if not self._subject:
-            raise WrongStateError("an inquiry must wait for an answer", "none")
+            raise WrongStateError("an inquiry must wait for an answer")
         return self._subject

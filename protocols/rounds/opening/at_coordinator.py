@@ -9,6 +9,7 @@ import numpy as np
 
 from protocols import wire
 from protocols.dealing import Labels, column_bytes, read_disclosure
+from protocols.envelope import TAG_BYTES
 from protocols.errors import (
     ConflictingMessageError,
     TooFewSharesError,
@@ -16,18 +17,12 @@ from protocols.errors import (
     WrongShareError,
     WrongStateError,
 )
+from protocols.fields import KIB
 from protocols.identity import PublicIdentity
-from protocols.messages import (
-    KIB,
-    Dealing,
-    Reveal,
-    ShareBundle,
-    Verdict,
-)
+from protocols.messages import Dealing, Reveal, ShareBundle, Verdict
 from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.shamir import Elements, Shamir, elements_to_secrets
-from protocols.share_envelope import TAG_BYTES
 from protocols.wire import Signed
 
 _FRAME_ROOM = 128
@@ -63,10 +58,8 @@ class _Dealt:
 class ShareCollector:
     """The shares of one plan at the coordinator, from the first dealing to the opened sum.
 
-    Args:
-        form: Secure sum, one that survives drop-outs.
-        seats: Fingerprints of all parties, in seat order.
-        plan_digest: The plan.
+    Attributes:
+        faults: Shares that were dropped.
     """
 
     def __init__(self, form: SecureSum, *, seats: tuple[bytes, ...], plan_digest: bytes) -> None:
@@ -74,23 +67,17 @@ class ShareCollector:
         self._seats = seats
         self._plan_digest = plan_digest
         self._dealt: dict[bytes, _Dealt] = {}
-        self._verdict: Verdict | None = None
         self._survivors: tuple[bytes, ...] = ()
         self._dropped: list[int] = []
         self._shares: dict[bytes, dict[int, Elements]] = {}
         self._reveals: dict[bytes, bytes] = {}
         self._opening_digest = b""
-        self._faults: list[ShareFault] = []
+        self.faults: tuple[ShareFault, ...] = ()
 
     @property
     def is_fixed(self) -> bool:
         """Whether the survivors are fixed."""
-        return self._verdict is not None
-
-    @property
-    def faults(self) -> tuple[ShareFault, ...]:
-        """Shares that were dropped."""
-        return tuple(self._faults)
+        return bool(self._survivors)
 
     @property
     def most_bytes(self) -> int:
@@ -111,13 +98,7 @@ class ShareCollector:
         identity: PublicIdentity,
         known_digest: bytes = b"",
     ) -> None:
-        """Keep a party's dealing.
-
-        Args:
-            bundle: Its dealing, and a sealed share for each peer.
-            sender: Fingerprint of the party.
-            identity: Its identity.
-            known_digest: Digest of its dealing that others heard of before a restart, if any.
+        """Keep a party's dealing; `known_digest` is its digest from before a restart, if any.
 
         Raises:
             ConflictingMessageError: it dealt otherwise before.
@@ -125,7 +106,7 @@ class ShareCollector:
             UnexpectedMessageError: not of this plan, or not one share for each peer.
         """
         if len(bundle.dealings) != 1:
-            raise UnexpectedMessageError("a bundle must have its sender's dealing", "others")
+            raise UnexpectedMessageError("a bundle must have its sender's dealing")
         signed = wire.decode(bundle.dealings[0])
         dealing = wire.expect(signed, Dealing)
         # A holder that meets a bad signature may then blame the coordinator.
@@ -138,9 +119,9 @@ class ShareCollector:
             and {len(envelope) for envelope in bundle.envelopes} == {self._envelope_bytes}
         )
         if not fits:
-            raise UnexpectedMessageError("shares must be of this plan, one for each peer", "others")
+            raise UnexpectedMessageError("shares must be of this plan, one for each peer")
         if known_digest not in (b"", signed.digest):
-            raise ConflictingMessageError("a party must deal once for a plan", "otherwise")
+            raise ConflictingMessageError("a party must deal once for a plan")
         peers = [seat for seat in self._seats if seat != sender]
         envelopes = dict(zip(peers, bundle.envelopes, strict=True))
         self._dealt[sender] = _Dealt(signed, dealing, envelopes)
@@ -154,10 +135,8 @@ class ShareCollector:
             WrongStateError: they are fixed already.
         """
         if self.is_fixed:
-            raise WrongStateError("survivors must be fixed once", "a second time")
-        survivors = verdict.survivors
-        self._verdict = verdict
-        self._survivors = survivors
+            raise WrongStateError("survivors must be fixed once")
+        self._survivors = survivors = verdict.survivors
         self._dropped = [place for place, seat in enumerate(self._seats) if seat not in survivors]
         self._shares = {dealer: {} for dealer in survivors}
         self._opening_digest = opening_digest(
@@ -186,17 +165,17 @@ class ShareCollector:
         reveal = wire.expect(signed, Reveal)
         if reveal.opening_digest != self._opening_digest:
             raise UnexpectedMessageError(
-                "shares must be for the certified set, of the dealings that were relayed", "another"
+                "shares must be for the certified set, of the dealings that were relayed"
             )
         if len(reveal.disclosures) != len(self._survivors):
-            raise UnexpectedMessageError("one disclosure must be of each survivor", "others")
+            raise UnexpectedMessageError(
+                "one disclosure must be of each survivor", len(reveal.disclosures)
+            )
         self._reveals[reveal.sender] = signed.digest
         holder = self._seats.index(reveal.sender)
         for dealer, disclosed in zip(self._survivors, reveal.disclosures, strict=True):
             if not disclosed:
-                self._faults.append(
-                    ShareFault(dealer, reveal.sender, named=(dealer, reveal.sender))
-                )
+                self._drop(dealer, reveal.sender, named=(dealer, reveal.sender))
                 continue
             try:
                 self._shares[dealer][holder] = read_disclosure(
@@ -207,7 +186,10 @@ class ShareCollector:
                     dropped=self._dropped,
                 )
             except WrongShareError:
-                self._faults.append(ShareFault(dealer, reveal.sender, named=(reveal.sender,)))
+                self._drop(dealer, reveal.sender, named=(reveal.sender,))
+
+    def _drop(self, dealer: bytes, holder: bytes, *, named: tuple[bytes, ...]) -> None:
+        self.faults = (*self.faults, ShareFault(dealer, holder, named))
 
     def contribution_of(self, party: bytes, *, vector_digest: bytes) -> Contribution:
         """Return the digests of a party's signed messages so far, given that of its y."""
@@ -258,7 +240,7 @@ class ShareCollector:
         for place, secret in secrets.items():
             if labels.of_secret(place, secret) != dealing.secret_hash(place):
                 raise WrongShareError(
-                    "shares must join to the secret that was signed", "another", peer=dealer.hex()
+                    "shares must join to the secret that was signed", peer=dealer.hex()
                 )
         return secrets
 

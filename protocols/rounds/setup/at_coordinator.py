@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from protocols import wire
-from protocols.envelope import require_key_of
 from protocols.errors import (
     HistoryError,
-    SuiteError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongStateError,
@@ -24,22 +22,16 @@ from protocols.messages import (
 from protocols.rounds.coordinator_journal import SetupFinished
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import (
-    ROLE_PARTY,
     require_run,
     setup_digest,
 )
+from protocols.rounds.setup.statement import require_statement
 from protocols.rounds.states import CoordinatorState
-from protocols.run_scope import RunScope
-from protocols.transcript import EntrySignature
 from protocols.wire import Signed
 
 
 class CoordinatorSetup:
     """The coordinator's end: collects statements, envelopes and confirmations, and relays them.
-
-    Args:
-        run: The run.
-        offer: The offer, signed.
 
     Attributes:
         offer: The offer, the same frame for every party.
@@ -47,7 +39,7 @@ class CoordinatorSetup:
 
     def __init__(self, run: LiveRun, offer: Signed) -> None:
         self._run = run
-        self._confirmations: tuple[EntrySignature, ...] = ()
+        self._confirmation_frames: tuple[bytes, ...] = ()
         self.offer = offer
 
     @property
@@ -58,26 +50,13 @@ class CoordinatorSetup:
             WrongStateError: it is not made yet.
         """
         if self._run.record is None:
-            raise WrongStateError("a run must be recorded", "an offer")
+            raise WrongStateError("a run must be recorded")
         return self._run.record
 
     @property
     def record(self) -> RunRecord:
-        """The run record.
-
-        Raises:
-            WrongStateError: it is not made yet.
-        """
+        """The run record; see `signed_record`."""
         return wire.expect(self.signed_record, RunRecord)
-
-    @property
-    def scope(self) -> RunScope:
-        """The facts of the run that a person at a hospital approves.
-
-        Raises:
-            WrongStateError: the record is not made yet.
-        """
-        return RunScope.of(self.record, seats=self._run.seats)
 
     def check_statement(
         self, statement: KeyStatement, sender: bytes, *, least_counter: int
@@ -90,31 +69,22 @@ class CoordinatorSetup:
             HistoryError: its journal's counter is below `least_counter`, which it signed before.
         """
         offer = wire.expect(self.offer, RunOffer)
-        fits = (
-            statement.offer_digest == self.offer.digest
-            and statement.role == ROLE_PARTY
-            and statement.expires_at == offer.expires_at
+        require_statement(
+            statement,
+            sender,
+            offer_digest=self.offer.digest,
+            suite=offer.suite,
+            expires_at=offer.expires_at,
         )
-        if not fits:
-            raise UnexpectedMessageError("a key statement must be for this offer", "another")
-        try:
-            require_key_of(offer.suite, statement.sealing_key)
-        except SuiteError as error:
-            raise error.from_peer(sender.hex()) from error
         if statement.journal_counter < least_counter:
             raise HistoryError(
-                "a party's journal must not be older than what it signed",
-                "an older one",
-                peer=sender.hex(),
+                "a party's journal must not be older than what it signed", peer=sender.hex()
             )
 
     def make_record(self, *, terms: bytes, colluders: int, dropouts: int) -> bytes:
-        """Fix the run and return its record, for every party.
+        """Fix the run under its terms and return its record, for every party.
 
-        Args:
-            terms: The run's terms.
-            colluders: Parties that may collude with the coordinator.
-            dropouts: Parties that may be lost.
+        `colluders` may collude with the coordinator, `dropouts` may be lost.
 
         Raises:
             WrongStateError: some party has not stated its keys.
@@ -152,12 +122,10 @@ class CoordinatorSetup:
             envelope = wire.expect(signed, Envelope)
             signed.verify(self._run.parties[sender])
             if envelope.sender != sender or envelope.run_id != self._run.run_id:
-                raise UnexpectedMessageError(
-                    "an envelope must be its sender's, of this run", "another"
-                )
+                raise UnexpectedMessageError("an envelope must be its sender's, of this run")
             receivers.append(envelope.receiver)
         if receivers != [seat for seat in self._run.seats if seat != sender]:
-            raise UnexpectedMessageError("one envelope must be for each peer", "others")
+            raise UnexpectedMessageError("one envelope must be for each peer", len(receivers))
 
     def check_confirmations(self, message: Confirmations) -> None:
         """Check that a party's confirmations have one MAC for each peer.
@@ -167,7 +135,7 @@ class CoordinatorSetup:
         """
         require_run(message.run_id, self._run.run_id)
         if len(message.macs) != len(self._run.seats) - 1:
-            raise UnexpectedMessageError("one MAC must be for each peer", "others")
+            raise UnexpectedMessageError("one MAC must be for each peer", len(message.macs))
 
     def deliver(self) -> dict[bytes, bytes]:
         """Return, by receiver, the frame with the envelopes addressed to it.
@@ -199,10 +167,7 @@ class CoordinatorSetup:
         confirmations = run.exchange.collected()
         messages = [wire.expect(signed, Confirmations) for signed in confirmations]
         digests = tuple(signed.digest for signed in confirmations)
-        self._confirmations = tuple(
-            EntrySignature(seat, signed.digest, signed.signature)
-            for seat, signed in zip(run.seats, confirmations, strict=True)
-        )
+        self._confirmation_frames = tuple(signed.frame for signed in confirmations)
         frames = {}
         for place, seat in enumerate(run.seats):
             # A sender's MACs leave its own seat out, so later seats stand one place earlier.
@@ -219,17 +184,14 @@ class CoordinatorSetup:
     def finish(self) -> None:
         """Note that every party is ready: from here on the run goes on after a restart."""
         run = self._run
-        confirmations = tuple((each.digest, each.signature) for each in self._confirmations)
+        offer, record = self.offer.frame, self.signed_record.frame
         ready = run.exchange.frames_of(run.seats)
-        run.do(SetupFinished(self.offer.frame, self.signed_record.frame, confirmations, ready))
+        run.do(SetupFinished(offer, record, self._confirmation_frames, ready))
 
     def recognize(self, frame: bytes) -> bytes:
         """Tell which party answered a run record that was sent again; changes nothing.
 
         A party that is still in the run repeats its answer. Any other party refuses. Both sign.
-
-        Returns:
-            The party's fingerprint.
 
         Raises:
             RemoteProtocolError: it is no party's answer to a run record.
@@ -247,6 +209,6 @@ class CoordinatorSetup:
                     "an answer must be that to a run record", type(signed.message).__name__
                 )
         if sender not in self._run.parties:
-            raise UnknownPeerError("an answer must be a party's", "another's")
+            raise UnknownPeerError("an answer must be a party's")
         signed.verify(self._run.parties[sender])
         return sender
