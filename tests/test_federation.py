@@ -34,10 +34,11 @@ from pate_fed.charging import RunLedger, charge_of
 from pate_fed.errors import InvalidParameterError, OutcomeCapError
 from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import InteractiveThresholdMax
+from pate_fed.opened_sums import open_sum
 from pate_fed.pricing import charged_cost
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
+from pate_fed.votes import SummedHistogram, TeacherWeights
 from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.messages import MaskedVector, Plan, Refusal

@@ -24,8 +24,9 @@ from pate_fed.mechanisms import (
     NoisePlan,
     RandomBytes,
 )
+from pate_fed.opened_sums import open_noisy_sum, open_sum
 from pate_fed.releases import NoisyRelease
-from pate_fed.votes import NoisyHistogram, SummedHistogram, open_noisy_sum, open_sum
+from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
 class Decider:

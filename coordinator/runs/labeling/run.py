@@ -67,7 +67,7 @@ class LabelingRun:
     """
 
     def __init__(self, job: LabelingJob) -> None:
-        terms, store, roster = self._agree(job, meter=job.meter)
+        terms, store, roster = self._agree(job, meter=job.meter if job.simulated else None)
         expires_at = int(job.clock()) + job.lifetime_s
         round_ = CoordinatorRound(
             identity=job.identity,
