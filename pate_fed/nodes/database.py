@@ -262,7 +262,10 @@ class NodeDatabase:
         from alembic.config import Config  # noqa: PLC0415 - every command would wait for Alembic
 
         config = Config()
-        config.set_main_option("script_location", str(files(cls.package) / "migrations"))
+        config.set_main_option("script_location", str(files(__package__) / "migrations"))
+        config.set_main_option("version_locations", str(files(cls.package) / "migrations"))
+        config.set_main_option("path_separator", "os")
+        config.attributes["tables"] = cls.tables
         return config
 
     # Faults -----------------------------------------------------------------------------------
