@@ -9,40 +9,27 @@ from typing import Annotated, Any
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, decider, show, tell
+from party.cli.console import DEFAULT_SITE, SiteOption, decider, tell
 from party.errors import EnrollmentError, UsageError
 from party.owner import open_records
 from party.site.folder import Site
-from pate_fed.nodes import Format
-from pate_fed.nodes.command_line import read_head
+from pate_fed.nodes.command_line import Commands, read_head, show
 from pate_fed.nodes.forwarding import as_line
 from pate_fed.nodes.owner_files import OWNER_ONLY
 
-audit_app = typer.Typer(
-    help="The log of this hospital's decisions and answers.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    suggest_commands=False,  # Click suggests them, too
-)
-
-
-@audit_app.callback()
-def audit() -> None:
-    """The log of this hospital's decisions and answers."""
+audit_app = Commands("The log of this hospital's decisions and answers.")
 
 
 @audit_app.command("list")
 def list_records(
     last: Annotated[int, typer.Option(metavar="N", min=1, help="Newest records to show.")] = 20,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the newest records: who did what, when, from where, before and after."""
     with open_records(site) as opened:
         count, _ = opened.log.end
         found = list(opened.log.tables(first=max(1, count - last + 1)))
     show(
-        output_format,
         {"records": count, "shown": found},
         [line for one in found for line in _lines(one)] or ["Nothing is on record yet."],
     )
@@ -52,7 +39,6 @@ def list_records(
 def export(
     out: Annotated[Path, typer.Option(metavar="FILE", help="New file, one JSON object a line.")],
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Check the log, then write all records to a new file. It holds names: keep it private."""
     from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
@@ -72,7 +58,7 @@ def export(
             raise UsageError(
                 "--out must be a new file in an existing folder", error.strerror
             ) from error
-    show(output_format, {"file": str(out), "records": count}, (f"{out} has {count} records.",))
+    show({"file": str(out), "records": count}, (f"{out} has {count} records.",))
 
 
 @audit_app.command()
@@ -82,7 +68,6 @@ def verify(
         typer.Option(metavar="COUNT:HEX", help="A head that was printed before; repeatable."),
     ] = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Check that no record of the audit log was changed, moved or removed; print its head.
 
@@ -100,7 +85,6 @@ def verify(
     signed = "" if keys is None else sign_head(count, link, keys).hex()
     held = {one.name: witnessed.get(one.name) for one in opened.site.current}
     show(
-        output_format,
         {
             "records": count,
             "head": link.hex(),

@@ -11,15 +11,15 @@ from typing import Any
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, ByOption, FormatOption, SiteOption, decider, show
+from party.cli.console import DEFAULT_SITE, ByOption, SiteOption, decider
 from party.cli.policy import require_lifetime_decided
 from party.cli.records import finished
 from party.errors import NotReadyError
 from party.owner import open_records, open_site, opened_records
 from party.site.folder import Site
 from party.site.membership import SiteMembership
-from pate_fed.nodes import QUIET_FLOWER, Format, facts, write_logs_as_json
-from pate_fed.nodes.command_line import EXIT_DONE
+from pate_fed.nodes import QUIET_FLOWER, facts, write_logs_as_json
+from pate_fed.nodes.command_line import EXIT_DONE, show
 from pate_fed.wording import epsilon_text, percent, room_words
 
 _PACKAGE = "party"
@@ -60,22 +60,20 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
 def pause(
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Refuse every new batch from now on, in open runs too, in every federation."""
-    _set_pause(site, output_format, is_paused=True, by=by)
+    _set_pause(site, is_paused=True, by=by)
 
 
 def resume(
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Take part again after a pause."""
-    _set_pause(site, output_format, is_paused=False, by=by)
+    _set_pause(site, is_paused=False, by=by)
 
 
-def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+def budget(site: SiteOption = DEFAULT_SITE) -> None:
     """Show the used share of the budget for life, and each run's epsilon and share."""
     with open_records(site) as opened:
         ledger, runs = opened.spending()
@@ -103,7 +101,6 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
         ],
     }
     show(
-        output_format,
         content,
         (
             f"For life    {ledger.budget_words}",
@@ -160,14 +157,13 @@ def _quieten(site: Site) -> None:
     os.environ.update(QUIET_FLOWER, FLWR_HOME=str(site.path("flower")))
 
 
-def _set_pause(folder: Path, output_format: Format, *, is_paused: bool, by: str | None) -> None:
+def _set_pause(folder: Path, *, is_paused: bool, by: str | None) -> None:
     who = decider(by)
     with open_records(folder) as opened:
         decide = opened.records.standing.pause if is_paused else opened.records.standing.resume
         decide(by=who)
     state = "paused: it refuses every new batch" if is_paused else "taking part again"
     show(
-        output_format,
         {"paused": is_paused, "by": who},
         (f"This hospital is {state}.",),
     )

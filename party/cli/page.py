@@ -6,19 +6,10 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import (
-    DEFAULT_SITE,
-    ByOption,
-    FormatOption,
-    SiteOption,
-    decider,
-    minute,
-    show,
-    tell,
-)
+from party.cli.console import DEFAULT_SITE, ByOption, SiteOption, decider, minute, tell
 from party.owner import PAGE, open_records
 from party.site.sent_words import words_of_sent
-from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import show
 
 
 def page(
@@ -44,7 +35,6 @@ def page(
 def sent(
     last: Annotated[int, typer.Option(metavar="N", min=1, help="Newest messages to show.")] = 20,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """List what left this hospital: each message with its bytes, digest, time and meaning."""
     with open_records(site) as opened:
@@ -52,7 +42,6 @@ def sent(
         found = opened.sent.newest(last)
         federations = [opened.site.federation_of(one.coordinator) for one in found]
     show(
-        output_format,
         {
             "messages": times,
             "bytes": size,

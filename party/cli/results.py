@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, decider, minute, show, tell
+from party.cli.console import DEFAULT_SITE, SiteOption, decider, minute, tell
 from party.errors import EnrollmentError, MembershipError
 from party.owner import OpenSite, open_records
 from party.site.enrollment import CoordinatorDoor
 from party.site.membership import SiteMembership
-from pate_fed.nodes import Format, one_line
+from pate_fed.nodes import one_line
+from pate_fed.nodes.command_line import show
 
 if TYPE_CHECKING:
     from party.site.results import AnsweredRun
@@ -32,7 +33,6 @@ def results(
         typer.Option(metavar="DIR", help="New folder. [default: results-RUN]"),
     ] = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """List the runs of this hospital, or fetch the results of one: labels and student.
 
@@ -44,15 +44,14 @@ def results(
     with open_records(site) as opened:
         runs = answered_runs(opened.audit_records())
         if run is None:
-            _list(opened, runs, output_format)
+            _list(opened, runs)
         else:
-            _fetch(opened, find_run(runs, run), out, output_format)
+            _fetch(opened, find_run(runs, run), out)
 
 
-def _list(opened: OpenSite, runs: tuple[AnsweredRun, ...], output_format: Format) -> None:
+def _list(opened: OpenSite, runs: tuple[AnsweredRun, ...]) -> None:
     states = {one.run: _state(opened, one) for one in runs[-MOST_ASKED:]}
     show(
-        output_format,
         {
             "runs": [
                 {
@@ -87,7 +86,7 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
         return f"not known ({error.code}): {one_line(str(error))}"
 
 
-def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None, output_format: Format) -> None:
+def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
     from party.storage.audit import AuditKind, Detail  # noqa: PLC0415 - the same
     from pate_fed.report.run_directory import refuse_existing  # noqa: PLC0415 - the same
@@ -115,7 +114,6 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None, output_format: 
         else "this hospital was not there at the end: its signature is not among them"
     )
     show(
-        output_format,
         {
             "run": one.run.hex(),
             "federation": joined.settings.federation,

@@ -38,7 +38,7 @@ from party.site.peers import Standing, standings
 from party.site.policy import Rules
 from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
-from pate_fed.nodes import Format, one_line, printable, read_settings, schema_of
+from pate_fed.nodes import one_line, printable, read_settings, schema_of
 from pate_fed.nodes.command_line import EXIT_FAILED, print_json
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership
@@ -162,7 +162,7 @@ def setup(
         tell("\nStopped. The finished steps are kept: `pate-party setup` goes on from here.")
         raise typer.Exit(EXIT_FAILED) from None
     tell("\nThe doctor checks everything that could stop your node:")
-    code = show_examination(open_site(site), Format.TEXT)
+    code = show_examination(open_site(site))
     _tell_what_is_next(left, site, code)
     raise typer.Exit(max(code, EXIT_FAILED if left else 0))
 
