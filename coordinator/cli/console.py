@@ -41,7 +41,7 @@ from pate_fed.errors import (
     PateFedError,
     RunDirectoryError,
 )
-from pate_fed.nodes import Format, printable
+from pate_fed.nodes import printable
 from pate_fed.nodes.command_line import (
     EXIT_FAILED,
     EXIT_INPUT,
@@ -49,7 +49,6 @@ from pate_fed.nodes.command_line import (
     EXIT_REFUSED,
     EXIT_USAGE,
     CommandLine,
-    print_lines,
 )
 from protocols.errors import ProtocolError, TooFewPartiesError
 
@@ -111,7 +110,6 @@ Agreed = Annotated[
         help="Public edition: a hospital that agreed to be named; repeatable. Others get numbers.",
     ),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 
 
 def open_coordinator(home: Path) -> Coordinator:
@@ -210,11 +208,6 @@ def suites() -> Iterable[str]:
     from protocols.envelope import SUITES  # noqa: PLC0415 - keeps --help fast
 
     return SUITES
-
-
-def show(*lines: str) -> None:
-    """Print lines for people."""
-    print_lines(lines)
 
 
 def require_new_invitation(path: Path) -> None:

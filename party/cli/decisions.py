@@ -24,7 +24,7 @@ from party.errors import NotConfirmedError, UsageError, code_of, fault_line, fau
 from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.nodes.command_line import show, prints_json
+from pate_fed.nodes.command_line import prints_json, show
 
 if TYPE_CHECKING:
     from party.decision.proposals import Request
