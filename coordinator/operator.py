@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from coordinator.database import Act, Actor, AuditLog, Database, Fact, ReleasedAnswers
+from coordinator.database import Act, Actor, AuditLog, Database, ReleasedAnswers
 from coordinator.errors import (
     EnrollmentError,
     RunQueueError,
@@ -49,6 +49,7 @@ from coordinator.runs.standings import HospitalStanding
 from coordinator.runs.standings import standings as standings_in
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.nodes.audit_log import Fact, Facts
 from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluating import EvaluationSettings
 from protocols.enrollment import Invitation
@@ -434,8 +435,9 @@ class Coordinator:
     def _tell(
         self, act: Act, subject: str, before: Mapping[str, Fact], after: Mapping[str, Fact]
     ) -> None:
-        at = utc_now().timestamp()
-        self.audit_log.append(act, subject, actor=self._actor, at=at, before=before, after=after)
+        who = {"by": self._actor.name, "from": self._actor.origin}
+        facts: Facts = {**who, "subject": subject, "before": dict(before), "after": dict(after)}
+        self.audit_log.append(act, facts, at=utc_now().timestamp())
 
 
 def suspend(coordinator: Coordinator, party: str) -> EnrolledParty:

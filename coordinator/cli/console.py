@@ -218,16 +218,6 @@ def require_new_invitation(path: Path) -> None:
         )
 
 
-def write_secret(path: Path, lines: Iterable[str]) -> None:
-    """Write a new file that its owner alone may read."""
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        raise InvalidSettingError("--out must name a new file", error.strerror) from error
-
-
 def numbers(option: str, text: str | None, kind: Callable[[str], T]) -> tuple[T, ...] | None:
     """Read numbers between commas."""
     if text is None:

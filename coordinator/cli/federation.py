@@ -14,12 +14,12 @@ from coordinator.cli.console import (
     HomeOption,
     open_coordinator,
     require_new_invitation,
-    write_secret,
 )
 from coordinator.errors import HomeError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import schema_of, typed_in
 from pate_fed.nodes.command_line import print_json, show
+from pate_fed.nodes.owner_files import write_new
 from protocols.fingerprint_words import spoken
 from protocols.party_names import normalized
 
@@ -132,7 +132,7 @@ def invite(
     require_new_invitation(target)
     replaced = _invited(coordinator, party)
     invitation = coordinator.invite(party, lifetime=timedelta(days=days))
-    write_secret(target, [invitation.to_json()])
+    write_new(target, [invitation.to_json()], fault=InvalidSettingError)
     words = spoken(invitation.fingerprint)
     lines = [
         f"{target} invites {invitation.party}, once, for {days:g} days.",

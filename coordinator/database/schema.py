@@ -19,6 +19,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from pate_fed.nodes.audit_log import AuditColumns
+
 Moment = DateTime(timezone=True)
 
 
@@ -83,20 +85,8 @@ class MemberRow(Base):
     version: Mapped[str | None] = mapped_column(String(32))
 
 
-class AuditRow(Base):
-    """An entry of the operator's audit log.
-
-    Attributes:
-        number: From 1.
-        body: The entry, canonical CBOR.
-        link: SHA-256 of the link before and the body.
-    """
-
-    __tablename__ = "audit"
-
-    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    body: Mapped[bytes] = mapped_column(LargeBinary)
-    link: Mapped[bytes] = mapped_column(LargeBinary(32))
+class AuditRow(AuditColumns, Base):
+    """An entry of the operator's audit log."""
 
 
 # The console --------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def remove(
     """
     from party.site import erasure  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog  # noqa: PLC0415 - the same
-    from party.storage.audit import sign_head  # noqa: PLC0415 - the same
+    from party.storage.audit_log import sign_head  # noqa: PLC0415 - the same
 
     who = decider(by)
     with open_records(site) as opened:
@@ -169,13 +169,13 @@ def tags(
         ) from error
     if out.exists():
         raise InvalidParameterError("--out must be a new file", str(out))
-    from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+    from party.storage.audit_log import Act  # noqa: PLC0415 - keeps --help fast
 
     joined = finished(open_site(site))
     found = patient_tags(joined, name=name, key=key)
     with opened_records(joined) as opened:
         what = {"what": "patient tags", "to": str(out)}
-        opened.records.standing.note_taken(AuditKind.EXPORTED, what, by=decider(None))
+        opened.records.standing.note_taken(Act.EXPORTED, what, by=decider(None))
     write_file(out, (json.dumps(found, indent=2) + "\n").encode())
     teachers = sum(len(one) for one in found["tasks"].values())
     show(

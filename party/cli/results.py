@@ -42,7 +42,7 @@ def results(
     from party.site.results import answered_runs, find_run  # noqa: PLC0415 - keeps --help fast
 
     with open_records(site) as opened:
-        runs = answered_runs(opened.audit_records())
+        runs = answered_runs(opened.log.entries())
         if run is None:
             _list(opened, runs)
         else:
@@ -88,14 +88,15 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
 
 def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
-    from party.storage.audit import AuditKind, Detail  # noqa: PLC0415 - the same
+    from party.storage.audit_log import Act  # noqa: PLC0415 - the same
+    from pate_fed.nodes.audit_log import Fact  # noqa: PLC0415 - the same
     from pate_fed.report.run_directory import refuse_existing  # noqa: PLC0415 - the same
 
     joined = _membership(opened, one)
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()
     refuse_existing(target)
-    taken: dict[str, Detail] = {"run": one.run, "to": str(target)}
-    opened.records.standing.note_taken(AuditKind.RESULTS_FETCHED, taken, by=decider(None))
+    taken: dict[str, Fact] = {"run": one.run, "to": str(target)}
+    opened.records.standing.note_taken(Act.RESULTS_FETCHED, taken, by=decider(None))
     with closing(_door(joined)) as door:
         verdict = fetch_results(
             door,

@@ -227,7 +227,7 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
 
 def _has_joined(folder: Path, invite: Path) -> bool:
     """Tell whether the invitation's coordinator took our request, by our record."""
-    from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+    from party.storage.audit_log import Act  # noqa: PLC0415 - keeps --help fast
 
     coordinator = read_invitation(invite).coordinator
     with open_records(folder) as opened:
@@ -236,8 +236,8 @@ def _has_joined(folder: Path, invite: Path) -> bool:
             known is not None
             and not known.has_left
             and any(
-                record.kind is AuditKind.JOINED and record.detail.get("membership") == known.name
-                for record in opened.audit_records()
+                record.act is Act.JOINED and record.facts.get("membership") == known.name
+                for record in opened.log.entries()
             )
         )
 

@@ -26,11 +26,12 @@ from party.page.training import Approvals
 from party.site.records import MOST_REASON_LETTERS, Approval, ApprovalState
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed import wording
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import place_of
+from pate_fed.nodes.audit_log import said_of
 from pate_fed.nodes.forwarding import as_line
 from protocols.errors import ProtocolError
 
@@ -43,6 +44,7 @@ NAV: Final = (
     ("results", "Results"),
     ("audit", "Audit log"),
 )
+MOST_SEARCH_LETTERS: Final = 200
 _DIGEST_LETTERS = 64
 _MOST_SKIP = 10**9
 _SEE_OTHER, _BAD, _FORBIDDEN, _CONFLICT, _BROKEN = 303, 400, 403, 409, 500
@@ -195,19 +197,29 @@ class Pages:
 
     def audit(self, request: Request) -> Response:
         """Show the audit log, searched and checked."""
-        search = request.query_params.get("search", "")[: views.MOST_SEARCH_LETTERS]
-        found = views.audit(self._now, search=search, before=_number(request, "before"))
+        log, search = self._opened.log, request.query_params.get("search", "")[:MOST_SEARCH_LETTERS]
+        found, older = log.newest(words=search.split(), before=_number(request, "before"))
         is_checked = request.query_params.get("check") == "1"
         if is_checked:
-            self._opened.log.verify()  # raises, and the page says where
-        return self._show(request, "audit", is_checked=is_checked, **found)
+            log.verify()  # raises, and the page says where
+        count, head = log.end
+        return self._show(
+            request,
+            "audit",
+            is_checked=is_checked,
+            count=count,
+            head=head.hex(),
+            entries=[(one, *said_of(one)) for one in found],
+            older=older,
+            search=search,
+        )
 
     def export(self, request: Request) -> Response:
         """Send the whole audit log, checked, as a file of JSON lines."""
         del request
         self._opened.log.verify()
         what = {"what": "audit log"}
-        self._opened.records.standing.note_taken(AuditKind.EXPORTED, what, by=self._by)
+        self._opened.records.standing.note_taken(Act.EXPORTED, what, by=self._by)
         lines = (f"{as_line(table)}\n".encode("ascii") for table in self._opened.log.tables())
         headers = {"content-disposition": 'attachment; filename="audit-log.jsonl"'}
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)

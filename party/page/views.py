@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from party.owner import OpenSite
 from party.site.document_child import read_document
 from party.site.evaluations import own_scores, task_of
 from party.site.records import ApprovalState, Subject
+from party.site.results import answered_runs
 from party.site.sent_words import words_of_sent
 from party.site.tasks import read_task
 from pate_fed.accounting.statement import PUBLIC_VIEW
@@ -29,14 +29,8 @@ from pate_fed.wording import percent, room_words
 from protocols.errors import ProtocolError
 
 SENT_AT_ONCE: Final = 50
-RECORDS_AT_ONCE: Final = 50
-SEARCHED_AT_ONCE: Final = 5_000
-"""Records of the audit log that one search looks at."""
-
 MOST_COLUMNS: Final = 60
 """Columns whose ranges the page shows."""
-
-MOST_SEARCH_LETTERS: Final = 200
 
 EXPLAINED: Final[Mapping[str, str]] = {
     "Federation": "The group of hospitals whose coordinator asks.",
@@ -285,56 +279,6 @@ def sent(opened: OpenSite, *, skip: int) -> dict[str, Any]:
     }
 
 
-def audit(opened: OpenSite, *, search: str, before: int | None) -> dict[str, Any]:
-    """Return records of the audit log, newest first, that hold a text.
-
-    Args:
-        opened: The site.
-        search: The text; empty for all records.
-        before: Number of the first newer record that is left out; None for the newest.
-    """
-    count, head = opened.log.end
-    end = count if before is None else max(0, min(before - 1, count))
-    window = SEARCHED_AT_ONCE if search else RECORDS_AT_ONCE
-    first = max(1, end - window + 1)
-    tables = list(islice(opened.log.tables(first=first), max(0, end - first + 1)))
-    wanted = search.casefold()
-    found = [_record(one) for one in reversed(tables)]
-    if wanted:
-        found = [one for one in found if wanted in one["searched"]]
-    cut = len(found) > RECORDS_AT_ONCE
-    found = found[:RECORDS_AT_ONCE]
-    last = int(found[-1]["number"]) if cut else first
-    return {
-        "count": count,
-        "head": head.hex(),
-        "records": found,
-        "search": search,
-        "first": last,
-        "end": end,
-        "older": last if last > 1 else None,
-    }
-
-
-def _record(table: Mapping[str, Any]) -> dict[str, Any]:
-    facts = {
-        **{name: table[name] for name in ("before", "after") if table[name] != ""},
-        **table["facts"],
-    }
-    who = f"{table['by']}, {table['from']}" if table["by"] else "the node"
-    said = [f"{name}: {value}" for name, value in facts.items() if value != ""]
-    at = f"{str(table['at'])[:19].replace('T', ' ')} UTC"
-    searched = " ".join((str(table["number"]), at, str(table["act"]), who, *said)).casefold()
-    return {
-        "number": table["number"],
-        "at": at,
-        "act": table["act"],
-        "who": who,
-        "facts": said,
-        "searched": searched,
-    }
-
-
 def results(opened: OpenSite) -> list[dict[str, Any]]:
     """Return the runs that this hospital answered in, newest first."""
     return [
@@ -345,7 +289,7 @@ def results(opened: OpenSite) -> list[dict[str, Any]]:
             "batches": one.batches,
             "is_closed": bool(one.head),
         }
-        for one in reversed(opened.answered_runs())
+        for one in reversed(answered_runs(opened.log.entries()))
     ]
 
 

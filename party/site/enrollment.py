@@ -98,7 +98,7 @@ class CoordinatorDoor:
 
         Args:
             audit_head: Signed head of our audit log, for the coordinator to keep; see
-                `party.storage.audit.sign_head`. Empty to give it none.
+                `party.storage.audit_log.sign_head`. Empty to give it none.
             goes_on_from: SHA-256 of the head that it returned before, if our log holds that one.
                 Only then does it keep a newer one.
 

@@ -38,7 +38,7 @@ from party.site.training import (
     write_folder,
 )
 from party.storage import AuditLog, PartyDatabase
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.cells import plain
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records
@@ -154,7 +154,7 @@ def remove_patient(
         _undo(site, json.loads(plan))
         raise
     log.append(
-        AuditKind.PATIENT_REMOVED,
+        Act.PATIENT_REMOVED,
         {
             "before": bytes.fromhex(site.data.digest),
             "after": bytes.fromhex(after),
@@ -222,11 +222,11 @@ def _require_closed(
     site: Site, log: AuditLog, is_run_open: Callable[[frozenset[bytes]], bool]
 ) -> None:
     accepted: dict[bytes, bytes] = {}
-    for record in log.records():
-        match record.kind, record.detail:
-            case AuditKind.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+    for record in log.entries():
+        match record.act, record.facts:
+            case Act.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 accepted[run] = coordinator
-            case AuditKind.RUN_CLOSED, {"run": bytes(run)}:
+            case Act.RUN_CLOSED, {"run": bytes(run)}:
                 accepted.pop(run, None)
     current = {one.coordinator.fingerprint for one in site.current}
     unclosed = frozenset(accepted.values()) & current
@@ -431,6 +431,6 @@ def _plan_of(content: bytes) -> dict[str, Any] | None:
 
 def _is_decided(log: AuditLog, plan: bytes) -> bool:
     return any(
-        record.kind is AuditKind.PATIENT_REMOVED and record.detail.get("plan") == plan
-        for record in log.records()
+        record.act is Act.PATIENT_REMOVED and record.facts.get("plan") == plan
+        for record in log.entries()
     )

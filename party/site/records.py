@@ -17,10 +17,11 @@ from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPe
 from party.site.peers import Pin
 from party.site.standing import Standing, is_paused, require_somebody, witness_in
 from party.storage import AuditLog, PartyDatabase
-from party.storage.audit import AuditKind, Detail
+from party.storage.audit_log import Act
 from party.storage.schema import ApprovalRow, JournalRow, PinRow
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
+from pate_fed.nodes.audit_log import Fact
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity
@@ -212,7 +213,7 @@ class SiteRecords:
                 )
             )
             self._log.append(
-                AuditKind.PIN_ADDED,
+                Act.PIN_ADDED,
                 {
                     "name": name,
                     "body": pin.body,
@@ -240,7 +241,7 @@ class SiteRecords:
             if row is None:
                 raise PinError("a peer must be pinned to be removed", f"no pin of {name!r}")
             self._log.append(
-                AuditKind.PIN_REMOVED,
+                Act.PIN_REMOVED,
                 {
                     "name": name,
                     "fingerprint": row.fingerprint,
@@ -308,7 +309,7 @@ class SiteRecords:
                 )
                 row = connection.execute(asked.returning(*_APPROVAL_COLUMNS)).one()
                 self._log.append(
-                    AuditKind.ASKED,
+                    Act.ASKED,
                     {
                         "subject": subject.value,
                         "digest": digest,
@@ -384,7 +385,7 @@ class SiteRecords:
                     continue
                 connection.execute(delete(ApprovalRow).where(ApprovalRow.number == row.number))
                 self._log.append(
-                    AuditKind.WITHDRAWN,
+                    Act.WITHDRAWN,
                     {"subject": row.kind, "digest": row.digest, "coordinator": coordinator},
                     at=self._clock(),
                     connection=connection,
@@ -395,8 +396,8 @@ class SiteRecords:
         digest: bytes,
         *,
         coordinator: bytes,
-        kind: AuditKind,
-        detail: Mapping[str, Detail],
+        kind: Act,
+        detail: Mapping[str, Fact],
     ) -> None:
         """Put on record that an approved run is answered.
 
@@ -477,7 +478,7 @@ class SiteRecords:
             )
             row = connection.execute(decided.returning(*_APPROVAL_COLUMNS)).one()
             self._log.append(
-                AuditKind(state.value),
+                Act(state.value),
                 {
                     "subject": subject.value,
                     "digest": digest,

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from party.errors import ResultsError
-from party.storage.audit import AuditKind, AuditRecord
+from party.storage.audit_log import Act
+from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.regular_files import read_regular
 from pate_fed.report.run_directory import (
     EARLIER,
@@ -75,7 +76,7 @@ class AnsweredRun:
     head: bytes = b""
 
 
-def answered_runs(records: Iterable[AuditRecord]) -> tuple[AnsweredRun, ...]:
+def answered_runs(records: Iterable[AuditEntry]) -> tuple[AnsweredRun, ...]:
     """Return the runs that this hospital answered in, oldest first.
 
     Args:
@@ -85,12 +86,12 @@ def answered_runs(records: Iterable[AuditRecord]) -> tuple[AnsweredRun, ...]:
     batches: dict[bytes, int] = {}
     heads: dict[bytes, bytes] = {}
     for record in records:
-        match record.kind, record.detail:
-            case AuditKind.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+        match record.act, record.facts:
+            case Act.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 agreed[run] = coordinator, record.at / 1000
-            case AuditKind.BATCH_ANSWERED, {"run": bytes(run)}:
+            case Act.BATCH_ANSWERED, {"run": bytes(run)}:
                 batches[run] = batches.get(run, 0) + 1
-            case AuditKind.RUN_CLOSED, {"run": bytes(run), "head": bytes(head)}:
+            case Act.RUN_CLOSED, {"run": bytes(run), "head": bytes(head)}:
                 heads[run] = head
     return tuple(
         AnsweredRun(run, coordinator, at, batches[run], heads.get(run, b""))

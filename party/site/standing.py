@@ -12,8 +12,9 @@ from sqlalchemy import Connection, Row, bindparam, select
 
 from party.errors import ApprovalError, StorageDamagedError
 from party.storage import AuditLog, PartyDatabase
-from party.storage.audit import AuditKind, Detail
+from party.storage.audit_log import Act
 from party.storage.schema import StandingRow
+from pate_fed.nodes.audit_log import Fact
 from pate_fed.nodes.database import put
 from protocols.identity import PublicIdentity
 
@@ -50,7 +51,7 @@ class Standing:
             StorageError: it could not be stored.
         """
         require_somebody(by)
-        self._note(AuditKind.PAUSED, _PAUSE, "paused", {}, by=by)
+        self._note(Act.PAUSED, _PAUSE, "paused", {}, by=by)
 
     def resume(self, *, by: str) -> None:
         """Take part again.
@@ -60,7 +61,7 @@ class Standing:
             StorageError: it could not be stored.
         """
         require_somebody(by)
-        self._note(AuditKind.RESUMED, _PAUSE, "resumed", {}, by=by)
+        self._note(Act.RESUMED, _PAUSE, "resumed", {}, by=by)
 
     def paused(self) -> tuple[str, float] | None:
         """Return who paused the site, and when in Unix seconds; None where it is not paused.
@@ -80,7 +81,7 @@ class Standing:
             StorageError: it could not be stored.
         """
         require_somebody(by)
-        self._note(AuditKind.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
+        self._note(Act.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
 
     def note_table(self, digest: str, *, by: str | None = None) -> None:
         """Put on record that another table is registered.
@@ -96,11 +97,11 @@ class Standing:
         if by is not None:
             require_somebody(by)
         if digest:
-            detail: dict[str, Detail] = {"digest": bytes.fromhex(digest)}
+            detail: dict[str, Fact] = {"digest": bytes.fromhex(digest)}
             # The node may find it in use before its person is noted.
             is_decision = by is not None
             self._note(
-                AuditKind.DATA_CHANGED,
+                Act.DATA_CHANGED,
                 "table",
                 digest,
                 detail,
@@ -108,7 +109,7 @@ class Standing:
                 is_decision=is_decision,
             )
 
-    def note_taken(self, kind: AuditKind, detail: Mapping[str, Detail], *, by: str) -> None:
+    def note_taken(self, kind: Act, detail: Mapping[str, Fact], *, by: str) -> None:
         """Put on record that somebody takes something out of the site, before they have it.
 
         Raises:
@@ -127,7 +128,7 @@ class Standing:
         Raises:
             StorageError: it could not be stored.
         """
-        self._note(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
+        self._note(Act.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
 
     def note_rule(self, rule: str, value: str, *, file: bytes, by: str, before: str = "") -> None:
         """Put on record that somebody set a rule in the settings.
@@ -144,16 +145,14 @@ class Standing:
             StorageError: it could not be stored.
         """
         require_somebody(by)
-        detail: dict[str, Detail] = {
+        detail: dict[str, Fact] = {
             "digest": file,
             "rule": rule,
             "value": value,
             "before": before,
             "after": value,
         }
-        self._note(
-            AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True
-        )
+        self._note(Act.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True)
 
     def note_joined(self, membership: str, *, federation: bytes, identity: PublicIdentity) -> None:
         """Put on record which federation this hospital asked to join, and as whom.
@@ -167,7 +166,7 @@ class Standing:
             StorageError: it could not be stored.
         """
         self._note(
-            AuditKind.JOINED,
+            Act.JOINED,
             _MEMBERSHIP + membership,
             f"joined {federation.hex()} as {identity.fingerprint.hex()}",
             {
@@ -183,8 +182,8 @@ class Standing:
         Raises:
             StorageError: it could not be stored.
         """
-        detail: dict[str, Detail] = {"membership": membership}
-        self._note(AuditKind.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
+        detail: dict[str, Fact] = {"membership": membership}
+        self._note(Act.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
 
     def note_halt(self, counter: int) -> None:
         """Put on record that the journal stopped, because somebody saw a later one.
@@ -192,7 +191,7 @@ class Standing:
         Raises:
             StorageError: it could not be stored.
         """
-        self._note(AuditKind.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
+        self._note(Act.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
 
     def note_witness(self, count: int, head: bytes) -> None:
         """Put on record that the coordinator holds a head of ours that our log does not continue.
@@ -205,8 +204,8 @@ class Standing:
             StorageError: it could not be stored.
         """
         value = f"{count}:{head.hex()}"
-        detail: dict[str, Detail] = {"records": count, "head": head}
-        self._note(AuditKind.CONTRADICTED, _WITNESS, value, detail)
+        detail: dict[str, Fact] = {"records": count, "head": head}
+        self._note(Act.CONTRADICTED, _WITNESS, value, detail)
 
     def witness(self) -> tuple[tuple[int, bytes], ...]:
         """Return the head, if any, that contradicts our audit log: records, link of the last."""
@@ -215,10 +214,10 @@ class Standing:
 
     def _note(
         self,
-        kind: AuditKind,
+        kind: Act,
         name: str,
         value: str,
-        detail: Mapping[str, Detail],
+        detail: Mapping[str, Fact],
         *,
         by: str = "",
         is_decision: bool = False,
@@ -231,8 +230,8 @@ class Standing:
             at = self._clock()
             new = {"name": name, "value": value, "changed_by": by, "changed_at": at}
             put(connection, StandingRow, new)
-            known: dict[str, Detail] = {"before": "" if row is None else row.value, "after": value}
-            who: dict[str, Detail] = {"by": by, "from": self._origin} if by else {}
+            known: dict[str, Fact] = {"before": "" if row is None else row.value, "after": value}
+            who: dict[str, Fact] = {"by": by, "from": self._origin} if by else {}
             self._log.append(kind, {**known, **detail, **who}, at=at, connection=connection)
 
 

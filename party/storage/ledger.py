@@ -15,8 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from party.errors import RecordError, StorageDamagedError, StorageError
-from party.storage.audit import AuditKind
-from party.storage.audit_log import AuditLog
+from party.storage.audit_log import Act, AuditLog
 from party.storage.engine import PartyDatabase
 from party.storage.schema import BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
 from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
@@ -168,11 +167,11 @@ class LedgerStore:
         if is_new:
             charge = {"charge": entry.entry_id, "price": repr(entry.reserved)}
             charged = {**charge, "lifetime_share": used}
-            self._log.append(AuditKind.CHARGED, charged, at=at, connection=connection)
+            self._log.append(Act.CHARGED, charged, at=at, connection=connection)
         if entry.state is not EntryState.RESERVED:
             charge = {"charge": entry.entry_id, "state": entry.state.value}
             settled = {**charge, "lifetime_share": used}
-            self._log.append(AuditKind.SETTLED, settled, at=at, connection=connection)
+            self._log.append(Act.SETTLED, settled, at=at, connection=connection)
 
     def _stored_budget(self) -> str | None:
         with self._database.transaction() as connection:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Double, ForeignKey, Index, LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from pate_fed.nodes.audit_log import AuditColumns
+
 Digest = LargeBinary(32)
 
 
@@ -227,20 +229,8 @@ class RunCostRow(Base):
 # Decisions of its people -------------------------------------------------------------------------
 
 
-class AuditRow(Base):
-    """A record of the audit log.
-
-    Attributes:
-        number: From 1.
-        body: The record, canonical CBOR.
-        link: SHA-256 of the link before and the body.
-    """
-
-    __tablename__ = "audit"
-
-    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    body: Mapped[bytes] = mapped_column(LargeBinary)
-    link: Mapped[bytes] = mapped_column(Digest)
+class AuditRow(AuditColumns, Base):
+    """An entry of the audit log."""
 
 
 class PinRow(Base):

@@ -232,19 +232,6 @@ def print_lines(lines: Iterable[str]) -> None:
         typer.echo(printable(line))
 
 
-def read_head(text: str, *, usage: Callable[[str, object], Exception]) -> tuple[int, bytes]:
-    """Return the count and link of a log's head, as `verify` printed it.
-
-    Raises:
-        Exception: the error that `usage` makes: it is none.
-    """
-    count, _, digits = text.partition(":")
-    try:
-        return int(count), bytes.fromhex(digits)
-    except ValueError:
-        raise usage("a head must be COUNT:HEX, as it was printed", "another text") from None
-
-
 def _said_once(error: click.UsageError) -> str:
     """Return the fault. Typer and Click both suggest a name: one suggestion is enough."""
     has_guess = "Did you mean" in error.message

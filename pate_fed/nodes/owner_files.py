@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -67,6 +68,20 @@ def write_named(path: Path, name: str, content: bytes, *, fault: type[Exception]
         write_file(path, content)
     except OSError as error:
         raise fault(f"{name} must be writable", error.strerror) from error
+
+
+def write_new(path: Path, lines: Iterable[str], *, fault: type[Exception]) -> None:
+    """Write a new file that its owner alone may read, as `--out` names it.
+
+    Raises:
+        Exception: a `fault`: it is there, or cannot be made.
+    """
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(path, flags, OWNER_ONLY), "w", encoding="utf-8") as file:
+            file.writelines(lines)
+    except OSError as error:
+        raise fault("--out must be a new file in an existing folder", error.strerror) from error
 
 
 def _sync_folder(folder: Path) -> None:

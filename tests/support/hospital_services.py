@@ -21,11 +21,11 @@ from party.site.folder import SETTINGS_FILE, Site
 from party.site.records import SiteRecords, Subject
 from party.site.tasks import fetch_task
 from party.storage import AuditLog, LedgerStore
-from party.storage.audit import AuditRecord
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
+from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.enrollment import Invitation
@@ -159,12 +159,12 @@ def decide_budget(site: Site) -> None:
             records.standing.note_rule(name, value, file=digest, by="M. Curie")
 
 
-def audit_of(site: Site) -> list[AuditRecord]:
+def audit_of(site: Site) -> list[AuditEntry]:
     """The audit log of a site, checked."""
     with site.open_database() as database:
         log = AuditLog(database)
         log.verify()
-        return list(log.records())
+        return list(log.entries())
 
 
 def ledger_of(site: Site) -> PrivacyLedger:

@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from party.site.folder import Site
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, records_of
@@ -106,9 +106,9 @@ class TestAtATerminal:
         assert "WARN  membership" in ended.out  # the doctor, at the end
         assert f"pate-party start --site {day.site}" in ended.err
         rules = [
-            record.detail["rule"]
+            record.facts["rule"]
             for record in audit_of(site)
-            if record.kind is AuditKind.SETTINGS_CHANGED and record.detail["by"] == BY
+            if record.act is Act.SETTINGS_CHANGED and record.facts["by"] == BY
         ]
         assert rules == [
             *("lifetime_epsilon", "delta", "delta_for_tests", "most_epsilon"),

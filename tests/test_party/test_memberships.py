@@ -22,7 +22,7 @@ from party.service import PartyService
 from party.site.folder import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.site.membership import MembershipSettings, free_name, free_port, is_membership_name
 from party.site.records import Subject
-from party.storage.audit import sign_head
+from party.storage.audit_log import sign_head
 from pate_fed.accounting import GaussianMaxEvent
 from pate_fed.data.table_features import CategoryEncoder
 from pate_fed.data.task import LearningTask

@@ -23,7 +23,7 @@ from party.page.server import serve_page
 from party.page.session import COOKIE, IDLE_S, LINK_LIFETIME_S, SESSION_LIFETIME_S, Sessions
 from party.site.folder import Site
 from party.site.records import ApprovalState, Subject
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.data.flat_columns import FlatColumn
 from pate_fed.pricing import run_cost
 from pate_fed.wording import epsilon_text
@@ -144,7 +144,7 @@ class TestLink:
         assert stranger.enter(token).status_code == 200
         assert stranger.get("").status_code == 200
         last = audit_of(hospitals.sites[0])[-1]
-        assert (last.kind, last.detail["by"]) == (AuditKind.PAGE_OPENED, "M. Curie")
+        assert (last.act, last.facts["by"]) == (Act.PAGE_OPENED, "M. Curie")
         cookie = stranger.client.cookies[COOKIE]
         stranger.client.cookies.clear()
         again = stranger.enter(token)
@@ -423,7 +423,7 @@ class TestDecisions:
             assert owner.post("reject", digest=digest, reason=reason).status_code == 400
         assert owner.post("reject", digest=digest, reason="Too many columns").status_code == 303
         last = audit_of(hospitals.sites[0])[-1]
-        assert last.kind is AuditKind.REJECTED
+        assert last.act is Act.REJECTED
         expected = {
             "by": "M. Curie",
             "from": "page",
@@ -431,7 +431,7 @@ class TestDecisions:
             "before": "pending",
             "after": "rejected",
         }
-        assert expected.items() <= last.detail.items()
+        assert expected.items() <= last.facts.items()
         assert "Too many columns" in owner.get("decided").text
 
     @pytest.mark.slow

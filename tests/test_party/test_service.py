@@ -40,7 +40,7 @@ from party.site.records import MOST_PENDING, Approval, ApprovalState, Subject
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status, write_status
 from party.site.tasks import Vote
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
@@ -141,14 +141,14 @@ class TestRun:
         assert release.labels.tolist() == [MARKER] * 3
         for place in range(3):
             assert charged(running, place) == ["committed"]
-            told = [record.kind for record in audit_of(running.hospitals.sites[place])]
+            told = [record.act for record in audit_of(running.hospitals.sites[place])]
             assert told == [
-                *(AuditKind.PIN_ADDED, AuditKind.PIN_ADDED, AuditKind.ASKED, AuditKind.APPROVED),
-                *(AuditKind.SETTINGS_CHANGED, AuditKind.DATA_CHANGED, AuditKind.RUN_ACCEPTED),
-                *(AuditKind.CHARGED, AuditKind.BATCH_ANSWERED, AuditKind.SETTLED),
-                AuditKind.RUN_CLOSED,
+                *(Act.PIN_ADDED, Act.PIN_ADDED, Act.ASKED, Act.APPROVED),
+                *(Act.SETTINGS_CHANGED, Act.DATA_CHANGED, Act.RUN_ACCEPTED),
+                *(Act.CHARGED, Act.BATCH_ANSWERED, Act.SETTLED),
+                Act.RUN_CLOSED,
             ]
-        ends = [audit_of(site)[-1].detail for site in running.hospitals.sites]
+        ends = [audit_of(site)[-1].facts for site in running.hospitals.sites]
         head = run.round.transcript.head
         assert all(end["head"] == head and end["parties"] == 3 for end in ends)
 
@@ -188,8 +188,8 @@ class TestRun:
         in_use = hashlib.sha256(site.path(SETTINGS_FILE).read_bytes()).digest()
         site.save(replace(site.settings, policy={"least_parties": 5}))
         stack.callback(PartyService(site).close)
-        [noted] = [each for each in audit_of(site) if each.kind is AuditKind.SETTINGS_CHANGED]
-        assert noted.detail["digest"] == in_use
+        [noted] = [each for each in audit_of(site) if each.act is Act.SETTINGS_CHANGED]
+        assert noted.facts["digest"] == in_use
 
     def test_one_process_at_a_time_is_a_sites_node(self, running: Running) -> None:
         with pytest.raises(JournalLockedError):
@@ -221,8 +221,8 @@ class TestApproval:
                 asked.subject, asked.digest, coordinator=asked.coordinator, by="M. Curie"
             )
         # However often it is offered, it is put on record once.
-        told = [record.kind for record in audit_of(site)]
-        assert told.count(AuditKind.RUN_REFUSED) == 1
+        told = [record.act for record in audit_of(site)]
+        assert told.count(Act.RUN_REFUSED) == 1
         run = running.run()
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
@@ -319,9 +319,9 @@ class TestManyOffers:
     def test_those_that_alternate_are_each_on_record_once(self, asking: Running) -> None:
         for number in (0, 1) * 6:
             self.offer(asking, number)
-        told = [record.kind for record in audit_of(asking.hospitals.sites[0])]
-        assert told.count(AuditKind.RUN_REFUSED) == 2
-        assert told.count(AuditKind.ASKED) == 3  # the pool, and two runs
+        told = [record.act for record in audit_of(asking.hospitals.sites[0])]
+        assert told.count(Act.RUN_REFUSED) == 2
+        assert told.count(Act.ASKED) == 3  # the pool, and two runs
 
 
 class TestApprovalOfRuns:
@@ -357,9 +357,9 @@ class TestApprovalOfRuns:
                             one.subject, one.digest, coordinator=one.coordinator, by="M. Curie"
                         )
 
-    def told(self, running: Running, place: int, kind: AuditKind) -> int:
+    def told(self, running: Running, place: int, kind: Act) -> int:
         records = audit_of(running.hospitals.sites[place])
-        return [record.kind for record in records if record.detail.get("subject") != "pool"].count(
+        return [record.act for record in records if record.facts.get("subject") != "pool"].count(
             kind
         )
 
@@ -391,7 +391,7 @@ class TestApprovalOfRuns:
         assert not any(holds_vector(answer) for _, answer in late)
         for place in range(3):
             assert len(charged(asking, place)) == 3
-            assert self.told(asking, place, AuditKind.ASKED) == 1
+            assert self.told(asking, place, Act.ASKED) == 1
 
     def test_a_run_of_another_name_is_asked_about(self, asking: Running) -> None:
         self.answered(asking, 0).close()
@@ -404,7 +404,7 @@ class TestApprovalOfRuns:
         for place in range(3):
             first, second = self.asked(asking, place)
             assert (first.state, second.state) == (ApprovalState.APPROVED, ApprovalState.PENDING)
-            assert self.told(asking, place, AuditKind.ASKED) == 2
+            assert self.told(asking, place, Act.ASKED) == 2
         self.approve(asking)
         self.answered(asking, 2).close()
         assert len(charged(asking, 0)) == 2
@@ -424,7 +424,7 @@ class TestApprovalOfRuns:
         assert service.receive(plans[0]) == sent
         assert charged(asking, 0) == ["reserved"]
         self.answered(asking, 1).close()
-        assert self.told(asking, 0, AuditKind.ASKED) == 1
+        assert self.told(asking, 0, Act.ASKED) == 1
 
     def test_an_answer_is_on_record_before_teachers_are_asked(self, asking: Running) -> None:
         seen: list[object] = []
@@ -439,8 +439,8 @@ class TestApprovalOfRuns:
         asking.restart(0, watching)
         run = self.answered(asking, 0)
         [last] = seen
-        assert (last.kind, last.detail["run"]) == (  # type: ignore[attr-defined]
-            AuditKind.BATCH_ANSWERED,
+        assert (last.act, last.facts["run"]) == (  # type: ignore[attr-defined]
+            Act.BATCH_ANSWERED,
             run.round.run_id,
         )
 
@@ -456,7 +456,7 @@ class TestApprovalOfRuns:
         with pytest.raises(VoidBatchError, match=Reason.REJECTED):
             run.ask((0,))
         assert not any(holds_vector(a) for node, a in asking.transport.answers if node == 0)
-        assert self.told(asking, 0, AuditKind.BATCH_ANSWERED) == 0
+        assert self.told(asking, 0, Act.BATCH_ANSWERED) == 0
 
     def test_a_run_that_is_rejected_is_refused_its_next_batch(self, asking: Running) -> None:
         run = self.answered(asking, 0)
@@ -609,7 +609,7 @@ class TestOrder:
         def watching(*_: object) -> object:
             def vote(batch: QueryBatch) -> object:
                 records = audit_of(running.hospitals.sites[0])
-                seen.append([records[-1].kind, *charged(running, 0)])
+                seen.append([records[-1].act, *charged(running, 0)])
                 return np.full((TEACHERS, len(batch)), MARKER)
 
             return vote
