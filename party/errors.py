@@ -171,9 +171,17 @@ class ErasureError(PartyError):
 
 
 class PageError(PartyError):
-    """The hospital's page cannot be served where it was told to."""
+    """The hospital's page cannot be served where it was told to, or not to this browser.
+
+    Attributes:
+        status: HTTP's, of an answer to a browser.
+    """
 
     code = "PF-378"
+
+    def __init__(self, must: str, got: object, *, status: int = 400) -> None:
+        self.status = status
+        super().__init__(must, got)
 
 
 class TaskError(PartyError):

@@ -20,6 +20,7 @@ from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import schema_of, typed_in
 from pate_fed.nodes.command_line import print_json, show
 from pate_fed.nodes.owner_files import write_new
+from pate_fed.nodes.ports import host_and_port
 from protocols.fingerprint_words import spoken
 from protocols.party_names import normalized
 
@@ -55,14 +56,13 @@ def init(  # noqa: PLR0917 - one argument per option
     """Make a federation: its CA, certificate, identity and database, in a new folder."""
     from coordinator.federation.home import FederationHome, FederationSettings  # noqa: PLC0415 - keeps --help fast
 
-    host_of_address, _, port_of_address = address.rpartition(":")
-    own = int(port_of_address) if port_of_address.isdecimal() else 0
-    names = (host_of_address.strip("[]"), *(also or ())) if host_of_address else ()
+    own_name, own_port = host_and_port(address) or ("", 0)
+    names = (own_name, *(also or ())) if own_name else ()
     given = {
         "name": name,
         "address": address,
         "host": host,
-        "port": own if port is None else port,
+        "port": own_port if port is None else port,
         "admin_port": admin_port,
         "metrics_port": metrics_port,
         "health_port": health_port,

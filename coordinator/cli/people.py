@@ -21,6 +21,7 @@ from coordinator.errors import ServiceError
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import KeptChild, write_logs_as_json
 from pate_fed.nodes.command_line import Commands, show
+from pate_fed.nodes.ports import host_and_port
 from pate_fed.wording import epsilon_text
 
 if TYPE_CHECKING:
@@ -79,17 +80,13 @@ def kept_console(home: Path, address: str) -> KeptChild:
     Raises:
         InvalidSettingError: the address is none.
     """
-    from coordinator.federation.certificates import is_host  # noqa: PLC0415 - keeps --help fast
-
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
-    if not (is_port and is_host(host)):
+    place = host_and_port(address)
+    if place is None:
         raise InvalidSettingError("--console must be HOST:PORT, such as 127.0.0.1:8447", address)
     program = [sys.executable, "-P", "-m", "coordinator.console.process"]
     return KeptChild(
         "the console",
-        [*program, str(home.absolute()), host, port],
+        [*program, str(home.absolute()), place[0], str(place[1])],
         environment=os.environ,
         logger=_log,
         fault_code=ServiceError.code,

@@ -16,10 +16,11 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
-from coordinator.console.forms import read_form
+from coordinator.console.forms import MOST_FIELDS, MOST_FORM_BYTES
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.people import AGREEING, PROPOSING, Role, Session
+from pate_fed.nodes.web import read_form, require_token
 
 PUBLIC: Final = None
 ALL: Final = frozenset(Role)
@@ -203,23 +204,14 @@ async def _checked(request: Request) -> Visit:
 
 async def _require_ours(request: Request, visit: Visit) -> None:
     """Refuse a form that another website sent, or an old one."""
-    _require_same_origin(request)
-    visit.form = await read_form(request)
-    sent = visit.form.get("form_token")
-    if visit.is_new or not isinstance(sent, str) or not _is_same(sent, visit.form_token):
-        raise ConsoleError(
-            "a form must come from the page that this browser opened: reload it, and try again",
-            "another, or an old one",
-            status=403,
-        )
-
-
-def _require_same_origin(request: Request) -> None:
-    origin = request.headers.get("origin")
-    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
-    if origin is not None and origin != own:
-        raise ConsoleError("a form must come from the console", "another website", status=403)
-
-
-def _is_same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(errors="replace"), other.encode())
+    visit.form = await read_form(
+        request,
+        most_fields=MOST_FIELDS,
+        most_bytes=MOST_FORM_BYTES,
+        files=1,
+        fault=ConsoleError,
+    )
+    # A browser that gets its secret now cannot have it in a form yet.
+    require_token(
+        visit.form, "form_token", "" if visit.is_new else visit.form_token, fault=ConsoleError
+    )

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Final, Literal
 
-import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -15,6 +14,7 @@ from coordinator.console import words
 from coordinator.console.access import Cookies, Visit
 from coordinator.errors import ConsoleError
 from pate_fed import __version__, wording
+from pate_fed.nodes.web import templates
 from protocols.fingerprint_words import spoken
 
 MENU: Final = (
@@ -151,14 +151,8 @@ def _parts(reason: str) -> Iterable[str]:
     return (why for code, why in words.WHY.items() if code in reason)
 
 
-_ENVIRONMENT: Final = jinja2.Environment(
-    loader=jinja2.PackageLoader("coordinator.console"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_ENVIRONMENT.filters.update(
+_ENVIRONMENT: Final = templates(
+    "coordinator.console",
     moment=_moment,
     ago=_ago,
     why=_parts,

@@ -21,13 +21,13 @@ from sqlalchemy.exc import ArgumentError
 from coordinator.errors import HomeError
 from coordinator.federation.certificates import (
     KeyedCertificate,
-    is_host,
     issue_server_certificate,
     make_ca,
 )
 from coordinator.federation.connections import PortLimits
 from pate_fed.nodes import VERSION_KEY, read_settings, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.nodes.ports import LAST_PORT, host_and_port, is_host
 from pate_fed.regular_files import open_regular
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
@@ -59,7 +59,7 @@ OPENID_VARIABLE = "PATE_FED_OPENID_SECRET"
 
 SECRETS = frozenset({CA_KEY, OPENID_SECRET, "identity.key", "server.key", "superlink.secret"})
 MAY_BE_AWAY = frozenset({CA_KEY, OPENID_SECRET})
-_A_PORT = {"ge": 1, "le": 2**16 - 1}
+_A_PORT = {"ge": 1, "le": LAST_PORT}
 _PASSWORDS = ("password", "sslpassword")
 """The passwords in a URL's query for PostgreSQL: its user's, its client key's."""
 
@@ -118,9 +118,8 @@ class FederationSettings:
         object.__setattr__(self, "name", normalized(self.name))
         if not is_party_name(self.name):
             raise HomeError(f"name must be {NAME_RULE}", ascii(self.name))
-        host, _, port = self.address.rpartition(":")
-        is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
-        if not (is_port and is_host(host.removeprefix("[").removesuffix("]"))):
+        place = host_and_port(self.address)
+        if place is None:
             raise HomeError(
                 "address must be 'host:port', a name or an IP address and a port",
                 ascii(self.address),
@@ -134,7 +133,7 @@ class FederationSettings:
         if len(set(ports)) != len(ports):
             raise HomeError(f"{', '.join(_PORTS)} must differ", ports)
         if not self.hosts:
-            object.__setattr__(self, "hosts", (host.strip("[]"),))
+            object.__setattr__(self, "hosts", (place[0],))
 
     @property
     def certified_hosts(self) -> tuple[str, ...]:

@@ -35,10 +35,12 @@ from flwr.superlink.routers.control.middlewares import (
 from flwr.superlink.routers.fleet.middlewares import FleetEventLogMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from coordinator.errors import ServiceError
 from coordinator.federation.admin_key import is_known, key_of
-from coordinator.federation.connections import Connections, PortLimits, listen, origin_of
+from coordinator.federation.connections import Connections, PortLimits, origin_of
 from coordinator.flower.long_polling import LongPolling
 from pate_fed.nodes import wait_for_parent_to_end
+from pate_fed.nodes.ports import listen
 from pate_fed.regular_files import read_regular
 
 LOOPBACK = "127.0.0.1"
@@ -259,7 +261,7 @@ def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> 
     server.run(
         sockets=[
             connections.listen(settings.host, settings.port),
-            listen(LOOPBACK, settings.admin_port),
+            listen(LOOPBACK, settings.admin_port, fault=ServiceError),
         ]
     )
 

@@ -20,7 +20,7 @@ from party.flower.runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_en
 from party.service import PartyService
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
-from party.site.membership import CA_FILE, SiteMembership
+from party.site.membership import CA_FILE, SiteMembership, place_of
 from party.site.proxy import proxy_to
 from pate_fed.nodes import KeptChild
 from pate_fed.nodes.forwarding import Forwarder
@@ -195,12 +195,11 @@ def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) ->
 
 def _is_open(address: str) -> bool:
     """Tell whether somebody listens there; behind a proxy it cannot be seen."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
+    place = place_of(address)
     try:
-        if proxy_to(host, os.environ) is not None:
+        if proxy_to(place[0], os.environ) is not None:
             return True
-        with socket.create_connection((host, int(port)), timeout=_LOOK_S):
+        with socket.create_connection(place, timeout=_LOOK_S):
             return True
     except EnrollmentError:
         return True  # the variable names no proxy: the SuperNode's own log says so

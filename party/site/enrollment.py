@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from party.errors import EnrollmentError, PartyError, ResultsError
-from party.site.membership import CA_FILE, SiteMembership, require_address
+from party.site.membership import CA_FILE, SiteMembership, place_of
 from party.site.proxy import Proxy, proxy_to
 from pate_fed import __version__
 from protocols import wire
@@ -283,12 +283,11 @@ def require_way_out(address: str) -> None:
         SiteError: it is no address.
         EnrollmentError: `HTTPS_PROXY` names no proxy.
     """
-    require_address(address)
     _proxy(address)
 
 
 def _proxy(address: str) -> Proxy | None:
-    return proxy_to(address.rpartition(":")[0].strip("[]"), os.environ)
+    return proxy_to(place_of(address)[0], os.environ)
 
 
 def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
