@@ -244,29 +244,6 @@ class Coordinator:
         """
         return any(one.digest == task.digest for one in self.pools.schemas())
 
-    def ask(
-        self,
-        name: str,
-        task: LearningTask,
-        settings: RunSettings,
-        *,
-        source: str,
-        select: str = "medoids",
-        patience_s: float = PATIENCE_S,
-        seed: int = 0,
-    ) -> Run:
-        """Publish a task and queue a run of it; see `draft` and `enqueue`."""
-        request = self.draft(
-            name,
-            task,
-            settings,
-            source=source,
-            select=select,
-            patience_s=patience_s,
-            seed=seed,
-        )
-        return self.enqueue(request, task)
-
     def draft(
         self,
         name: str,

@@ -133,6 +133,8 @@ class Decided:
 class SiteRecords:
     """The decisions of a site's people, in its database.
 
+    Every call raises `StorageError` where nothing can be read or stored; nothing is changed then.
+
     Args:
         database: The site's.
         clock: Unix time, in seconds.
@@ -190,7 +192,6 @@ class SiteRecords:
         Raises:
             PinError: it does not say all that, or the name or the identity is pinned: that pin has
                 to be removed first.
-            StorageError: it could not be stored.
         """
         pin = Pin(name, body or name, identity, how, by, self._clock())
         with self._database.transaction() as connection:
@@ -232,7 +233,6 @@ class SiteRecords:
 
         Raises:
             PinError: there is none.
-            StorageError: it could not be stored.
         """
         require_somebody(by)
         with self._database.transaction() as connection:
@@ -290,7 +290,6 @@ class SiteRecords:
 
         Raises:
             TooManyPendingError: as much waits as may; nothing was changed.
-            StorageError: it could not be stored.
         """
         with self._database.transaction() as connection:
             row = _row_of(connection, subject, digest, coordinator)
@@ -328,7 +327,6 @@ class SiteRecords:
 
         Raises:
             ApprovalError: it was never asked, nobody is named, or the reason is no line.
-            StorageError: it could not be stored.
         """
         key = subject, digest, coordinator
         return self._decide(*key, ApprovalState.APPROVED, by=by, reason=reason)
@@ -351,11 +349,7 @@ class SiteRecords:
         return self._decide(*key, ApprovalState.REJECTED, by=by, reason=reason, words=words)
 
     def decision(self, subject: Subject, digest: bytes, *, coordinator: bytes) -> Approval | None:
-        """Return where something stands; None if it was not asked.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
+        """Return where something stands; None if it was not asked."""
         with self._database.transaction() as connection:
             row = _row_of(connection, subject, digest, coordinator)
         return None if row is None else _approval_of(row)
@@ -367,9 +361,6 @@ class SiteRecords:
             coordinator: Fingerprint of the coordinator that says so of its runs.
             open_runs: Names of its runs that have not ended; nothing is forgotten where they may be
                 cut off.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
             return
@@ -409,7 +400,6 @@ class SiteRecords:
 
         Raises:
             ApprovalError: nobody approved it: nothing is noted.
-            StorageError: it could not be stored.
         """
         with self._database.transaction() as connection:
             row = _row_of(connection, Subject.RUN, digest, coordinator)

@@ -25,6 +25,9 @@ _NOTE = select(StandingRow).where(StandingRow.name == bindparam("name"))
 class Standing:
     """What holds at a site, in its database.
 
+    Every call raises `StorageError` where nothing can be read or stored, and one of a person
+    `ApprovalError` where nobody is named.
+
     Args:
         database: The site's.
         clock: Unix time, in seconds.
@@ -44,42 +47,23 @@ class Standing:
         self._origin = origin
 
     def pause(self, *, by: str) -> None:
-        """Refuse everything new from now on.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
+        """Refuse everything new from now on."""
         require_somebody(by)
         self._note(Act.PAUSED, _PAUSE, "paused", {}, by=by)
 
     def resume(self, *, by: str) -> None:
-        """Take part again.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
+        """Take part again."""
         require_somebody(by)
         self._note(Act.RESUMED, _PAUSE, "resumed", {}, by=by)
 
     def paused(self) -> tuple[str, float] | None:
-        """Return who paused the site, and when in Unix seconds; None where it is not paused.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
+        """Return who paused the site, and when in Unix seconds; None where it is not paused."""
         with self._database.transaction() as connection:
             row = _note_in(connection, _PAUSE)
             return (row.changed_by, row.changed_at) if row and is_paused(connection) else None
 
     def note_page(self, *, by: str) -> None:
-        """Put on record that somebody opened the hospital's page.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
+        """Put on record that somebody opened the hospital's page."""
         require_somebody(by)
         self._note(Act.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
 
@@ -89,10 +73,6 @@ class Standing:
         Args:
             digest: Its SHA-256, hex; empty if there is none, which is not noted.
             by: Who of our people registered it; None where the node finds it in use.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
         """
         if by is not None:
             require_somebody(by)
@@ -110,12 +90,7 @@ class Standing:
             )
 
     def note_taken(self, kind: Act, detail: Mapping[str, Fact], *, by: str) -> None:
-        """Put on record that somebody takes something out of the site, before they have it.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
+        """Put on record that somebody takes something out of the site, before they have it."""
         require_somebody(by)
         self._log.append(kind, {**detail, "by": by, "from": self._origin}, at=self._clock())
 
@@ -124,9 +99,6 @@ class Standing:
 
         Args:
             file: Digest of the settings' file.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         self._note(Act.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
 
@@ -139,10 +111,6 @@ class Standing:
             file: Digest of the settings' file that has it.
             by: Who of our people did.
             before: Its value before; empty if that is not known.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
         """
         require_somebody(by)
         detail: dict[str, Fact] = {
@@ -161,9 +129,6 @@ class Standing:
             membership: The hospital's name for it.
             federation: The fingerprint compared with the operator, 32 bytes.
             identity: Ours.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         self._note(
             Act.JOINED,
@@ -177,20 +142,12 @@ class Standing:
         )
 
     def note_left(self, membership: str, *, by: str) -> None:
-        """Put on record that the keys of a membership are about to be removed.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
+        """Put on record that the keys of a membership are about to be removed."""
         detail: dict[str, Fact] = {"membership": membership}
         self._note(Act.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
 
     def note_halt(self, counter: int) -> None:
-        """Put on record that the journal stopped, because somebody saw a later one.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
+        """Put on record that the journal stopped, because somebody saw a later one."""
         self._note(Act.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
 
     def note_witness(self, count: int, head: bytes) -> None:
@@ -199,9 +156,6 @@ class Standing:
         Args:
             count: Number of records that we signed.
             head: Link of the last of them.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         value = f"{count}:{head.hex()}"
         detail: dict[str, Fact] = {"records": count, "head": head}
@@ -236,11 +190,7 @@ class Standing:
 
 
 def require_somebody(by: str) -> None:
-    """Refuse a decision that nobody answers for.
-
-    Raises:
-        ApprovalError: nobody is named.
-    """
+    """Refuse a decision that nobody answers for."""
     if not (by.strip() and by.isprintable()):
         raise ApprovalError("a decision must be somebody's", "nobody's")
 

@@ -103,16 +103,11 @@ class LedgerStore:
 
     def charges(self, scope: bytes) -> RunCharges | None:
         """Return the charges of a run; None if it was never set up."""
-        if scope in self._charges:
-            return self._charges[scope]
-        with self._database.transaction() as connection:
-            row = connection.execute(_CHARGES, {"scope": scope}).one_or_none()
-        return None if row is None else _charges_of(row)
+        return self._charges.get(scope) or charges_in(self._database, scope)
 
     def charges_of(self, run_id: bytes) -> RunCharges | None:
         """Return the same of the run that was once set up under an id."""
-        with self._database.transaction() as connection:
-            scope = connection.scalar(_SCOPE, {"run": run_id})
+        scope = _scope_of(self._database, run_id)
         return None if scope is None else self.charges(scope)
 
     def save(self, ledger: PrivacyLedger) -> None:
@@ -191,11 +186,7 @@ class LedgerStore:
 
 
 def is_budget_fixed(database: PartyDatabase) -> bool:
-    """Tell whether a start has fixed the budget for life.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Tell whether a start has fixed the budget for life."""
     with database.transaction() as connection:
         return connection.scalar(_BUDGET) is not None
 
@@ -205,7 +196,6 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
 
     Raises:
         RecordError: there is none, though queries were answered.
-        StorageError: it cannot be read.
     """
     with database.transaction() as connection:
         if connection.scalar(_BUDGET) is None:
@@ -215,25 +205,21 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
 
 
 def charges_of(database: PartyDatabase, run_id: bytes) -> RunCharges | None:
-    """Return the charges of the run that was set up under an id, for a reader beside the node.
-
-    Raises:
-        StorageError: they cannot be read.
-    """
-    with database.transaction() as connection:
-        scope = connection.scalar(_SCOPE, {"run": run_id})
+    """Return the charges of the run that was set up under an id, for a reader beside the node."""
+    scope = _scope_of(database, run_id)
     return None if scope is None else charges_in(database, scope)
 
 
 def charges_in(database: PartyDatabase, scope: bytes) -> RunCharges | None:
-    """Return the charges of a run of this scope; None if it was never set up.
-
-    Raises:
-        StorageError: they cannot be read.
-    """
+    """Return the charges of a run of this scope; None if it was never set up."""
     with database.transaction() as connection:
         row = connection.execute(_CHARGES, {"scope": scope}).one_or_none()
     return None if row is None else _charges_of(row)
+
+
+def _scope_of(database: PartyDatabase, run_id: bytes) -> bytes | None:
+    with database.transaction() as connection:
+        return connection.scalar(_SCOPE, {"run": run_id})
 
 
 def _row_of(charges: RunCharges) -> dict[str, Any]:

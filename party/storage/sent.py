@@ -94,9 +94,6 @@ class SentLog:
             to: Fingerprint of the coordinator.
             run: Id of the run, 32 bytes; empty if there is none yet.
             at: Unix time, in seconds.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         with self._database.transaction() as connection:
             for frame in frames:
@@ -115,9 +112,6 @@ class SentLog:
             frame: The request.
             to: Fingerprint of the coordinator.
             at: Unix time, in seconds.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         message: Any = wire.decode(frame).message
         kind, thing, run = type(message).__name__, "", b""
