@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,19 +133,14 @@ class LedgerStore:
             raise StorageError("only the node may charge", "another process")
         before = self.load()
         _require_continued(before, ledger)
-        # An unchanged entry is the same object, so a charge costs two rows and not the whole.
-        changed = [
-            place
-            for place, entry in enumerate(ledger.entries)
-            if place >= len(before.entries) or entry != before.entries[place]
-        ]
+        changed = ledger.changed_since(before)
         self._saved = None  # if this fails, the state on disk counts
         self._charges.clear()
-        records, used = _entries_of(ledger, changed), repr(ledger.used_share())
+        used = repr(ledger.used_share())
         with self._database.transaction() as connection:
-            for place, record in zip(changed, records, strict=True):
-                entry = ledger.entries[place]
-                row = {"number": place, "entry_id": entry.entry_id, "record": record}
+            for place, record in changed.items():
+                entry, text = ledger.entries[place], json.dumps(record, sort_keys=True)
+                row = {"number": place, "entry_id": entry.entry_id, "record": text}
                 put(connection, EntryRow, row)
                 self._note(connection, entry, is_new=place >= len(before.entries), used=used)
             for run_id, charges in runs.items():
@@ -264,22 +259,3 @@ def _require_continued(before: PrivacyLedger, after: PrivacyLedger) -> None:
 def _budget_of(ledger: PrivacyLedger) -> str:
     record: dict[str, Any] = {**ledger.to_record(), "entries": []}
     return json.dumps(record, sort_keys=True)
-
-
-def _entries_of(ledger: PrivacyLedger, places: Sequence[int]) -> list[str]:
-    """Return the records of some entries, JSON."""
-    if not places:
-        return []
-    record = _only(ledger, places).to_record()["entries"]
-    assert isinstance(record, list)
-    return [json.dumps(each, sort_keys=True) for each in record]
-
-
-def _only(ledger: PrivacyLedger, places: Sequence[int]) -> PrivacyLedger:
-    return PrivacyLedger(
-        ledger.epsilon,
-        ledger.delta,
-        ledger.order,
-        tuple(ledger.entries[place] for place in places),
-        additive_delta=ledger.additive_delta,
-    )

@@ -431,14 +431,12 @@ class TestResults:
         for number in range(5):
             release_next(store, number)
         written: list[int] = []
-        changed = ledger_rows._changed_entries
 
-        def noted(before: Any, after: Any) -> Any:
-            for place, record in changed(before, after):
-                written.append(place)
-                yield place, record
+        def noted(connection: Any, table: Any, row: dict[str, Any]) -> None:
+            written.append(row["number"])
+            put(connection, table, row)
 
-        monkeypatch.setattr(ledger_rows, "_changed_entries", noted)
+        monkeypatch.setattr(ledger_rows, "put", noted)
         release_next(store, 5)
         assert written == [5] * 2  # reserved, then charged
 

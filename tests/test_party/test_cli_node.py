@@ -322,7 +322,7 @@ class TestPauseBudgetAudit:
             states.append(ran.services[0].status.state)
         assert states == ["paused", "running"]
         ended = pate_party("audit", "verify", "--site", folder, "--format", "json")
-        assert json.loads(ended.out)["records"] == ran.services[0].audit.end[0]
+        assert json.loads(ended.out)["entries"] == ran.services[0].audit.end[0]
 
     def test_budget_says_what_each_run_took_and_what_is_left(
         self, pate_party: PateParty, ran: Running
@@ -359,7 +359,7 @@ class TestPauseBudgetAudit:
             pate_party("audit", "verify", "--site", site.folder, "--format", "json").out
         )
         head = read_audit_head(bytes.fromhex(shown["signed"]), site.identity.public)
-        assert (head.records, head.head) == (shown["records"], bytes.fromhex(shown["head"]))
+        assert (head.records, head.head) == (shown["entries"], bytes.fromhex(shown["head"]))
         assert shown["witnessed"] == {"lung-study": None}  # nobody could be asked
 
     def test_what_the_coordinator_holds_is_asked_for_and_compared(
@@ -372,8 +372,8 @@ class TestPauseBudgetAudit:
         )
         verify = ("audit", "verify", "--site", site.folder)
         shown = pate_party(*verify, "--format", "json").json
-        assert shown["records"] == ran.services[0].audit.end[0]
-        assert shown["witnessed"] == {"lung-study": shown["records"]}
+        assert shown["entries"] == ran.services[0].audit.end[0]
+        assert shown["witnessed"] == {"lung-study": shown["entries"]}
         tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
         ended = pate_party(*verify)
         assert (ended.code, error_code(ended)) == (5, "PF-353")
