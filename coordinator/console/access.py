@@ -9,7 +9,7 @@ import hmac
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
@@ -110,6 +110,12 @@ class Visit:
         return roles is PUBLIC or (self.session is not None and self.session.role in roles)
 
 
+CookieKind = Literal["session", "visit", "openid"]
+"""Holds the token of a session; the secret of a browser in which nobody is signed in; what binds a
+sign-in by an OpenID provider to the browser in which it was begun.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Cookies:
     """Names of the console's cookies.
@@ -120,24 +126,9 @@ class Cookies:
 
     is_secure: bool
 
-    @property
-    def session(self) -> str:
-        """Holds the token of a session."""
-        return f"{self._prefix}session"
-
-    @property
-    def visit(self) -> str:
-        """Holds the secret of a browser in which nobody is signed in."""
-        return f"{self._prefix}visit"
-
-    @property
-    def openid(self) -> str:
-        """Binds a sign-in by an OpenID provider to the browser in which it was begun."""
-        return f"{self._prefix}openid"
-
-    @property
-    def _prefix(self) -> str:
-        return "__Host-pate-fed-" if self.is_secure else "pate-fed-"
+    def name(self, kind: CookieKind) -> str:
+        """Return the name of the cookie of a kind."""
+        return f"{'__Host-' if self.is_secure else ''}pate-fed-{kind}"
 
 
 def require_complete(routes: Iterable[BaseRoute]) -> None:
@@ -185,7 +176,7 @@ async def _checked(request: Request) -> Visit:
     coordinator: Coordinator = request.app.state.coordinator
     path = request.scope["route"].path
     roles = ACCESS[request.method if request.method != "HEAD" else "GET", path]
-    token, session = request.cookies.get(cookies.session, ""), None
+    token, session = request.cookies.get(cookies.name("session"), ""), None
     if token:
         is_request = path not in _BY_ITSELF
         session = await run_in_threadpool(coordinator.sessions.find, token, is_request=is_request)
@@ -197,7 +188,7 @@ async def _checked(request: Request) -> Visit:
     if session is not None:
         coordinator = coordinator.on_behalf_of(session.person, door="console")
     else:
-        token = request.cookies.get(cookies.visit, "")
+        token = request.cookies.get(cookies.name("visit"), "")
     fresh = secrets.token_hex(_TOKEN_BYTES)
     return Visit(coordinator, session, token or fresh, FormData(), is_new=not token)
 

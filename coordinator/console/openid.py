@@ -82,7 +82,7 @@ def come_back(request: Request) -> Response:
     require_few(request)
     state, provider = _openid(request)
     cookies: Cookies = request.app.state.cookies
-    attempt = state.take(request.cookies.get(cookies.openid, ""))
+    attempt = state.take(request.cookies.get(cookies.name("openid"), ""))
     coordinator = visit_of(request).coordinator
     try:
         if attempt is None:

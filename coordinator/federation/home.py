@@ -9,12 +9,10 @@ import os
 import secrets
 import shutil
 import stat
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import tomli_w
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -25,9 +23,11 @@ from coordinator.federation.certificates import (
     make_ca,
 )
 from coordinator.federation.connections import PortLimits
-from pate_fed.nodes import VERSION_KEY, read_settings, with_environment, write_named
+from pate_fed.nodes import read_settings, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.nodes.owner_files import make_folder
 from pate_fed.nodes.ports import LAST_PORT, host_and_port, is_host
+from pate_fed.nodes.settings_file import settings_text
 from pate_fed.regular_files import open_regular
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
@@ -169,12 +169,7 @@ class FederationHome:
         _ = home.database_url  # another one in the environment is refused before anything is made
         ca = make_ca(settings.name, now=now)
         server = issue_server_certificate(ca, hosts=settings.certified_hosts, now=now)
-        try:
-            folder.mkdir(mode=0o700, parents=True)
-        except FileExistsError as error:
-            raise HomeError("a federation is made once, in a new folder", folder) from error
-        except OSError as error:
-            raise HomeError("the folder must be one that can be made", error.strerror) from error
+        make_folder(folder, exists="a federation is made once, in a new folder", fault=HomeError)
         try:
             home._fill(ca, server)
         except BaseException:
@@ -329,8 +324,7 @@ class FederationHome:
         self._write("superlink.secret", secrets.token_bytes(SECRET_BYTES))
         Database(self.database_url, is_new=True).close()
         # Last: without it the folder is no federation.
-        table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(self.settings)}
-        self._write(SETTINGS_FILE, tomli_w.dumps(table).encode())
+        self._write(SETTINGS_FILE, settings_text(self.settings, version=SCHEMA_VERSION))
 
     def _read(self, name: str) -> bytes:
         try:
@@ -384,10 +378,3 @@ def _parsed(url: str) -> URL:
 def utc_now() -> datetime:
     """Return the time, with its zone."""
     return datetime.now(UTC)
-
-
-def _as_table(settings: FederationSettings) -> dict[str, Any]:
-    table = {one.name: getattr(settings, one.name) for one in fields(settings)}
-    tables = {"limits": asdict(settings.limits), "audit": asdict(settings.audit)}
-    tables["openid"] = asdict(settings.openid)
-    return {**table, "hosts": list(settings.hosts), **tables}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -81,11 +80,6 @@ ByOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who decides. [default: your login]")
 ]
 DEFAULT_SITE: Final = Path("pate-party")
-
-
-def minute(at: float) -> str:
-    """Format a moment for people, given Unix time in seconds."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def decider(by: str | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,6 +24,7 @@ from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.command_line import prints_json, show
+from pate_fed.nodes.console import minute
 
 if TYPE_CHECKING:
     from party.decision.proposals import Request
@@ -210,8 +210,7 @@ def _pool(request: Request) -> tuple[bytes, bytes]:
 
 def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
     """Mention a pool whose run waits too."""
-    asked = datetime.fromtimestamp(pool.asked_at, UTC)
-    yield f"pool {pool.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
+    yield f"pool {pool.digest.hex()}, asked {minute(pool.asked_at)}"
     yield f"  Federation  {opened.site.federation_of(pool.coordinator)}"
     yield "  Of          the run above: its public inputs. Approving or rejecting that run approves"
     yield "              or rejects this pool, too."
@@ -222,8 +221,7 @@ def _lines(request: Request) -> Iterator[str]:
     from party.decision.proposal_words import TABLE, words_of  # noqa: PLC0415 - keeps --help fast
 
     approval = request.approval
-    asked = datetime.fromtimestamp(approval.asked_at, UTC)
-    yield f"{approval.subject.value} {approval.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
+    yield f"{approval.subject.value} {approval.digest.hex()}, asked {minute(approval.asked_at)}"
     named = ""
     for name, text in (*words_of(request), (" ", "")):
         if named == TABLE and name:

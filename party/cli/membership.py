@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from cryptography import x509
 
-from party.cli.console import DEFAULT_SITE, FederationOption, SiteOption, ask, decider, minute, tell
+from party.cli.console import DEFAULT_SITE, FederationOption, SiteOption, ask, decider, tell
 from party.errors import (
     EnrollmentError,
     JournalLockedError,
@@ -29,6 +29,7 @@ from party.site.membership import CA_FILE, SiteMembership
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from pate_fed.nodes.command_line import EXIT_FAILED, show
+from pate_fed.nodes.console import minute
 from pate_fed.regular_files import open_regular, read_regular
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError

@@ -75,51 +75,29 @@ def resume(
 
 def budget(site: SiteOption = DEFAULT_SITE) -> None:
     """Show the used share of the budget for life, and each run's epsilon and share."""
+    from party.tables import budget_table  # noqa: PLC0415 - keeps --help fast
+
     with open_records(site) as opened:
-        ledger, runs = opened.spending()
-    used = ledger.used_share()
-    content: dict[str, Any] = {
-        "epsilon": ledger.epsilon,
-        "delta": ledger.delta,
-        "used_share": used,
-        "delta_for_tests": ledger.additive_delta,
-        "tests_delta": ledger.charged_delta(),
-        "batches": len(ledger.entries),
-        "runs": [
-            {
-                "run": one.run,
-                "name": one.name,
-                "federation": opened.site.federation_of(one.coordinator),
-                "batches": one.batches,
-                "open": one.open_batches,
-                "epsilon": one.epsilon,
-                "share": one.share,
-                "room": one.room,
-                "tests_delta": one.tests_delta,
-            }
-            for one in runs
-        ],
-    }
+        table = budget_table(opened)
+    tests = f"Tests       {table['tests_delta']:.3g} of their delta is spent"
     show(
-        content,
+        table,
         (
-            f"For life    {ledger.budget_words}",
-            f"Used        {percent(used)} of it, in {len(ledger.entries)} batch(es)",
-            *(
-                [f"Tests       {ledger.charged_delta():.3g} of their delta is spent"]
-                if ledger.additive_delta
-                else []
-            ),
-            *(
-                f"  run {one.name or one.run[:16] or '(unknown)'}  epsilon "
-                f"{epsilon_text(one.epsilon)}; {one.batches} batch(es), {one.open_batches} of them "
-                f"open; it took {percent(one.share)} of the budget"
-                f"{f', delta {one.tests_delta:.3g} by tests' if one.tests_delta else ''}; "
-                f"{'' if one.room is None else f'{room_words(one.room)}; '}"
-                f"{opened.site.federation_of(one.coordinator)}"
-                for one in runs
-            ),
+            f"For life    {table['words']}",
+            f"Used        {percent(table['used_share'])} of it, in {table['batches']} batch(es)",
+            *([tests] if table["delta_for_tests"] else []),
+            *map(_line_of_run, table["runs"]),
         ),
+    )
+
+
+def _line_of_run(one: dict[str, Any]) -> str:
+    tests = f", delta {one['tests_delta']:.3g} by tests" if one["tests_delta"] else ""
+    room = "" if one["room"] is None else f"{room_words(one['room'])}; "
+    return (
+        f"  run {one['name'] or one['run'][:16] or '(unknown)'}  epsilon "
+        f"{epsilon_text(one['epsilon'])}; {one['batches']} batch(es), {one['open']} of them open; "
+        f"it took {percent(one['share'])} of the budget{tests}; {room}{one['federation']}"
     )
 
 

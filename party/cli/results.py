@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, SiteOption, decider, minute, tell
+from party.cli.console import DEFAULT_SITE, SiteOption, decider, tell
 from party.errors import EnrollmentError, MembershipError
 from party.owner import OpenSite, open_records
 from party.site.enrollment import CoordinatorDoor
 from party.site.membership import SiteMembership
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import show
+from pate_fed.nodes.console import minute
 
 if TYPE_CHECKING:
     from party.site.results import AnsweredRun
@@ -42,31 +43,24 @@ def results(
     from party.site.results import answered_runs, find_run  # noqa: PLC0415 - keeps --help fast
 
     with open_records(site) as opened:
-        runs = answered_runs(opened.log.entries())
         if run is None:
-            _list(opened, runs)
+            _list(opened)
         else:
-            _fetch(opened, find_run(runs, run), out)
+            _fetch(opened, find_run(answered_runs(opened.log.entries()), run), out)
 
 
-def _list(opened: OpenSite, runs: tuple[AnsweredRun, ...]) -> None:
-    states = {one.run: _state(opened, one) for one in runs[-MOST_ASKED:]}
+def _list(opened: OpenSite) -> None:
+    from party.site.results import answered_runs  # noqa: PLC0415 - keeps --help fast
+    from party.tables import runs_table  # noqa: PLC0415 - the same
+
+    asked = list(answered_runs(opened.log.entries()))[-MOST_ASKED:]
+    states = {one.run.hex(): _state(opened, one) for one in asked}
+    runs = [{**one, "results": states.get(one["run"], "not asked")} for one in runs_table(opened)]
     show(
-        {
-            "runs": [
-                {
-                    "run": one.run.hex(),
-                    "federation": opened.site.federation_of(one.coordinator),
-                    "agreed_at": one.at,
-                    "batches": one.batches,
-                    "results": states.get(one.run, "not asked"),
-                }
-                for one in runs
-            ]
-        },
+        {"runs": runs},
         [
-            f"run {one.run.hex()[:16]}  {opened.site.federation_of(one.coordinator)}, "
-            f"{minute(one.at)}, {one.batches} batch(es): {states.get(one.run, 'not asked')}"
+            f"run {one['run'][:16]}  {one['federation']}, {minute(one['agreed_at'])}, "
+            f"{one['batches']} batch(es): {one['results']}"
             for one in runs
         ]
         or ["This hospital took part in no run."],

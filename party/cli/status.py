@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from party.cli.console import DEFAULT_SITE, SiteOption, minute
+from party.cli.console import DEFAULT_SITE, SiteOption
 from party.errors import EnrollmentError, PartyError, ServiceError
 from party.owner import open_site, opened_records, state_of_node
 from party.site.enrollment import ask_membership
@@ -17,6 +17,7 @@ from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import show
+from pate_fed.nodes.console import minute
 from protocols.fingerprint_words import spoken
 from protocols.messages import Membership
 

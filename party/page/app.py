@@ -26,11 +26,12 @@ from party.site.records import MOST_REASON_LETTERS, Approval, ApprovalState
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from party.storage.audit_log import Act
+from party.tables import budget_table, runs_table, sent_table
 from pate_fed import wording
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
-from pate_fed.nodes import place_of
 from pate_fed.nodes.audit_log import said_of
+from pate_fed.nodes.console import minute, place_of
 from pate_fed.nodes.forwarding import as_line
 from pate_fed.nodes.web import POLICY, Shield, is_same, read_form, require_token, templates
 from protocols.errors import ProtocolError
@@ -46,6 +47,7 @@ NAV: Final = (
 )
 STYLE: Final = "style.css"
 ENTER: Final = "enter"
+SENT_AT_ONCE: Final = 50
 CSRF_FIELD: Final = "csrf"
 MOST_FORM_BYTES: Final = 16 * 1024
 MOST_FIELDS: Final = 12
@@ -194,16 +196,19 @@ class Pages:
 
     def budget(self, request: Request) -> Response:
         """Show the budget for life, and each run's charge."""
-        return self._show(request, "budget", **self._at_head(views.budget))
+        return self._show(request, "budget", **self._at_head(budget_table))
 
     def sent(self, request: Request) -> Response:
         """Show the messages that left this site."""
         skip = _number(request, "skip") or 0
-        return self._show(request, "sent", **views.sent(self._now, skip=skip))
+        found = sent_table(self._now, most=SENT_AT_ONCE, skip=skip)
+        older = skip + SENT_AT_ONCE if skip + SENT_AT_ONCE < found["rows"] else None
+        newer = max(0, skip - SENT_AT_ONCE) if skip else None
+        return self._show(request, "sent", older=older, newer=newer, **found)
 
     def results(self, request: Request) -> Response:
         """Show the runs that this hospital answered in."""
-        runs, compared = self._at_head(views.results), request.query_params.get("compare", "")
+        runs, compared = self._at_head(runs_table), request.query_params.get("compare", "")
         found = None
         if compared:
             with self._comparing:  # takes seconds of the processor
@@ -356,7 +361,7 @@ class Pages:
                 by=self._by,
                 node="never started" if status is None else state_of_node(self._now.site, status),
                 trouble="" if status is None else status.trouble,
-                paused=None if paused is None else (paused[0], views.moment(paused[1])),
+                paused=None if paused is None else (paused[0], minute(paused[1])),
                 training=newest,
                 refresh=page == "waiting" and newest is not None and not newest.is_over,
                 **values,
@@ -387,6 +392,9 @@ _TEMPLATES: Final = templates(
     epsilon=wording.epsilon_text,
     percent=wording.percent,
     room=wording.room_words,
+    size=wording.size_text,
+    unit=views.UNITS.get,
+    minute=minute,
 )
 
 

@@ -11,11 +11,9 @@ import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-
-import tomli_w
 
 from party.errors import MembershipError, SiteError
 from party.site.membership import (
@@ -31,7 +29,6 @@ from party.site.policy import Policy, Rules
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.nodes import (
-    VERSION_KEY,
     checked,
     digested_settings,
     read_named,
@@ -39,6 +36,8 @@ from pate_fed.nodes import (
     write_named,
 )
 from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.nodes.owner_files import make_folder
+from pate_fed.nodes.settings_file import settings_text
 from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
 
@@ -195,16 +194,12 @@ class Site:
             SiteError: the folder exists, or cannot be made.
             StorageError: the database cannot be made.
         """
-        try:
-            folder.mkdir(mode=0o700, parents=True)
-        except FileExistsError as error:
-            raise SiteError(
-                "a site is made once, in a new folder: remove a half-made one, or take another "
-                "--site",
-                folder,
-            ) from error
-        except OSError as error:
-            raise SiteError("the folder must be one that can be made", error.strerror) from error
+        make_folder(
+            folder,
+            exists="a site is made once, in a new folder: remove a half-made one, or take another "
+            "--site",
+            fault=SiteError,
+        )
         for name in _FOLDERS:
             (folder / name).mkdir(mode=0o700)
         from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
@@ -345,11 +340,7 @@ class Site:
 
     def save(self, settings: SiteSettings) -> Site:
         """Write other settings, whole or not at all; return the site that has them."""
-        table = {one.name: getattr(settings, one.name) for one in fields(settings)}
-        table["data"] = asdict(settings.data)
-        table["audit"] = asdict(settings.audit)
-        table["memberships"] = {name: asdict(one) for name, one in settings.memberships.items()}
-        content = tomli_w.dumps({VERSION_KEY: SCHEMA_VERSION, **table}).encode()
+        content = settings_text(settings, version=SCHEMA_VERSION)
         self._write(SETTINGS_FILE, content)
         return Site(self.folder, settings, hashlib.sha256(content).digest())
 

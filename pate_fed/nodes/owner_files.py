@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +44,25 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
         partial.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def make_folder(folder: Path, *, exists: str, fault: Callable[[str, object], Exception]) -> None:
+    """Make a node's folder, its owner's alone.
+
+    Args:
+        folder: Where.
+        exists: The rule of the fault where it is there already.
+        fault: Makes the error.
+
+    Raises:
+        Exception: a `fault`: it is there, or cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise fault(exists, folder) from error
+    except OSError as error:
+        raise fault("the folder must be one that can be made", error.strerror) from error
 
 
 def read_named(path: Path, name: str, *, fault: type[Exception]) -> bytes:

@@ -392,7 +392,7 @@ class TestPauseBudgetAudit:
         site = ran.hospitals.sites[0]
         verify = ("audit", "verify", "--site", site.folder)
         shown = json.loads(pate_party(*verify, "--format", "json").out)
-        head = f"{shown['records']}:{shown['head']}"
+        head = f"{shown['entries']}:{shown['head']}"
         assert pate_party(*verify, "--head", head).code == 0
         tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
         assert pate_party(*verify).code == 0
