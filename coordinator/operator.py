@@ -50,6 +50,7 @@ from coordinator.runs.standings import standings as standings_in
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.audit_log import Fact, Facts
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluating import EvaluationSettings
 from protocols.enrollment import Invitation
@@ -377,10 +378,8 @@ class Coordinator:
         facts = {"to": ascii(str(out))[1:-1], "edition": edition}
         self._tell(Act.EXPORTED, name, {}, facts)
         if private:
-            try:
+            with as_fault(RunQueueError, "--out must be a new folder"):
                 shutil.copytree(source, out)
-            except OSError as error:
-                raise RunQueueError("--out must be a new folder", error.strerror) from error
         else:
             from pate_fed.report import write_public_edition  # noqa: PLC0415 - plots take a second
 

@@ -333,12 +333,7 @@ def open_records(folder: Path, *, origin: str = COMMAND_LINE) -> Iterator[OpenSi
 
 @contextmanager
 def opened_records(site: Site, *, origin: str = COMMAND_LINE) -> Iterator[OpenSite]:
-    """Open the database of a folder.
-
-    Args:
-        site: The folder.
-        origin: Where its people act.
-    """
+    """Open the database of a folder."""
     from party.site.records import SiteRecords  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog, SentLog  # noqa: PLC0415
 

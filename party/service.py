@@ -58,12 +58,6 @@ _log = logging.getLogger(__name__)
 class PartyService:
     """A hospital's node with its state in its database; the door that packets come through.
 
-    Args:
-        site: The hospital's folder.
-        random_bytes: Cryptographic random numbers.
-        clock: Unix time, in seconds.
-        vote_of: Other teachers, in tests.
-
     Attributes:
         audit: The hospital's audit log.
         sent: What left the hospital.

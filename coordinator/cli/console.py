@@ -127,11 +127,7 @@ def choice(*names: str) -> Any:
 
 
 class RegistryChoice(click.Choice[str]):
-    """The type of an option that names an entry of a registry, which is loaded when it is read.
-
-    Args:
-        load: Returns the names.
-    """
+    """The type of an option that names an entry of a registry, which is loaded when it is read."""
 
     def __init__(self, load: Callable[[], Iterable[str]]) -> None:
         self._load = load
@@ -253,9 +249,6 @@ def one_line_at_a_time(stream: TextIO) -> Iterator[Say]:
     """Yield a printer of progress: one line that changes on a terminal.
 
     Elsewhere it is a line for each change. It never repeats a line. A line that stays is above it.
-
-    Args:
-        stream: Where it prints.
     """
     is_terminal, last = _is_terminal(stream), ""
 

@@ -29,9 +29,6 @@ _log = logging.getLogger(__name__)
 class OpenId:
     """The provider, and the sign-ins that are under way, each bound to its browser.
 
-    Args:
-        home: The federation.
-
     Attributes:
         provider: None where there is none.
     """

@@ -34,9 +34,6 @@ _NEW_STEP = insert(RunStepRow)
 class SqlCoordinatorJournal(CoordinatorJournal):
     """The steps of one attempt of a run.
 
-    Args:
-        run: The run.
-
     Raises:
         RunLockedError: another process works on it.
         RunDamagedError: its steps do not fit.

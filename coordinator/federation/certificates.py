@@ -175,10 +175,6 @@ def names_of(certificate: bytes) -> frozenset[str]:
 def is_pair(certificate: bytes, private_key: bytes) -> bool:
     """Tell whether a certificate fits a key: otherwise no handshake succeeds with the two.
 
-    Args:
-        certificate: PEM.
-        private_key: PEM.
-
     Raises:
         CertificateError: one of them cannot be read.
     """

@@ -25,7 +25,7 @@ from coordinator.federation.certificates import (
 from coordinator.federation.connections import PortLimits
 from pate_fed.nodes import read_settings, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
-from pate_fed.nodes.owner_files import make_folder
+from pate_fed.nodes.owner_files import as_fault, make_folder
 from pate_fed.nodes.ports import LAST_PORT, host_and_port, is_host
 from pate_fed.nodes.settings_file import settings_text
 from pate_fed.regular_files import open_regular
@@ -312,10 +312,8 @@ class FederationHome:
         from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
 
         for name in FOLDERS:
-            try:
+            with as_fault(HomeError, f"{name} must be writable"):
                 self.path(name).mkdir(mode=0o700)
-            except OSError as error:
-                raise HomeError(f"{name} must be writable", error.strerror) from error
         self._write("ca.crt", ca.certificate)
         self._write(CA_KEY, ca.private_key)
         self._write("server.crt", server.certificate)
@@ -327,18 +325,18 @@ class FederationHome:
         self._write(SETTINGS_FILE, settings_text(self.settings, version=SCHEMA_VERSION))
 
     def _read(self, name: str) -> bytes:
-        try:
-            with open_regular(self.path(name)) as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                if name in SECRETS and mode & 0o077:
-                    raise HomeError(
-                        f"{name} must be readable by its owner alone: `chmod 600` it. If others "
-                        "may have read it, make the federation anew",
-                        f"mode {mode:o}",
-                    )
-                return file.read()
-        except OSError as error:
-            raise HomeError(f"{name} must be readable", error.strerror) from error
+        with (
+            as_fault(HomeError, f"{name} must be readable"),
+            open_regular(self.path(name)) as file,
+        ):
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if name in SECRETS and mode & 0o077:
+                raise HomeError(
+                    f"{name} must be readable by its owner alone: `chmod 600` it. If others "
+                    "may have read it, make the federation anew",
+                    f"mode {mode:o}",
+                )
+            return file.read()
 
     def _write(self, name: str, content: bytes) -> None:
         write_named(self.path(name), name, content, fault=HomeError)

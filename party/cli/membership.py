@@ -30,6 +30,7 @@ from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from pate_fed.nodes.command_line import EXIT_FAILED, show
 from pate_fed.nodes.console import minute
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular, read_regular
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
@@ -203,11 +204,8 @@ def read_invitation(path: Path) -> Invitation:
         UsageError: it cannot be read.
         InvitationError: it is no invitation.
     """
-    try:
-        with open_regular(path) as file:
-            content = file.read(MAX_INVITATION_BYTES + 1)
-    except OSError as error:
-        raise UsageError("INVITE must be a readable file", error.strerror) from error
+    with as_fault(UsageError, "INVITE must be a readable file"), open_regular(path) as file:
+        content = file.read(MAX_INVITATION_BYTES + 1)
     try:
         return Invitation.from_json(content.decode("utf-8"))
     except UnicodeDecodeError as error:

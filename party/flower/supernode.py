@@ -54,12 +54,7 @@ _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
 
 
 class Pace:
-    """Replaces the module `time` in Flower's SuperNode: sleeps no longer than needed.
-
-    Args:
-        clock: Seconds that only rise.
-        sleep: Sleeps.
-    """
+    """Replaces the module `time` in Flower's SuperNode: sleeps no longer than needed."""
 
     def __init__(
         self,

@@ -39,10 +39,6 @@ class Session:
 class Sessions:
     """The link, which opens one session once; and this session.
 
-    Args:
-        clock: Unix time, in seconds.
-        random_bytes: Cryptographic random numbers.
-
     Attributes:
         room: First part of every path; secret, so that the cookie goes nowhere else.
     """

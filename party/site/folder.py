@@ -36,7 +36,7 @@ from pate_fed.nodes import (
     write_named,
 )
 from pate_fed.nodes.forwarding import Forwarding
-from pate_fed.nodes.owner_files import make_folder
+from pate_fed.nodes.owner_files import as_fault, make_folder
 from pate_fed.nodes.settings_file import settings_text
 from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -364,11 +364,9 @@ class Site:
         left = [path for path in files if path.exists()]
         if not left:
             raise SiteError("a membership must have keys to leave", "none: it left before")
-        try:
+        with as_fault(SiteError, "the keys must be removable"):
             for path in left:
                 path.unlink()
-        except OSError as error:
-            raise SiteError("the keys must be removable", error.strerror) from error
 
     def forget(self, name: str) -> Site:
         """Remove a membership whose keys no coordinator knows; return the site without it.
@@ -379,10 +377,8 @@ class Site:
         one = self.membership(name)
         held = {each: kept for each, kept in self.settings.memberships.items() if each != name}
         site = self.save(replace(self.settings, memberships=held))
-        try:
+        with as_fault(SiteError, "a membership's folder must be removable"):
             shutil.rmtree(one.path())
-        except OSError as error:
-            raise SiteError("a membership's folder must be removable", error.strerror) from error
         return site
 
     def _make_identity(self) -> None:

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from party.errors import SiteError
 from pate_fed.nodes import read_named, write_named
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.ports import LAST_PORT, host_and_port
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.errors import MalformedMessageError
@@ -169,10 +170,8 @@ class SiteMembership:
         Raises:
             SiteError: they cannot be written.
         """
-        try:
+        with as_fault(SiteError, "a membership's folder must be makeable"):
             self.path().mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise SiteError("a membership's folder must be makeable", error.strerror) from error
         key = ec.generate_private_key(ec.SECP384R1())
         self._write(CA_FILE, ca_certificate.encode())
         self._write(

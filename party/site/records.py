@@ -135,11 +135,6 @@ class SiteRecords:
 
     Every call raises `StorageError` where nothing can be read or stored; nothing is changed then.
 
-    Args:
-        database: The site's.
-        clock: Unix time, in seconds.
-        origin: Where its people act: "command line", "page".
-
     Attributes:
         standing: Whether the site is paused, and other notes.
     """
@@ -391,12 +386,6 @@ class SiteRecords:
         detail: Mapping[str, Fact],
     ) -> None:
         """Put on record that an approved run is answered.
-
-        Args:
-            digest: Of the approved thing.
-            coordinator: Fingerprint of its coordinator.
-            kind: Kind of the record.
-            detail: Its content.
 
         Raises:
             ApprovalError: nobody approved it: nothing is noted.

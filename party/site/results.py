@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from party.errors import ResultsError
 from party.storage.audit_log import Act
 from pate_fed.nodes.audit_log import AuditEntry
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import read_regular
 from pate_fed.report.run_directory import (
     EARLIER,
@@ -77,11 +78,7 @@ class AnsweredRun:
 
 
 def answered_runs(records: Iterable[AuditEntry]) -> tuple[AnsweredRun, ...]:
-    """Return the runs that this hospital answered in, oldest first.
-
-    Args:
-        records: Of the audit log.
-    """
+    """Return the runs that this hospital answered in, oldest first."""
     agreed: dict[bytes, tuple[bytes, float]] = {}
     batches: dict[bytes, int] = {}
     heads: dict[bytes, bytes] = {}
@@ -206,14 +203,11 @@ def _fetch(door: ResultsDoor, run: bytes, name: str, folder: Path) -> str:
     path, digest = folder / name, hashlib.sha256()
     if path.parent != folder:
         (folder / STUDENT).mkdir(exist_ok=True)
-    try:
-        with path.open("xb") as file:
-            most = MAX_TABLE_BYTES if path.suffix in (".json", ".toml", ".md") else MAX_FILE_BYTES
-            for piece in _bounded(door.results_pieces(run, name), name, most):
-                file.write(piece)
-                digest.update(piece)
-    except OSError as error:
-        raise ResultsError(f"{name} must be writable", error.strerror) from error
+    with as_fault(ResultsError, f"{name} must be writable"), path.open("xb") as file:
+        most = MAX_TABLE_BYTES if path.suffix in (".json", ".toml", ".md") else MAX_FILE_BYTES
+        for piece in _bounded(door.results_pieces(run, name), name, most):
+            file.write(piece)
+            digest.update(piece)
     return digest.hexdigest()
 
 

@@ -27,11 +27,6 @@ class Standing:
 
     Every call raises `StorageError` where nothing can be read or stored, and one of a person
     `ApprovalError` where nobody is named.
-
-    Args:
-        database: The site's.
-        clock: Unix time, in seconds.
-        origin: Where its people act: "command line", "page".
     """
 
     def __init__(

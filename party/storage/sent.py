@@ -77,11 +77,7 @@ class SentMessage:
 
 
 class SentLog:
-    """What left a site, in its database.
-
-    Args:
-        database: The site's.
-    """
+    """What left a site, in its database."""
 
     def __init__(self, database: PartyDatabase) -> None:
         self._database = database

@@ -120,11 +120,7 @@ class AuditEntry:
 
 
 class AuditLog:
-    """A node's audit log, in its database. Entries are added, and nothing else.
-
-    Args:
-        database: The node's.
-    """
+    """A node's audit log, in its database. Entries are added, and nothing else."""
 
     rows: ClassVar[type[DeclarativeBase]]
     """The table of `AuditColumns`."""

@@ -172,12 +172,7 @@ def record_of(value: object, *, leave_out: Mapping[str, Any] | None = None) -> d
 
 
 def settings_text(settings: object, *, version: int) -> bytes:
-    """Return a settings file's bytes, which `read_settings` reads.
-
-    Args:
-        settings: The dataclass.
-        version: Of the file.
-    """
+    """Return a settings file's bytes, which `read_settings` reads."""
     import tomli_w  # noqa: PLC0415 - commands that only read need none
 
     return tomli_w.dumps({VERSION_KEY: version, **record_of(settings)}).encode()
