@@ -354,9 +354,6 @@ class PartyService:
         state = "paused" if self._decided.is_paused else "running"
         self._said.say(**{"state": state, "federations": federations, **changed})
 
-    def __repr__(self) -> str:
-        return f"PartyService({', '.join(self._nodes)}, {self.status.state})"
-
 
 def _known(
     heard: Mapping[bytes, PublicIdentity], decided: Decided

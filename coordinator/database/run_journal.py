@@ -67,9 +67,6 @@ class SqlCoordinatorJournal(CoordinatorJournal):
         """Let go of the run: nothing more is written here. The next one to open it goes on."""
         self._is_open = False
 
-    def __repr__(self) -> str:
-        return f"SqlCoordinatorJournal(steps={len(self._steps)})"
-
 
 def unclosed_setups(run: RunAttempt) -> list[SqlCoordinatorJournal]:
     """Return the last other setup of each run, oldest first, unless all hospitals closed it.

@@ -368,9 +368,6 @@ class Pages:
             )
         )
 
-    def __repr__(self) -> str:
-        return f"Pages({self._opened.site!r})"
-
 
 def _number(request: Request, name: str) -> int | None:
     """Return a number of the query; None where it is none."""

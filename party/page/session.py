@@ -96,9 +96,6 @@ class Sessions:
         """End the session."""
         self._session, self._cookie = None, b""
 
-    def __repr__(self) -> str:
-        return f"Sessions({'open' if self._session else 'closed'})"
-
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -475,9 +475,6 @@ class SiteRecords:
             )
             return _approval_of(row)
 
-    def __repr__(self) -> str:
-        return f"SiteRecords({self._database!r})"
-
 
 def require_decision(*, by: str, reason: str) -> None:
     """Refuse a decision that nobody answers for, or whose reason is no line.

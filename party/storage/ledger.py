@@ -149,9 +149,6 @@ class LedgerStore:
         self._saved = ledger
         self._charges.update({charges.scope: charges for charges in runs.values()})
 
-    def __repr__(self) -> str:
-        return f"LedgerStore({self._database!r})"
-
     def _note(self, connection: Connection, entry: LedgerEntry, *, is_new: bool, used: str) -> None:
         at = self._clock()
         if is_new:

@@ -52,9 +52,6 @@ class RunCosts:
             put(connection, RunCostRow, {"key": key, "record": json.dumps(asdict(found))})
         return found
 
-    def __repr__(self) -> str:
-        return f"RunCosts({self._database!r})"
-
 
 def _cost_in(record: str) -> FormalCost:
     try:

@@ -139,9 +139,6 @@ class SentLog:
             rows, times, size = connection.execute(_TOTAL).one()
         return rows, times or 0, size or 0
 
-    def __repr__(self) -> str:
-        return f"SentLog({self._database!r})"
-
 
 _COLUMNS = (
     *("number", "coordinator", "kind", "run_id", "times", "size", "digest"),

@@ -302,9 +302,6 @@ class AuditLog:
     def _first_link(self) -> bytes:
         return hashlib.sha256(self.domain + b"first").digest()
 
-    def __repr__(self) -> str:
-        return f"AuditLog({self._database!r})"
-
 
 def is_plain(facts: Mapping[Any, Any]) -> bool:
     """Tell whether an entry may hold this."""

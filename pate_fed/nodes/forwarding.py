@@ -145,9 +145,6 @@ class Forwarder:
         elif before and not fault:
             _log.warning("audit entries are copied again to %s", name)
 
-    def __repr__(self) -> str:
-        return f"Forwarder({', '.join(self._targets)})"
-
 
 def as_line(table: Mapping[str, Any]) -> str:
     """Return an entry as one line of ASCII, without its end, whatever texts it holds."""
